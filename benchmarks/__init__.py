@@ -1,0 +1,1 @@
+"""Measures a Kafka-speaking broker from outside: prebuilt bytes, no client library in the way."""

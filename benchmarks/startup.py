@@ -1,0 +1,56 @@
+"""The start row: seconds from the command to the first Metadata reply, memory at rest."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+
+from benchmarks import frames, processes
+from benchmarks.connection import connect
+
+PATIENCE = 60.0
+SETTLED = 2.0
+
+
+async def start(address: str, command: Sequence[str]) -> dict[str, float | int]:
+    """Figures of one start of `command`, whose broker answers at `address`; stopped afterwards."""
+    begin = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        await _first_metadata(address, begin + PATIENCE)
+        seconds = time.perf_counter() - begin
+        await asyncio.sleep(SETTLED)
+        roots = [process.pid]
+        busy = processes.cpu_seconds(roots)
+        await asyncio.sleep(SETTLED)
+        return {
+            "seconds_to_metadata": round(seconds, 3),
+            "cpu_seconds_to_rest": round(busy, 2),
+            "idle_cpu_share": round((processes.cpu_seconds(roots) - busy) / SETTLED, 4),
+            "resident_mb": round(processes.resident_bytes(roots) / 1e6, 1),
+            "largest_process_mb": round(
+                max(processes.own_bytes(pid) for pid in processes.tree(roots)) / 1e6, 1
+            ),
+        }
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        await process.wait()
+
+
+async def _first_metadata(address: str, deadline: float) -> None:
+    while True:
+        try:
+            connection = await connect(address)
+            await connection.ask(frames.metadata(None))
+        except OSError:
+            if time.perf_counter() > deadline:
+                raise
+            await asyncio.sleep(0.01)
+        else:
+            connection.close()
+            return
