@@ -1,0 +1,134 @@
+"""The broker's settings with their values: defaults under start values under later changes."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from korvet.settings.broker import BROKER
+from korvet.settings.setting import ConfigError, Kind, Setting, Source, Value, known
+
+
+class Synonym(msgspec.Struct, frozen=True):
+    """One place a value was looked for and found, as DescribeConfigs lists them."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigValue(msgspec.Struct, frozen=True):
+    """A setting as it stands: its value as text, its source, and what lies beneath."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+    synonyms: tuple[Synonym, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.setting.name
+
+    @property
+    def kind(self) -> Kind:
+        return self.setting.kind
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is Source.DEFAULT
+
+    @property
+    def read_only(self) -> bool:
+        return not self.setting.dynamic
+
+    @property
+    def documentation(self) -> str:
+        return self.setting.documentation
+
+
+class Settings:
+    """All broker settings, immutable. Unknown names and bad values are refused on the way in."""
+
+    __slots__ = ("_dynamic", "_static", "_values")
+
+    def __init__(
+        self, static: Mapping[str, str] | None = None, dynamic: Mapping[str, str] | None = None
+    ) -> None:
+        self._static = dict(static or {})
+        self._dynamic = dict(dynamic or {})
+        self._values: dict[str, Value | None] = {}
+        for name in (*self._static, *self._dynamic):
+            known(BROKER, name, "setting")
+        for name, setting in BROKER.items():
+            text = self.text_of(name)
+            self._values[name] = None if text is None else setting.parse(text)
+        self._refuse_contradictions()
+
+    def with_dynamic(self, dynamic: Mapping[str, str]) -> "Settings":
+        """The same start values under other later changes. Refuses what is only read at start."""
+        for name in dynamic:
+            if not known(BROKER, name, "setting").dynamic:
+                raise ConfigError(f"{name} is only read at start: give it there and restart.")
+        return Settings(self._static, dynamic)
+
+    def text_of(self, name: str) -> str | None:
+        """The value as text, or None where the setting is unset."""
+        for layer in (self._dynamic, self._static):
+            if name in layer:
+                return layer[name]
+        return BROKER[name].default
+
+    def integer(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int), f"{name} is not a whole number"
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), f"{name} is not true or false"
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), f"{name} is not text"
+        return value
+
+    def words(self, name: str) -> tuple[str, ...]:
+        value = self._values[name]
+        assert isinstance(value, tuple), f"{name} is not a list"
+        return value
+
+    def synonyms(self, name: str) -> tuple[Synonym, ...]:
+        """Every layer that has a value for the name, the one that counts first."""
+        found: list[Synonym] = []
+        if name in self._dynamic:
+            found.append(Synonym(name, self._dynamic[name], Source.DYNAMIC_DEFAULT_BROKER))
+        if name in self._static:
+            found.append(Synonym(name, self._static[name], Source.STATIC_BROKER))
+        if BROKER[name].default is not None:
+            found.append(Synonym(name, BROKER[name].default, Source.DEFAULT))
+        return tuple(found)
+
+    def describe(self, name: str) -> ConfigValue:
+        """The setting with its value, source and synonyms. An unknown name is a ConfigError."""
+        setting = known(BROKER, name, "setting")
+        synonyms = self.synonyms(name)
+        if not synonyms:
+            return ConfigValue(setting, None, Source.DEFAULT)
+        return ConfigValue(setting, synonyms[0].value, synonyms[0].source, synonyms)
+
+    def __iter__(self) -> Iterator[ConfigValue]:
+        return (self.describe(name) for name in BROKER)
+
+    def _refuse_contradictions(self) -> None:
+        for low, high in (
+            ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+            ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+            (
+                "group.consumer.min.heartbeat.interval.ms",
+                "group.consumer.max.heartbeat.interval.ms",
+            ),
+        ):
+            if self.integer(low) > self.integer(high):
+                raise ConfigError(
+                    f"{low} ({self.integer(low)}) must not exceed {high} ({self.integer(high)})."
+                )
