@@ -1,0 +1,1 @@
+"""Real clients over real sockets: what a Kafka client sees, whichever broker answers."""

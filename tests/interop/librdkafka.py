@@ -1,0 +1,109 @@
+"""confluent-kafka, wrapped as far as several test files need it."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+
+from tests.interop.records import Record
+
+PATIENCE = 20.0
+
+
+def producer(bootstrap: str, **settings: Any) -> Producer:
+    """A producer at its default settings, plus these (underscores for dots)."""
+    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **_named(settings)})
+
+
+def consumer(bootstrap: str, group: str = "unused", **settings: Any) -> Consumer:
+    """A consumer that commits nothing by itself and starts at the beginning."""
+    defaults = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 100,
+    }
+    return Consumer({**defaults, **_named(settings)})
+
+
+def send(to: Producer, topic: str, records: Iterable[Record], partition: int = 0) -> list[int]:
+    """The offsets at which the records were acknowledged, in the order they were sent."""
+    offsets: dict[int, int] = {}
+    count = 0
+    for index, record in enumerate(records):
+        to.produce(
+            topic,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            timestamp=record.timestamp,
+            partition=partition,
+            on_delivery=_note(offsets, index),
+        )
+        count += 1
+    left = to.flush(PATIENCE)
+    assert left == 0, f"{left} records were not acknowledged"
+    assert len(offsets) == count
+    return [offsets[index] for index in range(count)]
+
+
+def read(
+    bootstrap: str,
+    topic: str,
+    count: int,
+    *,
+    partition: int = 0,
+    start: int = OFFSET_BEGINNING,
+    **settings: Any,
+) -> list[Message]:
+    """The first `count` records of a partition from `start` on."""
+    source = consumer(bootstrap, **settings)
+    try:
+        source.assign([TopicPartition(topic, partition, start)])
+        return take(source, count)
+    finally:
+        source.close()
+
+
+def take(source: Consumer, count: int, patience: float = PATIENCE) -> list[Message]:
+    """The next `count` records; an error of the broker's is raised."""
+    found: list[Message] = []
+    deadline = time.monotonic() + patience
+    while len(found) < count and time.monotonic() < deadline:
+        for message in source.consume(count - len(found), timeout=0.2):
+            error = message.error()
+            assert error is None, error
+            found.append(message)
+    assert len(found) == count, f"{len(found)} records of {count} came in {patience} s"
+    return found
+
+
+def as_record(message: Message) -> Record:
+    """The message as the record that was sent."""
+    headers = tuple((name, value) for name, value in message.headers() or ())
+    return Record(message.key(), message.value(), headers, message.timestamp()[1])
+
+
+def eventually(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
+    """The first true answer of `condition`; the last answer stands in the failure."""
+    deadline = time.monotonic() + patience
+    answer = condition()
+    while not answer and time.monotonic() < deadline:
+        time.sleep(0.02)
+        answer = condition()
+    assert answer, f"not within {patience} s; last answer {answer!r}"
+    return answer
+
+
+def _note(offsets: dict[int, int], index: int) -> Callable[[Any, Message], None]:
+    def delivered(error: Any, message: Message) -> None:
+        assert error is None, error
+        offsets[index] = message.offset()
+
+    return delivered
+
+
+def _named(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
