@@ -1,0 +1,249 @@
+"""Layout to the source of one decoder: `decode(data, view, pos, limit) -> message`.
+
+Rules
+1. Neighbouring fixed-size fields, and the length that follows them, are read by one `unpack_from`.
+2. Structs and lists are inlined: one function per message and version, no call per element.
+3. A slice never fails in Python, so every length is compared with `limit` before it is used; reads
+   of fixed size fail by themselves at the end of the data.
+4. A count is compared with the bytes left, over the least size of an element, before any list.
+"""
+
+import struct
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from korvet.wire.errors import MalformedRequest
+from korvet.wire.layout import Layout, Slot, least
+from korvet.wire.primitives import UUIDS, Fault, skip_tags, uvarint_tail
+from korvet.wire.source import Source
+
+FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
+
+
+def build_decoder(layout: Layout, label: str) -> Callable[..., Any]:
+    """A function that reads exactly one message of this layout, or raises MalformedRequest."""
+    return _Decoder(layout.flexible).build(layout, label)
+
+
+class _Decoder:
+    def __init__(self, flexible: bool) -> None:
+        self.flexible = flexible
+        self.out = Source()
+        self.run: list[tuple[str, str]] = []
+        self.loops: list[str] = []
+        self.out.names.update(
+            Fault=Fault,
+            FAULTS=FAULTS,
+            UUIDS=UUIDS,
+            skip_tags=skip_tags,
+            uvarint_tail=uvarint_tail,
+            unpack_from=struct.unpack_from,
+        )
+
+    def build(self, layout: Layout, label: str) -> Callable[..., Any]:
+        out = self.out
+        out.names["malformed"] = self._malformed
+        with out.block("def decode(data, view, pos, limit):"):
+            out.line("pass")  # becomes the loop indexes, known only at the end
+            place = len(out.lines) - 1
+            with out.block("try:"):
+                value = self.struct(layout)
+                with out.block("if pos != limit:"):
+                    out.line("raise Fault(f'{limit - pos} bytes behind the end of the message')")
+                out.line(f"return {value}")
+            with out.block("except FAULTS as error:"):
+                indexes = "".join(f"{name}, " for name in self.loops)
+                out.line(f"raise malformed(error, ({indexes})) from None")
+        if self.loops:
+            out.lines[place] = "    " + " = ".join(self.loops) + " = 0"
+        return out.compile("decode", f"<korvet: decode {label}>")
+
+    def _malformed(self, error: Exception, indexes: tuple[int, ...]) -> MalformedRequest:
+        reason = str(error)
+        if isinstance(error, struct.error | IndexError):
+            reason = "the data ends here"
+        elif isinstance(error, UnicodeDecodeError):
+            reason = "not UTF-8"
+        return MalformedRequest(f"{self.out.path_of(error, indexes)}: {reason}")
+
+    # Runs of fixed size.
+
+    def take(self, code: str, stem: str = "v") -> str:
+        """A name that will hold the next fixed-size value, once the run is flushed."""
+        name = self.out.fresh(stem)
+        self.run.append((code, name))
+        return name
+
+    def flush(self) -> None:
+        run, self.run = self.run, []
+        if not run:
+            return
+        if [code for code, _ in run] == ["B"]:
+            self.out.line(f"{run[0][1]} = data[pos]")
+            self.out.line("pos += 1")
+            return
+        layout = struct.Struct(">" + "".join(code for code, _ in run))
+        unpack = self.out.constant("unpack", layout.unpack_from, layout.format)
+        names = ", ".join(name for _, name in run)
+        self.out.line(f"{names}{',' if len(run) == 1 else ''} = {unpack}(data, pos)")
+        self.out.line(f"pos += {layout.size}")
+        for code, name in run:
+            if code == "16s":
+                self.out.line(f"{name} = UUIDS[{name}]")
+
+    def length(self, classic: str) -> str:
+        """The name of a length just read: -1 is null in both encodings."""
+        if not self.flexible:
+            name = self.take(classic, "n")
+            self.flush()
+            return name
+        name = self.uvarint()
+        self.out.line(f"{name} -= 1")
+        return name
+
+    def uvarint(self) -> str:
+        name = self.take("B", "n")
+        self.flush()
+        with self.out.block(f"if {name} > 127:"):
+            self.out.line(f"{name}, pos = uvarint_tail(data, pos, {name})")
+        return name
+
+    # One slot: leaves its value under the returned name; the run may still hold it.
+
+    def slot(self, slot: Slot) -> str:
+        with self.out.at(slot.name):
+            return self.value(slot)
+
+    def value(self, slot: Slot) -> str:
+        if slot.code:
+            return self.take(slot.code)
+        if slot.kind == "struct":
+            return self.nested(slot)
+        if slot.kind == "list":
+            return self.list_(slot)
+        return self.sized(slot)
+
+    def sized(self, slot: Slot) -> str:
+        """A string, bytes or records."""
+        out = self.out
+        size = self.length("h" if slot.kind == "str" else "i")
+        name, end = out.fresh("v"), out.fresh("e")
+        read = {
+            "str": f"str(data[pos:{end}], 'utf-8')",
+            "bytes": f"bytes(view[pos:{end}])",
+            "records": f"view[pos:{end}]",
+        }[slot.kind]
+        with self.unless_null(slot, size, name):
+            out.line(f"{end} = pos + {size}")
+            with out.block(f"if not pos <= {end} <= limit:"):
+                out.line(
+                    f"raise Fault(f'a length of {{{size}}} where {{limit - pos}} bytes are left')"
+                )
+            out.line(f"{name} = {read}")
+            out.line(f"pos = {end}")
+        return name
+
+    def unless_null(self, slot: Slot, size: str, name: str) -> AbstractContextManager[None]:
+        if not slot.nullable:
+            return nullcontext()
+        with self.out.block(f"if {size} == -1:"):
+            self.out.line(f"{name} = None")
+        return self.out.block("else:")
+
+    def list_(self, slot: Slot) -> str:
+        out, item = self.out, slot.item
+        assert item is not None
+        count = self.length("i")
+        name = out.fresh("v")
+        with self.unless_null(slot, count, name):
+            size = least(item, self.flexible)
+            with out.block(f"if not 0 <= {count} * {size} <= limit - pos:"):
+                out.line(
+                    f"raise Fault(f'a count of {{{count}}} where {{limit - pos}} bytes are left')"
+                )
+            if item.code and item.kind != "uuid":
+                out.line(f"{name} = list(unpack_from(f'>{{{count}}}{item.code}', data, pos))")
+                out.line(f"pos += {count} * {size}")
+            else:
+                self.items(item, name, count)
+        return name
+
+    def items(self, item: Slot, name: str, count: str) -> None:
+        out = self.out
+        index = f"i{len(self.loops)}"
+        position = len(self.loops)
+        self.loops.append(index)
+        add = out.fresh("add")
+        out.line(f"{name} = []")
+        out.line(f"{add} = {name}.append")
+        with out.block(f"for {index} in range({count}):"), out.at(f"[{{{position}}}]"):
+            element = self.value(item)
+            self.flush()
+            out.line(f"{add}({element})")
+
+    def nested(self, slot: Slot) -> str:
+        assert slot.body is not None
+        if not slot.nullable:
+            return self.struct(slot.body)
+        name = self.out.fresh("v")
+        mark = self.take("b", "n")
+        self.flush()
+        with self.out.block(f"if {mark} < 0:"):
+            self.out.line(f"{name} = None")
+        with self.out.block("else:"):
+            self.out.line(f"{name} = {self.struct(slot.body)}")
+        return name
+
+    def struct(self, layout: Layout) -> str:
+        """Read a struct; afterwards nothing of it is left in the run."""
+        out = self.out
+        values = [(slot.name, self.slot(slot)) for slot in layout.plain]
+        if layout.flexible:
+            values += self.tags(layout)
+        self.flush()
+        cls = out.constant("cls", layout.cls, layout.cls)
+        name = out.fresh("v")
+        out.line(f"{name} = {cls}({', '.join(f'{field}={value}' for field, value in values)})")
+        return name
+
+    def tags(self, layout: Layout) -> list[tuple[str, str]]:
+        out = self.out
+        count = self.take("B", "n")
+        self.flush()
+        names = []
+        for slot in layout.tagged:
+            names.append(out.fresh("v"))
+            out.line(f"{names[-1]} = {self.default(slot)}")
+        with out.block(f"if {count}:"):
+            if not layout.tagged:
+                out.line(f"pos = skip_tags(data, pos, limit, {count})")
+                return []
+            with out.block(f"if {count} > 127:"):
+                out.line(f"{count}, pos = uvarint_tail(data, pos, {count})")
+            with out.block(f"for _ in range({count}):"):
+                self.tag(layout.tagged, names)
+        return [(slot.name, name) for slot, name in zip(layout.tagged, names, strict=True)]
+
+    def tag(self, slots: tuple[Slot, ...], names: list[str]) -> None:
+        out = self.out
+        tag, size, end = self.uvarint(), self.uvarint(), out.fresh("e")
+        out.line(f"{end} = pos + {size}")
+        with out.block(f"if {end} > limit:"):
+            out.line(f"raise Fault(f'tagged field {{{tag}}} claims {{{size}}} bytes')")
+        word = "if"
+        for slot, name in zip(slots, names, strict=True):
+            with out.block(f"{word} {tag} == {slot.tag}:"), out.at(slot.name):
+                value = self.value(slot)
+                self.flush()
+                out.line(f"{name} = {value}")
+                with out.block(f"if pos != {end}:"):
+                    out.line(f"raise Fault('its tag announced {{}} bytes'.format({size}))")
+            word = "elif"
+        with out.block("else:"):
+            out.line(f"pos = {end}")
+
+    def default(self, slot: Slot) -> str:
+        if slot.default == [] and isinstance(slot.default, list):
+            return "[]"
+        return self.out.constant("default", slot.default)

@@ -1,0 +1,225 @@
+"""Layout to the source of one encoder: `encode(message) -> list of buffers`.
+
+Rules
+1. Small pieces are collected and joined; record batches are handed on as they are, never copied.
+2. Neighbouring fixed-size fields, and the length that follows them, are written by one `pack`.
+3. What a version does not have is left out silently; what it cannot hold (null where it has no
+   null, a number too wide) is NotEncodable: a bug of ours that must not reach a client.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from korvet.wire.errors import NotEncodable
+from korvet.wire.layout import Layout, Slot
+from korvet.wire.primitives import UVARINT, Fault
+from korvet.wire.source import Source
+
+FAULTS = (struct.error, TypeError, ValueError, AttributeError, Fault)
+
+
+def build_encoder(layout: Layout, label: str) -> Callable[..., Any]:
+    """A function that gives a message of this layout as buffers, or raises NotEncodable."""
+    return _Encoder(layout.flexible).build(layout, label)
+
+
+def buffers(value: Any) -> Any:
+    """The buffers of a records field and their length together: one, or several in a row."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return (value,), len(value)
+    if isinstance(value, str):
+        raise Fault("text where records are due")
+    return value, sum(map(len, value))
+
+
+class _Encoder:
+    def __init__(self, flexible: bool) -> None:
+        self.flexible = flexible
+        self.out = Source()
+        self.run: list[tuple[str, str]] = []
+        self.sink = "w"
+        self.out.names.update(
+            FAULTS=FAULTS,
+            UVARINT=UVARINT,
+            Fault=Fault,
+            buffers=buffers,
+            join=b"".join,
+            pack=struct.pack,
+        )
+
+    def build(self, layout: Layout, label: str) -> Callable[..., Any]:
+        out = self.out
+        out.names["unfit"] = self._unfit
+        with out.block("def encode(message):"):
+            out.line("parts = []")
+            out.line("small = []")
+            out.line("w = small.append")
+            with out.block("try:"):
+                self.struct(layout, "message")
+                self.flush()
+            with out.block("except FAULTS as error:"):
+                out.line("raise unfit(error) from None")
+            with out.block("if small:"):
+                out.line("parts.append(join(small))")
+            out.line("return parts")
+        return out.compile("encode", f"<korvet: encode {label}>")
+
+    def _unfit(self, error: Exception) -> NotEncodable:
+        return NotEncodable(f"{self.out.path_of(error)}: {error}")
+
+    # Runs of fixed size.
+
+    def flush(self) -> None:
+        run, self.run = self.run, []
+        if not run:
+            return
+        codes = "".join(code for code, _ in run)
+        values = ", ".join(value for code, value in run if code != "x")
+        if values:
+            pack = self.out.constant("pack", struct.Struct(">" + codes).pack, codes)
+            self.out.line(f"{self.sink}({pack}({values}))")
+        else:
+            self.out.line(f"{self.sink}({bytes(len(codes))!r})")
+
+    def length(self, classic: str, size: str) -> None:
+        """Write a length, -1 for null, and all that was waiting before it."""
+        if self.flexible:
+            self.flush()
+            self.out.line(f"{self.sink}(UVARINT[{size} + 1])")
+        else:
+            self.run.append((classic, size))
+            self.flush()
+
+    # One slot, whose value is the expression `value`.
+
+    def slot(self, slot: Slot, owner: str) -> None:
+        with self.out.at(slot.name):
+            self.value(slot, f"{owner}.{slot.name}")
+
+    def value(self, slot: Slot, value: str) -> None:
+        if slot.code:
+            self.run.append((slot.code, f"{value}.bytes" if slot.kind == "uuid" else value))
+        elif slot.kind == "struct":
+            self.nested(slot, value)
+        elif slot.kind == "list":
+            self.list_(slot, value)
+        else:
+            self.sized(slot, value)
+
+    def named(self, value: str) -> str:
+        name = self.out.fresh("v")
+        self.out.line(f"{name} = {value}")
+        return name
+
+    def sized(self, slot: Slot, value: str) -> None:
+        """A string, bytes or records."""
+        out = self.out
+        size = out.fresh("n")
+        name = self.named(value)
+        prepare = {
+            "str": (f"{name} = {name}.encode()", f"{size} = len({name})"),
+            "bytes": (f"{size} = len({name})",),
+            "records": (f"{name}, {size} = buffers({name})",),
+        }[slot.kind]
+        nothing = "()" if slot.kind == "records" else "b''"
+        if slot.nullable:
+            with out.block(f"if {name} is None:"):
+                out.line(f"{name} = {nothing}")
+                out.line(f"{size} = -1")
+            with out.block("else:"):
+                for line in prepare:
+                    out.line(line)
+        else:
+            for line in prepare:
+                out.line(line)
+        self.length("h" if slot.kind == "str" else "i", size)
+        if slot.kind == "records":
+            self.hand_on(name, size)
+        else:
+            out.line(f"{self.sink}({name})")
+
+    def hand_on(self, name: str, size: str) -> None:
+        """Close the small piece so far and put the records behind it, uncopied."""
+        with self.out.block(f"if {size} > 0:"):
+            self.out.line("parts.append(join(small))")
+            self.out.line("small.clear()")
+            self.out.line(f"parts.extend({name})")
+
+    def list_(self, slot: Slot, value: str) -> None:
+        out, item = self.out, slot.item
+        assert item is not None
+        size = out.fresh("n")
+        name = self.named(value)
+        if slot.nullable:
+            with out.block(f"if {name} is None:"):
+                out.line(f"{name} = ()")
+                out.line(f"{size} = -1")
+            with out.block("else:"):
+                out.line(f"{size} = len({name})")
+        else:
+            out.line(f"{size} = len({name})")
+        self.length("i", size)
+        if item.code and item.kind != "uuid":
+            with out.block(f"if {size} > 0:"):
+                out.line(f"{self.sink}(pack(f'>{{{size}}}{item.code}', *{name}))")
+            return
+        element = out.fresh("e")
+        with out.block(f"for {element} in {name}:"), out.at("[]"):
+            self.value(item, element)
+            self.flush()
+
+    def nested(self, slot: Slot, value: str) -> None:
+        assert slot.body is not None
+        name = self.named(value)
+        if not slot.nullable:
+            self.struct(slot.body, name)
+            return
+        self.flush()
+        with self.out.block(f"if {name} is None:"):
+            self.out.line(f"{self.sink}(b'\\xff')")
+        with self.out.block("else:"):
+            self.run.append(("b", "1"))
+            self.struct(slot.body, name)
+            self.flush()
+
+    def struct(self, layout: Layout, owner: str) -> None:
+        for slot in layout.plain:
+            self.slot(slot, owner)
+        if not layout.flexible:
+            return
+        if not layout.tagged:
+            self.run.append(("x", ""))
+            return
+        self.flush()
+        self.tags(layout, owner)
+
+    def tags(self, layout: Layout, owner: str) -> None:
+        """Write the tag section: only fields that are not at their default are in it."""
+        out = self.out
+        names = [self.named(f"{owner}.{slot.name}") for slot in layout.tagged]
+        defaults = [out.constant("default", slot.default) for slot in layout.tagged]
+        same = " and ".join(f"{n} is {d}" for n, d in zip(names, defaults, strict=True))
+        with out.block(f"if {same}:"):
+            out.line(f"{self.sink}(b'\\0')")
+        with out.block("else:"):
+            held, count, outer = out.fresh("held"), out.fresh("n"), self.sink
+            out.line(f"{held} = []")
+            out.line(f"{count} = 0")
+            for slot, name, default in zip(layout.tagged, names, defaults, strict=True):
+                with out.at(slot.name), out.block(f"if {name} != {default}:"):
+                    self.tag(slot, name, held, count)
+            out.line(f"{outer}(UVARINT[{count}])")
+            out.line(f"{outer}(join({held}))")
+
+    def tag(self, slot: Slot, name: str, held: str, count: str) -> None:
+        out, outer = self.out, self.sink
+        inner = out.fresh("piece")
+        self.sink = f"{inner}.append"
+        out.line(f"{inner} = []")
+        self.value(slot, name)
+        self.flush()
+        self.sink = outer
+        out.line(f"{inner} = join({inner})")
+        out.line(f"{held} += (UVARINT[{slot.tag}], UVARINT[len({inner})], {inner})")
+        out.line(f"{count} += 1")

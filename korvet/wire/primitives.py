@@ -1,0 +1,120 @@
+"""The names for types in message annotations, and the odd jobs generated codecs call out to.
+
+Rules
+1. A fixed-size type is one `struct` code; everything else is a length followed by bytes or items.
+2. Classic lengths are big-endian int16 (strings) or int32; compact ones are an unsigned varint of
+   length + 1. In both, the smallest value (-1, or 0) is null.
+3. Nothing here allocates by an announced length before that many bytes are known to be there.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, TypeAlias
+from uuid import UUID
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class Kind:
+    """Marks an annotation as one wire type; `code` is its `struct` code if its size is fixed."""
+
+    __slots__ = ("code", "name")
+
+    def __init__(self, name: str, code: str = "") -> None:
+        self.name = name
+        self.code = code
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+i8: TypeAlias = Annotated[int, Kind("i8", "b")]
+i16: TypeAlias = Annotated[int, Kind("i16", "h")]
+i32: TypeAlias = Annotated[int, Kind("i32", "i")]
+i64: TypeAlias = Annotated[int, Kind("i64", "q")]
+u16: TypeAlias = Annotated[int, Kind("u16", "H")]
+u32: TypeAlias = Annotated[int, Kind("u32", "I")]
+f64: TypeAlias = Annotated[float, Kind("f64", "d")]
+uuid: TypeAlias = Annotated[UUID, Kind("uuid", "16s")]
+records: TypeAlias = Annotated[Buffer, Kind("records")]
+"""Record batches: a memoryview into the request when decoded, any buffer when encoded."""
+record_parts: TypeAlias = Annotated[Buffer | Sequence[Buffer], Kind("records")]
+"""The same bytes on the wire; to be encoded it may also be several buffers in a row."""
+
+KINDS: dict[object, Kind] = {
+    bool: Kind("bool", "?"),
+    str: Kind("str"),
+    bytes: Kind("bytes"),
+    UUID: Kind("uuid", "16s"),
+}
+"""Python types that name their wire type by themselves. `int` is not one: it has no size."""
+
+ZERO_UUID = UUID(int=0)
+"""Kafka's "no id"."""
+
+
+class Fault(Exception):
+    """Raised by a codec at the place of the fault; the caller adds the field and re-raises."""
+
+
+def uvarint_tail(data: Buffer, pos: int, first: int) -> tuple[int, int]:
+    """Finish an unsigned varint whose first byte has its high bit set: the value, and its end."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+    raise Fault("a varint longer than 5 bytes")
+
+
+def skip_tags(data: Buffer, pos: int, limit: int, count: int) -> int:
+    """The position behind `count` tagged fields nobody here knows."""
+    if count > 0x7F:
+        count, pos = uvarint_tail(data, pos, count)
+    for _ in range(count):
+        tag = data[pos]
+        pos += 1
+        if tag > 0x7F:
+            tag, pos = uvarint_tail(data, pos, tag)
+        size = data[pos]
+        pos += 1
+        if size > 0x7F:
+            size, pos = uvarint_tail(data, pos, size)
+        pos += size
+        if pos > limit:
+            raise Fault(f"tagged field {tag} claims {size} bytes, more than there are")
+    return pos
+
+
+class _Uvarints(dict[int, bytes]):
+    """value -> its unsigned varint; small ones are kept, so the common case is one dict lookup."""
+
+    def __missing__(self, value: int) -> bytes:
+        if value < 0:
+            raise Fault(f"{value} as an unsigned varint")
+        rest, out = value, bytearray()
+        while rest > 0x7F:
+            out.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        out.append(rest)
+        encoded = bytes(out)
+        if value < 1 << 14:
+            self[value] = encoded
+        return encoded
+
+
+UVARINT = _Uvarints()
+
+
+class _Uuids(dict[bytes, UUID]):
+    """16 bytes -> UUID. Topic ids come back in every request, and building a UUID is slow."""
+
+    def __missing__(self, raw: bytes) -> UUID:
+        if len(self) >= 4096:
+            self.clear()
+        value = self[raw] = UUID(bytes=raw)
+        return value
+
+
+UUIDS = _Uuids({ZERO_UUID.bytes: ZERO_UUID})

@@ -1,0 +1,126 @@
+"""Messages as classes, and their codecs: one class for all versions, its annotations the schema.
+
+    @message(key=12, versions=(0, 4), flexible=4, request=True)
+    class HeartbeatRequest(Message):
+        group_id: str
+        generation_id: i32
+        member_id: str
+        group_instance_id: Annotated[str | None, Field(since=3)] = None
+
+Rules
+1. `layout.py` says what annotations mean; `decoding.py` and `encoding.py` turn a layout into one
+   Python function each, compiled at the first use of that message and version, then kept.
+2. A field a version lacks is its default after decoding, and dropped silently when encoding.
+3. Decoding raises MalformedRequest or UnsupportedVersion, and nothing else, whatever the bytes.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from korvet.wire.decoding import build_decoder
+from korvet.wire.encoding import build_encoder
+from korvet.wire.errors import MalformedRequest, NotEncodable, UnsupportedVersion
+from korvet.wire.layout import Field, Layout, Message, MessageInfo, layout
+from korvet.wire.primitives import (
+    ZERO_UUID,
+    Buffer,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    record_parts,
+    records,
+    u16,
+    u32,
+    uuid,
+)
+
+__all__ = [
+    "ZERO_UUID",
+    "Buffer",
+    "Field",
+    "MalformedRequest",
+    "Message",
+    "MessageInfo",
+    "NotEncodable",
+    "UnsupportedVersion",
+    "decode",
+    "encode",
+    "encode_parts",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "layout_of",
+    "message",
+    "messages",
+    "record_parts",
+    "records",
+    "u16",
+    "u32",
+    "uuid",
+]
+
+M = TypeVar("M", bound=Message)
+
+_MESSAGES: dict[tuple[int, bool], type[Message]] = {}
+_DECODERS: dict[tuple[type[Message], int], Callable[..., Any]] = {}
+_ENCODERS: dict[tuple[type[Message], int], Callable[..., Any]] = {}
+
+
+def message(
+    *, key: int, versions: tuple[int, int], flexible: int | None, request: bool
+) -> Callable[[type[M]], type[M]]:
+    """The class is the request, or the response, of that API in all of `versions`."""
+
+    def register(cls: type[M]) -> type[M]:
+        if (key, request) in _MESSAGES:
+            raise TypeError(f"{cls.__name__}: key {key} belongs to {_MESSAGES[key, request]}")
+        cls.__message__ = MessageInfo(cls.__name__, key, versions, flexible, request)
+        _MESSAGES[key, request] = cls
+        return cls
+
+    return register
+
+
+def messages() -> Iterator[type[Message]]:
+    """Every message class imported so far, by key, the request before the response."""
+    return (cls for _, cls in sorted(_MESSAGES.items(), key=lambda row: (row[0][0], not row[0][1])))
+
+
+def layout_of(cls: type[Message], version: int) -> Layout:
+    """What `version` has on the wire, or UnsupportedVersion."""
+    info = cls.__message__
+    least, most = info.versions
+    if not least <= version <= most:
+        raise UnsupportedVersion(f"{info.name} exists in {least} to {most}, not in {version}")
+    return layout(cls, version, info.is_flexible(version))
+
+
+def decode(cls: type[M], data: Buffer, version: int, offset: int = 0) -> M:
+    """The message that fills `data` from `offset` to the end; records are views into `data`."""
+    decoder = _DECODERS.get((cls, version))
+    if decoder is None:
+        decoder = build_decoder(layout_of(cls, version), f"{cls.__name__} v{version}")
+        _DECODERS[cls, version] = decoder
+    view = memoryview(data)
+    value: M = decoder(data, view, offset, len(data))
+    return value
+
+
+def encode_parts(value: Message, version: int) -> list[Buffer]:
+    """The message as buffers in order; records are passed through, everything else is joined."""
+    cls = type(value)
+    encoder = _ENCODERS.get((cls, version))
+    if encoder is None:
+        encoder = build_encoder(layout_of(cls, version), f"{cls.__name__} v{version}")
+        _ENCODERS[cls, version] = encoder
+    parts: list[Buffer] = encoder(value)
+    return parts
+
+
+def encode(value: Message, version: int) -> bytes:
+    """The message as one piece of bytes."""
+    return b"".join(encode_parts(value, version))

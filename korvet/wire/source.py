@@ -1,0 +1,76 @@
+"""Python source under construction: indentation, names, and which field each line is about.
+
+A generated codec keeps no track of where it is. When it fails, the line number of the failure is
+looked up here and gives the field, so the path costs nothing until something is wrong.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Source:
+    """Lines of one function, the objects they refer to, and the field path of each line."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.paths: list[str] = []
+        self.names: dict[str, Any] = {}
+        self.path = ""
+        self._indent = 0
+        self._counter = 0
+        self._known: dict[tuple[str, object], str] = {}
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self._indent + text)
+        self.paths.append(self.path)
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Everything written inside stands below `head`, one step further in."""
+        self.line(head)
+        self._indent += 1
+        yield
+        self._indent -= 1
+
+    @contextmanager
+    def at(self, step: str) -> Iterator[None]:
+        """Everything written inside is about the field `step`, seen from the current one."""
+        before = self.path
+        joint = "." if before and not step.startswith("[") else ""
+        self.path = f"{before}{joint}{step}"
+        yield
+        self.path = before
+
+    def fresh(self, stem: str) -> str:
+        """A local name nobody has used yet."""
+        self._counter += 1
+        return f"{stem}{self._counter}"
+
+    def constant(self, stem: str, value: Any, key: object = None) -> str:
+        """A global name for `value`; the same one again for the same stem and key."""
+        known = (stem, key)
+        if key is not None and known in self._known:
+            return self._known[known]
+        name = self.fresh(stem.upper() + "_")
+        self.names[name] = value
+        if key is not None:
+            self._known[known] = name
+        return name
+
+    def compile(self, name: str, filename: str) -> Callable[..., Any]:
+        """The function `name` these lines define."""
+        scope = dict(self.names)
+        exec(compile("\n".join(self.lines) + "\n", filename, "exec"), scope)
+        function: Callable[..., Any] = scope[name]
+        return function
+
+    def path_of(self, error: BaseException, indexes: tuple[int, ...] = ()) -> str:
+        """The field the failing line is about, with the list positions it had reached."""
+        trace = error.__traceback__
+        if trace is None:
+            return "message"
+        path = self.paths[trace.tb_lineno - 1] or "message"
+        for position, index in enumerate(indexes):
+            path = path.replace(f"[{{{position}}}]", f"[{index}]")
+        return path
