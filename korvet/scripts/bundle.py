@@ -1,0 +1,196 @@
+"""One script file and the libraries it requires, as the one text that Redis is given.
+
+Rules
+- A library is asked for by a line of its own: `local codes = require("lib.codes")`. The name is a
+  literal, begins with `lib.`, and maps to `lua/lib/codes.lua`. Libraries may require libraries.
+- Each library is in the text once, before everything that asks for it, inside its own function:
+  no local of one file can meet a local of another.
+- Comments are blanked, never removed. A better sentence changes no sha1, and a line number in a
+  Redis error is a line number in a file: `Bundle.locate`.
+- A library whose first line is `--- lib.name  constants` holds one constant a line. Those that
+  nobody in the bundle names are blanked too: Redis builds that table at every call, and a new
+  error code must not give every script a new sha1.
+- The first line names script and version, so a slow log or a `SCRIPT SHOW` says what it is, and
+  raising a version always gives a new sha1.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib.resources import files
+from pathlib import Path
+
+from korvet.scripts.contract import Contract, parse_contract
+
+_REQUIRE = re.compile(r"^local\s+[A-Za-z_]\w*\s*=\s*require\(\"([^\"]*)\"\)$")
+_LIBRARY = re.compile(r"^lib(\.[a-z][a-z0-9_]*)+$")
+_CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]*)\s*=\s*[^=].*,?$")
+_CONSTANTS_HEADER = re.compile(r"^---\s+lib\.[\w.]+\s+constants\b")
+
+
+class BundleError(Exception):
+    """A script cannot be made into one text; the message holds the chain that led there."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """One script as Redis runs it. `parts` says which lines of `text` came from which file."""
+
+    name: str
+    text: str
+    contract: Contract
+    parts: tuple[tuple[int, int, str], ...] = field(repr=False)
+
+    @property
+    def version(self) -> int:
+        return self.contract.version
+
+    @cached_property
+    def sha1(self) -> str:
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def locate(self, line: int) -> tuple[str, int]:
+        """The file, relative to `lua/`, and the line in it that became this line of the text."""
+        for start, length, path in self.parts:
+            if start <= line < start + length:
+                return path, line - start + 1
+        raise LookupError(f"line {line} of {self.name} is the bundle's own, no file's")
+
+
+@cache
+def default_root() -> Path:
+    """The directory that holds the scripts: inside the installed package, or of the checkout."""
+    package = Path(str(files("korvet")))
+    installed = package / "_lua"
+    root = installed if installed.is_dir() else package.parent / "lua"
+    if not root.is_dir():
+        raise BundleError(f"no scripts: neither {installed} nor {root} is a directory")
+    return root
+
+
+def names(root: Path | None = None) -> list[str]:
+    """The names of all scripts, sorted: `lua/log/append.lua` is `log.append`."""
+    base = root or default_root()
+    found = (path.relative_to(base) for path in base.rglob("*.lua"))
+    return sorted(".".join(path.with_suffix("").parts) for path in found if path.parts[0] != "lib")
+
+
+def load(name: str, root: Path | None = None) -> Bundle:
+    """The bundle of one script. Read and built once a process for the scripts we ship."""
+    return _load_shipped(name) if root is None else _Builder(root).build(name)
+
+
+@cache
+def _load_shipped(name: str) -> Bundle:
+    return _Builder(default_root()).build(name)
+
+
+def blank_comments(source: str) -> str:
+    """The same lines without their comments. A string may hold two dashes."""
+    return "\n".join(_blank_line(line) for line in source.split("\n"))
+
+
+def _blank_line(line: str) -> str:
+    quote = ""
+    at = 0
+    while at < len(line):
+        char = line[at]
+        if quote:
+            if char == "\\":
+                at += 1
+            elif char == quote:
+                quote = ""
+        elif char in "\"'":
+            quote = char
+        elif line.startswith("--", at):
+            return line[:at].rstrip()
+        at += 1
+    return line.rstrip()
+
+
+def requires(code: str, where: str) -> Iterator[str]:
+    """The libraries a file asks for, in order. `code` has no comments any more."""
+    for number, line in enumerate(code.split("\n"), 1):
+        if not re.search(r"\brequire\b", line):
+            continue
+        found = _REQUIRE.match(line.strip())
+        if not found:
+            raise BundleError(
+                f'{where}:{number}: a require is a line `local x = require("lib.x")`, '
+                f"not `{line.strip()}`"
+            )
+        if not _LIBRARY.match(found[1]):
+            raise BundleError(
+                f'{where}:{number}: "{found[1]}" is no library; names begin with lib.'
+            )
+        yield found[1]
+
+
+class _Builder:
+    """Follows the requires of one script, depth first, and puts the text together."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._code: dict[str, str] = {}
+        self._constants: set[str] = set()
+
+    def build(self, name: str) -> Bundle:
+        source = self._read(name, [])
+        contract = parse_contract(source, name)
+        script = blank_comments(source)
+        self._follow(script, [name])
+        lines = [f"-- korvet {name} v{contract.version}"]
+        parts: list[tuple[int, int, str]] = []
+        if self._code:
+            lines += ["local modules = {}", "local function require(name) return modules[name] end"]
+        for module, code in self._code.items():
+            body = self._trim(module, code, script) if module in self._constants else code
+            lines.append(f'modules["{module}"] = (function()')
+            self._append(lines, parts, body, _path(module))
+            lines.append("end)()")
+        self._append(lines, parts, script, _path(name))
+        return Bundle(name, "\n".join(lines) + "\n", contract, tuple(parts))
+
+    def _read(self, name: str, chain: list[str]) -> str:
+        path = self._root / _path(name)
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\n")
+        except FileNotFoundError:
+            led = " -> ".join([*chain, name])
+            raise BundleError(f"{led}: there is no file {_path(name)}") from None
+
+    def _follow(self, code: str, chain: list[str]) -> None:
+        for module in requires(code, _path(chain[-1])):
+            if module in chain:
+                raise BundleError(" -> ".join([*chain, module]) + ": a cycle")
+            if module in self._code:
+                continue
+            source = self._read(module, chain)
+            if _CONSTANTS_HEADER.match(source):
+                self._constants.add(module)
+            body = blank_comments(source)
+            self._follow(body, [*chain, module])
+            self._code[module] = body
+
+    def _trim(self, module: str, code: str, script: str) -> str:
+        others = [text for name, text in self._code.items() if name != module]
+        used = set(re.findall(r"\.([A-Z][A-Z0-9_]*)\b", "\n".join([script, *others])))
+
+        def keep(line: str) -> str:
+            found = _CONSTANT.match(line)
+            return "" if found and found[1] not in used else line
+
+        return "\n".join(keep(line) for line in code.split("\n"))
+
+    def _append(
+        self, lines: list[str], parts: list[tuple[int, int, str]], code: str, path: str
+    ) -> None:
+        body = code.split("\n")
+        parts.append((len(lines) + 1, len(body), path))
+        lines += body
+
+
+def _path(name: str) -> str:
+    return name.replace(".", "/") + ".lua"

@@ -1,0 +1,83 @@
+"""A script with its keys and arguments: a value that says what to run and how to read the answer.
+
+Nothing here waits or sends. The stores and the tests' runner all take the same `Call`.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Generic, TypeAlias, TypeVar, dataclass_transform
+
+import msgspec
+
+from korvet.scripts import bundle
+from korvet.scripts.contract import Contract
+
+Arg: TypeAlias = bytes | bytearray | memoryview | str | int
+
+
+class ContractBroken(Exception):
+    """A reply does not have the shape its script promises: ours to repair, nobody else's."""
+
+
+@dataclass_transform(frozen_default=True)
+class Reply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The base of all replies: the fields are the script's RETURNS, in order, no more, no less."""
+
+
+R = TypeVar("R", bound=Reply)
+R_co = TypeVar("R_co", bound=Reply, covariant=True)
+
+
+class Script(Generic[R_co]):
+    """A script by name, and the type of its reply. Its text is read when first needed."""
+
+    def __init__(self, name: str, reply: type[R_co]) -> None:
+        self.name = name
+        self.reply = reply
+
+    def __repr__(self) -> str:
+        return f"Script({self.name!r})"
+
+    @cached_property
+    def bundle(self) -> bundle.Bundle:
+        return bundle.load(self.name)
+
+    @cached_property
+    def text(self) -> str:
+        return self.bundle.text
+
+    @cached_property
+    def sha1(self) -> str:
+        return self.bundle.sha1
+
+    @cached_property
+    def version(self) -> int:
+        return self.bundle.version
+
+    @cached_property
+    def contract(self) -> Contract:
+        return self.bundle.contract
+
+    @cached_property
+    def writes(self) -> bool:
+        return self.contract.writes
+
+
+class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
+    """One run of a script, not yet run.
+
+    An argument that is a buffer is handed to the socket as it is: it must not change until the
+    call is answered. Buffers are contiguous and count in bytes.
+    """
+
+    script: Script[R_co]
+    keys: tuple[str, ...]
+    args: Sequence[Arg] = ()
+
+    def decode(self, raw: object) -> R_co:
+        """The reply as its type; ContractBroken when it does not fit."""
+        try:
+            return msgspec.convert(raw, self.script.reply)
+        except msgspec.ValidationError as error:
+            name, version = self.script.name, self.script.version
+            raise ContractBroken(f"reply of {name} v{version}: {error}") from error

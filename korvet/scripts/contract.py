@@ -1,0 +1,220 @@
+"""The header of a script, read by a machine: its contract.
+
+The grammar, every line of it behind `---`:
+
+    name  version N  reads|writes
+    One sentence (further lines until an empty one go on with it).
+
+    KEYS     name    type   meaning        type: hash, zset, stream, set, list, string
+    ARGV     name    type   meaning        type: int, bytes
+    RETURNS  name    type   meaning        type: int, bytes, list; `error` first when there is one
+    REFUSES  NAME NAME ...                 answered with nothing written, in the order of checking
+    SIGNALS  NAME ...                      answered together with a finished write
+    COST     words, at most N calls + M per unit
+    NOTES    free text
+
+- A row begins at the column of its section's first row; a line further in goes on with the
+  meaning above. Two spaces or more stand between columns.
+- A name that ends in `...` may be given any number of times. Such rows are the last of their
+  section; several of them repeat together, as one group. A section without rows is left out.
+- COST is counted by the tests: `at most 4 calls`, or `at most 4 calls + 2 per record + 1 per key`.
+  The units are words: `key` counts KEYS, `arg` counts ARGV, the name of a `...` row (without the
+  dots) counts that row. Every other unit is for people: a budget with one is not checked.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+_TITLE = re.compile(r"^([a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)+)  version (\d+)  (reads|writes)$")
+_SECTION = re.compile(r"^([A-Z]+)(?:\s+(.*))?$")
+_SECTIONS = ("KEYS", "ARGV", "RETURNS", "REFUSES", "SIGNALS", "COST", "NOTES")
+_BUDGET = re.compile(r"at most (\d+) calls?((?: \+ \d+ per [a-z_]+)*)")
+_PER = re.compile(r"\+ (\d+) per ([a-z_]+)")
+_TYPES = {
+    "KEYS": frozenset({"hash", "zset", "stream", "set", "list", "string"}),
+    "ARGV": frozenset({"int", "bytes"}),
+    "RETURNS": frozenset({"int", "bytes", "list"}),
+}
+
+
+class ContractError(Exception):
+    """A script's header does not follow the grammar; the message names the file and the line."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One key, argument or element of the reply."""
+
+    name: str
+    type: str
+    meaning: str
+    repeated: bool = False
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most `redis.call`s one run makes: `fixed` and so many per counted thing."""
+
+    fixed: int
+    per: Mapping[str, int] = field(default_factory=dict)
+
+    def limit(self, counts: Mapping[str, int]) -> int | None:
+        """The number for these counts; None when a unit is not among them."""
+        if any(unit not in counts for unit in self.per):
+            return None
+        return self.fixed + sum(times * counts[unit] for unit, times in self.per.items())
+
+
+@dataclass(frozen=True)
+class Contract:
+    """What a script promises, as its header says it."""
+
+    name: str
+    version: int
+    writes: bool
+    sentence: str
+    keys: tuple[Row, ...]
+    args: tuple[Row, ...]
+    returns: tuple[Row, ...]
+    refuses: tuple[str, ...]
+    signals: tuple[str, ...]
+    cost: str
+    budget: Budget
+    notes: str
+
+    def most_calls(self, key_count: int, arg_count: int) -> int | None:
+        """How many `redis.call`s a run with so many KEYS and ARGV may make; None: not countable."""
+        counts = {"key": key_count, "arg": arg_count}
+        for rows, given in ((self.keys, key_count), (self.args, arg_count)):
+            repeated = [row.name for row in rows if row.repeated]
+            if repeated:
+                groups = (given - (len(rows) - len(repeated))) // len(repeated)
+                counts.update(dict.fromkeys(repeated, groups))
+        return self.budget.limit(counts)
+
+
+def parse_contract(source: str, name: str) -> Contract:
+    """The contract in the header of one script's source; `name` is the one its path gives it."""
+    return _Parser(name, header_lines(source)).parse()
+
+
+def header_lines(source: str) -> list[str]:
+    """The text behind `---` of the lines that open a file."""
+    lines: list[str] = []
+    for line in source.split("\n"):
+        if not line.startswith("---"):
+            break
+        lines.append(line[3:].rstrip())
+    return lines
+
+
+class _Parser:
+    def __init__(self, name: str, lines: list[str]) -> None:
+        self._name = name
+        self._lines = lines
+
+    def parse(self) -> Contract:
+        title = _TITLE.match(self._lines[0].strip()) if self._lines else None
+        if not title:
+            raise self._wrong(1, "the first line is `--- name  version N  reads|writes`")
+        if title[1] != self._name:
+            raise self._wrong(1, f"the header says {title[1]}, the path says {self._name}")
+        sentence, rest = self._sentence()
+        sections = self._split(rest)
+        cost = " ".join(text.strip() for _, text in sections.get("COST", []))
+        return Contract(
+            name=self._name,
+            version=int(title[2]),
+            writes=title[3] == "writes",
+            sentence=sentence,
+            keys=self._rows("KEYS", sections),
+            args=self._rows("ARGV", sections),
+            returns=self._rows("RETURNS", sections),
+            refuses=tuple(self._words("REFUSES", sections)),
+            signals=tuple(self._words("SIGNALS", sections)),
+            cost=cost,
+            budget=self._budget(cost),
+            notes=" ".join(text.strip() for _, text in sections.get("NOTES", [])),
+        )
+
+    def _wrong(self, line: int, what: str) -> ContractError:
+        return ContractError(f"{self._name.replace('.', '/')}.lua:{line}: {what}")
+
+    def _sentence(self) -> tuple[str, int]:
+        words: list[str] = []
+        at = 1
+        while at < len(self._lines) and self._lines[at].strip():
+            words.append(self._lines[at].strip())
+            at += 1
+        if not words:
+            raise self._wrong(2, "a sentence follows that says what is true afterwards")
+        return " ".join(words), at + 1
+
+    def _split(self, start: int) -> dict[str, list[tuple[int, str]]]:
+        """Section -> its lines with their numbers; labels are replaced by spaces of equal width."""
+        sections: dict[str, list[tuple[int, str]]] = {}
+        current: list[tuple[int, str]] | None = None
+        for number, line in enumerate(self._lines[start:], start + 1):
+            label = _SECTION.match(line[1:])
+            if label and label[1] in _SECTIONS:
+                if label[1] in sections:
+                    raise self._wrong(number, f"{label[1]} stands twice")
+                if sections and _SECTIONS.index(label[1]) < _SECTIONS.index(list(sections)[-1]):
+                    raise self._wrong(number, f"{label[1]} comes before {list(sections)[-1]}")
+                current = sections[label[1]] = []
+                line = " " * (1 + len(label[1])) + line[1 + len(label[1]) :]
+            if not line.strip():
+                continue
+            if current is None or not line.startswith("  "):
+                raise self._wrong(number, f"`{line.strip()}` belongs to no section")
+            current.append((number, line))
+        return sections
+
+    def _rows(self, section: str, sections: Mapping[str, list[tuple[int, str]]]) -> tuple[Row, ...]:
+        rows: list[Row] = []
+        column = -1
+        for number, line in sections.get(section, []):
+            indent = len(line) - len(line.lstrip())
+            if column < 0:
+                column = indent
+            if indent > column:
+                last = rows[-1]
+                meaning = f"{last.meaning} {line.strip()}"
+                rows[-1] = Row(last.name, last.type, meaning, last.repeated)
+            elif indent < column:
+                raise self._wrong(number, f"a row of {section} begins at column {column + 4}")
+            else:
+                rows.append(self._row(section, number, line))
+                if rows[:-1] and rows[-2].repeated and not rows[-1].repeated:
+                    raise self._wrong(number, f"{rows[-1].name} comes after a repeated row")
+        if len({row.name for row in rows}) != len(rows):
+            raise self._wrong(sections[section][0][0], f"a name stands twice in {section}")
+        return tuple(rows)
+
+    def _row(self, section: str, number: int, line: str) -> Row:
+        cells = re.split(r"\s{2,}", line.strip(), maxsplit=2)
+        if len(cells) != 3:
+            raise self._wrong(number, "a row is `name  type  meaning`, two spaces between")
+        name, kind, meaning = cells
+        if kind not in _TYPES[section]:
+            known = ", ".join(sorted(_TYPES[section]))
+            raise self._wrong(number, f"a type of {section} is one of {known}, not {kind}")
+        bare = name.removesuffix("...")
+        if not re.fullmatch(r"[a-z][a-z0-9_]*", bare):
+            raise self._wrong(number, f"`{name}` is no name")
+        return Row(bare, kind, meaning, bare != name)
+
+    def _words(self, section: str, sections: Mapping[str, list[tuple[int, str]]]) -> Iterable[str]:
+        for number, line in sections.get(section, []):
+            for word in line.split():
+                if not re.fullmatch(r"[A-Z][A-Z0-9_]*", word):
+                    raise self._wrong(number, f"{section} holds names of errors, not `{word}`")
+                yield word
+
+    def _budget(self, cost: str) -> Budget:
+        found = _BUDGET.search(cost)
+        if not found:
+            raise self._wrong(len(self._lines), "COST says `at most N calls`")
+        per = {unit: int(times) for times, unit in _PER.findall(found[2])}
+        return Budget(int(found[1]), per)

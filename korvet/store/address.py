@@ -1,0 +1,140 @@
+"""Where Redis is and how to enter: a URL, taken apart once.
+
+    redis://[user:password@]host[:port][/db]      rediss:// the same under TLS
+    unix:///path/to.sock[?db=N]
+    redis+sentinel://[user:password@]host:port,host:port/master[/db]
+    redis+cluster://[user:password@]host:port[,host:port]
+
+`rediss+sentinel` and `rediss+cluster` are the same under TLS. The query takes redis-py's options
+(`ssl_ca_certs`, `ssl_cert_reqs`, ...), and for Sentinel `sentinel_username`, `sentinel_password`.
+"""
+
+import ssl
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from redis.connection import parse_url
+
+_PLAIN = ("redis", "rediss", "unix")
+_VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class BadAddress(ValueError):
+    """The URL names no Redis; the message says what a right one looks like."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """One server and how to enter it."""
+
+    host: str = "localhost"
+    port: int = 6379
+    path: str | None = None
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        return self.path or f"{self.host}:{self.port}"
+
+    def at(self, host: str, port: int) -> "Address":
+        """Another server of the same deployment, entered the same way."""
+        return replace(self, host=host, port=port, path=None)
+
+
+@dataclass(frozen=True)
+class Location:
+    """A deployment: one server, the nodes to ask for a cluster's map, or the Sentinels to ask."""
+
+    kind: str
+    seeds: tuple[Address, ...]
+    master: str = ""
+    sentinel_username: str | None = None
+    sentinel_password: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        where = ",".join(map(str, self.seeds))
+        return f"{where}/{self.master}" if self.master else where
+
+
+def parse(url: str) -> Location:
+    """What the URL says; BadAddress when it says nothing usable."""
+    scheme, _, rest = url.partition("://")
+    base, _, kind = scheme.partition("+")
+    if base not in _PLAIN or kind not in ("", "sentinel", "cluster") or (kind and base == "unix"):
+        raise BadAddress(
+            f"{scheme or url!r} is no Redis URL: use redis://HOST:PORT, rediss://HOST:PORT, "
+            "unix:///PATH, redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT"
+        )
+    if not kind:
+        return Location("single", (_single(url),))
+    return _several(base, kind, rest)
+
+
+def _single(url: str) -> Address:
+    try:
+        options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise BadAddress(f"{error} in the Redis URL") from error
+    options.pop("connection_class", None)
+    secure = url.startswith("rediss")
+    return Address(
+        host=options.pop("host", "localhost"),
+        port=options.pop("port", 6379),
+        path=options.pop("path", None),
+        db=int(options.pop("db", 0)),
+        username=options.pop("username", None),
+        password=options.pop("password", None),
+        tls=_tls(options) if secure else None,
+        options=options,
+    )
+
+
+def _several(base: str, kind: str, rest: str) -> Location:
+    parts = urlsplit(f"{base}://{rest}")
+    entry, _, hosts = parts.netloc.rpartition("@")
+    path = [unquote(piece) for piece in parts.path.split("/") if piece]
+    query = parse_qs(parts.query)
+    sentinel = {name: query.pop(name)[0] for name in list(query) if name.startswith("sentinel_")}
+    if kind == "sentinel" and not path:
+        raise BadAddress(
+            "a Sentinel URL ends with the master's name: redis+sentinel://HOST:PORT/NAME"
+        )
+    plain = "&".join(f"{name}={value}" for name, values in query.items() for value in values)
+    tail = f"/{path[1]}" if kind == "sentinel" and len(path) > 1 else ""
+    before = f"{entry}@" if entry else ""
+    default = ":26379" if kind == "sentinel" else ""
+    seeds = tuple(
+        _single(f"{base}://{before}{host if ':' in host else host + default}{tail}?{plain}")
+        for host in hosts.split(",")
+        if host
+    )
+    if not seeds:
+        raise BadAddress(f"no host stands in the {kind} URL")
+    return Location(
+        kind,
+        seeds,
+        master=path[0] if kind == "sentinel" else "",
+        sentinel_username=sentinel.get("sentinel_username"),
+        sentinel_password=sentinel.get("sentinel_password"),
+    )
+
+
+def _tls(options: dict[str, Any]) -> ssl.SSLContext:
+    context = ssl.create_default_context(
+        cafile=options.get("ssl_ca_certs"),
+        capath=options.get("ssl_ca_path"),
+        cadata=options.get("ssl_ca_data"),
+    )
+    mode = _VERIFY[str(options.get("ssl_cert_reqs", "required"))]
+    named = str(options.get("ssl_check_hostname", True)).lower() not in ("false", "0", "no")
+    context.check_hostname = named and mode is ssl.CERT_REQUIRED
+    context.verify_mode = mode
+    if options.get("ssl_certfile"):
+        context.load_cert_chain(
+            options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password")
+        )
+    return context

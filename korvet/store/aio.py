@@ -1,0 +1,172 @@
+"""The broker's store: many tasks, few connections, one burst a turn.
+
+What callers may rely on
+- Calls of scripts that write run in the order of submission (`link` names the one exception, after
+  a SCRIPT FLUSH). Scripts that only read, and plain commands, travel on a connection of their own:
+  they see every write that was *answered* before they were submitted, and maybe later ones.
+- `StoreUnavailable` means that nobody knows whether the call happened; it is never sent again here.
+- No blocking command (BLPOP, XREAD BLOCK, WAIT): it would hold up everybody. `Wake` waits.
+- A buffer passed as an argument must not change until its call is answered.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import perf_counter
+from typing import Any, Self, TypeVar
+
+from korvet.scripts.call import Arg, Call, Reply
+from korvet.store.address import BadAddress, parse
+from korvet.store.errors import RedisUnreachable
+from korvet.store.lane import Listener, Manner, Server
+from korvet.store.link import Ticket
+from korvet.store.router import Router, SingleRouter
+
+R = TypeVar("R", bound=Reply)
+OnCall = Callable[[str, float, str], None]
+
+
+class AsyncStore(Listener):
+    """Runs calls on Redis. Made by `connect`; belongs to the event loop that made it."""
+
+    def __init__(self, router: Router, loop: asyncio.AbstractEventLoop) -> None:
+        self.on_call: OnCall | None = None
+        self.max_pending_bytes = 64 * 1024 * 1024
+        self._router = router
+        self._loop = loop
+        self._crowd: deque[asyncio.Future[None]] = deque()
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        client_name: str = "korvet",
+        connect_s: float = 5.0,
+        timeout_s: float = 30.0,
+        max_pending_bytes: int = 64 * 1024 * 1024,
+        on_call: OnCall | None = None,
+    ) -> Self:
+        """A store that is connected; RedisUnreachable or RedisTooOld say what to do otherwise.
+
+        `on_call(name, seconds, outcome)` hears of every answered call, with the script's or the
+        command's name and `ok`, `error` or `unavailable`. `timeout_s` of silence while something
+        is in flight ends a connection.
+        """
+        try:
+            location = parse(url)
+        except BadAddress as error:
+            raise RedisUnreachable(str(error)) from error
+        manner = Manner(client_name, connect_s, timeout_s)
+        store = cls.__new__(cls)
+        router = SingleRouter(location, manner, store)
+        store.__init__(router, asyncio.get_running_loop())  # type: ignore[misc]
+        store.on_call = on_call
+        store.max_pending_bytes = max_pending_bytes
+        try:
+            await router.open()
+        except BaseException:
+            await router.close()
+            raise
+        return store
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """All connections are gone; what was in flight has failed."""
+        await self._router.close()
+
+    # What the store is.
+
+    @property
+    def server(self) -> Server:
+        """What the server said about itself at the first connection."""
+        return self._router.server
+
+    @property
+    def is_cluster(self) -> bool:
+        return self._router.is_cluster
+
+    @property
+    def connected(self) -> bool:
+        """Whether every connection stands right now."""
+        return all(lane.up for lane in self._router.lanes())
+
+    @property
+    def pending_bytes(self) -> int:
+        """The size of all that was submitted and is not answered yet."""
+        return sum(lane.link.pending_bytes for lane in self._router.lanes())
+
+    @property
+    def round_trips(self) -> int:
+        """How many bursts have left so far."""
+        return sum(lane.bursts for lane in self._router.lanes())
+
+    async def room(self) -> None:
+        """`pending_bytes` is below `max_pending_bytes`. First come, first served."""
+        while self.pending_bytes >= self.max_pending_bytes:
+            future = self._loop.create_future()
+            self._crowd.append(future)
+            await future
+
+    # What the store does.
+
+    def submit(self, call: Call[R]) -> asyncio.Future[R]:
+        """The call leaves with this turn's burst; the future gets its reply."""
+        future: asyncio.Future[R] = self._loop.create_future()
+        started = perf_counter() if self.on_call is not None else 0.0
+        self._router.for_call(call).link.send(Ticket(future, call, (), started))
+        return future
+
+    async def run(self, call: Call[R]) -> R:
+        """The call's reply."""
+        return await self.submit(call)
+
+    async def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
+        """The replies in the order of the calls; all in one burst. The first failure
+        is raised; the other calls run all the same."""
+        return await _all([self.submit(call) for call in calls])
+
+    def submit_command(self, *command: Arg) -> asyncio.Future[Any]:
+        """A plain command, on the connection for reads; the future gets the raw reply."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        started = perf_counter() if self.on_call is not None else 0.0
+        self._router.for_command(command).link.send(Ticket(future, None, command, started))
+        return future
+
+    async def command(self, *command: Arg) -> Any:
+        """The raw reply to a plain command: bytes, int, None or a list of these."""
+        return await self.submit_command(*command)
+
+    # What the lanes call.
+
+    def settled(self, ticket: Ticket, outcome: str) -> None:
+        if self.on_call is not None:
+            self.on_call(ticket.name, perf_counter() - ticket.started, outcome)
+
+    def progressed(self) -> None:
+        if self._crowd:
+            while self._crowd and self.pending_bytes < self.max_pending_bytes:
+                future = self._crowd.popleft()
+                if not future.done():
+                    future.set_result(None)
+                    break
+
+
+async def _all(futures: list[asyncio.Future[R]]) -> list[R]:
+    try:
+        return [await future for future in futures]
+    except BaseException:
+        for future in futures:
+            future.add_done_callback(_look_at)
+        raise
+
+
+def _look_at(future: asyncio.Future[R]) -> None:
+    """The outcome of a future that nobody awaits any more counts as seen."""
+    if not future.cancelled():
+        future.exception()

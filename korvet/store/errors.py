@@ -1,0 +1,83 @@
+"""What can go wrong between a call and its answer. Each exception has one cause.
+
+StoreError
+  StoreUnavailable      nobody knows whether it happened, or Redis refused for now: try later
+    RedisUnreachable    no connection could be made, or its handshake was refused
+    StoreRefused        Redis answered, but cannot do it now (OOM, READONLY, LOADING, ...)
+  RedisTooOld           the server lacks what the scripts need
+  ScriptFailed          a script ran into an error: a broken contract, ours to repair
+  CommandFailed         the same for a plain command
+"""
+
+# First words of Redis errors that pass: the same call can succeed later, or at another node.
+PASSING = frozenset(
+    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
+     "TRYAGAIN", "UNBLOCKED"}
+)  # fmt: skip
+
+
+class StoreError(Exception):
+    """Something between a call and its answer went wrong."""
+
+
+class StoreUnavailable(StoreError):
+    """The call was not answered, and may or may not have happened. It was not sent again."""
+
+
+class RedisUnreachable(StoreUnavailable):
+    """There is no connection to Redis; the message says where, why and what to do."""
+
+
+class StoreRefused(StoreUnavailable):
+    """Redis answered that it cannot do this now, and did nothing. `code` is its word for why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.code = message.partition(" ")[0]
+
+
+class RedisTooOld(StoreError):
+    """The server is older than the scripts can run on."""
+
+
+class ScriptFailed(StoreError):
+    """Redis answered a script's call with an error: script or caller broke the contract."""
+
+    def __init__(self, script: str, version: int, message: str) -> None:
+        super().__init__(f"{script} v{version}: {message}")
+        self.script = script
+        self.version = version
+        self.message = message
+
+
+class CommandFailed(StoreError):
+    """Redis answered a plain command with an error."""
+
+    def __init__(self, command: str, message: str) -> None:
+        super().__init__(f"{command}: {message}")
+        self.command = command
+        self.message = message
+
+
+def passing(message: str) -> bool:
+    """Whether a Redis error says "not now" rather than "not like this"."""
+    code, _, rest = message.partition(" ")
+    if code in PASSING:
+        return True
+    # An error that a command inside a script met is wrapped: "ERR Error running script ... -OOM".
+    # Redis 6.2 says it so, newer servers begin with the command's own word.
+    return code in {"ERR", "NOSCRIPT"} and any(
+        f"-{word} " in rest or f": {word} " in rest for word in PASSING
+    )
+
+
+def refusal(script: str, version: int, message: str) -> StoreError:
+    """The exception for an error that Redis answered to a script's call."""
+    if passing(message):
+        return StoreRefused(message)
+    return ScriptFailed(script, version, message)
+
+
+def command_refusal(command: str, message: str) -> StoreError:
+    """The exception for an error that Redis answered to a plain command."""
+    return StoreRefused(message) if passing(message) else CommandFailed(command, message)

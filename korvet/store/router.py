@@ -1,0 +1,63 @@
+"""Which connection takes a call: the one question that differs between deployments."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from korvet.scripts.call import Arg, Call
+from korvet.store.address import Address, Location
+from korvet.store.errors import RedisUnreachable
+from korvet.store.lane import Lane, Listener, Manner, Server
+
+
+class Router(Protocol):
+    """Finds the lane for a call or a command."""
+
+    is_cluster: bool
+    server: Server
+
+    def for_call(self, call: Call[Any]) -> Lane: ...
+
+    def for_command(self, command: Sequence[Arg]) -> Lane: ...
+
+    def lanes(self) -> Sequence[Lane]: ...
+
+    async def close(self) -> None: ...
+
+
+class SingleRouter:
+    """One server, or the master that Sentinels name: a lane for writes and one for reads.
+
+    Two, so that a long reply on its way does not stand before a short one.
+    """
+
+    is_cluster = False
+
+    def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
+        self._location = location
+        self._manner = manner
+        self._writes = Lane(self._find, manner, listener)
+        self._reads = Lane(self._find, manner, listener)
+        self.server: Server
+
+    async def open(self) -> None:
+        """Both lanes are open and `server` is known."""
+        self.server = await self._writes.open()
+        await self._reads.open()
+
+    def for_call(self, call: Call[Any]) -> Lane:
+        return self._writes if call.script.writes else self._reads
+
+    def for_command(self, command: Sequence[Arg]) -> Lane:
+        return self._reads
+
+    def lanes(self) -> Sequence[Lane]:
+        return (self._writes, self._reads)
+
+    async def close(self) -> None:
+        for lane in self.lanes():
+            await lane.close()
+
+    async def _find(self) -> Address:
+        if self._location.kind != "sentinel":
+            return self._location.seeds[0]
+        raise RedisUnreachable("Sentinel is not served yet")

@@ -1,0 +1,137 @@
+"""The store of Spark workers and the command line: one redis-py client, one call after another.
+
+redis-py sends a command again by itself when a connection breaks, unless told otherwise.
+`SyncStore.connect` tells it so: whoever passes a client of their own should do the same
+(`retry=Retry(NoBackoff(), 0)`), or an append can happen twice.
+"""
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any, Self, TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
+    NoScriptError,
+    RedisClusterException,
+    ResponseError,
+)
+from redis.exceptions import (
+    TimeoutError as RedisTimeoutError,
+)
+from redis.retry import Retry
+
+from korvet.scripts.call import Arg, Call, Reply, Script
+from korvet.store.errors import StoreError, StoreUnavailable, command_refusal, refusal
+
+R = TypeVar("R", bound=Reply)
+_AWAY = (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError)
+
+
+class SyncStore:
+    """Runs calls on a redis-py client, or on anything that behaves like one (fakeredis)."""
+
+    def __init__(self, client: Any) -> None:
+        # A twin on the same connections, that gives replies as Redis sent them.
+        self._client = client
+        self._raw = copy.copy(client)
+        self._raw.response_callbacks = {}
+
+    @classmethod
+    def connect(cls, url: str) -> Self:
+        """A store for the URL; nothing is sent before the first call."""
+        client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), protocol=2)
+        return cls(client)
+
+    def close(self) -> None:
+        """The connections are gone."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, call: Call[R]) -> R:
+        """The call's reply."""
+        return self._finish(call, self._send(call))
+
+    def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
+        """The replies in the order of the calls, in one round trip; the first failure is raised
+        after every call has been answered."""
+        todo = list(calls)
+        if not todo:
+            return []
+        pipeline = self._raw.pipeline(transaction=False)
+        scripts: dict[Script[Any], None] = dict.fromkeys(call.script for call in todo)
+        for script in scripts:
+            pipeline.script_load(script.text)
+        for call in todo:
+            pipeline.execute_command(*_evalsha(call))
+        try:
+            raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        return [
+            self._finish(call, self._send(call) if isinstance(raw, NoScriptError) else raw)
+            for call, raw in zip(todo, raws, strict=True)
+        ]
+
+    def command(self, *command: Arg) -> Any:
+        """The raw reply to a plain command: bytes, int, None or a list of these."""
+        try:
+            return self._raw.execute_command(*map(_plain, command))
+        except ResponseError as error:
+            raise command_refusal(str(command[0]), _message(error)) from error
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+
+    def _send(self, call: Call[Any]) -> Any:
+        try:
+            try:
+                return self._raw.execute_command(*_evalsha(call))
+            except NoScriptError:
+                return self._raw.execute_command("EVAL", call.script.text, *_evalsha(call)[2:])
+        except ResponseError as error:
+            return error
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+
+    def _finish(self, call: Call[R], raw: object) -> R:
+        if isinstance(raw, Exception):
+            raise self._failure(call, raw) from raw
+        return call.decode(raw)
+
+    def _failure(self, call: Call[Any], error: Exception) -> StoreError:
+        if isinstance(error, _AWAY):
+            return StoreUnavailable(f"no answer from Redis: {error}")
+        return refusal(call.script.name, call.script.version, _message(error))
+
+
+def _evalsha(call: Call[Any]) -> Sequence[Any]:
+    return ("EVALSHA", call.script.sha1, len(call.keys), *call.keys, *map(_plain, call.args))
+
+
+def _plain(arg: Arg) -> bytes | str | int:
+    return bytes(arg) if isinstance(arg, bytearray | memoryview) else arg
+
+
+def _message(error: Exception) -> str:
+    """The message with its code: redis-py drops the code of the errors that it has a class for."""
+    text = str(error)
+    code = _CODES.get(type(error))
+    return f"{code} {text}" if code and not text.startswith(code) else text
+
+
+_CODES: dict[type[Exception], str] = {
+    redis.exceptions.OutOfMemoryError: "OOM",
+    redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.BusyLoadingError: "LOADING",
+    redis.exceptions.MasterDownError: "MASTERDOWN",
+    redis.exceptions.ClusterDownError: "CLUSTERDOWN",
+    redis.exceptions.TryAgainError: "TRYAGAIN",
+}
