@@ -7,9 +7,9 @@ Rules
   no local of one file can meet a local of another.
 - Comments are blanked, never removed. A better sentence changes no sha1, and a line number in a
   Redis error is a line number in a file: `Bundle.locate`.
-- A library whose first line is `--- lib.name  constants` holds one constant a line. Those that
-  nobody in the bundle names are blanked too: Redis builds that table at every call, and a new
-  error code must not give every script a new sha1.
+- A library whose first line is `--- lib.name  constants` is a table of constants, one a line.
+  Only those that the bundle names go in, as one line: Redis builds that table at every call, and
+  a new error code must not give every script a new sha1.
 - The first line names script and version, so a slow log or a `SCRIPT SHOW` says what it is, and
   raising a version always gives a new sha1.
 """
@@ -26,7 +26,7 @@ from korvet.scripts.contract import Contract, parse_contract
 
 _REQUIRE = re.compile(r"^local\s+[A-Za-z_]\w*\s*=\s*require\(\"([^\"]*)\"\)$")
 _LIBRARY = re.compile(r"^lib(\.[a-z][a-z0-9_]*)+$")
-_CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]*)\s*=\s*[^=].*,?$")
+_CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (-?\d+|\"[^\"]*\"),$")
 _CONSTANTS_HEADER = re.compile(r"^---\s+lib\.[\w.]+\s+constants\b")
 
 
@@ -146,9 +146,12 @@ class _Builder:
         if self._code:
             lines += ["local modules = {}", "local function require(name) return modules[name] end"]
         for module, code in self._code.items():
-            body = self._trim(module, code, script) if module in self._constants else code
+            if module in self._constants:
+                table = self._constants_named(module, code, script)
+                lines.append(f'modules["{module}"] = {table}')
+                continue
             lines.append(f'modules["{module}"] = (function()')
-            self._append(lines, parts, body, _path(module))
+            self._append(lines, parts, code, _path(module))
             lines.append("end)()")
         self._append(lines, parts, script, _path(name))
         return Bundle(name, "\n".join(lines) + "\n", contract, tuple(parts))
@@ -174,15 +177,20 @@ class _Builder:
             self._follow(body, [*chain, module])
             self._code[module] = body
 
-    def _trim(self, module: str, code: str, script: str) -> str:
+    def _constants_named(self, module: str, code: str, script: str) -> str:
         others = [text for name, text in self._code.items() if name != module]
         used = set(re.findall(r"\.([A-Z][A-Z0-9_]*)\b", "\n".join([script, *others])))
-
-        def keep(line: str) -> str:
-            found = _CONSTANT.match(line)
-            return "" if found and found[1] not in used else line
-
-        return "\n".join(keep(line) for line in code.split("\n"))
+        rows = [line.strip() for line in code.split("\n") if line.strip()]
+        if rows[0] != "return {" or rows[-1] != "}":
+            raise BundleError(f"{_path(module)}: constants are one table that is returned")
+        kept: list[str] = []
+        for row in rows[1:-1]:
+            constant = _CONSTANT.match(row)
+            if not constant:
+                raise BundleError(f"{_path(module)}: `{row}` is no constant: `NAME = 1,`")
+            if constant[1] in used:
+                kept.append(f"{constant[1]} = {constant[2]}")
+        return "{ " + ", ".join(kept) + " }"
 
     def _append(
         self, lines: list[str], parts: list[tuple[int, int, str]], code: str, path: str

@@ -14,7 +14,7 @@ Rules
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import hiredis
 
@@ -142,8 +142,7 @@ class Link(asyncio.BufferedProtocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
 
     def get_buffer(self, sizehint: int) -> bytearray:
