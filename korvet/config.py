@@ -8,6 +8,7 @@ Rules
 - Whatever is wrong is one ConfigError with one sentence.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from korvet.topic_config import Pattern, TopicConfigs
 __all__ = ["Address", "Config", "ConfigError", "StartError", "load"]
 
 REDIS_VARIABLE = "KORVET_REDIS_URL"
-_SCHEMES = ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://")
+_SCHEMES = re.compile(r"(rediss?(\+sentinel|\+cluster)?|unix)://")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -141,7 +142,7 @@ def _checked(name: str, text: str) -> str:
         raise ConfigError(f"--log-level must be one of {', '.join(_LEVELS)}, not {text!r}.")
     if name == "log-format" and text not in ("text", "json"):
         raise ConfigError(f"--log-format must be text or json, not {text!r}.")
-    if name == "redis" and not text.startswith(_SCHEMES):
+    if name == "redis" and not _SCHEMES.match(text):
         raise ConfigError(f"--redis must be a URL such as redis://localhost:6379, not {text!r}.")
     if name == "namespace" and not (text and text.isascii() and _plain(text)):
         raise ConfigError(f"--namespace may hold letters, digits, '.', '_' and '-', not {text!r}.")
