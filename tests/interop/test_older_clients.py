@@ -1,0 +1,59 @@
+"""kafka-python as the client of every older Kafka it can play; Kafka itself refuses most today."""
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.interop.kafka_python import CARRIED, named, read, send
+from tests.interop.records import Record
+
+pytestmark = pytest.mark.korvet_only
+
+VERSIONS = [(0, 8, 2), (0, 9), (0, 10, 0), (0, 10, 2), (0, 11), (1, 1), (2, 1), (2, 8), (3, 9)]
+
+
+def spelled(version: tuple[int, ...]) -> str:
+    """The version as in a test's name."""
+    return ".".join(map(str, version))
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("version", VERSIONS, ids=spelled)
+def test_an_older_client_reads_what_it_wrote(
+    broker: Broker, version: tuple[int, ...], codec: str
+) -> None:
+    topic = create_topic(broker.address)
+    sent = as_of(version)
+    offsets = send(broker.address, topic, sent, api_version=version, compression_type=named(codec))
+    found = read(broker.address, topic, len(sent), api_version=version)
+    assert found == list(zip(offsets, sent, strict=True))
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=spelled)
+def test_an_older_client_and_todays_read_each_other(
+    broker: Broker, version: tuple[int, ...]
+) -> None:
+    topic = create_topic(broker.address)
+    first = send(broker.address, topic, CARRIED, compression_type="gzip")
+    second = send(broker.address, topic, as_of(version), api_version=version)
+    offsets = first + second
+    old = read(broker.address, topic, len(offsets), api_version=version)
+    assert old == list(zip(offsets, as_of(version) * 2, strict=True))
+    new = read(broker.address, topic, len(offsets))
+    assert [record for _, record in new[: len(first)]] == list(CARRIED)
+    assert [_said(record) for _, record in new[len(first) :]] == [_said(r) for r in as_of(version)]
+
+
+def as_of(version: tuple[int, ...]) -> tuple[Record, ...]:
+    """What a client of that version can say: headers came with 0.11, timestamps with 0.10."""
+    if version >= (0, 11):
+        return CARRIED
+    stamped = version >= (0, 10)
+    return tuple(
+        Record(record.key, record.value, (), record.timestamp if stamped else -1)
+        for record in CARRIED
+    )
+
+
+def _said(record: Record) -> tuple[object, ...]:
+    return (record.key, record.value, record.headers)
