@@ -29,15 +29,17 @@ class MessageInfo(msgspec.Struct, frozen=True):
         return self.flexible is not None and version >= self.flexible
 
 
+class _KeywordOnly(msgspec.StructMeta):
+    """Makes every subclass keyword-only, so that a required field may follow one with a default."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> Any:
+        return super().__new__(mcls, name, bases, namespace, kw_only=True, **options)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
-class _Values(msgspec.StructMeta):
-    """Makes every subclass frozen and keyword-only, so a required field may follow a default."""
-
-    def __new__(mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
-        return super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, gc=False)
-
-
-class Message(msgspec.Struct, metaclass=_Values):
+class Message(msgspec.Struct, frozen=True, gc=False, metaclass=_KeywordOnly):
     """The base of all messages and of the structs inside them: plain immutable values."""
 
     __message__: ClassVar[MessageInfo]

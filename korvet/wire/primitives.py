@@ -35,9 +35,9 @@ u16: TypeAlias = Annotated[int, Kind("u16", "H")]
 u32: TypeAlias = Annotated[int, Kind("u32", "I")]
 f64: TypeAlias = Annotated[float, Kind("f64", "d")]
 uuid: TypeAlias = Annotated[UUID, Kind("uuid", "16s")]
-records: TypeAlias = Annotated[Buffer, Kind("records")]
+batches: TypeAlias = Annotated[Buffer, Kind("records")]
 """Record batches: a memoryview into the request when decoded, any buffer when encoded."""
-record_parts: TypeAlias = Annotated[Buffer | Sequence[Buffer], Kind("records")]
+batch_parts: TypeAlias = Annotated[Buffer | Sequence[Buffer], Kind("records")]
 """The same bytes on the wire; to be encoded it may also be several buffers in a row."""
 
 KINDS: dict[object, Kind] = {

@@ -1,0 +1,44 @@
+"""ApiVersions (key 18): which APIs, in which versions.
+
+The only request that is answered, as version 0, even if its own version is unknown. From 4 on a
+feature's min_version may be 0; in 3 the broker leaves such a feature out.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+@message(key=18, versions=(0, 4), flexible=3, request=True)
+class ApiVersionsRequest(Message):
+    client_software_name: Annotated[str, Field(since=3)] = ""
+    client_software_version: Annotated[str, Field(since=3)] = ""
+
+
+class ApiVersion(Message):
+    api_key: i16
+    min_version: i16
+    max_version: i16
+
+
+class SupportedFeatureKey(Message):
+    name: str
+    min_version: i16
+    max_version: i16
+
+
+class FinalizedFeatureKey(Message):
+    name: str
+    max_version_level: i16
+    min_version_level: i16
+
+
+@message(key=18, versions=(0, 4), flexible=3, request=False)
+class ApiVersionsResponse(Message):
+    error_code: i16
+    api_keys: list[ApiVersion]
+    throttle_time_ms: Annotated[i32, Field(since=1)] = 0
+    supported_features: Annotated[list[SupportedFeatureKey], Field(since=3, tag=0)] = []
+    finalized_features_epoch: Annotated[i64, Field(since=3, tag=1)] = -1
+    finalized_features: Annotated[list[FinalizedFeatureKey], Field(since=3, tag=2)] = []
+    zk_migration_ready: Annotated[bool, Field(since=3, tag=3)] = False

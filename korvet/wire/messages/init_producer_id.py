@@ -1,0 +1,30 @@
+"""InitProducerId (key 22): a producer id and epoch, for idempotence alone or for transactions.
+
+From 3 on a producer may name the id and epoch it has, to be given the next epoch. Version 6 adds
+what two-phase commit needs.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+@message(key=22, versions=(0, 6), flexible=2, request=True)
+class InitProducerIdRequest(Message):
+    transactional_id: str | None
+    """Null: idempotence only."""
+    transaction_timeout_ms: i32
+    producer_id: Annotated[i64, Field(since=3)] = -1
+    producer_epoch: Annotated[i16, Field(since=3)] = -1
+    enable2_pc: Annotated[bool, Field(since=6)] = False
+    keep_prepared_txn: Annotated[bool, Field(since=6)] = False
+
+
+@message(key=22, versions=(0, 6), flexible=2, request=False)
+class InitProducerIdResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    producer_id: i64 = -1
+    producer_epoch: i16
+    ongoing_txn_producer_id: Annotated[i64, Field(since=6)] = -1
+    ongoing_txn_producer_epoch: Annotated[i16, Field(since=6)] = -1
