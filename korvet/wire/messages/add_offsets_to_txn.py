@@ -1,0 +1,17 @@
+"""AddOffsetsToTxn (key 25): offsets of this group belong to the transaction now."""
+
+from korvet.wire.schema import Message, i16, i32, i64, message
+
+
+@message(key=25, versions=(0, 4), flexible=3, request=True)
+class AddOffsetsToTxnRequest(Message):
+    transactional_id: str
+    producer_id: i64
+    producer_epoch: i16
+    group_id: str
+
+
+@message(key=25, versions=(0, 4), flexible=3, request=False)
+class AddOffsetsToTxnResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16

@@ -1,0 +1,56 @@
+"""AddPartitionsToTxn (key 24): these partitions belong to the transaction now.
+
+Up to 3 from clients, one transaction a request; from 4 on between brokers, several at once.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+class AddPartitionsToTxnTopic(Message):
+    name: str
+    partitions: list[i32]
+
+
+class AddPartitionsToTxnTransaction(Message):
+    transactional_id: str
+    producer_id: i64
+    producer_epoch: i16
+    verify_only: bool = False
+    """Do not add: only say whether they are in."""
+    topics: list[AddPartitionsToTxnTopic]
+
+
+@message(key=24, versions=(0, 5), flexible=3, request=True)
+class AddPartitionsToTxnRequest(Message):
+    transactions: Annotated[list[AddPartitionsToTxnTransaction], Field(since=4)] = []
+    v3_and_below_transactional_id: Annotated[str, Field(until=3)] = ""
+    v3_and_below_producer_id: Annotated[i64, Field(until=3)] = 0
+    v3_and_below_producer_epoch: Annotated[i16, Field(until=3)] = 0
+    v3_and_below_topics: Annotated[list[AddPartitionsToTxnTopic], Field(until=3)] = []
+
+
+class AddPartitionsToTxnPartitionResult(Message):
+    partition_index: i32
+    partition_error_code: i16
+
+
+class AddPartitionsToTxnTopicResult(Message):
+    name: str
+    results_by_partition: list[AddPartitionsToTxnPartitionResult]
+
+
+class AddPartitionsToTxnResult(Message):
+    transactional_id: str
+    topic_results: list[AddPartitionsToTxnTopicResult]
+
+
+@message(key=24, versions=(0, 5), flexible=3, request=False)
+class AddPartitionsToTxnResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: Annotated[i16, Field(since=4)] = 0
+    results_by_transaction: Annotated[list[AddPartitionsToTxnResult], Field(since=4)] = []
+    results_by_topic_v3_and_below: Annotated[
+        list[AddPartitionsToTxnTopicResult], Field(until=3)
+    ] = []

@@ -1,0 +1,38 @@
+"""AlterClientQuotas (key 49): set or remove quotas."""
+
+from korvet.wire.schema import Message, f64, i16, i32, message
+
+
+class EntityData(Message):
+    entity_type: str
+    entity_name: str | None
+    """Null is the default entity."""
+
+
+class OpData(Message):
+    key: str
+    value: f64
+    remove: bool
+
+
+class EntryData(Message):
+    entity: list[EntityData]
+    ops: list[OpData]
+
+
+@message(key=49, versions=(0, 1), flexible=1, request=True)
+class AlterClientQuotasRequest(Message):
+    entries: list[EntryData]
+    validate_only: bool
+
+
+class EntryDataResponse(Message):
+    error_code: i16
+    error_message: str | None = None
+    entity: list[EntityData]
+
+
+@message(key=49, versions=(0, 1), flexible=1, request=False)
+class AlterClientQuotasResponse(Message):
+    throttle_time_ms: i32 = 0
+    entries: list[EntryDataResponse]

@@ -1,0 +1,33 @@
+"""AlterConfigs (key 33): replace all settings of a resource. What is not named falls to default."""
+
+from korvet.wire.schema import Message, i8, i16, i32, message
+
+
+class AlterableConfig(Message):
+    name: str
+    value: str | None
+
+
+class AlterConfigsResource(Message):
+    resource_type: i8
+    resource_name: str
+    configs: list[AlterableConfig]
+
+
+@message(key=33, versions=(0, 2), flexible=2, request=True)
+class AlterConfigsRequest(Message):
+    resources: list[AlterConfigsResource]
+    validate_only: bool
+
+
+class AlterConfigsResourceResponse(Message):
+    error_code: i16
+    error_message: str | None = None
+    resource_type: i8
+    resource_name: str
+
+
+@message(key=33, versions=(0, 2), flexible=2, request=False)
+class AlterConfigsResponse(Message):
+    throttle_time_ms: i32 = 0
+    responses: list[AlterConfigsResourceResponse]

@@ -1,0 +1,43 @@
+"""AlterPartitionReassignments (key 45): move partitions to other replicas, or stop doing so."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, message
+
+
+class ReassignablePartition(Message):
+    partition_index: i32
+    replicas: list[i32] | None = None
+    """Null stops a reassignment under way."""
+
+
+class ReassignableTopic(Message):
+    name: str
+    partitions: list[ReassignablePartition]
+
+
+@message(key=45, versions=(0, 1), flexible=0, request=True)
+class AlterPartitionReassignmentsRequest(Message):
+    timeout_ms: i32 = 60000
+    allow_replication_factor_change: Annotated[bool, Field(since=1)] = True
+    topics: list[ReassignableTopic]
+
+
+class ReassignablePartitionResponse(Message):
+    partition_index: i32
+    error_code: i16
+    error_message: str | None = None
+
+
+class ReassignableTopicResponse(Message):
+    name: str
+    partitions: list[ReassignablePartitionResponse]
+
+
+@message(key=45, versions=(0, 1), flexible=0, request=False)
+class AlterPartitionReassignmentsResponse(Message):
+    throttle_time_ms: i32 = 0
+    allow_replication_factor_change: Annotated[bool, Field(since=1)] = True
+    error_code: i16
+    error_message: str | None = None
+    responses: list[ReassignableTopicResponse]

@@ -1,0 +1,34 @@
+"""AlterUserScramCredentials (key 51): set or delete users' SCRAM credentials."""
+
+from korvet.wire.schema import Message, i8, i16, i32, message
+
+
+class ScramCredentialDeletion(Message):
+    name: str
+    mechanism: i8
+
+
+class ScramCredentialUpsertion(Message):
+    name: str
+    mechanism: i8
+    iterations: i32
+    salt: bytes
+    salted_password: bytes
+
+
+@message(key=51, versions=(0, 0), flexible=0, request=True)
+class AlterUserScramCredentialsRequest(Message):
+    deletions: list[ScramCredentialDeletion]
+    upsertions: list[ScramCredentialUpsertion]
+
+
+class AlterUserScramCredentialsResult(Message):
+    user: str
+    error_code: i16
+    error_message: str | None = None
+
+
+@message(key=51, versions=(0, 0), flexible=0, request=False)
+class AlterUserScramCredentialsResponse(Message):
+    throttle_time_ms: i32 = 0
+    results: list[AlterUserScramCredentialsResult]

@@ -1,0 +1,47 @@
+"""ConsumerGroupHeartbeat (key 68): join, stay in or leave a group whose broker does the assigning.
+
+The only request of the newer group protocol: null means unchanged since the last heartbeat.
+From 1 on the member chooses its own id, and may subscribe by a regular expression.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, message, uuid
+
+
+class TopicPartitions(Message):
+    topic_id: uuid
+    partitions: list[i32]
+
+
+@message(key=68, versions=(0, 1), flexible=0, request=True)
+class ConsumerGroupHeartbeatRequest(Message):
+    group_id: str
+    member_id: str
+    member_epoch: i32
+    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: i32 = -1
+    """-1: unchanged."""
+    subscribed_topic_names: list[str] | None = None
+    subscribed_topic_regex: Annotated[str | None, Field(since=1)] = None
+    server_assignor: str | None = None
+    topic_partitions: list[TopicPartitions] | None = None
+    """What the member holds; null: unchanged."""
+
+
+class Assignment(Message):
+    topic_partitions: list[TopicPartitions]
+
+
+@message(key=68, versions=(0, 1), flexible=0, request=False)
+class ConsumerGroupHeartbeatResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: i32
+    heartbeat_interval_ms: i32
+    assignment: Assignment | None = None
+    """Null: unchanged."""

@@ -1,0 +1,31 @@
+"""CreateAcls (key 30): add access rules."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i8, i16, i32, message
+
+
+class AclCreation(Message):
+    resource_type: i8
+    resource_name: str
+    resource_pattern_type: Annotated[i8, Field(since=1)] = 3
+    principal: str
+    host: str
+    operation: i8
+    permission_type: i8
+
+
+@message(key=30, versions=(0, 3), flexible=2, request=True)
+class CreateAclsRequest(Message):
+    creations: list[AclCreation]
+
+
+class AclCreationResult(Message):
+    error_code: i16
+    error_message: str | None = None
+
+
+@message(key=30, versions=(0, 3), flexible=2, request=False)
+class CreateAclsResponse(Message):
+    throttle_time_ms: i32 = 0
+    results: list[AclCreationResult]

@@ -1,0 +1,33 @@
+"""CreatePartitions (key 37): give topics more partitions. `count` is the new total."""
+
+from korvet.wire.schema import Message, i16, i32, message
+
+
+class CreatePartitionsAssignment(Message):
+    broker_ids: list[i32]
+
+
+class CreatePartitionsTopic(Message):
+    name: str
+    count: i32
+    assignments: list[CreatePartitionsAssignment] | None
+    """Null: the broker assigns."""
+
+
+@message(key=37, versions=(0, 3), flexible=2, request=True)
+class CreatePartitionsRequest(Message):
+    topics: list[CreatePartitionsTopic]
+    timeout_ms: i32
+    validate_only: bool
+
+
+class CreatePartitionsTopicResult(Message):
+    name: str
+    error_code: i16
+    error_message: str | None = None
+
+
+@message(key=37, versions=(0, 3), flexible=2, request=False)
+class CreatePartitionsResponse(Message):
+    throttle_time_ms: i32 = 0
+    results: list[CreatePartitionsTopicResult]

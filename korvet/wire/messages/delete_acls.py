@@ -1,0 +1,44 @@
+"""DeleteAcls (key 31): remove the access rules that match filters, and tell which they were."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i8, i16, i32, message
+
+
+class DeleteAclsFilter(Message):
+    resource_type_filter: i8
+    resource_name_filter: str | None
+    pattern_type_filter: Annotated[i8, Field(since=1)] = 3
+    principal_filter: str | None
+    host_filter: str | None
+    operation: i8
+    permission_type: i8
+
+
+@message(key=31, versions=(0, 3), flexible=2, request=True)
+class DeleteAclsRequest(Message):
+    filters: list[DeleteAclsFilter]
+
+
+class DeleteAclsMatchingAcl(Message):
+    error_code: i16
+    error_message: str | None = None
+    resource_type: i8
+    resource_name: str
+    pattern_type: Annotated[i8, Field(since=1)] = 3
+    principal: str
+    host: str
+    operation: i8
+    permission_type: i8
+
+
+class DeleteAclsFilterResult(Message):
+    error_code: i16
+    error_message: str | None = None
+    matching_acls: list[DeleteAclsMatchingAcl]
+
+
+@message(key=31, versions=(0, 3), flexible=2, request=False)
+class DeleteAclsResponse(Message):
+    throttle_time_ms: i32 = 0
+    filter_results: list[DeleteAclsFilterResult]

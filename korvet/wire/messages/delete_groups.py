@@ -1,0 +1,19 @@
+"""DeleteGroups (key 42): forget groups that have no members, and their offsets."""
+
+from korvet.wire.schema import Message, i16, i32, message
+
+
+@message(key=42, versions=(0, 2), flexible=2, request=True)
+class DeleteGroupsRequest(Message):
+    groups_names: list[str]
+
+
+class DeletableGroupResult(Message):
+    group_id: str
+    error_code: i16
+
+
+@message(key=42, versions=(0, 2), flexible=2, request=False)
+class DeleteGroupsResponse(Message):
+    throttle_time_ms: i32 = 0
+    results: list[DeletableGroupResult]

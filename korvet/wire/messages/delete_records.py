@@ -1,0 +1,36 @@
+"""DeleteRecords (key 21): move the start of partitions forward. Offset -1 is the high watermark."""
+
+from korvet.wire.schema import Message, i16, i32, i64, message
+
+
+class DeleteRecordsPartition(Message):
+    partition_index: i32
+    offset: i64
+
+
+class DeleteRecordsTopic(Message):
+    name: str
+    partitions: list[DeleteRecordsPartition]
+
+
+@message(key=21, versions=(0, 2), flexible=2, request=True)
+class DeleteRecordsRequest(Message):
+    topics: list[DeleteRecordsTopic]
+    timeout_ms: i32
+
+
+class DeleteRecordsPartitionResult(Message):
+    partition_index: i32
+    low_watermark: i64
+    error_code: i16
+
+
+class DeleteRecordsTopicResult(Message):
+    name: str
+    partitions: list[DeleteRecordsPartitionResult]
+
+
+@message(key=21, versions=(0, 2), flexible=2, request=False)
+class DeleteRecordsResponse(Message):
+    throttle_time_ms: i32 = 0
+    topics: list[DeleteRecordsTopicResult]

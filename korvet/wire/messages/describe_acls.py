@@ -1,0 +1,38 @@
+"""DescribeAcls (key 29): the access rules that match a filter. Name patterns are from version 1."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i8, i16, i32, message
+
+
+@message(key=29, versions=(0, 3), flexible=2, request=True)
+class DescribeAclsRequest(Message):
+    resource_type_filter: i8
+    resource_name_filter: str | None
+    pattern_type_filter: Annotated[i8, Field(since=1)] = 3
+    principal_filter: str | None
+    host_filter: str | None
+    operation: i8
+    permission_type: i8
+
+
+class AclDescription(Message):
+    principal: str
+    host: str
+    operation: i8
+    permission_type: i8
+
+
+class DescribeAclsResource(Message):
+    resource_type: i8
+    resource_name: str
+    pattern_type: Annotated[i8, Field(since=1)] = 3
+    acls: list[AclDescription]
+
+
+@message(key=29, versions=(0, 3), flexible=2, request=False)
+class DescribeAclsResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    error_message: str | None = None
+    resources: list[DescribeAclsResource]

@@ -1,0 +1,42 @@
+"""DescribeClientQuotas (key 48): the quotas of users, client ids and addresses."""
+
+from korvet.wire.schema import Message, f64, i8, i16, i32, message
+
+
+class ComponentData(Message):
+    entity_type: str
+    match_type: i8
+    """0 exact name, 1 the default entity, 2 any."""
+    match: str | None
+    """Null unless an exact name is asked for."""
+
+
+@message(key=48, versions=(0, 1), flexible=1, request=True)
+class DescribeClientQuotasRequest(Message):
+    components: list[ComponentData]
+    strict: bool
+    """Leave out entities with components that were not asked for."""
+
+
+class EntityData(Message):
+    entity_type: str
+    entity_name: str | None
+    """Null is the default entity."""
+
+
+class ValueData(Message):
+    key: str
+    value: f64
+
+
+class EntryData(Message):
+    entity: list[EntityData]
+    values: list[ValueData]
+
+
+@message(key=48, versions=(0, 1), flexible=1, request=False)
+class DescribeClientQuotasResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    error_message: str | None = None
+    entries: list[EntryData] | None

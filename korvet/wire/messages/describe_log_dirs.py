@@ -1,0 +1,46 @@
+"""DescribeLogDirs (key 35): how much room partitions take, by log directory."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+class DescribableLogDirTopic(Message):
+    topic: str
+    partitions: list[i32]
+
+
+@message(key=35, versions=(0, 5), flexible=2, request=True)
+class DescribeLogDirsRequest(Message):
+    topics: list[DescribableLogDirTopic] | None
+    """Null asks for all."""
+
+
+class DescribeLogDirsPartition(Message):
+    partition_index: i32
+    partition_size: i64
+    offset_lag: i64
+    """How far a copy in another directory is behind."""
+    is_future_key: bool
+    """A copy being made in another directory."""
+
+
+class DescribeLogDirsTopic(Message):
+    name: str
+    partitions: list[DescribeLogDirsPartition]
+
+
+class DescribeLogDirsResult(Message):
+    error_code: i16
+    log_dir: str
+    topics: list[DescribeLogDirsTopic]
+    total_bytes: Annotated[i64, Field(since=4)] = -1
+    usable_bytes: Annotated[i64, Field(since=4)] = -1
+    is_cordoned: Annotated[bool, Field(since=5)] = False
+
+
+@message(key=35, versions=(0, 5), flexible=2, request=False)
+class DescribeLogDirsResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: Annotated[i16, Field(since=3)] = 0
+    results: list[DescribeLogDirsResult]

@@ -1,0 +1,40 @@
+"""DescribeProducers (key 61): the producers a partition has state for."""
+
+from korvet.wire.schema import Message, i16, i32, i64, message
+
+
+class TopicRequest(Message):
+    name: str
+    partition_indexes: list[i32]
+
+
+@message(key=61, versions=(0, 0), flexible=0, request=True)
+class DescribeProducersRequest(Message):
+    topics: list[TopicRequest]
+
+
+class ProducerState(Message):
+    producer_id: i64
+    producer_epoch: i32
+    last_sequence: i32 = -1
+    last_timestamp: i64 = -1
+    coordinator_epoch: i32
+    current_txn_start_offset: i64 = -1
+
+
+class PartitionResponse(Message):
+    partition_index: i32
+    error_code: i16
+    error_message: str | None = None
+    active_producers: list[ProducerState]
+
+
+class TopicResponse(Message):
+    name: str
+    partitions: list[PartitionResponse]
+
+
+@message(key=61, versions=(0, 0), flexible=0, request=False)
+class DescribeProducersResponse(Message):
+    throttle_time_ms: i32 = 0
+    topics: list[TopicResponse]

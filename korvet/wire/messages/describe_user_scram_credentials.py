@@ -1,0 +1,32 @@
+"""DescribeUserScramCredentials (key 50): which SCRAM mechanisms users have, never the secrets."""
+
+from korvet.wire.schema import Message, i8, i16, i32, message
+
+
+class UserName(Message):
+    name: str
+
+
+@message(key=50, versions=(0, 0), flexible=0, request=True)
+class DescribeUserScramCredentialsRequest(Message):
+    users: list[UserName] | None
+
+
+class CredentialInfo(Message):
+    mechanism: i8
+    iterations: i32
+
+
+class DescribeUserScramCredentialsResult(Message):
+    user: str
+    error_code: i16
+    error_message: str | None = None
+    credential_infos: list[CredentialInfo]
+
+
+@message(key=50, versions=(0, 0), flexible=0, request=False)
+class DescribeUserScramCredentialsResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    error_message: str | None = None
+    results: list[DescribeUserScramCredentialsResult]

@@ -1,0 +1,22 @@
+"""EndTxn (key 26): commit or abort. From 5 on the answer has the epoch of the next transaction."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+@message(key=26, versions=(0, 5), flexible=3, request=True)
+class EndTxnRequest(Message):
+    transactional_id: str
+    producer_id: i64
+    producer_epoch: i16
+    committed: bool
+    """False aborts."""
+
+
+@message(key=26, versions=(0, 5), flexible=3, request=False)
+class EndTxnResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    producer_id: Annotated[i64, Field(since=5)] = -1
+    producer_epoch: Annotated[i16, Field(since=5)] = -1

@@ -1,0 +1,19 @@
+"""Heartbeat (key 12): a group member says it is alive."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, message
+
+
+@message(key=12, versions=(0, 4), flexible=4, request=True)
+class HeartbeatRequest(Message):
+    group_id: str
+    generation_id: i32
+    member_id: str
+    group_instance_id: Annotated[str | None, Field(since=3)] = None
+
+
+@message(key=12, versions=(0, 4), flexible=4, request=False)
+class HeartbeatResponse(Message):
+    throttle_time_ms: Annotated[i32, Field(since=1)] = 0
+    error_code: i16

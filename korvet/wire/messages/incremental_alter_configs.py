@@ -1,0 +1,35 @@
+"""IncrementalAlterConfigs (key 44): set, unset, append to or subtract from single settings."""
+
+from korvet.wire.schema import Message, i8, i16, i32, message
+
+
+class AlterableConfig(Message):
+    name: str
+    config_operation: i8
+    """0 set, 1 delete, 2 append, 3 subtract."""
+    value: str | None
+
+
+class AlterConfigsResource(Message):
+    resource_type: i8
+    resource_name: str
+    configs: list[AlterableConfig]
+
+
+@message(key=44, versions=(0, 1), flexible=1, request=True)
+class IncrementalAlterConfigsRequest(Message):
+    resources: list[AlterConfigsResource]
+    validate_only: bool
+
+
+class AlterConfigsResourceResponse(Message):
+    error_code: i16
+    error_message: str | None = None
+    resource_type: i8
+    resource_name: str
+
+
+@message(key=44, versions=(0, 1), flexible=1, request=False)
+class IncrementalAlterConfigsResponse(Message):
+    throttle_time_ms: i32 = 0
+    responses: list[AlterConfigsResourceResponse]

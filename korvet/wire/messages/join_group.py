@@ -1,0 +1,48 @@
+"""JoinGroup (key 11): become a member of a group, and learn the generation that follows.
+
+From 4 on a new member is first sent away with an id of its own (MEMBER_ID_REQUIRED).
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, message
+
+
+class JoinGroupRequestProtocol(Message):
+    name: str
+    metadata: bytes
+
+
+@message(key=11, versions=(0, 9), flexible=6, request=True)
+class JoinGroupRequest(Message):
+    group_id: str
+    session_timeout_ms: i32
+    rebalance_timeout_ms: Annotated[i32, Field(since=1)] = -1
+    """How long members have to rejoin; version 0 takes the session timeout."""
+    member_id: str
+    group_instance_id: Annotated[str | None, Field(since=5)] = None
+    protocol_type: str
+    protocols: list[JoinGroupRequestProtocol]
+    reason: Annotated[str | None, Field(since=8)] = None
+
+
+class JoinGroupResponseMember(Message):
+    member_id: str
+    group_instance_id: Annotated[str | None, Field(since=5)] = None
+    metadata: bytes
+
+
+@message(key=11, versions=(0, 9), flexible=6, request=False)
+class JoinGroupResponse(Message):
+    throttle_time_ms: Annotated[i32, Field(since=2)] = 0
+    error_code: i16
+    generation_id: i32 = -1
+    protocol_type: Annotated[str | None, Field(since=7)] = None
+    protocol_name: Annotated[str | None, Field(nullable_since=7)]
+    """Null is possible from 7 on: no common protocol yet."""
+    leader: str
+    skip_assignment: Annotated[bool, Field(since=9)] = False
+    """The leader need not compute one: a static leader came back."""
+    member_id: str
+    members: list[JoinGroupResponseMember]
+    """Only for the leader."""

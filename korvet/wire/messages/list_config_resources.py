@@ -1,0 +1,26 @@
+"""ListConfigResources (key 74): what can be configured, by name.
+
+Version 0 was ListClientMetricsResources and lists those only; 1 asks by resource type.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i8, i16, i32, message
+
+
+@message(key=74, versions=(0, 1), flexible=0, request=True)
+class ListConfigResourcesRequest(Message):
+    resource_types: Annotated[list[i8], Field(since=1)] = []
+    """Empty asks for all."""
+
+
+class ConfigResource(Message):
+    resource_name: str
+    resource_type: Annotated[i8, Field(since=1)] = 16
+
+
+@message(key=74, versions=(0, 1), flexible=0, request=False)
+class ListConfigResourcesResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    config_resources: list[ConfigResource]

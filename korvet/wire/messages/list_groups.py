@@ -1,0 +1,25 @@
+"""ListGroups (key 16): every group this broker knows, filtered by state and type if asked to."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, message
+
+
+@message(key=16, versions=(0, 5), flexible=3, request=True)
+class ListGroupsRequest(Message):
+    states_filter: Annotated[list[str], Field(since=4)] = []
+    types_filter: Annotated[list[str], Field(since=5)] = []
+
+
+class ListedGroup(Message):
+    group_id: str
+    protocol_type: str
+    group_state: Annotated[str, Field(since=4)] = ""
+    group_type: Annotated[str, Field(since=5)] = ""
+
+
+@message(key=16, versions=(0, 5), flexible=3, request=False)
+class ListGroupsResponse(Message):
+    throttle_time_ms: Annotated[i32, Field(since=1)] = 0
+    error_code: i16
+    groups: list[ListedGroup]

@@ -1,0 +1,35 @@
+"""ListPartitionReassignments (key 46): which partitions are being moved."""
+
+from korvet.wire.schema import Message, i16, i32, message
+
+
+class ListPartitionReassignmentsTopics(Message):
+    name: str
+    partition_indexes: list[i32]
+
+
+@message(key=46, versions=(0, 0), flexible=0, request=True)
+class ListPartitionReassignmentsRequest(Message):
+    timeout_ms: i32 = 60000
+    topics: list[ListPartitionReassignmentsTopics] | None = None
+    """Null asks for all."""
+
+
+class OngoingPartitionReassignment(Message):
+    partition_index: i32
+    replicas: list[i32]
+    adding_replicas: list[i32]
+    removing_replicas: list[i32]
+
+
+class OngoingTopicReassignment(Message):
+    name: str
+    partitions: list[OngoingPartitionReassignment]
+
+
+@message(key=46, versions=(0, 0), flexible=0, request=False)
+class ListPartitionReassignmentsResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    error_message: str | None = None
+    topics: list[OngoingTopicReassignment]

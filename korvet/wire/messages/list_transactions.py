@@ -1,0 +1,28 @@
+"""ListTransactions (key 66): the transactional ids a broker coordinates, filtered if wanted."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+@message(key=66, versions=(0, 2), flexible=0, request=True)
+class ListTransactionsRequest(Message):
+    state_filters: list[str]
+    producer_id_filters: list[i64]
+    duration_filter: Annotated[i64, Field(since=1)] = -1
+    """Milliseconds a transaction must have been open; -1: any."""
+    transactional_id_pattern: Annotated[str | None, Field(since=2)] = None
+
+
+class TransactionState(Message):
+    transactional_id: str
+    producer_id: i64
+    transaction_state: str
+
+
+@message(key=66, versions=(0, 2), flexible=0, request=False)
+class ListTransactionsResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    unknown_state_filters: list[str]
+    transaction_states: list[TransactionState]

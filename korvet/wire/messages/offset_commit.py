@@ -1,0 +1,51 @@
+"""OffsetCommit (key 8): remember how far a group has read.
+
+Version 0 went to ZooKeeper and has no generation; 1 brings a timestamp per partition, gone in 2,
+where the whole request may say how long to keep the offsets, until 4. Ids replace names in 10.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
+
+
+class OffsetCommitRequestPartition(Message):
+    partition_index: i32
+    committed_offset: i64
+    committed_leader_epoch: Annotated[i32, Field(since=6)] = -1
+    commit_timestamp: Annotated[i64, Field(since=1, until=1)] = -1
+    committed_metadata: str | None
+
+
+class OffsetCommitRequestTopic(Message):
+    name: Annotated[str, Field(until=9)] = ""
+    topic_id: Annotated[uuid, Field(since=10)] = ZERO_UUID
+    partitions: list[OffsetCommitRequestPartition]
+
+
+@message(key=8, versions=(0, 10), flexible=8, request=True)
+class OffsetCommitRequest(Message):
+    group_id: str
+    generation_id_or_member_epoch: Annotated[i32, Field(since=1)] = -1
+    member_id: Annotated[str, Field(since=1)] = ""
+    group_instance_id: Annotated[str | None, Field(since=7)] = None
+    retention_time_ms: Annotated[i64, Field(since=2, until=4)] = -1
+    """-1: as the broker has it."""
+    topics: list[OffsetCommitRequestTopic]
+
+
+class OffsetCommitResponsePartition(Message):
+    partition_index: i32
+    error_code: i16
+
+
+class OffsetCommitResponseTopic(Message):
+    name: Annotated[str, Field(until=9)] = ""
+    topic_id: Annotated[uuid, Field(since=10)] = ZERO_UUID
+    partitions: list[OffsetCommitResponsePartition]
+
+
+@message(key=8, versions=(0, 10), flexible=8, request=False)
+class OffsetCommitResponse(Message):
+    throttle_time_ms: Annotated[i32, Field(since=3)] = 0
+    topics: list[OffsetCommitResponseTopic]

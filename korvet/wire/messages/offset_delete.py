@@ -1,0 +1,35 @@
+"""OffsetDelete (key 47): forget a group's offsets of some partitions. Never flexible."""
+
+from korvet.wire.schema import Message, i16, i32, message
+
+
+class OffsetDeleteRequestPartition(Message):
+    partition_index: i32
+
+
+class OffsetDeleteRequestTopic(Message):
+    name: str
+    partitions: list[OffsetDeleteRequestPartition]
+
+
+@message(key=47, versions=(0, 0), flexible=None, request=True)
+class OffsetDeleteRequest(Message):
+    group_id: str
+    topics: list[OffsetDeleteRequestTopic]
+
+
+class OffsetDeleteResponsePartition(Message):
+    partition_index: i32
+    error_code: i16
+
+
+class OffsetDeleteResponseTopic(Message):
+    name: str
+    partitions: list[OffsetDeleteResponsePartition]
+
+
+@message(key=47, versions=(0, 0), flexible=None, request=False)
+class OffsetDeleteResponse(Message):
+    error_code: i16
+    throttle_time_ms: i32 = 0
+    topics: list[OffsetDeleteResponseTopic]

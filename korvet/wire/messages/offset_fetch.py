@@ -1,0 +1,79 @@
+"""OffsetFetch (key 9): how far groups have read.
+
+Version 0 read from ZooKeeper. From 2 on null asks for every partition and the answer has an error
+of its own. One group up to 7, several from 8 on; ids replace names in 10.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
+
+
+class OffsetFetchRequestTopic(Message):
+    name: str
+    partition_indexes: list[i32]
+
+
+class OffsetFetchRequestTopics(Message):
+    name: Annotated[str, Field(until=9)] = ""
+    topic_id: Annotated[uuid, Field(since=10)] = ZERO_UUID
+    partition_indexes: list[i32]
+
+
+class OffsetFetchRequestGroup(Message):
+    group_id: str
+    member_id: Annotated[str | None, Field(since=9)] = None
+    member_epoch: Annotated[i32, Field(since=9)] = -1
+    topics: list[OffsetFetchRequestTopics] | None
+    """Null asks for all."""
+
+
+@message(key=9, versions=(0, 10), flexible=6, request=True)
+class OffsetFetchRequest(Message):
+    group_id: Annotated[str, Field(until=7)] = ""
+    topics: Annotated[list[OffsetFetchRequestTopic] | None, Field(until=7, nullable_since=2)] = []
+    """Null asks for all, from 2 on."""
+    groups: Annotated[list[OffsetFetchRequestGroup], Field(since=8)] = []
+    require_stable: Annotated[bool, Field(since=7)] = False
+    """Answer UNSTABLE_OFFSET_COMMIT while a transaction holds a commit."""
+
+
+class OffsetFetchResponsePartition(Message):
+    partition_index: i32
+    committed_offset: i64
+    committed_leader_epoch: Annotated[i32, Field(since=5)] = -1
+    metadata: str | None
+    error_code: i16
+
+
+class OffsetFetchResponseTopic(Message):
+    name: str
+    partitions: list[OffsetFetchResponsePartition]
+
+
+class OffsetFetchResponsePartitions(Message):
+    partition_index: i32
+    committed_offset: i64
+    committed_leader_epoch: i32 = -1
+    metadata: str | None
+    error_code: i16
+
+
+class OffsetFetchResponseTopics(Message):
+    name: Annotated[str, Field(until=9)] = ""
+    topic_id: Annotated[uuid, Field(since=10)] = ZERO_UUID
+    partitions: list[OffsetFetchResponsePartitions]
+
+
+class OffsetFetchResponseGroup(Message):
+    group_id: str
+    topics: list[OffsetFetchResponseTopics]
+    error_code: i16 = 0
+
+
+@message(key=9, versions=(0, 10), flexible=6, request=False)
+class OffsetFetchResponse(Message):
+    throttle_time_ms: Annotated[i32, Field(since=3)] = 0
+    topics: Annotated[list[OffsetFetchResponseTopic], Field(until=7)] = []
+    error_code: Annotated[i16, Field(since=2, until=7)] = 0
+    groups: Annotated[list[OffsetFetchResponseGroup], Field(since=8)] = []

@@ -1,0 +1,40 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, to notice truncation."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+class OffsetForLeaderPartition(Message):
+    partition: i32
+    current_leader_epoch: Annotated[i32, Field(since=2)] = -1
+    leader_epoch: i32
+
+
+class OffsetForLeaderTopic(Message):
+    topic: str
+    partitions: list[OffsetForLeaderPartition]
+
+
+@message(key=23, versions=(0, 4), flexible=4, request=True)
+class OffsetForLeaderEpochRequest(Message):
+    replica_id: Annotated[i32, Field(since=3)] = -2
+    topics: list[OffsetForLeaderTopic]
+
+
+class EpochEndOffset(Message):
+    error_code: i16
+    partition: i32
+    leader_epoch: Annotated[i32, Field(since=1)] = -1
+    end_offset: i64 = -1
+
+
+class OffsetForLeaderTopicResult(Message):
+    topic: str
+    partitions: list[EpochEndOffset]
+
+
+@message(key=23, versions=(0, 4), flexible=4, request=False)
+class OffsetForLeaderEpochResponse(Message):
+    throttle_time_ms: Annotated[i32, Field(since=2)] = 0
+    topics: list[OffsetForLeaderTopicResult]

@@ -1,0 +1,18 @@
+"""SaslAuthenticate (key 36): one step of the SASL mechanism agreed on."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i64, message
+
+
+@message(key=36, versions=(0, 2), flexible=2, request=True)
+class SaslAuthenticateRequest(Message):
+    auth_bytes: bytes
+
+
+@message(key=36, versions=(0, 2), flexible=2, request=False)
+class SaslAuthenticateResponse(Message):
+    error_code: i16
+    error_message: str | None = None
+    auth_bytes: bytes
+    session_lifetime_ms: Annotated[i64, Field(since=1)] = 0

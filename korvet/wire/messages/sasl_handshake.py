@@ -1,0 +1,17 @@
+"""SaslHandshake (key 17): agree on a SASL mechanism. Never flexible.
+
+After version 0 the mechanism's bytes follow without Kafka framing, after 1 in SaslAuthenticate.
+"""
+
+from korvet.wire.schema import Message, i16, message
+
+
+@message(key=17, versions=(0, 1), flexible=None, request=True)
+class SaslHandshakeRequest(Message):
+    mechanism: str
+
+
+@message(key=17, versions=(0, 1), flexible=None, request=False)
+class SaslHandshakeResponse(Message):
+    error_code: i16
+    mechanisms: list[str]

@@ -1,0 +1,30 @@
+"""SyncGroup (key 14): the leader hands in the assignment, everybody gets their part of it."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, message
+
+
+class SyncGroupRequestAssignment(Message):
+    member_id: str
+    assignment: bytes
+
+
+@message(key=14, versions=(0, 5), flexible=4, request=True)
+class SyncGroupRequest(Message):
+    group_id: str
+    generation_id: i32
+    member_id: str
+    group_instance_id: Annotated[str | None, Field(since=3)] = None
+    protocol_type: Annotated[str | None, Field(since=5)] = None
+    protocol_name: Annotated[str | None, Field(since=5)] = None
+    assignments: list[SyncGroupRequestAssignment]
+
+
+@message(key=14, versions=(0, 5), flexible=4, request=False)
+class SyncGroupResponse(Message):
+    throttle_time_ms: Annotated[i32, Field(since=1)] = 0
+    error_code: i16
+    protocol_type: Annotated[str | None, Field(since=5)] = None
+    protocol_name: Annotated[str | None, Field(since=5)] = None
+    assignment: bytes

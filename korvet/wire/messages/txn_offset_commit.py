@@ -1,0 +1,48 @@
+"""TxnOffsetCommit (key 28): commit a group's offsets when the transaction commits.
+
+From 5 on the group joins the transaction by this request, without AddOffsetsToTxn before it.
+"""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i16, i32, i64, message
+
+
+class TxnOffsetCommitRequestPartition(Message):
+    partition_index: i32
+    committed_offset: i64
+    committed_leader_epoch: Annotated[i32, Field(since=2)] = -1
+    committed_metadata: str | None
+
+
+class TxnOffsetCommitRequestTopic(Message):
+    name: str
+    partitions: list[TxnOffsetCommitRequestPartition]
+
+
+@message(key=28, versions=(0, 5), flexible=3, request=True)
+class TxnOffsetCommitRequest(Message):
+    transactional_id: str
+    group_id: str
+    producer_id: i64
+    producer_epoch: i16
+    generation_id: Annotated[i32, Field(since=3)] = -1
+    member_id: Annotated[str, Field(since=3)] = ""
+    group_instance_id: Annotated[str | None, Field(since=3)] = None
+    topics: list[TxnOffsetCommitRequestTopic]
+
+
+class TxnOffsetCommitResponsePartition(Message):
+    partition_index: i32
+    error_code: i16
+
+
+class TxnOffsetCommitResponseTopic(Message):
+    name: str
+    partitions: list[TxnOffsetCommitResponsePartition]
+
+
+@message(key=28, versions=(0, 5), flexible=3, request=False)
+class TxnOffsetCommitResponse(Message):
+    throttle_time_ms: i32 = 0
+    topics: list[TxnOffsetCommitResponseTopic]

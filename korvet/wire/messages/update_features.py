@@ -1,0 +1,33 @@
+"""UpdateFeatures (key 57): raise or lower the finalized version of features."""
+
+from typing import Annotated
+
+from korvet.wire.schema import Field, Message, i8, i16, i32, message
+
+
+class FeatureUpdateKey(Message):
+    feature: str
+    max_version_level: i16
+    allow_downgrade: Annotated[bool, Field(until=0)] = False
+    upgrade_type: Annotated[i8, Field(since=1)] = 1
+
+
+@message(key=57, versions=(0, 2), flexible=0, request=True)
+class UpdateFeaturesRequest(Message):
+    timeout_ms: i32 = 60000
+    feature_updates: list[FeatureUpdateKey]
+    validate_only: Annotated[bool, Field(since=1)] = False
+
+
+class UpdatableFeatureResult(Message):
+    feature: str
+    error_code: i16
+    error_message: str | None = None
+
+
+@message(key=57, versions=(0, 2), flexible=0, request=False)
+class UpdateFeaturesResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    error_message: str | None = None
+    results: Annotated[list[UpdatableFeatureResult], Field(until=1)] = []
