@@ -1,0 +1,72 @@
+"""Counts of one process, or of many, as Prometheus text."""
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from korvet import __version__
+from korvet.metrics import Family, Sample
+
+Snapshots = Sequence[tuple[str | None, list[Family]]]
+
+
+def text(snapshots: Snapshots) -> bytes:
+    """The text; rows carry the label `worker` where the process has a name."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Counts(snapshots))
+    if all(worker is None for worker, _ in snapshots):
+        # Memory and CPU are those of the process that answers: with workers that one is idle.
+        ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+class _Counts(Collector):
+    """Families of several processes, put together name by name."""
+
+    def __init__(self, snapshots: Snapshots) -> None:
+        self._snapshots = snapshots
+
+    def collect(self) -> Iterable[Metric]:
+        found: dict[str, Metric] = {}
+        for worker, families in self._snapshots:
+            process = () if worker is None else (worker,)
+            for family in families:
+                labels = [*(("worker",) if process else ()), *family.labels]
+                metric = found.setdefault(family.name, _empty(family, labels))
+                for sample in family.samples:
+                    _add(metric, family, [*process, *sample.labels], sample)
+        yield InfoMetricFamily("korvet_build", "The running version.", {"version": __version__})
+        yield from found.values()
+
+
+def _empty(family: Family, labels: list[str]) -> Metric:
+    if family.kind == "histogram":
+        return HistogramMetricFamily(family.name, family.sentence, labels=labels)
+    if family.kind == "counter":
+        return CounterMetricFamily(family.name, family.sentence, labels=labels)
+    return GaugeMetricFamily(family.name, family.sentence, labels=labels)
+
+
+def _add(metric: Metric, family: Family, labels: list[str], sample: Sample) -> None:
+    if isinstance(metric, HistogramMetricFamily):
+        metric.add_metric(labels, _cumulative(family.bounds, sample.buckets), sample.value)
+    elif isinstance(metric, CounterMetricFamily | GaugeMetricFamily):
+        metric.add_metric(labels, sample.value)
+
+
+def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Counts per bucket as running totals, each with its upper bound."""
+    rows: list[tuple[str, float]] = []
+    total = 0
+    for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):
+        total += count
+        rows.append((bound, total))
+    return rows

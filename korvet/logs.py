@@ -1,0 +1,126 @@
+"""Log lines: one event, one line, as key=value text or as JSON, on stderr.
+
+    log = logs.get("broker.connection")
+    log.warning("unknown api version", api="Produce", version=99, client="10.0.0.7:5101")
+
+A value from outside can neither break the line nor make it endless.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+
+_ROOT = "korvet"
+_LONGEST = 500
+_ENCODER = msgspec.json.Encoder()
+_LEVEL_NAMES = {logging.WARNING: "warning", logging.CRITICAL: "error"}
+
+
+class Log:
+    """Writes events with fields under one name."""
+
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def debug(self, event: str, **fields: object) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, **fields: object) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self._write(logging.ERROR, event, fields)
+
+    def exception(self, event: str, error: BaseException, **fields: object) -> None:
+        """An event nobody expected, with its traceback; the only one that takes more than a line
+        (as JSON, `trace` holds it on the one line)."""
+        if self._logger.isEnabledFor(logging.ERROR):
+            self._logger.error(
+                event,
+                exc_info=error,
+                extra={"fields": {**fields, "error": f"{type(error).__name__}: {error}"}},
+            )
+
+    def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={"fields": fields})
+
+
+def get(name: str) -> Log:
+    """The log of that name; `broker.connection` is a usual one."""
+    return Log(logging.getLogger(f"{_ROOT}.{name}"))
+
+
+def setup(level: str = "info", style: str = "text") -> None:
+    """From now on events of that level and above are written to stderr in that style."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if style == "json" else TextLines())
+    root = logging.getLogger(_ROOT)
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False
+
+
+class TextLines(logging.Formatter):
+    """`time=... level=... log=... event="..." key=value ...`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = " ".join(f"{key}={_word(value)}" for key, value in _fields(record).items())
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {key: _plain(value) for key, value in _fields(record).items()}
+        if record.exc_info:
+            fields["trace"] = self.formatException(record.exc_info)
+        return _ENCODER.encode(fields).decode()
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    fields: dict[str, object] = {
+        "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": _LEVEL_NAMES.get(record.levelno, record.levelname.lower()),
+        "log": record.name.removeprefix(_ROOT + "."),
+        "event": record.getMessage(),
+    }
+    fields.update(getattr(record, "fields", {}))
+    return fields
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = bytes(value).decode("utf-8", "backslashreplace")
+    text = str(value)
+    if len(text) > _LONGEST:
+        text = text[:_LONGEST] + "..."
+    if text.isprintable():
+        return text
+    # Control characters could move a terminal's cursor; a lone surrogate is no UTF-8 at all.
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _word(value: object) -> str:
+    plain = _plain(value)
+    if plain is None:
+        return "-"
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    text = str(plain)
+    if text and text.isprintable() and not any(char in text for char in ' ="\\'):
+        return text
+    return _ENCODER.encode(text).decode()
