@@ -1,0 +1,167 @@
+"""Groups by confluent-kafka's admin client: list, describe, alter offsets, delete."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    ConsumerGroupType,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic, topic_name
+from tests.interop.librdkafka import consumer, eventually, producer, send, take
+from tests.interop.members import Member, settled
+from tests.interop.records import Record
+
+
+@pytest.fixture
+def admin(default_broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": default_broker.address})
+
+
+def refusal(future: Any) -> int:
+    """The error code a request for one group was answered with."""
+    with pytest.raises(KafkaException) as caught:
+        future.result(15)
+    code: int = caught.value.args[0].code()
+    return code
+
+
+def left_behind(address: str, group: str, topic: str, offset: int) -> TopicPartition:
+    """The place a group without members has committed."""
+    place = TopicPartition(topic, 0, offset)
+    source = consumer(address, group)
+    source.commit(offsets=[place], asynchronous=False)
+    source.close()
+    return TopicPartition(topic, 0)
+
+
+def test_a_live_group_is_described_with_its_members(
+    default_broker: Broker, admin: AdminClient
+) -> None:
+    address, group = default_broker.address, topic_name("group")
+    topic = create_topic(address, partitions=2)
+    with (
+        Member(address, group, topic, client_id="one") as one,
+        Member(address, group, topic) as two,
+    ):
+        settled([one, two], 2)
+        found = admin.describe_consumer_groups([group])[group].result(15)
+        assert found.state == ConsumerGroupState.STABLE
+        assert not found.is_simple_consumer_group
+        assert found.partition_assignor == "range"
+        assert f"{found.coordinator.host}:{found.coordinator.port}" == address
+        owned = [p for member in found.members for p in member.assignment.topic_partitions]
+        assert {(place.topic, place.partition) for place in owned} == {(topic, 0), (topic, 1)}
+        assert "one" in {member.client_id for member in found.members}
+        assert all(member.host.strip("/") == "127.0.0.1" for member in found.members)
+
+
+def test_groups_are_listed_by_state_and_type(default_broker: Broker, admin: AdminClient) -> None:
+    address, live, empty = default_broker.address, topic_name("group"), topic_name("group")
+    topic = create_topic(address)
+    left_behind(address, empty, topic, 1)
+    with Member(address, live, topic) as member:
+        settled([member], 1)
+        everything = admin.list_consumer_groups().result(15)
+        assert everything.errors == []
+        found = {row.group_id: row for row in everything.valid}
+        assert found[live].state == ConsumerGroupState.STABLE
+        assert found[empty].state == ConsumerGroupState.EMPTY
+        assert found[live].type == ConsumerGroupType.CLASSIC
+        stable = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(15)
+        names = {row.group_id for row in stable.valid}
+        assert live in names and empty not in names
+        modern = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(15)
+        assert live not in {row.group_id for row in modern.valid}
+
+
+def test_an_unknown_group_is_not_found(admin: AdminClient) -> None:
+    name = topic_name("absent")
+    found = admin.describe_consumer_groups([name])[name].result(15)
+    assert (found.state, found.members) == (ConsumerGroupState.DEAD, [])
+    assert refusal(admin.delete_consumer_groups([name])[name]) == KafkaError.GROUP_ID_NOT_FOUND
+
+
+def test_offsets_of_an_unknown_group_are_none(default_broker: Broker, admin: AdminClient) -> None:
+    topic = create_topic(default_broker.address)
+    name = topic_name("absent")
+    asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
+    found = admin.list_consumer_group_offsets([asked])[name].result(15)
+    assert [place.offset for place in found.topic_partitions] == [-1001]
+    everything = ConsumerGroupTopicPartitions(name)
+    assert admin.list_consumer_group_offsets([everything])[name].result(15).topic_partitions == []
+
+
+def test_offsets_of_an_empty_group_are_moved(default_broker: Broker, admin: AdminClient) -> None:
+    address, group = default_broker.address, topic_name("group")
+    topic = create_topic(address)
+    offsets = send(producer(address), topic, [Record(b"%d" % n, b"v") for n in range(5)])
+    left_behind(address, group, topic, offsets[4])
+    moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offsets[1])])
+    admin.alter_consumer_group_offsets([moved])[group].result(15)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    (place,) = found[group].result(15).topic_partitions
+    assert (place.topic, place.partition, place.offset) == (topic, 0, offsets[1])
+    source = consumer(address, group)
+    source.subscribe([topic])
+    assert take(source, 1)[0].offset() == offsets[1]
+    source.close()
+
+
+def test_offsets_of_a_live_group_stay(default_broker: Broker, admin: AdminClient) -> None:
+    address, group = default_broker.address, topic_name("group")
+    topic = create_topic(address)
+    with Member(address, group, topic) as member:
+        settled([member], 1)
+        moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
+        answer = admin.alter_consumer_group_offsets([moved])[group].result(15)
+        (place,) = answer.topic_partitions
+        assert place.error.code() == KafkaError.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_is_deleted_once_it_is_empty(default_broker: Broker, admin: AdminClient) -> None:
+    address, group = default_broker.address, topic_name("group")
+    topic = create_topic(address)
+    with Member(address, group, topic) as member:
+        settled([member], 1)
+        assert refusal(admin.delete_consumer_groups([group])[group]) == KafkaError.NON_EMPTY_GROUP
+    admin.delete_consumer_groups([group])[group].result(15)
+    names = {row.group_id for row in admin.list_consumer_groups().result(15).valid}
+    assert group not in names
+
+
+def test_a_deleted_topic_takes_its_committed_offsets_along(
+    default_broker: Broker, admin: AdminClient
+) -> None:
+    address, group = default_broker.address, topic_name("group")
+    gone, kept = create_topic(address), create_topic(address)
+    left_behind(address, group, gone, 5)
+    left_behind(address, group, kept, 6)
+    admin.delete_topics([gone])[gone].result(15)
+
+    def remaining() -> list[tuple[str, int]]:
+        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        places = found[group].result(15).topic_partitions
+        return [(place.topic, place.offset) for place in places]
+
+    eventually(lambda: remaining() == [(kept, 6)])
+
+
+@pytest.mark.parametrize("group", ["{braces}:and:colons", "%7B percent \u00e4\u2603", "x" * 300])
+def test_a_group_may_have_any_name(default_broker: Broker, admin: AdminClient, group: str) -> None:
+    name = topic_name(group)
+    topic = create_topic(default_broker.address)
+    with Member(default_broker.address, name, topic) as member:
+        settled([member], 1)
+        assert name in {row.group_id for row in admin.list_consumer_groups().result(15).valid}
+    left_behind(default_broker.address, name, topic, 3)
+    found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
+    assert [place.offset for place in found[name].result(15).topic_partitions] == [3]
+    admin.delete_consumer_groups([name])[name].result(15)

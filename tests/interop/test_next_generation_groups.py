@@ -1,0 +1,109 @@
+"""Groups of the next-generation protocol (KIP-848): confluent-kafka, group.protocol=consumer."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupState, ConsumerGroupType, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic, topic_name
+from tests.interop.librdkafka import consumer, eventually, producer, send
+from tests.interop.members import Member, Writer, settled, union
+from tests.interop.records import Record
+
+
+@pytest.fixture
+def quick(brokers: Any) -> Broker:
+    """A broker whose members report every tenth of a second."""
+    broker: Broker = brokers.serving(
+        group_consumer_heartbeat_interval_ms="100",
+        group_consumer_min_heartbeat_interval_ms="100",
+    )
+    return broker
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_come_and_go_and_nothing_is_missed(quick: Broker, assignor: str) -> None:
+    address, group = quick.address, topic_name("group")
+    topic = create_topic(address, partitions=6)
+
+    def join() -> Member:
+        return Member(
+            address, group, topic, group_protocol="consumer", group_remote_assignor=assignor
+        )
+
+    with Writer(address, topic, 6) as writer:
+        first, second = join(), join()
+        settled([first, second], 6)
+        third = join()
+        settled([first, second, third], 6)
+        first.leave()
+        settled([second, third], 6)
+        writer.reach(50)
+        writer.stop()
+        eventually(lambda: union([first, second, third]) == writer.stored)
+    second.leave()
+    third.leave()
+
+
+def test_the_group_is_described_as_of_its_protocol(quick: Broker) -> None:
+    address, group = quick.address, topic_name("group")
+    topic = create_topic(address, partitions=2)
+    admin = AdminClient({"bootstrap.servers": address})
+    with Member(address, group, topic, group_protocol="consumer") as member:
+        settled([member], 2)
+        found = eventually(lambda: stable(admin, group))
+        assert found.type == ConsumerGroupType.CONSUMER
+        (only,) = found.members
+        assert {p.partition for p in only.assignment.topic_partitions} == {0, 1}
+        listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(15)
+        assert group in {row.group_id for row in listed.valid}
+
+
+def test_a_subscription_by_pattern_is_matched_by_the_broker(quick: Broker) -> None:
+    address, prefix = quick.address, topic_name("pattern")
+    sink = producer(address)
+    send(sink, f"{prefix}-one", [Record(None, b"v")])
+    source = consumer(address, topic_name("group"), group_protocol="consumer")
+    source.subscribe([f"^{prefix}-.*"])
+    found = eventually(lambda: (message := source.poll(0.2)) and not message.error() and message)
+    assert found.topic() == f"{prefix}-one"
+    source.close()
+
+
+def test_a_static_member_comes_back_to_its_partitions(quick: Broker) -> None:
+    address, group = quick.address, topic_name("group")
+    topic = create_topic(address, partitions=4)
+    settings = {"group_protocol": "consumer"}
+    one = Member(address, group, topic, group_instance_id="one", **settings)
+    with Member(address, group, topic, group_instance_id="two", **settings) as two:
+        settled([one, two], 4)
+        before, rebalances = one.assigned, two.rebalances
+        one.leave()
+        one = Member(address, group, topic, group_instance_id="one", **settings)
+        settled([one, two], 4)
+        assert one.assigned == before
+        assert two.rebalances == rebalances
+        one.leave()
+
+
+def test_an_empty_group_moves_between_the_protocols(quick: Broker) -> None:
+    address, group = quick.address, topic_name("group")
+    topic = create_topic(address)
+    sink = producer(address)
+    place = TopicPartition(topic, 0)
+    for protocol in ("classic", "consumer", "classic"):
+        (offset,) = send(sink, topic, [Record(None, protocol.encode())])
+        with Member(address, group, topic, group_protocol=protocol) as member:
+            eventually(lambda seen=member.seen, at=offset: seen[0, at])
+            assert len(member.seen) == 1
+        source = consumer(address, group)
+        assert source.committed([place], 10)[0].offset == offset + 1
+        source.close()
+
+
+def stable(admin: AdminClient, group: str) -> Any:
+    """The group's description, once it has settled."""
+    found = admin.describe_consumer_groups([group])[group].result(15)
+    return found if found.state == ConsumerGroupState.STABLE else None
