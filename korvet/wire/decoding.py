@@ -16,7 +16,7 @@ from typing import Any
 from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
 from korvet.wire.primitives import UUIDS, Fault, skip_tags, uvarint_tail
-from korvet.wire.source import Source
+from korvet.wire.source import Source, span
 
 FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
 
@@ -30,7 +30,7 @@ class _Decoder:
     def __init__(self, flexible: bool) -> None:
         self.flexible = flexible
         self.out = Source()
-        self.run: list[tuple[str, str]] = []
+        self.run: list[tuple[str, str, str]] = []
         self.loops: list[str] = []
         self.out.names.update(
             Fault=Fault,
@@ -72,23 +72,27 @@ class _Decoder:
     def take(self, code: str, stem: str = "v") -> str:
         """A name that will hold the next fixed-size value, once the run is flushed."""
         name = self.out.fresh(stem)
-        self.run.append((code, name))
+        self.run.append((code, name, self.out.path))
         return name
 
     def flush(self) -> None:
         run, self.run = self.run, []
         if not run:
             return
-        if [code for code, _ in run] == ["B"]:
-            self.out.line(f"{run[0][1]} = data[pos]")
+        with self.out.about(span([path for _, _, path in run])):
+            self.unpack([code for code, _, _ in run], [name for _, name, _ in run])
+
+    def unpack(self, codes: list[str], names: list[str]) -> None:
+        if codes == ["B"]:
+            self.out.line(f"{names[0]} = data[pos]")
             self.out.line("pos += 1")
             return
-        layout = struct.Struct(">" + "".join(code for code, _ in run))
+        layout = struct.Struct(">" + "".join(codes))
         unpack = self.out.constant("unpack", layout.unpack_from, layout.format)
-        names = ", ".join(name for _, name in run)
-        self.out.line(f"{names}{',' if len(run) == 1 else ''} = {unpack}(data, pos)")
+        comma = "," if len(names) == 1 else ""
+        self.out.line(f"{', '.join(names)}{comma} = {unpack}(data, pos)")
         self.out.line(f"pos += {layout.size}")
-        for code, name in run:
+        for code, name in zip(codes, names, strict=True):
             if code == "16s":
                 self.out.line(f"{name} = UUIDS[{name}]")
 

@@ -14,7 +14,7 @@ from typing import Any
 from korvet.wire.errors import NotEncodable
 from korvet.wire.layout import Layout, Slot
 from korvet.wire.primitives import UVARINT, Fault
-from korvet.wire.source import Source
+from korvet.wire.source import Source, span
 
 FAULTS = (struct.error, TypeError, ValueError, AttributeError, Fault)
 
@@ -37,7 +37,7 @@ class _Encoder:
     def __init__(self, flexible: bool) -> None:
         self.flexible = flexible
         self.out = Source()
-        self.run: list[tuple[str, str]] = []
+        self.run: list[tuple[str, str, str]] = []
         self.sink = "w"
         self.out.names.update(
             FAULTS=FAULTS,
@@ -58,11 +58,11 @@ class _Encoder:
             with out.block("try:"):
                 self.struct(layout, "message")
                 self.flush()
+                with out.block("if small:"):
+                    out.line("parts.append(join(small))")
+                out.line("return parts")
             with out.block("except FAULTS as error:"):
                 out.line("raise unfit(error) from None")
-            with out.block("if small:"):
-                out.line("parts.append(join(small))")
-            out.line("return parts")
         return out.compile("encode", f"<korvet: encode {label}>")
 
     def _unfit(self, error: Exception) -> NotEncodable:
@@ -70,17 +70,22 @@ class _Encoder:
 
     # Runs of fixed size.
 
+    def put(self, code: str, value: str = "") -> None:
+        """`value` is written with the next flush."""
+        self.run.append((code, value, self.out.path))
+
     def flush(self) -> None:
         run, self.run = self.run, []
         if not run:
             return
-        codes = "".join(code for code, _ in run)
-        values = ", ".join(value for code, value in run if code != "x")
-        if values:
-            pack = self.out.constant("pack", struct.Struct(">" + codes).pack, codes)
-            self.out.line(f"{self.sink}({pack}({values}))")
-        else:
+        codes = "".join(code for code, _, _ in run)
+        values = ", ".join(value for _, value, _ in run if value)
+        if not values:
             self.out.line(f"{self.sink}({bytes(len(codes))!r})")
+            return
+        pack = self.out.constant("pack", struct.Struct(">" + codes).pack, codes)
+        with self.out.about(span([path for _, value, path in run if value])):
+            self.out.line(f"{self.sink}({pack}({values}))")
 
     def length(self, classic: str, size: str) -> None:
         """Write a length, -1 for null, and all that was waiting before it."""
@@ -88,7 +93,7 @@ class _Encoder:
             self.flush()
             self.out.line(f"{self.sink}(UVARINT[{size} + 1])")
         else:
-            self.run.append((classic, size))
+            self.put(classic, size)
             self.flush()
 
     # One slot, whose value is the expression `value`.
@@ -99,7 +104,7 @@ class _Encoder:
 
     def value(self, slot: Slot, value: str) -> None:
         if slot.code:
-            self.run.append((slot.code, f"{value}.bytes" if slot.kind == "uuid" else value))
+            self.put(slot.code, f"{value}.bytes" if slot.kind == "uuid" else value)
         elif slot.kind == "struct":
             self.nested(slot, value)
         elif slot.kind == "list":
@@ -179,7 +184,7 @@ class _Encoder:
         with self.out.block(f"if {name} is None:"):
             self.out.line(f"{self.sink}(b'\\xff')")
         with self.out.block("else:"):
-            self.run.append(("b", "1"))
+            self.put("b", "1")
             self.struct(slot.body, name)
             self.flush()
 
@@ -189,7 +194,7 @@ class _Encoder:
         if not layout.flexible:
             return
         if not layout.tagged:
-            self.run.append(("x", ""))
+            self.put("x")
             return
         self.flush()
         self.tags(layout, owner)

@@ -9,6 +9,12 @@ from contextlib import contextmanager
 from typing import Any
 
 
+def span(paths: list[str]) -> str:
+    """One path for fields that are read or written by one line."""
+    first, last = paths[0], paths[-1]
+    return first if first == last else f"{first} to {last.rpartition('.')[2]}"
+
+
 class Source:
     """Lines of one function, the objects they refer to, and the field path of each line."""
 
@@ -36,9 +42,14 @@ class Source:
     @contextmanager
     def at(self, step: str) -> Iterator[None]:
         """Everything written inside is about the field `step`, seen from the current one."""
-        before = self.path
-        joint = "." if before and not step.startswith("[") else ""
-        self.path = f"{before}{joint}{step}"
+        joint = "." if self.path and not step.startswith("[") else ""
+        with self.about(f"{self.path}{joint}{step}"):
+            yield
+
+    @contextmanager
+    def about(self, path: str) -> Iterator[None]:
+        """Everything written inside is about the field at `path`."""
+        before, self.path = self.path, path
         yield
         self.path = before
 

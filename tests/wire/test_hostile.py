@@ -1,0 +1,136 @@
+"""Whatever the bytes: a message, or MalformedRequest with the field, and never much memory."""
+
+import tracemalloc
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.wire.layout import Message
+from korvet.wire.messages.fetch import FetchRequest
+from korvet.wire.messages.metadata import MetadataRequest
+from korvet.wire.messages.produce import ProduceRequest
+from korvet.wire.schema import MalformedRequest, decode, encode
+from tests.wire.values import CASES, CLASSES, a_message, case_id
+
+ENDLESS = b"\xff" * 12
+
+
+def refused(cls: type[Message], data: bytes, version: int) -> str:
+    with pytest.raises(MalformedRequest) as caught:
+        decode(cls, data, version)
+    return str(caught.value)
+
+
+def survives(cls: type[Message], data: bytes, version: int) -> None:
+    """Either a value of that class, or the one exception."""
+    try:
+        assert type(decode(cls, data, version)) is cls
+    except MalformedRequest as error:
+        assert ": " in str(error)
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_a_message_cut_anywhere_is_refused_and_one_byte_more_too(
+    cls: type[Message], version: int
+) -> None:
+    random = Random(f"{cls.__name__} {version}")
+    encoded = min((encode(a_message(cls, version, random), version) for _ in range(8)), key=len)
+    for end in range(min(len(encoded), 600)):
+        refused(cls, encoded[:end], version)
+    assert "1 bytes behind the end" in refused(cls, encoded + b"\0", version)
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=case_id)
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@given(data=st.data(), random=st.randoms(use_true_random=False))
+def test_damaged_bytes_never_surprise(
+    cls: type[Message], data: st.DataObject, random: Random
+) -> None:
+    version = data.draw(st.integers(*cls.__message__.versions))
+    encoded = bytearray(encode(a_message(cls, version, random), version)[:2000])
+    for _ in range(random.randrange(1, 4)):
+        if encoded:
+            encoded[random.randrange(len(encoded))] = random.choice((0, 1, 127, 128, 254, 255))
+    survives(cls, bytes(encoded), version)
+    survives(cls, random.randbytes(random.randrange(60)), version)
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_a_wild_length_at_any_place_is_survived(cls: type[Message], version: int) -> None:
+    random = Random(f"wild {cls.__name__} {version}")
+    encoded = min((encode(a_message(cls, version, random), version) for _ in range(8)), key=len)
+    for at in range(min(len(encoded), 200)):
+        for wild in (b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff\x0f", ENDLESS):
+            survives(cls, encoded[:at] + wild + encoded[at + len(wild) :], version)
+
+
+HUGE_COUNTS = [
+    (MetadataRequest, 0, "7fffffff", "topics: a count of 2147483647 where 0 bytes are left"),
+    (MetadataRequest, 0, "fffffffe", "topics: a count of -2"),
+    (MetadataRequest, 0, "ffffffff", "topics: a count of -1"),
+    (MetadataRequest, 1, "fffffffe", "topics: a count of -2"),
+    (MetadataRequest, 9, "ffffffff0f", "topics: a count of 4294967294"),
+    (MetadataRequest, 9, "ffffffffff0f", "topics: a varint longer than 5 bytes"),
+    (MetadataRequest, 9, "02 ff7f", "topics[0].name: a length of 16382 where 0 bytes are left"),
+    (MetadataRequest, 1, "00000001 fffe", "topics[0].name: a length of -2"),
+    (MetadataRequest, 1, "00000001 ffff", "topics[0].name: a length of -1"),
+    (MetadataRequest, 1, "00000002 0000 0001 ff", "topics[1].name: not UTF-8"),
+    (MetadataRequest, 9, "02 02ff 00 00 00 00 00", "topics[0].name: not UTF-8"),
+    (ProduceRequest, 3, "fffe 0001 00000000 00000000", "transactional_id: a length of -2"),
+    (
+        ProduceRequest,
+        3,
+        "ffff 0001 00000000 00000001 0001 74 00000001 00000007 7fffffff",
+        "topic_data[0].partition_data[0].records: a length of 2147483647 where 0 bytes are left",
+    ),
+    (
+        ProduceRequest,
+        9,
+        "00 0001 00000000 01 01 00 ffffffff0f",
+        "tagged field 0 claims 4294967295 bytes, more than there are",
+    ),
+    (FetchRequest, 12, "ffffffff 00", "replica_id to topics: the data ends here"),
+    (FetchRequest, 12, "ffffffff 00000000 00000000", "replica_id to topics: the data ends here"),
+    (
+        FetchRequest,
+        12,
+        "ffffffff 00000000 00000000 00000000 00 00000000 00000000 01 01 01 01 00 03 0761 62",
+        "cluster_id: a length of 6 where 2 bytes are left",
+    ),
+    (
+        FetchRequest,
+        12,
+        "ffffffff 00000000 00000000 00000000 00 00000000 00000000 01 01 01 01 00 04 02 61 00 00",
+        "cluster_id: its tag announced 4 bytes",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "text", "reason"), HUGE_COUNTS, ids=[row[3] for row in HUGE_COUNTS]
+)
+def test_a_lie_is_named_with_its_field(
+    cls: type[Message], version: int, text: str, reason: str
+) -> None:
+    assert reason in refused(cls, bytes.fromhex(text), version)
+
+
+def test_a_small_request_cannot_make_us_allocate_much() -> None:
+    lies = [
+        (MetadataRequest, 0, bytes.fromhex("7fffffff") + bytes(64)),
+        (MetadataRequest, 9, bytes.fromhex("ffffffff07") + bytes(64)),
+        (ProduceRequest, 3, bytes.fromhex("ffff 0001 00000000 7fffffff") + bytes(64)),
+        (FetchRequest, 4, bytes(17) + bytes.fromhex("00000001 0000 7fffffff") + bytes(64)),
+    ]
+    for cls, version, data in lies:
+        refused(cls, data, version)  # the codec itself is compiled outside the measurement
+    tracemalloc.start()
+    try:
+        for cls, version, data in lies:
+            refused(cls, data, version)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 200_000
