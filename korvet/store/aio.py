@@ -18,8 +18,8 @@ from typing import Any, Self, TypeVar
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.address import BadAddress, parse
 from korvet.store.errors import RedisUnreachable
-from korvet.store.lane import Listener, Manner, Server
-from korvet.store.link import Ticket
+from korvet.store.lane import Lane, Listener, Manner, Server
+from korvet.store.link import Link, Ticket
 from korvet.store.router import Router, SingleRouter
 
 R = TypeVar("R", bound=Reply)
@@ -35,6 +35,7 @@ class AsyncStore(Listener):
         self._router = router
         self._loop = loop
         self._crowd: deque[asyncio.Future[None]] = deque()
+        self._waiting: list[asyncio.Future[None]] = []
 
     @classmethod
     async def connect(
@@ -96,6 +97,13 @@ class AsyncStore(Listener):
         """Whether every connection stands right now."""
         return all(lane.up for lane in self._router.lanes())
 
+    async def ready(self) -> None:
+        """Every connection stands; after a loss this is the moment to go on."""
+        while not self.connected:
+            future = self._loop.create_future()
+            self._waiting.append(future)
+            await future
+
     @property
     def pending_bytes(self) -> int:
         """The size of all that was submitted and is not answered yet."""
@@ -112,6 +120,8 @@ class AsyncStore(Listener):
             future = self._loop.create_future()
             self._crowd.append(future)
             await future
+        if self._crowd:
+            self._loop.call_soon(self.progressed)
 
     # What the store does.
 
@@ -147,6 +157,15 @@ class AsyncStore(Listener):
     def settled(self, ticket: Ticket, outcome: str) -> None:
         if self.on_call is not None:
             self.on_call(ticket.name, perf_counter() - ticket.started, outcome)
+
+    def opened(self, lane: Lane, link: Link) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def dropped(self, lane: Lane) -> None:
+        self.progressed()
 
     def progressed(self) -> None:
         if self._crowd:

@@ -9,11 +9,17 @@ StoreError
   CommandFailed         the same for a plain command
 """
 
+import re
+
 # First words of Redis errors that pass: the same call can succeed later, or at another node.
 PASSING = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
      "TRYAGAIN", "UNBLOCKED"}
 )  # fmt: skip
+
+
+# Redis 6.2 wraps an error that a command inside a script met; newer servers begin with its word.
+_IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTALL)
 
 
 class StoreError(Exception):
@@ -33,7 +39,8 @@ class StoreRefused(StoreUnavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.code = message.partition(" ")[0]
+        found = _IN_SCRIPT.match(message)
+        self.code = found[1] if found else message.partition(" ")[0]
 
 
 class RedisTooOld(StoreError):
@@ -61,14 +68,10 @@ class CommandFailed(StoreError):
 
 def passing(message: str) -> bool:
     """Whether a Redis error says "not now" rather than "not like this"."""
-    code, _, rest = message.partition(" ")
-    if code in PASSING:
+    if message.partition(" ")[0] in PASSING:
         return True
-    # An error that a command inside a script met is wrapped: "ERR Error running script ... -OOM".
-    # Redis 6.2 says it so, newer servers begin with the command's own word.
-    return code in {"ERR", "NOSCRIPT"} and any(
-        f"-{word} " in rest or f": {word} " in rest for word in PASSING
-    )
+    inner = _IN_SCRIPT.match(message)
+    return inner is not None and inner[1] in PASSING
 
 
 def refusal(script: str, version: int, message: str) -> StoreError:

@@ -58,6 +58,12 @@ class Listener:
     def progressed(self) -> None:
         """Some replies have arrived."""
 
+    def opened(self, lane: "Lane", link: Link) -> None:
+        """The lane has a link to a server that was greeted."""
+
+    def dropped(self, lane: "Lane") -> None:
+        """The lane has lost its link."""
+
 
 class Down:
     """Stands in for a link while there is none: every ticket fails at once."""
@@ -77,13 +83,18 @@ class Lane:
     """One connection to the place that `find` names. `link` takes tickets at any time."""
 
     def __init__(
-        self, find: Callable[[], Awaitable[Address]], manner: Manner, listener: Listener
+        self,
+        find: Callable[[], Awaitable[Address]],
+        manner: Manner,
+        listener: Listener,
+        link_type: type[Link] = Link,
     ) -> None:
         self.link: Link | Down = Down("it was never opened")
         self.reconnects = 0
         self._find = find
         self._manner = manner
         self._listener = listener
+        self._link_type = link_type
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._bursts = 0
@@ -100,7 +111,7 @@ class Lane:
     async def open(self) -> Server:
         """There is a link and its server is known; or the exception says what to do."""
         address = await self._find()
-        link = await _connect(address, self._manner, self)
+        link = await _connect(address, self._manner, self, self._link_type)
         try:
             async with asyncio.timeout(self._manner.connect_s):
                 server = await _greet(link, address, self._manner)
@@ -113,6 +124,7 @@ class Lane:
             link.close("the greeting was refused")
             raise
         self.link = link
+        self._listener.opened(self, link)
         return server
 
     async def close(self) -> None:
@@ -155,6 +167,7 @@ class Lane:
     def _set_down(self, reason: str) -> None:
         self._bursts += self.link.bursts
         self.link = Down(reason)
+        self._listener.dropped(self)
 
     def _reopen(self) -> None:
         if not self._closed and (self._task is None or self._task.done()):
@@ -172,15 +185,14 @@ class Lane:
                 attempt += 1
             else:
                 self.reconnects += 1
-                self._listener.progressed()
                 return
 
 
-async def _connect(address: Address, manner: Manner, lane: Lane) -> Link:
+async def _connect(address: Address, manner: Manner, lane: Lane, kind: type[Link]) -> Link:
     loop = asyncio.get_running_loop()
 
     def make() -> Link:
-        return Link(lane, manner.timeout_s)
+        return kind(lane, manner.timeout_s)
 
     try:
         async with asyncio.timeout(manner.connect_s):

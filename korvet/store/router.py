@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from korvet.scripts.call import Arg, Call
-from korvet.store.address import Address, Location
-from korvet.store.errors import RedisUnreachable
+from korvet.store.address import Location
 from korvet.store.lane import Lane, Listener, Manner, Server
+from korvet.store.locate import finder
 
 
 class Router(Protocol):
@@ -33,10 +33,9 @@ class SingleRouter:
     is_cluster = False
 
     def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
-        self._location = location
-        self._manner = manner
-        self._writes = Lane(self._find, manner, listener)
-        self._reads = Lane(self._find, manner, listener)
+        find = finder(location, manner.connect_s)
+        self._writes = Lane(find, manner, listener)
+        self._reads = Lane(find, manner, listener)
         self.server: Server
 
     async def open(self) -> None:
@@ -56,8 +55,3 @@ class SingleRouter:
     async def close(self) -> None:
         for lane in self.lanes():
             await lane.close()
-
-    async def _find(self) -> Address:
-        if self._location.kind != "sentinel":
-            return self._location.seeds[0]
-        raise RedisUnreachable("Sentinel is not served yet")

@@ -39,121 +39,36 @@ def _streams(args: Sequence[bytes]) -> Sequence[bytes]:
     return args[after : after + (len(args) - after) // 2]
 
 
-def _counted(args: Sequence[bytes]) -> Sequence[bytes]:
-    return args[1 : 1 + int(args[0])]
-
-
 def _stored_and_counted(args: Sequence[bytes]) -> Sequence[bytes]:
     return [args[0], *args[2 : 2 + int(args[1])]]
 
 
+_READ_FIRST = """
+    GET GETRANGE STRLEN TTL PTTL TYPE HGET HMGET HGETALL HEXISTS HLEN HKEYS HVALS HSTRLEN HSCAN
+    SCARD SISMEMBER SMISMEMBER SMEMBERS SSCAN LLEN LRANGE LINDEX ZCARD ZCOUNT ZLEXCOUNT ZRANGE
+    ZRANGEBYSCORE ZRANGEBYLEX ZREVRANGE ZREVRANGEBYSCORE ZRANK ZREVRANK ZSCORE ZMSCORE XLEN XRANGE
+    XREVRANGE XPENDING
+"""
+_WRITE_FIRST = """
+    SET SETEX PSETEX SETNX GETSET GETDEL APPEND INCR INCRBY DECR DECRBY EXPIRE PEXPIRE EXPIREAT
+    PEXPIREAT PERSIST HSET HSETNX HMSET HDEL HINCRBY SADD SREM SPOP LPUSH RPUSH LPOP RPOP LREM LSET
+    LTRIM ZADD ZREM ZINCRBY ZPOPMIN ZPOPMAX ZREMRANGEBYRANK ZREMRANGEBYSCORE ZREMRANGEBYLEX XADD
+    XDEL XTRIM XSETID XACK XCLAIM XAUTOCLAIM
+"""
+
 READS: dict[str, Find] = {
-    **dict.fromkeys(["TIME", "ECHO", "PING"], _none),
-    **dict.fromkeys(
-        [
-            "GET",
-            "GETRANGE",
-            "STRLEN",
-            "TTL",
-            "PTTL",
-            "TYPE",
-            "HGET",
-            "HMGET",
-            "HGETALL",
-            "HEXISTS",
-            "HLEN",
-            "HKEYS",
-            "HVALS",
-            "HSTRLEN",
-            "HSCAN",
-            "SCARD",
-            "SISMEMBER",
-            "SMISMEMBER",
-            "SMEMBERS",
-            "SSCAN",
-            "LLEN",
-            "LRANGE",
-            "LINDEX",
-            "ZCARD",
-            "ZCOUNT",
-            "ZLEXCOUNT",
-            "ZRANGE",
-            "ZRANGEBYSCORE",
-            "ZRANGEBYLEX",
-            "ZREVRANGE",
-            "ZREVRANGEBYSCORE",
-            "ZRANK",
-            "ZREVRANK",
-            "ZSCORE",
-            "ZMSCORE",
-            "XLEN",
-            "XRANGE",
-            "XREVRANGE",
-            "XPENDING",
-        ],
-        _first,
-    ),
+    "TIME": _none,
+    **dict.fromkeys(_READ_FIRST.split(), _first),
     "EXISTS": _all,
     "MGET": _all,
     "XINFO": _second,
     "XREAD": _streams,
-    "ZINTERCARD": _counted,
 }
 
 WRITES: dict[str, Find] = {
-    # A message is no stored state, and its channel no key, but it is a signal that something was.
+    # A message is no stored state and its channel no key, but it says that something was stored.
     "PUBLISH": _none,
-    **dict.fromkeys(
-        [
-            "SET",
-            "SETEX",
-            "PSETEX",
-            "SETNX",
-            "GETSET",
-            "GETDEL",
-            "APPEND",
-            "INCR",
-            "INCRBY",
-            "DECR",
-            "DECRBY",
-            "EXPIRE",
-            "PEXPIRE",
-            "EXPIREAT",
-            "PEXPIREAT",
-            "PERSIST",
-            "HSET",
-            "HSETNX",
-            "HMSET",
-            "HDEL",
-            "HINCRBY",
-            "SADD",
-            "SREM",
-            "SPOP",
-            "LPUSH",
-            "RPUSH",
-            "LPOP",
-            "RPOP",
-            "LREM",
-            "LSET",
-            "LTRIM",
-            "ZADD",
-            "ZREM",
-            "ZINCRBY",
-            "ZPOPMIN",
-            "ZPOPMAX",
-            "ZREMRANGEBYRANK",
-            "ZREMRANGEBYSCORE",
-            "ZREMRANGEBYLEX",
-            "XADD",
-            "XDEL",
-            "XTRIM",
-            "XSETID",
-            "XACK",
-            "XCLAIM",
-            "XAUTOCLAIM",
-        ],
-        _first,
-    ),
+    **dict.fromkeys(_WRITE_FIRST.split(), _first),
     "DEL": _all,
     "UNLINK": _all,
     "RENAME": _two,
@@ -166,7 +81,7 @@ WRITES: dict[str, Find] = {
 }
 
 # Commands that answer with a status, which Lua sees as a table with the one field `ok`.
-STATUS = frozenset(["SET", "SETEX", "PSETEX", "HMSET", "LSET", "LTRIM", "XSETID", "RENAME", "PING"])
+STATUS = frozenset(("SET", "SETEX", "PSETEX", "HMSET", "LSET", "LTRIM", "XSETID", "RENAME", "TYPE"))
 
 
 def keys_of(name: str, args: Sequence[bytes]) -> Sequence[bytes]:
@@ -183,4 +98,4 @@ def is_status(name: str, args: Sequence[bytes]) -> bool:
         return args[0].upper() in (b"CREATE", b"SETID")
     if name == "SET":
         return b"GET" not in [arg.upper() for arg in args[2:]]
-    return name in STATUS or name == "TYPE"
+    return name in STATUS

@@ -1,0 +1,66 @@
+"""`lua/scripts.lock`: one line a script, `name  version  sha1`; a diff shows a version move.
+
+`python -m korvet.scripts.lock` brings the file up to date. It refuses a script whose text changed
+under the version that is locked: brokers in the field run that version, and one name and version
+must mean one text. `--rewrite` says that no release has carried the version yet. `--check` only
+looks.
+"""
+
+import sys
+from pathlib import Path
+
+from korvet.scripts import bundle
+
+
+def render(root: Path) -> str:
+    """The text that the lock has when it is up to date."""
+    bundles = [bundle.load(name, root) for name in bundle.names(root)]
+    return "".join(f"{b.name}  {b.version}  {b.sha1}\n" for b in bundles)
+
+
+def read(root: Path) -> dict[str, tuple[int, str]]:
+    """Name -> version and sha1, as locked; empty when there is no lock."""
+    path = root / "scripts.lock"
+    rows = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
+    return {name: (int(version), sha1) for name, version, sha1 in rows}
+
+
+def conflicts(root: Path) -> list[str]:
+    """One sentence for each script whose version already means another text."""
+    locked = read(root)
+    found = []
+    for name in locked.keys() & set(bundle.names(root)):
+        version, sha1 = locked[name]
+        current = bundle.load(name, root)
+        if current.version < version:
+            found.append(f"{name} has version {current.version}, locked is the later {version}")
+        elif current.version == version and current.sha1 != sha1:
+            found.append(f"{name} changed under version {version}: raise it in the header")
+    return sorted(found)
+
+
+def stale(root: Path) -> list[str]:
+    """One sentence for each line that `make lock` would add, move or remove."""
+    locked = read(root)
+    found = [f"{name} is locked and has no file" for name in locked.keys() - bundle.names(root)]
+    for name in bundle.names(root):
+        version = bundle.load(name, root).version
+        if version > locked.get(name, (0, ""))[0]:
+            found.append(f"{name} version {version} is not locked yet: make lock")
+    return sorted(found)
+
+
+def main(arguments: list[str]) -> int:
+    """The lock is up to date, or stderr says why not; returns the exit code."""
+    root = bundle.default_root()
+    wrong = [] if "--rewrite" in arguments else conflicts(root)
+    if "--check" in arguments:
+        wrong += stale(root)
+    elif not wrong:
+        (root / "scripts.lock").write_text(render(root))
+    sys.stderr.writelines(f"{sentence}\n" for sentence in wrong)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,283 @@
+"""Waiting for a change without asking for it: messages on channels ring bells.
+
+A waiter opens a bell, looks at the data, and waits only when there is nothing yet: whatever is
+published after the bell was opened rings it, so nothing falls between looking and waiting.
+
+    async with wake.listen(channels) as bell:
+        while not enough(await look()):
+            await bell.wait(timeout_s)
+
+- A bell is a hint. It may ring for nothing, and while the connection is down it does not ring at
+  all: look again when `wait` times out. After a reconnect every bell rings once.
+- A channel nobody listens to any more stays subscribed for a while: the next fetch of a consumer
+  costs no round trip.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+from korvet.scripts.call import Arg
+from korvet.store.address import BadAddress, parse
+from korvet.store.errors import RedisUnreachable
+from korvet.store.lane import Lane, Listener, Manner
+from korvet.store.link import Link
+from korvet.store.locate import finder
+from korvet.store.resp import NOTHING, Packer
+
+Hear = Callable[[bytes], None]
+
+LINGER_S = 30.0
+
+
+class Ear(Link):
+    """A link that, once `hear` was called, takes messages instead of replies."""
+
+    _hear: Callable[[list[Any]], None] | None = None
+    _alive = True
+
+    def hear(self, heard: Callable[[list[Any]], None]) -> None:
+        """From now on whatever arrives goes to `heard`."""
+        self._hear = heard
+
+    def say(self, *command: Arg) -> None:
+        """The command is on its way; its reply will be heard."""
+        packer = Packer()
+        packer.add(command)
+        if self._transport is not None:
+            self._transport.writelines(packer.take())
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._hear is None:
+            super().buffer_updated(nbytes)
+            return
+        self._alive = True
+        self._feed(self._buffer, 0, nbytes)
+        while (reply := self._gets()) is not NOTHING:
+            if isinstance(reply, list):
+                self._hear(reply)
+
+    def _watch(self) -> None:
+        """Silence is normal here, so the server is asked; no answer until next time is the end."""
+        if self._hear is None:
+            super()._watch()
+            return
+        self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
+        if not self._alive:
+            self.close(f"Redis answered nothing for {self._timeout_s:g} s")
+            return
+        self._alive = False
+        self.say("PING")
+
+
+class Bell:
+    """Rings when something is published on one of its channels; opened by `async with`."""
+
+    __slots__ = ("_future", "_rung", "_wake", "channels")
+
+    def __init__(self, wake: "Wake", channels: Sequence[str]) -> None:
+        self.channels = channels
+        self._wake = wake
+        self._rung = False
+        self._future: asyncio.Future[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._wake.attach(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._wake.detach(self)
+
+    def ring(self) -> None:
+        """Whoever waits, or waits next, goes on."""
+        self._rung = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, timeout_s: float) -> bool:
+        """True when it rang since it was opened or last waited for, False after the timeout."""
+        if not self._rung and timeout_s > 0:
+            loop = asyncio.get_running_loop()
+            future = self._future = loop.create_future()
+            handle = loop.call_later(timeout_s, _expire, future)
+            try:
+                await future
+            finally:
+                handle.cancel()
+                self._future = None
+        rung, self._rung = self._rung, False
+        return rung
+
+
+def _expire(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Wake(Listener):
+    """Bells and watchers of one process, over one connection of its own."""
+
+    def __init__(self, linger_s: float = LINGER_S) -> None:
+        self._linger_s = linger_s
+        self._loop = asyncio.get_running_loop()
+        self._lane: Lane
+        self._ear: Ear | None = None
+        self._bells: dict[str, set[Bell]] = {}
+        self._watchers: dict[str, list[Hear]] = {}
+        self._confirmed: set[str] = set()
+        self._asked: dict[str, asyncio.Future[None]] = {}
+        self._idle: dict[str, float] = {}
+        self._sweep_handle: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        url: str,
+        *,
+        client_name: str = "korvet-wake",
+        connect_s: float = 5.0,
+        timeout_s: float = 30.0,
+        linger_s: float = LINGER_S,
+    ) -> Self:
+        """It listens; RedisUnreachable or RedisTooOld say what to do otherwise."""
+        try:
+            location = parse(url)
+        except BadAddress as error:
+            raise RedisUnreachable(str(error)) from error
+        wake = cls(linger_s)
+        manner = Manner(client_name, connect_s, timeout_s)
+        wake._lane = Lane(finder(location, connect_s), manner, wake, Ear)
+        await wake._lane.open()
+        wake._sweep_handle = wake._loop.call_later(linger_s, wake._sweep)
+        return wake
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """The connection is gone; open bells ring no more."""
+        if self._sweep_handle is not None:
+            self._sweep_handle.cancel()
+        await self._lane.close()
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can arrive right now."""
+        return self._lane.up
+
+    def listen(self, channels: Iterable[str]) -> Bell:
+        """A bell for these channels, to be opened by `async with`."""
+        return Bell(self, tuple(channels))
+
+    async def watch(self, channel: str, hear: Hear) -> None:
+        """`hear(message)` is called for every message from now on, and with an empty message after
+        a reconnect, when some may have been missed."""
+        self._watchers.setdefault(channel, []).append(hear)
+        await self._subscribe([channel])
+
+    def ring(self, channel: str) -> None:
+        """This process' bells of the channel ring, without Redis having been asked."""
+        for bell in self._bells.get(channel, ()):
+            bell.ring()
+
+    # What a bell calls.
+
+    async def attach(self, bell: Bell) -> None:
+        """Everything published from now on rings the bell."""
+        missing = []
+        for channel in bell.channels:
+            self._bells.setdefault(channel, set()).add(bell)
+            self._idle.pop(channel, None)
+            if channel not in self._confirmed:
+                missing.append(channel)
+        if missing:
+            try:
+                await self._subscribe(missing)
+            except BaseException:
+                self.detach(bell)
+                raise
+
+    def detach(self, bell: Bell) -> None:
+        """Nothing rings the bell any more."""
+        now = self._loop.time()
+        for channel in bell.channels:
+            bells = self._bells.get(channel)
+            if bells is None:
+                continue
+            bells.discard(bell)
+            if not bells:
+                del self._bells[channel]
+                self._idle[channel] = now
+
+    # What the lane calls.
+
+    def opened(self, lane: Lane, link: Link) -> None:
+        assert isinstance(link, Ear)
+        self._ear = link
+        self._confirmed.clear()
+        self._idle.clear()
+        link.hear(self._hear)
+        channels = [*self._bells, *(self._watchers.keys() - self._bells.keys())]
+        self._ask(channels)
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.ring()
+        for watchers in self._watchers.values():
+            for hear in watchers:
+                hear(b"")
+
+    def dropped(self, lane: Lane) -> None:
+        self._ear = None
+        self._confirmed.clear()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_result(None)
+        self._asked.clear()
+
+    # Inside.
+
+    async def _subscribe(self, channels: Sequence[str]) -> None:
+        """Redis has confirmed the channels, or there is no connection to do so."""
+        if not self._lane.up:
+            return
+        self._ask([name for name in channels if name not in self._asked])
+        waiting = [self._asked[name] for name in channels if name in self._asked]
+        if waiting:
+            await asyncio.wait(waiting, timeout=5.0)
+
+    def _ask(self, channels: Sequence[str]) -> None:
+        asked = [name for name in channels if name not in self._confirmed]
+        if not asked or self._ear is None:
+            return
+        for name in asked:
+            if name not in self._asked:
+                self._asked[name] = self._loop.create_future()
+        self._ear.say("SUBSCRIBE", *asked)
+
+    def _hear(self, message: list[Any]) -> None:
+        kind = message[0]
+        if kind == b"message":
+            channel = message[1].decode()
+            self.ring(channel)
+            for hear in self._watchers.get(channel, ()):
+                hear(message[2])
+        elif kind == b"subscribe":
+            channel = message[1].decode()
+            self._confirmed.add(channel)
+            future = self._asked.pop(channel, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+    def _sweep(self) -> None:
+        self._sweep_handle = self._loop.call_later(self._linger_s, self._sweep)
+        before = self._loop.time() - self._linger_s
+        tired = [name for name, since in self._idle.items() if since <= before]
+        for name in tired:
+            del self._idle[name]
+        gone = [name for name in tired if name not in self._watchers]
+        self._confirmed.difference_update(gone)
+        if gone and self._ear is not None and self._lane.up:
+            self._ear.say("UNSUBSCRIBE", *gone)

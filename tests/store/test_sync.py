@@ -1,0 +1,109 @@
+"""SyncStore on fakeredis and real servers."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from korvet.scripts.call import Call, ContractBroken, Script
+from korvet.store.errors import (
+    CommandFailed,
+    ScriptFailed,
+    StoreRefused,
+    StoreUnavailable,
+)
+from korvet.store.sync import SyncStore
+from tests.fakes import fake_redis
+from tests.servers import TestServer, kinds, server
+from tests.store.scripts import ECHO, Counted, add, echo, fail, push
+
+
+@pytest.fixture(params=["fakeredis", *kinds()])
+def store(request: pytest.FixtureRequest) -> Iterator[SyncStore]:
+    if request.param == "fakeredis":
+        yield SyncStore(fake_redis())
+        return
+    running: TestServer = request.getfixturevalue(f"{request.param}_server")
+    with SyncStore.connect(running.url) as real:
+        real.command("FLUSHALL")
+        real.command("SCRIPT", "FLUSH")
+        yield real
+
+
+def test_a_call_comes_back_as_its_reply(store: SyncStore) -> None:
+    assert store.run(push(b"a")) == Counted(0, 1)
+    assert store.command("LRANGE", "list", 0, -1) == [b"a"]
+
+
+def test_a_command_answers_what_redis_sent(store: SyncStore) -> None:
+    assert store.command("HSET", "h", "f", "v") == 1
+    assert store.command("HGETALL", "h") == [b"f", b"v"]
+    assert store.command("GET", "nothing") is None
+
+
+def test_many_calls_answer_in_order(store: SyncStore) -> None:
+    calls = [(push, add)[n % 2](b"%d" % n) for n in range(100)]
+    assert [reply.length for reply in store.run_many(calls)] == list(range(1, 101))
+    assert store.command("LRANGE", "list", 0, -1) == [b"%d" % n for n in range(100)]
+    assert store.run_many([]) == []
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_a_payload_arrives_whole(store: SyncStore, kind: type) -> None:
+    payload = bytes(range(256)) * 400
+    assert store.run(echo(kind(payload))).payload == payload
+
+
+def test_flushed_scripts_are_loaded_again(store: SyncStore) -> None:
+    for length in range(1, 4):
+        assert store.run(push(b"x")).length == length
+        store.command("SCRIPT", "FLUSH")
+
+
+def test_a_script_that_fails_names_itself_and_its_version(store: SyncStore) -> None:
+    store.run(push(b"x"))
+    with pytest.raises(ScriptFailed, match=r"text\.fail v1: "):
+        store.run(fail())
+    with pytest.raises(ScriptFailed, match=r"text\.fail v1: "):
+        store.run_many([push(b"y"), fail(), push(b"z")])
+    assert store.command("LLEN", "list") == 3
+
+
+def test_a_reply_of_another_shape_is_a_broken_contract(store: SyncStore) -> None:
+    wrong: Script[Counted] = Script("text.echo", Counted)
+    wrong.__dict__["bundle"] = ECHO.bundle
+    with pytest.raises(ContractBroken):
+        store.run(Call(wrong, (), (b"x",)))
+
+
+def test_a_command_that_fails_names_itself(store: SyncStore) -> None:
+    with pytest.raises(CommandFailed, match="HSET"):
+        store.command("HSET", "x")
+
+
+def test_out_of_memory_says_not_now(redis_server: TestServer) -> None:
+    with SyncStore.connect(redis_server.url) as store:
+        store.command("CONFIG", "SET", "maxmemory", 1)
+        try:
+            for attempt in (
+                lambda: store.run(push(b"x")),
+                lambda: store.run_many([push(b"x")]),
+                lambda: store.command("SET", "x", "y"),
+            ):
+                with pytest.raises(StoreRefused, match="OOM"):
+                    attempt()
+        finally:
+            store.command("CONFIG", "SET", "maxmemory", 0)
+
+
+def test_a_server_that_is_gone_is_unavailable() -> None:
+    with server("valkey") as running:
+        store = SyncStore.connect(running.url)
+        store.run(push(b"x"))
+    for attempt in (
+        lambda: store.run(push(b"x")),
+        lambda: store.run_many([push(b"x")]),
+        lambda: store.command("PING"),
+    ):
+        with pytest.raises(StoreUnavailable, match="no answer"):
+            attempt()
+    store.close()

@@ -1,0 +1,150 @@
+"""Wake on real servers: nothing published after a bell was opened is missed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from korvet.store.aio import AsyncStore
+from korvet.store.errors import RedisUnreachable
+from korvet.store.wake import Wake
+from tests.servers import TestServer
+from tests.store.proxy import proxy
+
+LONG = 30.0
+
+
+@asynccontextmanager
+async def connect(running: TestServer) -> AsyncIterator[tuple[Wake, AsyncStore]]:
+    async with (
+        await Wake.connect(running.url) as wake,
+        await AsyncStore.connect(running.url) as store,
+    ):
+        yield wake, store
+
+
+async def test_a_message_rings_the_bell_of_its_channel_only(redis_server: TestServer) -> None:
+    async with (
+        connect(redis_server) as (wake, store),
+        wake.listen(["a"]) as a,
+        wake.listen(["b", "c"]) as b,
+    ):
+        await store.command("PUBLISH", "a", "x")
+        assert await a.wait(LONG)
+        assert not await b.wait(0)
+        await store.command("PUBLISH", "c", "x")
+        assert await b.wait(LONG)
+
+
+async def test_what_is_published_before_waiting_begins_is_not_missed(
+    redis_server: TestServer,
+) -> None:
+    async with connect(redis_server) as (wake, store):
+        for _ in range(50):
+            async with wake.listen(["a"]) as bell:
+                assert await store.command("PUBLISH", "a", "x") == 1
+                assert await bell.wait(LONG)
+
+
+async def test_a_bell_that_did_not_ring_says_so(redis_server: TestServer) -> None:
+    async with connect(redis_server) as (wake, _), wake.listen(["a"]) as bell:
+        assert not await bell.wait(0.01)
+        assert not await bell.wait(0)
+
+
+async def test_every_bell_of_a_channel_rings(redis_server: TestServer) -> None:
+    async with connect(redis_server) as (wake, store):
+        bells = [wake.listen(["a", f"own-{n}"]) for n in range(20)]
+        await asyncio.gather(*(bell.__aenter__() for bell in bells))
+        await store.command("PUBLISH", "a", "x")
+        assert all(await asyncio.gather(*(bell.wait(LONG) for bell in bells)))
+        for bell in bells:
+            await bell.__aexit__()
+
+
+async def test_a_channel_stays_subscribed_for_a_while(redis_server: TestServer) -> None:
+    async with (
+        await Wake.connect(redis_server.url, linger_s=0.02) as wake,
+        await AsyncStore.connect(redis_server.url) as store,
+    ):
+        async with wake.listen(["a"]):
+            pass
+        assert await store.command("PUBSUB", "NUMSUB", "a") == [b"a", 1]
+        async with asyncio.timeout(10):
+            while await store.command("PUBSUB", "NUMSUB", "a") != [b"a", 0]:
+                pass
+        async with wake.listen(["a"]) as bell:
+            await store.command("PUBLISH", "a", "x")
+            assert await bell.wait(LONG)
+
+
+async def test_a_watcher_hears_every_message(redis_server: TestServer) -> None:
+    heard: list[bytes] = []
+    async with connect(redis_server) as (wake, store):
+        await wake.watch("topics", heard.append)
+        async with wake.listen(["topics"]) as bell:
+            for n in range(3):
+                await store.command("PUBLISH", "topics", n)
+            while len(heard) < 3:
+                await bell.wait(LONG)
+    assert heard == [b"0", b"1", b"2"]
+
+
+async def test_our_own_appends_ring_without_a_round_trip(redis_server: TestServer) -> None:
+    async with connect(redis_server) as (wake, _), wake.listen(["a"]) as bell:
+        wake.ring("a")
+        wake.ring("unknown")
+        assert await bell.wait(0)
+
+
+async def test_after_a_reconnect_every_bell_rings_and_hears_again(
+    redis_server: TestServer,
+) -> None:
+    missed: list[bytes] = []
+    async with (
+        proxy(redis_server.url) as wire,
+        await Wake.connect(wire.url) as wake,
+        await AsyncStore.connect(redis_server.url) as store,
+    ):
+        await wake.watch("topics", missed.append)
+        async with wake.listen(["a"]) as bell:
+            wire.cut()
+            assert await bell.wait(LONG)
+            assert wire.connections == 2
+            assert missed == [b""]
+            async with asyncio.timeout(10):
+                while await store.command("PUBLISH", "a", "x") == 0:
+                    pass
+            assert await bell.wait(LONG)
+
+
+async def test_a_bell_opened_while_the_connection_is_down_does_not_hang(
+    redis_server: TestServer,
+) -> None:
+    async with proxy(redis_server.url) as wire, await Wake.connect(wire.url) as wake:
+        wire.hold()
+        opening = asyncio.create_task(wake.listen(["a"]).__aenter__())
+        await asyncio.sleep(0)
+        wire.cut()
+        async with asyncio.timeout(10):
+            bell = await opening
+            assert await bell.wait(LONG)
+
+
+async def test_a_silent_server_is_given_up(redis_server: TestServer) -> None:
+    async with (
+        proxy(redis_server.url) as wire,
+        await Wake.connect(wire.url, timeout_s=0.05) as wake,
+        wake.listen(["a"]) as bell,
+    ):
+        wire.hold()
+        while wire.connections < 2:
+            await bell.wait(0.01)
+        wire.release()
+        assert await bell.wait(LONG)
+
+
+async def test_nobody_at_the_address_is_said() -> None:
+    with pytest.raises(RedisUnreachable, match="no connection to Redis"):
+        await Wake.connect("unix:///nowhere/s")
