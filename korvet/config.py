@@ -56,6 +56,8 @@ class Config(msgspec.Struct, frozen=True):
     legacy_listen: Address | None = None
     zookeeper: str | None = None
     ops: Address | None = None
+    ops_socket: str | None = None
+    """Where a worker answers its parent instead of the ops port; not an option."""
     redis: str | None = None
     redis_server: str | None = None
     data_dir: str = "./korvet-data"
@@ -66,6 +68,11 @@ class Config(msgspec.Struct, frozen=True):
     log_format: str = "text"
     settings: Settings = msgspec.field(default_factory=Settings)
     patterns: tuple[Pattern, ...] = ()
+
+    @property
+    def ops_place(self) -> "Address | Path | None":
+        """Where this very process answers /healthz, /readyz and /metrics."""
+        return Path(self.ops_socket) if self.ops_socket is not None else self.ops
 
     @property
     def topics(self) -> TopicConfigs:
@@ -142,10 +149,17 @@ def _checked(name: str, text: str) -> str:
         raise ConfigError(f"--log-level must be one of {', '.join(_LEVELS)}, not {text!r}.")
     if name == "log-format" and text not in ("text", "json"):
         raise ConfigError(f"--log-format must be text or json, not {text!r}.")
-    if name == "redis" and not _SCHEMES.match(text):
-        raise ConfigError(f"--redis must be a URL such as redis://localhost:6379, not {text!r}.")
+    if name == "redis":
+        return redis_url(text)
     if name == "namespace" and not (text and text.isascii() and _plain(text)):
         raise ConfigError(f"--namespace may hold letters, digits, '.', '_' and '-', not {text!r}.")
+    return text
+
+
+def redis_url(text: str) -> str:
+    """The URL, if it could be one of a Redis."""
+    if not _SCHEMES.match(text):
+        raise ConfigError(f"--redis must be a URL such as redis://localhost:6379, not {text!r}.")
     return text
 
 

@@ -68,6 +68,8 @@ def parent_death_signal(number: signal.Signals) -> Callable[[], None] | None:
     parent = os.getpid()
 
     def follow() -> None:
+        # A parent that takes its signals one at a time blocks them, and a mask is inherited.
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)

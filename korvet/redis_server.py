@@ -42,11 +42,12 @@ _SETTINGS = (
 class RedisServer:
     """A running server over one data directory; `launch` then `wait_ready`, or `with`."""
 
-    def __init__(self, data_dir: Path, socket: Path, lock: int, process: subprocess.Popen[bytes]):
+    def __init__(self, executable: Path, data_dir: Path, socket: Path, lock: int) -> None:
         self.data_dir = data_dir
         self.socket = socket
+        self._executable = executable
         self._lock = lock
-        self._process = process
+        self._process = _spawn(executable, data_dir, socket)
 
     @property
     def url(self) -> str:
@@ -73,7 +74,7 @@ class RedisServer:
             socket = socket_path(directory)
             _refuse_older(executable, directory)
             _stop_left_over(directory, socket)
-            return cls(directory, socket, lock, _spawn(executable, directory, socket))
+            return cls(executable, directory, socket, lock)
         except OSError as error:
             os.close(lock)
             raise StartError(f"{executable} cannot be started: {error.strerror}.") from None
@@ -88,17 +89,26 @@ class RedisServer:
             if answer.startswith(b"+PONG"):
                 return
             if self._process.poll() is not None:
-                said = _last_words(self.data_dir)
                 self._release()
                 raise StartError(
                     f"The Redis of {self.data_dir} stopped while starting"
-                    f" (exit code {self._process.returncode}): {said}"
+                    f" (exit code {self._process.returncode}): {self.last_words()}"
                 )
             time.sleep(0.002)
 
     def alive(self) -> bool:
         """Whether the process still runs."""
         return self._process.poll() is None
+
+    def relaunch(self) -> None:
+        """A new server loads what the dead one left; the socket is the same."""
+        self._process = _spawn(self._executable, self.data_dir, self.socket)
+
+    def last_words(self) -> str:
+        """The end of the server's log, on one line."""
+        lines = (self.data_dir / "redis.log").read_text(errors="replace").splitlines()
+        telling = [line for line in lines if line.strip() and ("#" in line or "***" in line)]
+        return " | ".join(line.strip() for line in (telling or lines)[-3:])[-500:] or "nothing"
 
     def stop(self) -> None:
         """The log is on disk, the process is gone, the directory is free. May be called twice."""
@@ -216,10 +226,3 @@ def _serves(pid: int, socket: Path) -> bool:
     except OSError:
         return False
     return os.fsencode(socket) in command
-
-
-def _last_words(directory: Path) -> str:
-    """The end of the server's log, on one line."""
-    lines = (directory / "redis.log").read_text(errors="replace").splitlines()
-    telling = [line for line in lines if line.strip() and ("#" in line or "***" in line)] or lines
-    return " | ".join(line.strip() for line in telling[-3:])[-500:] or "it said nothing."

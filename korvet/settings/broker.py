@@ -95,12 +95,6 @@ _OURS = (
         "Whether acks=-1 waits until the append-only file is on disk (WAITAOF, Redis 7.2).",
     ),
     Setting(
-        "decompression.max.factor",
-        Whole(1, 10_000),
-        "100",
-        "A batch may decompress to at most this many times message.max.bytes.",
-    ),
-    Setting(
         "cluster.id",
         Text(200),
         "korvet-cluster-1",

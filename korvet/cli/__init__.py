@@ -1,0 +1,55 @@
+"""The command line: `korvet` serves, `korvet COMMAND` does one small thing and exits.
+
+Rules
+- Exit code 0: done. 1: looked, and found something wrong. 2: could not; one sentence says why.
+- Modules here import only typer at the top; what a command needs is imported when it runs, so that
+  serving starts quickly.
+"""
+
+from collections.abc import Sequence
+
+import typer
+
+from korvet.cli import check, doctor, scripts, serve, topics
+from korvet.cli.failure import complain, sentence
+
+app = typer.Typer(
+    name="korvet",
+    help="Speaks the Kafka protocol and keeps the log in Redis Streams. Without a command: serve.",
+    add_completion=False,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.callback(invoke_without_command=True)(serve.serve)
+app.add_typer(scripts.app, name="scripts")
+app.add_typer(topics.app, name="topics")
+app.command("doctor")(doctor.doctor)
+app.command("check")(check.check)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of the command line; what went wrong is on stderr by then."""
+    try:
+        code = app(args=list(arguments), prog_name="korvet", standalone_mode=False)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has had enough: `korvet consume orders | head`.
+        return _hang_up()
+    except Exception as error:
+        words = sentence(error)
+        if words is None:
+            raise
+        complain(words)
+        return 2
+    return code if isinstance(code, int) else 0
+
+
+def _hang_up() -> int:
+    import os
+    import sys
+
+    # The interpreter flushes stdout once more at exit, and would complain then.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,136 @@
+"""`korvet doctor`: is the Redis that would be used fit to hold a log?"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import show
+
+if TYPE_CHECKING:
+    from korvet.store.sync import SyncStore
+
+_MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
+
+
+class Finding(NamedTuple):
+    """One thing looked at. `bad` could lose records or stop the broker; `note` is worth knowing."""
+
+    grade: str
+    subject: str
+    sentence: str
+
+
+def doctor(redis: o.Redis = None, data_dir: o.DataDir = None) -> None:
+    """Look at the Redis a broker would use; exit code 1 when something there is dangerous."""
+    from korvet.cli.reach import store
+
+    with store(redis, data_dir) as reached:
+        findings = list(examine(reached))
+    show.table(
+        ("", "subject", "finding"), ((_MARKS[f.grade], f.subject, f.sentence) for f in findings)
+    )
+    if any(finding.grade == "bad" for finding in findings):
+        raise typer.Exit(1)
+
+
+def examine(store: "SyncStore") -> Iterator[Finding]:
+    """Everything doctor looks at, in the order a person would ask."""
+    info = parse_info(bytes(store.command("INFO")).decode("utf-8", "replace"))
+    yield from _server(info)
+    yield from _persistence(info)
+    yield from _memory(info)
+    yield _scripts(store)
+
+
+def parse_info(text: str) -> dict[str, str]:
+    """INFO's lines by name."""
+    pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
+    return {name: value.strip() for name, colon, value in pairs if colon}
+
+
+def _server(info: Mapping[str, str]) -> Iterator[Finding]:
+    name, version = "Redis", info.get("redis_version", "0")
+    if info.get("server_name") == "valkey" or "valkey_version" in info:
+        name, version = "Valkey", info.get("valkey_version", version)
+    mode = info.get("redis_mode", "standalone")
+    oldest = (7, 2) if name == "Valkey" else (6, 2)
+    told = f"{name} {version}, {mode}, up {info.get('uptime_in_seconds', '?')} s"
+    if _numbers(version) < oldest:
+        yield Finding(
+            "bad", "server", f"{told}: too old, Redis 6.2 or Valkey 7.2 is the oldest that works"
+        )
+    else:
+        yield Finding("ok", "server", told)
+    role = info.get("role", "master")
+    if role != "master":
+        yield Finding("bad", "role", f"this is a {role}: brokers need the master")
+    else:
+        yield Finding("ok", "role", f"master with {info.get('connected_slaves', '0')} replicas")
+
+
+def _persistence(info: Mapping[str, str]) -> Iterator[Finding]:
+    if info.get("loading") == "1":
+        yield Finding("bad", "persistence", "Redis is still loading its data")
+    if info.get("aof_enabled") != "1":
+        yield Finding(
+            "bad",
+            "persistence",
+            "the append-only file is off: a crash loses what came after the last snapshot "
+            "(CONFIG SET appendonly yes)",
+        )
+    elif info.get("aof_last_write_status", "ok") != "ok":
+        yield Finding("bad", "persistence", "the append-only file could not be written: disk full?")
+    else:
+        yield Finding("ok", "persistence", "the append-only file is on")
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        yield Finding("bad", "snapshots", "the last snapshot failed: disk or memory too small?")
+
+
+def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
+    policy = info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield Finding(
+            "bad",
+            "eviction",
+            f"maxmemory-policy is {policy}: Redis WILL DELETE RECORDS when memory runs short "
+            "(CONFIG SET maxmemory-policy noeviction)",
+        )
+    else:
+        yield Finding("ok", "eviction", "maxmemory-policy is noeviction")
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    total = int(info.get("total_system_memory", 0))
+    room = (limit or total) - used
+    told = f"{_size(used)} used, {_size(room)} free of {_size(limit or total)}"
+    if not limit and not total:
+        yield Finding("note", "memory", f"{_size(used)} used; this Redis tells no limit")
+    elif room < (limit or total) // 10:
+        yield Finding("bad", "memory", f"{told}: less than a tenth is left")
+    else:
+        yield Finding("ok", "memory", told if limit else f"{told} (no maxmemory is set)")
+
+
+def _scripts(store: "SyncStore") -> Finding:
+    from korvet.scripts import bundle
+
+    bundles = [bundle.load(name) for name in bundle.names()]
+    there = store.command("SCRIPT", "EXISTS", *(each.sha1 for each in bundles))
+    count = sum(map(int, there))
+    told = f"{count} of {len(bundles)} loaded"
+    if count < len(bundles):
+        return Finding("note", "scripts", f"{told}; the others are loaded when first used")
+    return Finding("ok", "scripts", told)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _size(count: int) -> str:
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

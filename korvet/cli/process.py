@@ -1,0 +1,109 @@
+"""One broker process: its event loop, its signals, its Redis."""
+
+import gc
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio import CancelScope
+
+from korvet import logs
+from korvet.broker import ops
+from korvet.broker.server import serve
+from korvet.config import Config
+
+if TYPE_CHECKING:
+    from korvet.redis_server import RedisServer
+
+_LOOK_S = 1.0
+log = logs.get("process")
+
+
+def run_broker(
+    config: Config,
+    announce: Callable[[str, int], None],
+    server: "RedisServer | None" = None,
+    life: int | None = None,
+) -> None:
+    """Serves until SIGTERM or SIGINT, or until `life` (a pipe of the parent's) closes.
+
+    The first signal lets what is in flight finish; the second ends at once. `server` is started
+    again should it die.
+    """
+    # What is loaded stays; requests leave little that only the collector could free.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    anyio.run(_main, config, announce, server, life, backend_options=_loop())
+
+
+def _loop() -> dict[str, object]:
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return {}
+    return {"use_uvloop": True}
+
+
+async def _main(
+    config: Config,
+    announce: Callable[[str, int], None],
+    server: "RedisServer | None",
+    life: int | None,
+) -> None:
+    stop = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_obey_signals, stop, tasks.cancel_scope)
+        if server is not None:
+            tasks.start_soon(_keep_alive, server)
+        if life is not None:
+            tasks.start_soon(_follow, life, stop)
+        await serve(config, on_listening=announce, stop=stop)
+        tasks.cancel_scope.cancel()
+
+
+async def _obey_signals(stop: anyio.Event, scope: CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if stop.is_set():
+                log.warning("stopping at once", signal=signal.Signals(number).name)
+                scope.cancel()
+                return
+            log.info("stopping", signal=signal.Signals(number).name)
+            stop.set()
+
+
+async def _keep_alive(server: "RedisServer") -> None:
+    while True:
+        await anyio.sleep(_LOOK_S)
+        if not server.alive():
+            log.error("our Redis died and is started again", said=server.last_words())
+            await anyio.to_thread.run_sync(server.relaunch)
+
+
+async def _follow(life: int, stop: anyio.Event) -> None:
+    """Stops when the parent is gone: the pipe holds nothing, so only its end can wake us."""
+    await anyio.wait_readable(life)
+    stop.set()
+
+
+def serve_ops(
+    config: Config, sockets: Sequence[Path], serving: Callable[[], None], life: int
+) -> None:
+    """The ops port answers for all workers until told to stop."""
+    anyio.run(_ops, config, sockets, serving, life, backend_options=_loop())
+
+
+async def _ops(
+    config: Config, sockets: Sequence[Path], serving: Callable[[], None], life: int
+) -> None:
+    assert config.ops is not None
+    stop = anyio.Event()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_obey_signals, stop, tasks.cancel_scope)
+        tasks.start_soon(_follow, life, stop)
+        await tasks.start(ops.serve, ops.WorkersPage(sockets), config.ops)
+        serving()
+        await stop.wait()
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,5 @@
+"""`korvet topics`."""
+
+import typer
+
+app = typer.Typer(help="Topics: list, create, describe, delete.")
