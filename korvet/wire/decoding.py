@@ -15,7 +15,7 @@ from typing import Any
 
 from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
-from korvet.wire.primitives import UUIDS, Fault, skip_tags, uvarint_tail
+from korvet.wire.primitives import UUIDS, Fault, skip_tags, unpackers, uvarint_tail
 from korvet.wire.source import Source, span
 
 FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
@@ -38,7 +38,6 @@ class _Decoder:
             UUIDS=UUIDS,
             skip_tags=skip_tags,
             uvarint_tail=uvarint_tail,
-            unpack_from=struct.unpack_from,
         )
 
     def build(self, layout: Layout, label: str) -> Callable[..., Any]:
@@ -167,7 +166,8 @@ class _Decoder:
                     f"raise Fault(f'a count of {{{count}}} where {{limit - pos}} bytes are left')"
                 )
             if item.code and item.kind != "uuid":
-                out.line(f"{name} = list(unpack_from(f'>{{{count}}}{item.code}', data, pos))")
+                unpacks = out.constant("unpacks", unpackers(item.code), item.code)
+                out.line(f"{name} = list({unpacks}[{count}](data, pos))")
                 out.line(f"pos += {count} * {size}")
             else:
                 self.items(item, name, count)

@@ -13,7 +13,7 @@ from typing import Any
 
 from korvet.wire.errors import NotEncodable
 from korvet.wire.layout import Layout, Slot
-from korvet.wire.primitives import UVARINT, Fault
+from korvet.wire.primitives import UVARINT, Fault, packers
 from korvet.wire.source import Source, span
 
 FAULTS = (struct.error, TypeError, ValueError, AttributeError, Fault)
@@ -45,7 +45,6 @@ class _Encoder:
             Fault=Fault,
             buffers=buffers,
             join=b"".join,
-            pack=struct.pack,
         )
 
     def build(self, layout: Layout, label: str) -> Callable[..., Any]:
@@ -89,12 +88,21 @@ class _Encoder:
 
     def length(self, classic: str, size: str) -> None:
         """Write a length, -1 for null, and all that was waiting before it."""
-        if self.flexible:
-            self.flush()
-            self.out.line(f"{self.sink}(UVARINT[{size} + 1])")
-        else:
+        if not self.flexible:
             self.put(classic, size)
             self.flush()
+            return
+        if self.run:
+            run = list(self.run)
+            with self.out.block(f"if {size} < 127:"):  # nearly always: one byte, in the same pack
+                self.put("B", f"{size} + 1")
+                self.flush()
+            self.run = run
+            with self.out.block("else:"):
+                self.flush()
+                self.out.line(f"{self.sink}(UVARINT[{size} + 1])")
+        else:
+            self.out.line(f"{self.sink}(UVARINT[{size} + 1])")
 
     # One slot, whose value is the expression `value`.
 
@@ -167,7 +175,8 @@ class _Encoder:
         self.length("i", size)
         if item.code and item.kind != "uuid":
             with out.block(f"if {size} > 0:"):
-                out.line(f"{self.sink}(pack(f'>{{{size}}}{item.code}', *{name}))")
+                packs = out.constant("packs", packers(item.code), item.code)
+                out.line(f"{self.sink}({packs}[{size}](*{name}))")
             return
         element = out.fresh("e")
         with out.block(f"for {element} in {name}:"), out.at("[]"):

@@ -7,8 +7,10 @@ Rules
 3. Nothing here allocates by an announced length before that many bytes are known to be there.
 """
 
+import struct
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from functools import cache
+from typing import Annotated, Any, TypeAlias
 from uuid import UUID
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -118,3 +120,30 @@ class _Uuids(dict[bytes, UUID]):
 
 
 UUIDS = _Uuids({ZERO_UUID.bytes: ZERO_UUID})
+
+
+class _BySize(dict[int, Any]):
+    """count -> what packs or unpacks so many values of one code; short ones are kept."""
+
+    def __init__(self, code: str, method: str) -> None:
+        super().__init__()
+        self._code = code
+        self._method = method
+
+    def __missing__(self, count: int) -> Any:
+        function = getattr(struct.Struct(f">{count}{self._code}"), self._method)
+        if count < 256:
+            self[count] = function
+        return function
+
+
+@cache
+def packers(code: str) -> dict[int, Any]:
+    """count -> `pack` for a list of that many values of one `struct` code."""
+    return _BySize(code, "pack")
+
+
+@cache
+def unpackers(code: str) -> dict[int, Any]:
+    """count -> `unpack_from` for a list of that many values of one `struct` code."""
+    return _BySize(code, "unpack_from")

@@ -39,7 +39,7 @@ class JoinGroupResponse(Message):
     generation_id: i32 = -1
     protocol_type: Annotated[str | None, Field(since=7)] = None
     protocol_name: Annotated[str | None, Field(nullable_since=7)]
-    """Null is possible from 7 on: no common protocol yet."""
+    """From 7 on null where none was chosen; before, the empty string."""
     leader: str
     skip_assignment: Annotated[bool, Field(since=9)] = False
     """The leader need not compute one: a static leader came back."""
