@@ -14,7 +14,8 @@ class ErrorCode(IntEnum):
     retriable: bool
     message: str
 
-    def __new__(cls, code: int, retriable: bool, message: str) -> Self:
+    # The defaults are for type checkers: they take ErrorCode(3), a lookup, for a construction.
+    def __new__(cls, code: int, retriable: bool = False, message: str = "") -> Self:
         member = int.__new__(cls, code)
         member._value_ = code
         member.retriable = retriable

@@ -20,5 +20,4 @@ def test_each_code_has_its_own_sentence() -> None:
 
 def test_a_code_is_an_integer_found_by_its_number() -> None:
     assert ErrorCode(3) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert ErrorCode.NONE == 0
-    assert not ErrorCode.NONE
+    assert [int(code) for code in (ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR)] == [0, -1]

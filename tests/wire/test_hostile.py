@@ -118,7 +118,7 @@ def test_a_lie_is_named_with_its_field(
 
 
 def test_a_small_request_cannot_make_us_allocate_much() -> None:
-    lies = [
+    lies: list[tuple[type[Message], int, bytes]] = [
         (MetadataRequest, 0, bytes.fromhex("7fffffff") + bytes(64)),
         (MetadataRequest, 9, bytes.fromhex("ffffffff07") + bytes(64)),
         (ProduceRequest, 3, bytes.fromhex("ffff 0001 00000000 7fffffff") + bytes(64)),

@@ -75,7 +75,7 @@ def test_values_are_frozen_and_keyword_only() -> None:
     with pytest.raises(AttributeError):
         request.topics = []  # type: ignore[misc]
     with pytest.raises(TypeError):
-        MetadataRequest(None)  # type: ignore[misc]
+        MetadataRequest(None)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("version", [-1, 14, 99])
@@ -100,7 +100,7 @@ def test_decoded_records_are_views_into_the_request_not_copies() -> None:
     records = decode(ProduceRequest, frame, 9).topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is frame
-    assert records == b"payload"
+    assert bytes(records) == b"payload"
 
 
 def test_encoded_records_are_passed_through_not_copied() -> None:
