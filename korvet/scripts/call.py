@@ -5,6 +5,7 @@ Nothing here waits or sends. The stores and the tests' runner all take the same 
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar, dataclass_transform
 
 import msgspec
@@ -29,18 +30,22 @@ R_co = TypeVar("R_co", bound=Reply, covariant=True)
 
 
 class Script(Generic[R_co]):
-    """A script by name, and the type of its reply. Its text is read when first needed."""
+    """A script by name, and the type of its reply. Its text is read when first needed.
 
-    def __init__(self, name: str, reply: type[R_co]) -> None:
+    `root` is the directory of a script that is not one of ours.
+    """
+
+    def __init__(self, name: str, reply: type[R_co], root: Path | None = None) -> None:
         self.name = name
         self.reply = reply
+        self.root = root
 
     def __repr__(self) -> str:
         return f"Script({self.name!r})"
 
     @cached_property
     def bundle(self) -> bundle.Bundle:
-        return bundle.load(self.name)
+        return bundle.load(self.name, self.root)
 
     @cached_property
     def text(self) -> str:

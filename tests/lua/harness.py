@@ -16,7 +16,6 @@ would notice; a `ContractViolation` says which of these does not hold:
 
 from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from lupa import lua51
@@ -96,8 +95,7 @@ class ScriptError(Exception):
 class LuaRunner:
     """Runs calls on an empty Redis of its own, at a time that only `advance` moves."""
 
-    def __init__(self, root: Path | None = None) -> None:
-        self.root = root or bundle.default_root()
+    def __init__(self) -> None:
         self.redis = fake_redis()
         self.redis.response_callbacks = {}
         self._now_ms = START_MS
@@ -129,9 +127,8 @@ class _Run:
     def __init__(self, runner: LuaRunner, call: Call[Any]) -> None:
         self._runner = runner
         self._call = call
-        self._contract: Contract = bundle.load(
-            call.script.name, None if runner.root == bundle.default_root() else runner.root
-        ).contract
+        self._root = call.script.root or bundle.default_root()
+        self._contract: Contract = call.script.contract
         self._keys = [key.encode() for key in call.keys]
         self._calls = 0
         self._wrote: list[str] = []
@@ -143,11 +140,11 @@ class _Run:
         _check_count("ARGV", self._contract.args, len(args), self._say)
         self._check_ints(args)
         lua = _lua()
-        path = self._runner.root / (self._contract.name.replace(".", "/") + ".lua")
+        path = self._root / (self._contract.name.replace(".", "/") + ".lua")
         try:
             raw = _sandbox()(
                 str(path).encode(),
-                str(self._runner.root).encode(),
+                str(self._root).encode(),
                 lua.table_from(keys),
                 lua.table_from(args),
                 self._command,

@@ -1,14 +1,10 @@
 """Small scripts for the stores' tests, and the calls to them."""
 
 from pathlib import Path
-from typing import TypeVar
 
-from korvet.scripts import bundle
 from korvet.scripts.call import Arg, Call, Reply, Script
 
 ROOT = Path(__file__).parent / "lua"
-
-R = TypeVar("R", bound=Reply)
 
 
 class Counted(Reply):
@@ -32,17 +28,10 @@ class Failed(Reply):
     error: int
 
 
-def script(name: str, reply: type[R]) -> Script[R]:
-    """A script of the tests' own directory."""
-    made = Script(name, reply)
-    made.__dict__["bundle"] = bundle.load(name, ROOT)
-    return made
-
-
-PUSH = script("list.push", Counted)
-ADD = script("list.add", Counted)
-ECHO = script("text.echo", Echoed)
-FAIL = script("text.fail", Failed)
+PUSH = Script("list.push", Counted, ROOT)
+ADD = Script("list.add", Counted, ROOT)
+ECHO = Script("text.echo", Echoed, ROOT)
+FAIL = Script("text.fail", Failed, ROOT)
 
 
 def push(value: Arg) -> Call[Counted]:

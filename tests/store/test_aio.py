@@ -20,7 +20,7 @@ from korvet.store.errors import (
 )
 from tests.servers import TestServer, server
 from tests.store.proxy import proxy
-from tests.store.scripts import ECHO, Counted, add, echo, fail, push, script
+from tests.store.scripts import ROOT, Counted, add, echo, fail, push
 
 
 @asynccontextmanager
@@ -164,9 +164,8 @@ async def test_a_script_that_fails_names_itself_and_its_version(redis_server: Te
 
 
 async def test_a_script_that_does_not_compile_says_so(redis_server: TestServer) -> None:
-    broken = script("list.push", Counted)
-    text = "return {"
-    broken.__dict__.update(text=text, sha1="0" * 40)
+    broken = Script("list.push", Counted, ROOT)
+    broken.__dict__.update(text="return {", sha1="0" * 40)
     async with connect(redis_server) as store:
         with pytest.raises(ScriptFailed, match="compil"):
             await store.run(Call(broken, ("list",), (b"x",)))
@@ -174,8 +173,7 @@ async def test_a_script_that_does_not_compile_says_so(redis_server: TestServer) 
 
 
 async def test_a_reply_of_another_shape_is_a_broken_contract(redis_server: TestServer) -> None:
-    wrong: Script[Counted] = Script("text.echo", Counted)
-    wrong.__dict__["bundle"] = ECHO.bundle
+    wrong = Script("text.echo", Counted, ROOT)
     async with connect(redis_server) as store:
         with pytest.raises(ContractBroken, match=r"text\.echo v1"):
             await store.run(Call(wrong, (), (b"x",)))

@@ -14,7 +14,7 @@ from korvet.store.errors import (
 from korvet.store.sync import SyncStore
 from tests.fakes import fake_redis
 from tests.servers import TestServer, kinds, server
-from tests.store.scripts import ECHO, Counted, add, echo, fail, push
+from tests.store.scripts import ROOT, Counted, add, echo, fail, push
 
 
 @pytest.fixture(params=["fakeredis", *kinds()])
@@ -69,8 +69,7 @@ def test_a_script_that_fails_names_itself_and_its_version(store: SyncStore) -> N
 
 
 def test_a_reply_of_another_shape_is_a_broken_contract(store: SyncStore) -> None:
-    wrong: Script[Counted] = Script("text.echo", Counted)
-    wrong.__dict__["bundle"] = ECHO.bundle
+    wrong = Script("text.echo", Counted, ROOT)
     with pytest.raises(ContractBroken):
         store.run(Call(wrong, (), (b"x",)))
 
