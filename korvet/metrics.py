@@ -68,6 +68,9 @@ class Gauge:
         self.value: float = 0
         self.ask: Callable[[], Mapping[Labels, float]] | None = None
 
+    def set(self, value: float) -> None:
+        self.value = value
+
     def family(self) -> Family:
         if self.ask is not None:
             samples = [Sample(labels, value) for labels, value in self.ask().items()]

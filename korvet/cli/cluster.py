@@ -1,0 +1,65 @@
+"""What the everyday commands work on: the store, the keys and the topics of one namespace."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from korvet.cli import reach
+from korvet.config import StartError
+from korvet.keys import Keys
+from korvet.reading import PartitionReader
+from korvet.settings.values import Settings
+from korvet.store.aio import AsyncStore
+from korvet.topic_config import TopicConfigs
+from korvet.topics import Topic, TopicTable
+
+T = TypeVar("T")
+
+
+class Cluster(NamedTuple):
+    """One Redis as Korvet sees it."""
+
+    url: str
+    store: AsyncStore
+    keys: Keys
+    settings: Settings
+    defaults: TopicConfigs
+    topics: TopicTable
+    reader: PartitionReader
+
+    async def topic(self, name: str) -> Topic:
+        """The topic, or a StartError that names those there are."""
+        found = await self.topics.get(name)
+        if found is None:
+            there = ", ".join(topic.name for topic in (await self.topics.all())[:10])
+            raise StartError(f"There is no topic {name!r}; there are: {there or 'none'}.")
+        return found
+
+
+def on_cluster(
+    work: Callable[[Cluster], Awaitable[T]],
+    redis: str | None,
+    data_dir: str | None,
+    namespace: str | None,
+    static: Mapping[str, str] | None = None,
+) -> T:
+    """What `work` returns, run on the Redis that those options mean."""
+    settings = Settings(static)
+
+    async def connected(url: str) -> T:
+        async with await AsyncStore.connect(url, client_name="korvet-cli") as store:
+            keys = Keys(namespace or "korvet")
+            defaults = TopicConfigs(settings)
+            cluster = Cluster(
+                url,
+                store,
+                keys,
+                settings,
+                defaults,
+                TopicTable(store, keys, defaults),
+                PartitionReader(store, keys),
+            )
+            return await work(cluster)
+
+    with reach.url(redis, data_dir) as url:
+        return asyncio.run(connected(url))

@@ -1,0 +1,191 @@
+"""`korvet consume TOPIC`: records on stdout, from a place to the end, or for ever."""
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+
+if TYPE_CHECKING:
+    from korvet.cli.cluster import Cluster
+    from korvet.topics import Topic
+    from korvet.wire.records import Record
+
+_READ = 1 << 20
+_RECHECK_S = 0.2
+_AGO = re.compile(r"(\d+)([smhd])")
+_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def consume(
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="WHERE",
+            help="earliest, latest, an offset, a time (2026-01-31T09:00Z) or an age (15m, 2h, 1d).",
+        ),
+    ] = "earliest",
+    format_: Annotated[
+        str, typer.Option("--format", help="text: the values; json: whole records.")
+    ] = "text",
+    partition: Annotated[
+        int | None, typer.Option("--partition", metavar="N", help="Only this one.")
+    ] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", metavar="N", help="Stop after so many.", min=1)
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="At the end, wait for more.")
+    ] = False,
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+) -> None:
+    """Print a topic's records, partition by partition, in order within each."""
+    from korvet.cli.cluster import on_cluster
+    from korvet.cli.lines import to_json
+
+    if format_ not in ("text", "json"):
+        raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
+    where = parse_place(from_, time.time())
+
+    def write(number: int, record: "Record") -> None:
+        if format_ == "json":
+            sys.stdout.buffer.write(to_json(name, number, record))
+        else:
+            sys.stdout.buffer.write((record[3] or b"") + b"\n")
+
+    async def run(cluster: "Cluster") -> None:
+        from korvet.store.wake import Wake
+
+        topic = await cluster.topic(name)
+        numbers = _partitions(topic, partition)
+        tape = _Tape(cluster, topic, write, most)
+        await tape.begin(numbers, where)
+        if not follow:
+            await tape.to_the_end()
+            return
+        channels = [cluster.keys.partition(name, number).channel for number in numbers]
+        async with await Wake.connect(cluster.url) as wake, wake.listen(channels) as bell:
+            while not tape.full:
+                await tape.to_the_end()
+                await bell.wait(_RECHECK_S)
+
+    on_cluster(run, redis, data_dir, namespace)
+
+
+def parse_place(text: str, now: float) -> str | int | datetime:
+    """`earliest`, `latest`, an offset, or a moment."""
+    if text in ("earliest", "latest"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return datetime.fromtimestamp(now - int(ago[1]) * _UNIT_S[ago[2]], UTC)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--from must be earliest, latest, an offset, a time or an age, not {text!r}"
+        ) from None
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+class _Tape:
+    """Where each partition has been read to, and how many more records are wanted."""
+
+    def __init__(
+        self,
+        cluster: "Cluster",
+        topic: "Topic",
+        write: "Callable[[int, Record], None]",
+        most: int | None,
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._write = write
+        self._left = most
+        self._places: dict[int, int] = {}
+        self._records = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether as many were written as were asked for."""
+        return self._left == 0
+
+    async def begin(self, numbers: list[int], where: str | int | datetime) -> None:
+        """Each partition stands where reading begins."""
+        from korvet.scripts import log
+        from korvet.searching import find_time
+
+        cluster, topic = self._cluster, self._topic
+        for number in numbers:
+            bounds = await cluster.store.run(
+                log.bounds(cluster.keys, topic.name, number, topic_id=topic.id)
+            )
+            self._records += bounds.records
+            place = bounds.next
+            if isinstance(where, datetime):
+                moment = int(where.timestamp() * 1000)
+                found = await find_time(
+                    cluster.reader, cluster.store, cluster.keys, topic, number, moment
+                )
+                place = found[1] if found else bounds.next
+            elif isinstance(where, int):
+                place = where
+            elif where == "earliest":
+                place = bounds.first
+            self._places[number] = place
+
+    async def to_the_end(self) -> None:
+        """Everything that is there now has been written, up to the number asked for."""
+        from korvet.cli.progress import progress
+
+        shown = not sys.stdout.isatty()
+        with progress(f"from {self._topic.name}", self._records, shown=shown) as advance:
+            for number in self._places:
+                while not self.full and await self._step(number, advance):
+                    pass
+        sys.stdout.flush()
+
+    async def _step(self, number: int, advance: Callable[[int], None]) -> bool:
+        """Whether there was more in the partition."""
+        from korvet.config import StartError
+        from korvet.reading import records_in
+
+        place = self._places[number]
+        found = await self._cluster.reader.read(self._topic, number, place, _READ)
+        if found.error:
+            raise StartError(
+                f"Partition {number} of {self._topic.name} cannot be read from offset {place}: "
+                f"{found.error.message} It holds {found.start} to {found.end}."
+            )
+        if not found.entries:
+            return False
+        records = [r for r in records_in(self._topic, found.entries) if r[0] >= place]
+        if self._left is not None:
+            records = records[: self._left]
+            self._left -= len(records)
+        for record in records:
+            self._write(number, record)
+        advance(len(records))
+        self._places[number] = found.entries[-1].last + 1
+        return True
+
+
+def _partitions(topic: "Topic", wanted: int | None) -> list[int]:
+    from korvet.config import StartError
+
+    if wanted is None:
+        return list(range(topic.partitions))
+    if not 0 <= wanted < topic.partitions:
+        raise StartError(f"{topic.name} has partitions 0 to {topic.partitions - 1}.")
+    return [wanted]
