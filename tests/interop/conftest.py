@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers, redis_server
+from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers
+from tests.interop.jvm import Jvm, prepared
+from tests.servers import server
 
 MakeTopic = Callable[..., str]
 
@@ -24,12 +26,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         own = [item for item in items if item.get_closest_marker("korvet_only")]
         config.hook.pytest_deselected(items=own)
         items[:] = [item for item in items if item not in own]
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> str:
-    """aiokafka knows asyncio only."""
-    return "asyncio"
 
 
 @pytest.fixture(scope="session")
@@ -65,10 +61,10 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def own_redis() -> Iterator[str]:
     """The URL of a Redis that `native_broker` writes to and a test may look into."""
-    with redis_server(tmp_path_factory.mktemp("redis")) as url:
-        yield url
+    with server("valkey") as running:
+        yield running.url
 
 
 @pytest.fixture(scope="session", params=["time", "dense"])
@@ -102,3 +98,9 @@ def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
     made = admin.create_topics([NewTopic(name, partitions, 1, config=named)], operation_timeout=10)
     made[name].result(15)
     return name
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+    """Kafka's Java client and tools."""
+    return prepared(tmp_path_factory.mktemp("java"))

@@ -1,0 +1,54 @@
+"""Java for the tests: Kafka's client and tools from Maven, and a small program of our own."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent / "java"
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """A class path, and how to run a class on it."""
+
+    classpath: str
+
+    def run(self, *words: str, stdin: str = "", fails: bool = False) -> str:
+        """Standard output of one class; `fails` says which end is expected."""
+        done = subprocess.run(
+            [_program("java"), *QUICK, "-cp", self.classpath, *words],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        assert (done.returncode != 0) == fails, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def interop(self, *words: str, stdin: str = "") -> list[list[str]]:
+        """The lines of the small program, cut into words."""
+        return [line.split("\t") for line in self.run("Interop", *words, stdin=stdin).splitlines()]
+
+
+def prepared(folder: Path) -> Jvm:
+    """Dependencies resolved and the program compiled."""
+    listing = folder / "classpath"
+    (folder / "pom.xml").write_text((HERE / "pom.xml").read_text())
+    goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listing}"]
+    _check([_program("mvn"), "-q", "-B", "-f", str(folder / "pom.xml"), *goal])
+    classpath = f"{folder}:{listing.read_text().strip()}"
+    _check([_program("javac"), "-cp", classpath, "-d", str(folder), str(HERE / "Interop.java")])
+    return Jvm(classpath)
+
+
+def _check(words: list[str]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    assert found, f"{name} is not installed: the Java client's tests are part of the suite"
+    return found

@@ -1,0 +1,176 @@
+"""What was acknowledged is there: over kill -9, over a restart, over Redis going away."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.interop import librdkafka
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.interop.librdkafka import eventually, producer, read, send
+from tests.interop.records import EVERY_SHAPE, Record
+from tests.servers import TestServer as Server
+from tests.servers import server
+
+pytestmark = pytest.mark.korvet_only
+
+
+class Stream:
+    """A producer that writes numbers until stopped, and the offset each was acknowledged at."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self.acknowledged: dict[int, int] = {}
+        self._sent = 0
+        self._sink: Producer = producer(address, retry_backoff_ms=50, reconnect_backoff_max_ms=200)
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def reach(self, count: int) -> None:
+        """So many more are acknowledged."""
+        goal = len(self.acknowledged) + count
+        eventually(lambda: len(self.acknowledged) >= goal, 30)
+
+    def lag(self, count: int) -> None:
+        """So many are sent and wait for their acknowledgement."""
+        eventually(lambda: self._sent - len(self.acknowledged) >= count, 30)
+
+    def finish(self) -> None:
+        """Everything sent is acknowledged."""
+        self._stop.set()
+        self._thread.join(30)
+        assert self._sink.flush(30) == 0
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.001):
+            value, noted = b"%d" % self._sent, self._noted(self._sent)
+            self._sink.produce(self._topic, value, partition=0, on_delivery=noted)
+            self._sink.poll(0)
+            self._sent += 1
+
+    def _noted(self, number: int) -> Callable[[object, object], None]:
+        def delivered(error: object, message: object) -> None:
+            assert error is None, error
+            self.acknowledged[number] = message.offset()  # type: ignore[attr-defined]
+
+        return delivered
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+@pytest.mark.parametrize("death", [Broker.kill, Broker.kill_everything])
+def test_every_acknowledged_record_survives_kill_9(
+    own_broker: Broker, layout: str, death: Callable[[Broker], None]
+) -> None:
+    topic = create_topic(own_broker.address, storage_format=layout)
+    stream = Stream(own_broker.address, topic)
+    for _ in range(3):
+        stream.reach(100)
+        death(own_broker)
+        own_broker.start()
+    stream.reach(100)
+    stream.finish()
+    found = {
+        int(message.value()): message.offset()
+        for message in read(own_broker.address, topic, len(stream.acknowledged))
+    }
+    # The producer is idempotent: what it sent again is there once, at the offset it was told.
+    assert found == stream.acknowledged
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_a_restart_keeps_topics_records_and_offsets(own_broker: Broker, layout: str) -> None:
+    topic = create_topic(own_broker.address, storage_format=layout, retention_ms="3600000000")
+    offsets = send(producer(own_broker.address), topic, EVERY_SHAPE)
+    assert own_broker.stop() == 0
+    own_broker.start()
+    more = send(producer(own_broker.address), topic, EVERY_SHAPE)
+    assert more[0] > offsets[-1]
+    found = read(own_broker.address, topic, 2 * len(EVERY_SHAPE))
+    assert [message.offset() for message in found] == offsets + more
+
+
+@pytest.fixture
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Server]]:
+    """A broker on a Redis that can be paused."""
+    with server("valkey") as running:
+        broker = Broker(tmp_path_factory.mktemp("broker"), {}, ("--redis", running.url))
+        broker.start()
+        yield broker, running
+        broker.close()
+
+
+def test_a_redis_that_stalls_delays_and_loses_nothing(interrupted: tuple[Broker, Server]) -> None:
+    broker, redis = interrupted
+    topic = create_topic(broker.address)
+    stream = Stream(broker.address, topic)
+    stream.reach(50)
+    os.kill(redis.pid, signal.SIGSTOP)
+    stream.lag(200)
+    os.kill(redis.pid, signal.SIGCONT)
+    stream.reach(50)
+    stream.finish()
+    found = read(broker.address, topic, len(stream.acknowledged))
+    assert [message.offset() for message in found] == sorted(stream.acknowledged.values())
+
+
+def test_connections_cut_off_from_redis_come_back(interrupted: tuple[Broker, Server]) -> None:
+    broker, redis = interrupted
+    topic = create_topic(broker.address)
+    client = redis.client()
+    stream = Stream(broker.address, topic)
+    for _ in range(3):
+        stream.reach(50)
+        client.client_kill_filter(_type="normal", skipme=True)
+    stream.reach(50)
+    stream.finish()
+    client.close()
+    found = read(broker.address, topic, len(stream.acknowledged))
+    values = [int(message.value()) for message in found]
+    assert sorted(values) == sorted(stream.acknowledged)
+
+
+def test_a_redis_that_is_gone_is_an_error_and_not_the_end(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with server("valkey") as running:
+        broker = Broker(tmp_path_factory.mktemp("broker"), {}, ("--redis", running.url))
+        broker.start()
+        topic = create_topic(broker.address)
+        send(producer(broker.address), topic, [Record(None, b"v")])
+    errors: list[int] = []
+    sink = producer(broker.address, enable_idempotence=False, message_timeout_ms=1500)
+    sink.produce(topic, b"v", partition=0, on_delivery=lambda e, _: errors.append(e.code()))
+    assert sink.flush(20) == 0
+    assert len(errors) == 1 and errors[0] != 0
+    assert broker.stop() == 0
+    assert "Traceback" not in broker.log
+
+
+def test_two_brokers_on_one_redis_are_one_cluster(
+    native_broker: Broker, own_redis: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    namespace = native_broker.options[-1]
+    other = Broker(
+        tmp_path_factory.mktemp("second"),
+        native_broker.settings,
+        ("--redis", own_redis, "--namespace", namespace, "--node-id", "7"),
+    )
+    other.start()
+    topic = create_topic(native_broker.address)
+    offsets = []
+    for turn in range(6):
+        address = (native_broker, other)[turn % 2].address
+        offsets += send(producer(address), topic, [Record(None, b"%d" % turn)] * 3)
+    assert offsets == sorted(set(offsets))
+    for address in (native_broker.address, other.address):
+        assert [message.offset() for message in read(address, topic, 18)] == offsets
+    listed = librdkafka.consumer(other.address)
+    names = {f"{b.host}:{b.port}" for b in listed.list_topics(timeout=10).brokers.values()}
+    listed.close()
+    assert names == {native_broker.address, other.address}
+    assert other.stop() == 0

@@ -1,0 +1,88 @@
+"""Kafka's own command line tools."""
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic, topic_name
+from tests.interop.jvm import Jvm
+from tests.interop.librdkafka import consumer, producer, send, take
+from tests.interop.records import Record
+
+TOOLS = "org.apache.kafka.tools"
+
+
+def test_topics_are_created_described_altered_and_deleted(
+    default_broker: Broker, java: Jvm
+) -> None:
+    name = topic_name()
+
+    def topics(*words: str) -> str:
+        place = ("--bootstrap-server", default_broker.address, "--topic", name)
+        return java.run(f"{TOOLS}.TopicCommand", *place, *words)
+
+    topics("--create", "--partitions", "2", "--config", "retention.ms=86400000")
+    told = topics("--describe")
+    assert "PartitionCount: 2" in told and "retention.ms=86400000" in told
+    topics("--alter", "--partitions", "3")
+    assert "PartitionCount: 3" in topics("--describe")
+    topics("--delete")
+
+
+def test_configs_are_altered_and_described(default_broker: Broker, java: Jvm) -> None:
+    name = create_topic(default_broker.address)
+
+    def configs(*words: str) -> str:
+        place = ("--bootstrap-server", default_broker.address, "--topic", name)
+        return java.run("kafka.admin.ConfigCommand", *place, *words)
+
+    configs("--alter", "--add-config", "retention.bytes=5000000,max.message.bytes=2000")
+    told = configs("--describe")
+    assert "retention.bytes=5000000" in told and "max.message.bytes=2000" in told
+    configs("--alter", "--delete-config", "retention.bytes")
+    assert "retention.bytes" not in configs("--describe")
+
+
+def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java: Jvm) -> None:
+    address, group = default_broker.address, topic_name("group")
+    topic = create_topic(address)
+    offsets = send(producer(address), topic, [Record(None, b"%d" % n) for n in range(4)])
+    source = consumer(address, group)
+    source.subscribe([topic])
+    take(source, 4)
+    source.commit(asynchronous=False)
+    source.close()
+
+    def groups(*words: str) -> str:
+        tool = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+        return java.run(tool, "--bootstrap-server", address, "--group", group, *words)
+
+    row = next(line.split() for line in groups("--describe").splitlines() if topic in line)
+    assert row[:6] == [group, topic, "0", str(offsets[-1] + 1), str(offsets[-1] + 1), "0"]
+    groups("--reset-offsets", "--to-offset", str(offsets[1]), "--topic", topic, "--execute")
+    source = consumer(address, group)
+    source.subscribe([topic])
+    assert [message.offset() for message in take(source, 3)] == offsets[1:]
+    source.close()
+    assert "successful" in groups("--delete")
+
+
+def test_offsets_are_printed(default_broker: Broker, java: Jvm) -> None:
+    address = default_broker.address
+    topic = create_topic(address, partitions=2)
+    offsets = send(producer(address), topic, [Record(None, b"v")] * 3, 1)
+    told = java.run(f"{TOOLS}.GetOffsetShell", "--bootstrap-server", address, "--topic", topic)
+    assert f"{topic}:1:{offsets[-1] + 1}" in told.splitlines()
+
+
+def test_lines_pass_through_the_console_tools(default_broker: Broker, java: Jvm) -> None:
+    address, topic = default_broker.address, topic_name("auto")
+    place = ("--bootstrap-server", address, "--topic", topic)
+    java.run(f"{TOOLS}.ConsoleProducer", *place, stdin="one\ntwo\n")
+    reader = f"{TOOLS}.consumer.ConsoleConsumer"
+    told = java.run(reader, *place, "--from-beginning", "--max-messages", "2")
+    assert told.splitlines() == ["one", "two"]
+
+
+def test_the_api_versions_are_printed(default_broker: Broker, java: Jvm) -> None:
+    tool = f"{TOOLS}.BrokerApiVersionsCommand"
+    told = java.run(tool, "--bootstrap-server", default_broker.address)
+    for api in ("Produce(0)", "Fetch(1)", "JoinGroup(11)", "CreateTopics(19)"):
+        assert api in told
