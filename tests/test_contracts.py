@@ -20,8 +20,9 @@ ROOT = bundle.default_root()
 PROJECT = ROOT.parent
 NAMES = bundle.names()
 
-# Scripts whose keys lie in several slots: on Redis Cluster their work is done slot by slot.
-ACROSS_SLOTS = {"topic.create", "topic.delete", "topic.grow"}
+# Scripts whose keys lie in several slots, which Redis Cluster refuses: there their work has to be
+# done slot by slot.
+ACROSS_SLOTS = {"broker.register", "topic.create", "topic.delete", "topic.grow"}
 
 
 def source(name: str) -> str:
