@@ -1,0 +1,100 @@
+"""One frame in, one answer out: header, decode, handler, encode.
+
+Rules
+- The row of the API table decides; a key or a version that is not in it is refused: ApiVersions
+  answers in version 0 with UNSUPPORTED_VERSION, anything else ends the connection (`Hang`).
+- A request that does not parse has no answer in Kafka's protocol either: `Hang`, with the reason.
+- A handler's failure is this request's alone: it is logged with its traceback, and the connection
+  ends, since nobody can say what the answer would have been.
+"""
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import TypeAlias
+
+import msgspec
+
+from korvet import apis
+from korvet.broker.failures import failure
+from korvet.context import Context, Node
+from korvet.errors import ErrorCode
+from korvet.store.errors import StoreError
+from korvet.wire.headers import decode_request_header, encode_response_header
+from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+API_VERSIONS = 18
+
+
+class Hang(Exception):
+    """The connection must end; the message says why, for the log."""
+
+
+class Request(msgspec.Struct):
+    """A frame taken in: who asked for what, and the answer to be awaited."""
+
+    api: apis.Api
+    version: int
+    correlation_id: int
+    client_id: str | None
+    answer: Awaitable[Message | None]
+    body: Message | None
+    began: float
+
+
+def begin(
+    frame: Buffer, node: Node, client_host: str, release: Callable[[], None]
+) -> Request | list[Buffer]:
+    """The request is decoded and its handler called; or an answer that needs none. Raises Hang."""
+    began = perf_counter()
+    try:
+        header, at = decode_request_header(frame)
+    except MalformedRequest as error:
+        raise Hang(str(error)) from None
+    row = apis.BY_KEY.get(header.api_key)
+    version = header.api_version
+    if row is None or not row.versions[0] <= version <= row.versions[1]:
+        if header.api_key == API_VERSIONS:
+            return _unsupported(header.correlation_id, node)
+        name = row.name if row else f"key {header.api_key}"
+        raise Hang(f"{name} version {version} is not served here")
+    try:
+        body = decode(row.request, frame, version, at)
+    except MalformedRequest as error:
+        raise Hang(f"{row.name} version {version}: {error}") from None
+    context = Context(node, row.key, version, header.client_id, client_host, release)
+    answer = row.handler(body, context)
+    return Request(row, version, header.correlation_id, header.client_id, answer, body, began)
+
+
+async def finish(request: Request, node: Node) -> list[Buffer] | None:
+    """The answer as buffers to send, length and header included; None when there is none."""
+    row = request.api
+    try:
+        response = await request.answer
+    except StoreError as error:
+        response = failure(row, request.body, error)
+    if response is None:
+        node.metrics.answered(row.name, "NONE", perf_counter() - request.began)
+        return None
+    parts = encode_parts(response, request.version)
+    head = encode_response_header(row.key, request.version, request.correlation_id)
+    size = len(head) + sum(map(len, parts))
+    code = getattr(response, "error_code", 0)
+    outcome = "NONE" if not code else ErrorCode(code).name
+    node.metrics.answered(row.name, outcome, perf_counter() - request.began)
+    return [size.to_bytes(4, "big") + head, *parts]
+
+
+def _unsupported(correlation_id: int, node: Node) -> list[Buffer]:
+    response = ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[
+            ApiVersion(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
+            for row in node.apis
+        ],
+    )
+    body = b"".join(encode_parts(response, 0))
+    head = encode_response_header(API_VERSIONS, 0, correlation_id)
+    return [(len(head) + len(body)).to_bytes(4, "big") + head + body]

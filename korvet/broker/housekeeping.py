@@ -1,0 +1,97 @@
+"""What a broker does without being asked: says it is alive, and lets go of what retention ends.
+
+Each duty is held by one broker at a time, by a lease in Redis; a dead holder's lease runs out.
+"""
+
+import os
+import uuid
+
+import anyio
+
+from korvet import logs
+from korvet.context import Node
+from korvet.membership import BEAT_S
+from korvet.scripts import broker, log
+from korvet.store.errors import StoreError
+from korvet.topics import Topic
+
+RETENTION_STEPS = 64
+"""Index steps one log.retain may remove: it bounds how long Redis is held."""
+
+logger = logs.get("broker.housekeeping")
+
+
+class Housekeeping:
+    """The background work of one broker process."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._holder = f"{node.config.node_id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+    async def run(self) -> None:
+        """Runs until cancelled; Redis being away is waited out."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._beat)
+            tasks.start_soon(self._retain)
+
+    async def _beat(self) -> None:
+        while True:
+            await anyio.sleep(BEAT_S)
+            try:
+                await self._node.membership.beat()
+            except StoreError as error:
+                logger.warning("not registered", reason=str(error))
+
+    async def _retain(self) -> None:
+        every = self._node.settings.integer("log.retention.check.interval.ms") / 1000
+        while True:
+            await anyio.sleep(every)
+            try:
+                if await self.hold("retention", every * 2):
+                    await self.retain_all()
+            except StoreError as error:
+                logger.warning("retention waits", reason=str(error))
+
+    async def hold(self, name: str, seconds: float) -> bool:
+        """Whether this process has the duty now, and for that long."""
+        reply = await self._node.store.run(
+            broker.lease(
+                self._node.keys,
+                name=name,
+                holder=self._holder,
+                ttl_ms=max(1, int(seconds * 1000)),
+            )
+        )
+        return reply.held == 1
+
+    async def retain_all(self) -> None:
+        """Every topic has let go of what its retention ends."""
+        for topic in await self._node.topics.all():
+            policy = topic.policy
+            if policy.delete and (policy.retention_ms >= 0 or policy.retention_bytes >= 0):
+                await self._retain_topic(topic)
+
+    async def _retain_topic(self, topic: Topic) -> None:
+        node, policy = self._node, topic.policy
+        pending = list(range(topic.partitions))
+        while pending:
+            replies = await node.store.run_many(
+                log.retain(
+                    node.keys,
+                    topic.name,
+                    number,
+                    topic_id=topic.id,
+                    retention_ms=policy.retention_ms,
+                    retention_bytes=policy.retention_bytes,
+                    steps=RETENTION_STEPS,
+                )
+                for number in pending[:64]
+            )
+            removed = sum(reply.removed for reply in replies)
+            if removed:
+                node.metrics.expired_records.add(removed)
+                logger.info("retention", topic=topic.name, entries=removed)
+            more = [
+                number for number, reply in zip(pending, replies, strict=False) if reply.more == 1
+            ]
+            pending = more + pending[64:]

@@ -1,0 +1,191 @@
+"""The life of one broker process: start up, serve, drain, stop."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import anyio
+
+from korvet import apis, logs
+from korvet.broker import ops
+from korvet.broker.connection import Connection
+from korvet.broker.housekeeping import Housekeeping
+from korvet.config import Address, Config
+from korvet.context import Node
+from korvet.keys import Keys
+from korvet.membership import Membership
+from korvet.membership import Node as Member
+from korvet.metrics import Metrics
+from korvet.settings.setting import StartError
+from korvet.store.aio import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.store.wake import Wake
+from korvet.topics import TopicTable
+
+DRAIN_S = 5.0
+IDLE_LOOK_S = 5.0
+BACKLOG = 1024
+
+log = logs.get("broker.server")
+
+
+async def serve(
+    config: Config, *, on_listening: Callable[[str, int], None], stop: anyio.Event
+) -> None:
+    """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
+    async with _node(config) as node:
+        connections: set[Connection] = set()
+        server = await _listen(config, node, connections)
+        host, port = _address(config, server)
+        await _join(node, host, port)
+        async with anyio.create_task_group() as tasks:
+            housekeeping = Housekeeping(node)
+            tasks.start_soon(housekeeping.run)
+            tasks.start_soon(_close_idle, node, connections)
+            if config.ops_place is not None:
+                page = ops.Page(node.metrics, lambda: _ready(node))
+                await tasks.start(ops.serve, page, config.ops_place)
+            await server.start_serving()
+            on_listening(config.listen.host, port)
+            await stop.wait()
+            server.close()
+            await _drain(connections)
+            tasks.cancel_scope.cancel()
+        await _leave(node)
+
+
+@asynccontextmanager
+async def _node(config: Config) -> AsyncIterator[Node]:
+    """The services of a broker, connected."""
+    assert config.redis is not None, "the command line starts a Redis when none is named"
+    keys = Keys(config.namespace)
+    metrics = Metrics()
+    try:
+        store = await AsyncStore.connect(config.redis, client_name=f"korvet-{config.node_id}")
+    except StoreError as error:
+        raise StartError(f"--redis: {error}.") from None
+    async with store:
+        store.on_call = _count_calls(metrics)
+        wake = await Wake.connect(config.redis)
+        async with wake:
+            topics = TopicTable(store, keys, config.topics)
+            await wake.watch(keys.topics_channel(), lambda _: topics.drop())
+            where = config.advertise or config.listen
+            me = Member(config.node_id, where.host, where.port, _rack(config))
+            membership = Membership(store, keys, me, config.settings.text("cluster.id"))
+            yield Node(config, store, keys, topics, wake, membership, apis.TABLE, metrics)
+
+
+def _rack(config: Config) -> str | None:
+    return config.settings.text_of("broker.rack") or None
+
+
+def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
+    calls, seconds = metrics.redis_calls, metrics.script_seconds
+
+    def count(name: str, took: float, outcome: str) -> None:
+        calls.add()
+        seconds.of(name).observe(took)
+
+    return count
+
+
+async def _listen(
+    config: Config, node: Node, connections: set[Connection]
+) -> asyncio.base_events.Server:
+    settings = config.settings
+    max_frame = settings.integer("socket.request.max.bytes")
+    most = settings.integer("max.connections")
+    per_host = settings.integer("max.connections.per.ip")
+
+    def accept() -> asyncio.BaseProtocol:
+        return Connection(node, connections, max_frame, most, per_host)
+
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(
+            accept,
+            config.listen.host,
+            config.listen.port,
+            backlog=BACKLOG,
+            reuse_port=config.workers > 1 or None,
+            start_serving=False,
+        )
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StartError(
+            f"--listen {config.listen} cannot be served: {why}; choose another port, "
+            "or stop whoever has it."
+        ) from None
+
+
+def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, int]:
+    """The address clients are told, and the port really bound."""
+    port = server.sockets[0].getsockname()[1]
+    advertised = config.advertise
+    if advertised is not None:
+        return advertised.host, port
+    host = config.listen.host
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    return host, port
+
+
+async def _join(node: Node, host: str, port: int) -> None:
+    """Other brokers and all clients can know of this one."""
+    advertised = node.config.advertise
+    told = advertised or Address(host, port)
+    membership = node.membership
+    membership.me = Member(membership.me.id, told.host, told.port, membership.me.rack)
+    try:
+        await membership.beat()
+        await node.topics.refresh()
+    except StoreError as error:
+        raise StartError(f"--redis: {error}.") from None
+
+
+async def _leave(node: Node) -> None:
+    if node.config.workers > 1:
+        return  # the other workers still serve under this node id; the registration runs out
+    try:
+        with anyio.move_on_after(1.0, shield=True):
+            await node.membership.leave()
+    except StoreError:
+        log.info("left without saying so: Redis is away")
+
+
+async def _ready(node: Node) -> str | None:
+    try:
+        with anyio.fail_after(2.0):
+            await node.store.command("PING")
+    except TimeoutError:
+        return "Redis does not answer within 2 s"
+    except StoreError as error:
+        return str(error)
+    return None
+
+
+async def _drain(connections: set[Connection]) -> None:
+    """What is under way is answered, as far as that takes no longer than DRAIN_S."""
+    for connection in list(connections):
+        connection.drain()
+    if connections:
+        await asyncio.wait([connection.closed for connection in connections], timeout=DRAIN_S)
+    for connection in list(connections):
+        connection.abort()
+
+
+async def _close_idle(node: Node, connections: set[Connection]) -> None:
+    """Connections that said nothing for connections.max.idle.ms are closed, as Kafka does."""
+    while True:
+        await anyio.sleep(IDLE_LOOK_S)
+        node.metrics.connections.value = len(connections)
+        node.metrics.redis_up.value = int(node.store.connected)
+        patience = node.settings.integer("connections.max.idle.ms") / 1000
+        if patience < 0:
+            continue
+        before = monotonic() - patience
+        for connection in [one for one in connections if one.idle and one.last_active < before]:
+            connection.drain()

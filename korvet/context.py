@@ -1,0 +1,104 @@
+"""What a handler is given beside the request: the node's services and who is asking."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from korvet.config import Config
+from korvet.keys import Keys
+from korvet.metrics import Metrics
+from korvet.settings.values import Settings
+from korvet.store.aio import AsyncStore
+from korvet.store.wake import Wake
+from korvet.topic_config import TopicConfigs
+from korvet.topics import TopicTable
+
+if TYPE_CHECKING:
+    from korvet.membership import Membership
+
+
+class ApiRow(Protocol):
+    """What ApiVersions needs to know of a row of the API table."""
+
+    @property
+    def key(self) -> int: ...
+    @property
+    def versions(self) -> tuple[int, int]: ...
+
+
+class Node:
+    """The long-lived parts of one broker process; every handler works on the same one."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        wake: Wake,
+        membership: "Membership",
+        apis: Sequence[ApiRow],
+        metrics: Metrics,
+    ) -> None:
+        self.config = config
+        self.settings: Settings = config.settings
+        self.store = store
+        self.keys = keys
+        self.topics = topics
+        self.wake = wake
+        self.membership = membership
+        self.apis = apis
+        self.metrics = metrics
+        self.topic_configs: TopicConfigs = config.topics
+        self.memory: dict[str, Any] = {}
+        """Hints that handlers keep between requests; losing them costs time, never truth."""
+
+
+def _nothing() -> None:
+    """Nobody waits for this request to let the next one begin."""
+
+
+class Context:
+    """One request's surroundings."""
+
+    __slots__ = ("api_key", "client_host", "client_id", "node", "release", "version")
+
+    def __init__(
+        self,
+        node: Node,
+        api_key: int,
+        version: int,
+        client_id: str | None,
+        client_host: str,
+        release: Callable[[], None] = _nothing,
+    ) -> None:
+        self.node = node
+        self.api_key = api_key
+        self.version = version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.release = release
+        """Called once order no longer matters: the connection's next request may begin."""
+
+    @property
+    def store(self) -> AsyncStore:
+        return self.node.store
+
+    @property
+    def keys(self) -> Keys:
+        return self.node.keys
+
+    @property
+    def topics(self) -> TopicTable:
+        return self.node.topics
+
+    @property
+    def wake(self) -> Wake:
+        return self.node.wake
+
+    @property
+    def settings(self) -> Settings:
+        return self.node.settings
+
+    @property
+    def config(self) -> Config:
+        return self.node.config

@@ -1,0 +1,123 @@
+"""Filling the partitions of a fetch answer, within its bytes and in its client's message format."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.producing import CODECS
+from korvet.reading import PartitionReader, Slice, any_zstd, batches_of, records_in
+from korvet.store.errors import StoreError
+from korvet.topics import Topic
+from korvet.wire import codecs, entries, message_sets, records
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from korvet.wire.records import Buffer
+
+LEADER_EPOCH = 0
+
+
+class Wanted(msgspec.Struct):
+    """One partition of a request, and its answer as soon as there is one."""
+
+    topic: Topic
+    asked: FetchPartition
+    answer: PartitionData | None = None
+
+
+async def collect(
+    wanted: Sequence[Wanted], request: FetchRequest, context: Context
+) -> tuple[int, bool]:
+    """The rows hold what there is now. Returns their bytes, and whether any has an error."""
+    limit = min(max(request.max_bytes, 0), context.settings.integer("fetch.max.bytes"))
+    size, failed, at = 0, False, 0
+    while at < len(wanted):
+        wave, planned = at, 0
+        while at < len(wanted) and (at == wave or size + planned < limit):
+            planned += max(wanted[at].asked.partition_max_bytes, 0)
+            at += 1
+        reads = [_read(row, context, limit - size) for row in wanted[wave:at]]
+        slices = await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
+        for row, found in zip(wanted[wave:at], slices, strict=True):
+            row.answer, taken = _answer(row, found, limit - size, size == 0, context)
+            size += taken
+            failed = failed or row.answer.error_code != 0
+    return size, failed
+
+
+async def _read(wanted: Wanted, context: Context, limit: int) -> Slice:
+    asked = wanted.asked
+    if asked.current_leader_epoch > LEADER_EPOCH:
+        return Slice(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    try:
+        return await reader(context).read(
+            wanted.topic,
+            asked.partition,
+            asked.fetch_offset,
+            max(0, min(asked.partition_max_bytes, limit)),
+        )
+    except StoreError:
+        return Slice(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def reader(context: Context) -> PartitionReader:
+    """The node's one reader: it remembers how large entries are."""
+    memory = context.node.memory
+    found = memory.get("reader")
+    if not isinstance(found, PartitionReader):
+        found = memory["reader"] = PartitionReader(context.store, context.keys)
+    return found
+
+
+def _answer(
+    wanted: Wanted, found: Slice, limit: int, first: bool, context: Context
+) -> tuple[PartitionData, int]:
+    """The partition's answer and the bytes of records in it: none when they no longer fit."""
+    error = found.error
+    parts: list[Buffer] = []
+    if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        context.topics.drop()
+    elif not error and found.entries and (found.size <= limit or first):
+        error, parts = _records(wanted, found, context)
+    answer = PartitionData(
+        partition_index=wanted.asked.partition,
+        error_code=error,
+        high_watermark=found.end,
+        last_stable_offset=found.end,
+        log_start_offset=found.start,
+        records=parts,
+    )
+    return answer, sum(map(len, parts))
+
+
+def _records(wanted: Wanted, found: Slice, context: Context) -> tuple[ErrorCode, list[Buffer]]:
+    """The slice in the message format and codec this version understands."""
+    if context.version < 4:
+        return ErrorCode.NONE, [_message_set(wanted.topic, found, context.version)]
+    if not wanted.topic.is_batch:
+        return ErrorCode.NONE, [_one_batch(wanted.topic, found, context.version)]
+    if context.version < 10 and any_zstd(found.entries):
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, []
+    return ErrorCode.NONE, batches_of(found.entries, found.epoch)
+
+
+def _one_batch(topic: Topic, found: Slice, version: int) -> bytearray:
+    """The records of a `record` topic as one batch, in the topic's compression.type."""
+    codec = CODECS.get(topic.policy.compression_type, codecs.NONE)
+    if codec == codecs.ZSTD and version < 10:
+        codec = codecs.NONE
+    stamped = entries.append_time_of(found.entries[-1].fields)
+    return records.build(
+        records_in(topic, found.entries),
+        codec=codec,
+        append_time=stamped,
+        leader_epoch=found.epoch,
+    )
+
+
+def _message_set(topic: Topic, found: Slice, version: int) -> bytearray:
+    codec = CODECS.get(topic.policy.compression_type, codecs.NONE)
+    return message_sets.build(
+        records_in(topic, found.entries), magic=0 if version < 2 else 1, codec=codec
+    )

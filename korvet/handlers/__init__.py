@@ -1,0 +1,1 @@
+"""One file per Kafka API: what is served, in which versions, with which errors."""

@@ -1,0 +1,35 @@
+"""ApiVersions (key 18), versions 0-4. Which APIs this broker serves, in which versions.
+
+Behaviour
+- the list is the very table that requests are dispatched by
+- a version above ours is answered as version 0 with UNSUPPORTED_VERSION and the list (dispatch)
+- INVALID_REQUEST for a software name or version that is not letters, digits, '.' and '-'
+Versions
+- v1 throttle_time_ms, v3 flexible, client software name and version
+Left out
+- features: group.version and transaction.version are named where their APIs are served
+"""
+
+import re
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
+
+
+async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
+    error = ErrorCode.NONE
+    names = (request.client_software_name, request.client_software_version)
+    if context.version >= 3 and not all(_NAME.fullmatch(name) for name in names):
+        error = ErrorCode.INVALID_REQUEST
+    return ApiVersionsResponse(
+        error_code=error,
+        api_keys=[]
+        if error
+        else [
+            ApiVersion(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
+            for row in context.node.apis
+        ],
+    )

@@ -1,0 +1,118 @@
+"""CreateTopics (key 19), versions 0-7. Topics come into being, or one hears why not.
+
+Behaviour
+- checked in this order: INVALID_REQUEST (named twice), INVALID_TOPIC_EXCEPTION,
+  TOPIC_ALREADY_EXISTS, INVALID_REQUEST (assignment and counts), INVALID_PARTITIONS,
+  INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG
+- any replication factor is accepted; 1 is reported: copies are Redis's business
+- validate_only checks all of it and writes nothing
+Versions
+- v1 error messages and validate_only, v4 -1 means the broker's default (we take it in every
+  version), v5 counts and configs in the answer, v7 topic ids
+"""
+
+from collections import Counter
+from uuid import UUID
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.topic_changes import Refused, creation, plan_topic
+from korvet.topics import Definition, refusal_of
+from korvet.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+async def create_topics(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        try:
+            if times[topic.name] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
+            results.append(await _create(topic, request.validate_only, context))
+        except Refused as refused:
+            results.append(
+                CreatableTopicResult(
+                    name=topic.name, error_code=refused.error, error_message=refused.reason
+                )
+            )
+    return CreateTopicsResponse(topics=results)
+
+
+async def _create(
+    topic: CreatableTopic, validate_only: bool, context: Context
+) -> CreatableTopicResult:
+    reason = refusal_of(topic.name)
+    if reason:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    if await context.topics.get(topic.name) is not None:
+        raise _exists(topic.name)
+    definition = plan_topic(
+        topic.name,
+        _partitions(topic, context),
+        {config.name: config.value for config in topic.configs},
+        context.node.topic_configs,
+    )
+    if not validate_only:
+        reply = await context.store.run(creation(context.keys, topic.name, definition))
+        context.topics.drop()
+        if reply.error == ErrorCode.TOPIC_ALREADY_EXISTS:
+            raise _exists(topic.name)
+    return _result(topic.name, definition, context)
+
+
+def _exists(name: str) -> Refused:
+    return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def _partitions(topic: CreatableTopic, context: Context) -> int:
+    """The number of partitions asked for, by count or by assignment."""
+    if not topic.assignments:
+        if topic.replication_factor == 0 or topic.replication_factor < -1:
+            raise Refused(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "The replication factor must be larger than 0, or -1 for the default.",
+            )
+        if topic.num_partitions == -1:
+            return context.settings.integer("num.partitions")
+        return topic.num_partitions
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST,
+            "With an explicit assignment, partition count and replication factor must be -1.",
+        )
+    numbers = sorted(row.partition_index for row in topic.assignments)
+    if numbers != list(range(len(numbers))):
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Assigned partitions must be numbered 0, 1, 2 and so on, each once.",
+        )
+    if any(not row.broker_ids for row in topic.assignments):
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "An assigned partition needs a broker.")
+    return len(numbers)
+
+
+def _result(name: str, definition: Definition, context: Context) -> CreatableTopicResult:
+    resolved = context.node.topic_configs.resolve(name, definition.configs)
+    return CreatableTopicResult(
+        name=name,
+        topic_id=UUID(hex=definition.id),
+        error_code=ErrorCode.NONE,
+        num_partitions=definition.partitions,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(
+                name=config.name,
+                value=config.value,
+                read_only=config.read_only,
+                config_source=config.source,
+                is_sensitive=False,
+            )
+            for config in resolved.values()
+        ],
+    )

@@ -1,0 +1,77 @@
+"""DeleteTopics (key 20), versions 0-6. Topics are gone with everything that hangs on them.
+
+Behaviour
+- checked in this order: TOPIC_DELETION_DISABLED, INVALID_REQUEST (named twice, or both ways),
+  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
+- on one Redis the deletion is one script: streams, companions, Redis groups, committed offsets
+Versions
+- v1 throttle_time_ms, v5 error messages, v6 topics by id
+"""
+
+from collections import Counter
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.topic_changes import Refused, delete_topic
+from korvet.topics import Topic
+from korvet.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from korvet.wire.schema import ZERO_UUID
+
+
+async def delete_topics(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+    wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    times = Counter((state.name, state.topic_id) for state in wanted)
+    results = []
+    for state in {(state.name, state.topic_id): state for state in wanted}.values():
+        topic: Topic | None = None
+        try:
+            if times[state.name, state.topic_id] > 1:
+                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
+            topic = await _find(state, context)
+            error = await delete_topic(context.store, context.keys, topic)
+            context.topics.drop()
+            if error:
+                raise _unknown(topic.name)
+            results.append(_result(state, topic, ErrorCode.NONE, None))
+        except Refused as refused:
+            results.append(_result(state, topic, refused.error, refused.reason))
+    return DeleteTopicsResponse(responses=results)
+
+
+async def _find(state: DeleteTopicState, context: Context) -> Topic:
+    if not context.settings.flag("delete.topic.enable"):
+        error = ErrorCode.TOPIC_DELETION_DISABLED
+        if context.version < 3:
+            error = ErrorCode.INVALID_REQUEST
+        raise Refused(error, "Topics cannot be deleted: delete.topic.enable is false.")
+    if state.name is not None and state.topic_id != ZERO_UUID:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Name the topic or give its id, not both.")
+    if state.name is not None:
+        topic = await context.topics.get(state.name)
+        if topic is None:
+            raise _unknown(state.name)
+        return topic
+    topic = await context.topics.get_id(state.topic_id)
+    if topic is None:
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with id {state.topic_id}.")
+    return topic
+
+
+def _unknown(name: str) -> Refused:
+    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+
+
+def _result(
+    state: DeleteTopicState, topic: Topic | None, error: ErrorCode, reason: str | None
+) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=topic.name if topic else state.name,
+        topic_id=topic.uuid if topic else state.topic_id,
+        error_code=error,
+        error_message=reason,
+    )

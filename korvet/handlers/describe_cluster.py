@@ -1,0 +1,45 @@
+"""DescribeCluster (key 60), versions 0-2. The cluster's id, its controller and its live brokers.
+
+Behaviour
+- UNSUPPORTED_ENDPOINT_TYPE unless brokers (1) are asked for: there are no separate controllers
+Versions
+- v1 endpoint_type, v2 fenced brokers (there are none)
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.wire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS = 1
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+UNASKED = -(2**31)
+
+
+async def describe_cluster(
+    request: DescribeClusterRequest, context: Context
+) -> DescribeClusterResponse:
+    membership = context.node.membership
+    if request.endpoint_type != BROKERS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="Ask for brokers (endpoint type 1): there are no separate controllers.",
+            endpoint_type=request.endpoint_type,
+            cluster_id=membership.cluster_id,
+            brokers=[],
+        )
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        endpoint_type=BROKERS,
+        cluster_id=membership.cluster_id,
+        controller_id=membership.controller,
+        brokers=[
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in membership.nodes
+        ],
+        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else UNASKED,
+    )

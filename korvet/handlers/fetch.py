@@ -1,0 +1,116 @@
+"""Fetch (key 1), versions 0-18. Records from an offset on, waiting for them when there are few.
+
+Behaviour
+- per partition: OFFSET_OUT_OF_RANGE below the stored log start or above the end, anything between
+  gives the next records there are; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
+  FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE (zstd below 10)
+- max_bytes and partition_max_bytes hold, but the first batch there is always comes whole
+- with fewer than min_bytes the answer waits, at most max_wait_ms; an append through any broker ends
+  the wait, a native XADD is noticed within 200 ms
+- last stable offset = high watermark: there are no open transactions
+- no fetch sessions: session id 0, every request names its partitions (KIP-227 allows it)
+Versions
+- 0-1 answers message sets v0, 2-3 v1, from 4 on batches; v7 sessions, v9 leader epochs, v10 zstd,
+  v12 flexible, v13 topic ids
+Left out
+- replica ids: a follower is answered like a consumer; preferred replicas; diverging epochs
+"""
+
+from collections.abc import Coroutine, Sequence
+from time import monotonic
+from typing import Any
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.fetching import Wanted, collect
+from korvet.store.errors import StoreUnavailable
+from korvet.topics import Topic
+from korvet.wire.messages.fetch import (
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+
+NATIVE_RECHECK_S = 0.2
+
+
+def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchResponse]:
+    """Reads change nothing: the connection's next request may begin at once."""
+    context.release()
+    return _fetch(request, context)
+
+
+async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
+    if request.session_id != 0 and request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    wanted: list[Wanted] = []
+    rows = [await _prepare(topic, wanted, context) for topic in request.topics]
+    deadline = monotonic() + max(request.max_wait_ms, 0) / 1000
+    size, failed = await collect(wanted, request, context)
+    if size < request.min_bytes and not failed and request.max_wait_ms > 0 and wanted:
+        await _wait(wanted, request, context, deadline)
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=data.topic,
+                topic_id=data.topic_id,
+                partitions=[row for row in map(_answer_of, found) if row is not None],
+            )
+            for data, found in zip(request.topics, rows, strict=True)
+        ]
+    )
+
+
+def _answer_of(row: Wanted | PartitionData) -> PartitionData | None:
+    return row.answer if isinstance(row, Wanted) else row
+
+
+async def _prepare(
+    data: FetchTopic, wanted: list[Wanted], context: Context
+) -> list[Wanted | PartitionData]:
+    """The topic's partitions: refused, or to be read and then also in `wanted`."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic: Topic | None = None
+    try:
+        if context.version >= 13:
+            topic, unknown = await context.topics.get_id(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        else:
+            topic = await context.topics.get(data.topic)
+    except StoreUnavailable:
+        unknown = ErrorCode.KAFKA_STORAGE_ERROR
+    rows: list[Wanted | PartitionData] = []
+    for partition in data.partitions:
+        if topic is not None and 0 <= partition.partition < topic.partitions:
+            row = Wanted(topic, partition)
+            wanted.append(row)
+            rows.append(row)
+            continue
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is not None else unknown
+        rows.append(
+            PartitionData(
+                partition_index=partition.partition,
+                error_code=error,
+                high_watermark=-1,
+                records=[],
+            )
+        )
+    return rows
+
+
+async def _wait(
+    wanted: Sequence[Wanted], request: FetchRequest, context: Context, deadline: float
+) -> None:
+    """Until there are `min_bytes`, an error, or no time left; the answers are as new."""
+    channels = {
+        context.keys.partition(row.topic.name, row.asked.partition).channel for row in wanted
+    }
+    native = any(not row.topic.is_batch for row in wanted)
+    async with context.wake.listen(sorted(channels)) as bell:
+        while True:
+            size, failed = await collect(wanted, request, context)
+            left = deadline - monotonic()
+            if size >= request.min_bytes or failed or left <= 0:
+                return
+            await bell.wait(min(left, NATIVE_RECHECK_S) if native else left)

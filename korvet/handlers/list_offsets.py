@@ -1,0 +1,97 @@
+"""ListOffsets (key 2), versions 0-11. The offset that belongs to a moment, the start or the end.
+
+Behaviour
+- -1 latest, -2 earliest (the first live record), -3 the newest timestamp, -4 earliest local
+  (= earliest), -5 latest tiered and -6 earliest pending upload (nothing is tiered: -1)
+- a timestamp answers the first record at or after it, with its own offset and time; offset -1 when
+  there is none
+- per partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_FOR_MESSAGE_FORMAT
+  never
+Versions
+- v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
+"""
+
+import asyncio
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.fetching import LEADER_EPOCH, reader
+from korvet.scripts import log
+from korvet.searching import find_time
+from korvet.store.errors import StoreError
+from korvet.topics import Topic
+from korvet.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
+
+
+async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    answers = []
+    for data in request.topics:
+        rows = await asyncio.gather(
+            *(_partition(data.name, row, context) for row in data.partitions)
+        )
+        answers.append(ListOffsetsTopicResponse(name=data.name, partitions=list(rows)))
+    return ListOffsetsResponse(topics=answers)
+
+
+async def _partition(
+    name: str, asked: ListOffsetsPartition, context: Context
+) -> ListOffsetsPartitionResponse:
+    try:
+        topic = await context.topics.get(name)
+        if topic is None or not 0 <= asked.partition_index < topic.partitions:
+            return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if asked.current_leader_epoch > LEADER_EPOCH:
+            return _refusal(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        return await _find(topic, asked, context)
+    except StoreError:
+        return _refusal(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def _find(
+    topic: Topic, asked: ListOffsetsPartition, context: Context
+) -> ListOffsetsPartitionResponse:
+    number, moment = asked.partition_index, asked.timestamp
+    if context.version < SINCE.get(moment, 0) or moment < PENDING_UPLOAD:
+        return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
+    bounds = await context.store.run(
+        log.bounds(context.keys, topic.name, number, topic_id=topic.id)
+    )
+    if bounds.error:
+        context.topics.drop()
+        return _refusal(asked, ErrorCode(bounds.error))
+    if moment == LATEST:
+        return _found(asked, -1, bounds.next)
+    if moment in (EARLIEST, EARLIEST_LOCAL):
+        return _found(asked, -1, bounds.first)
+    if moment in (LATEST_TIERED, PENDING_UPLOAD):
+        return _found(asked, -1, -1)
+    found = await find_time(reader(context), context.store, context.keys, topic, number, moment)
+    if found is None and context.version == 0:
+        return _found(asked, -1, bounds.next)
+    return _found(asked, *(found or (-1, -1)))
+
+
+def _found(
+    asked: ListOffsetsPartition, timestamp: int, offset: int
+) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        error_code=ErrorCode.NONE,
+        old_style_offsets=[offset] if asked.max_num_offsets > 0 else [],
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=LEADER_EPOCH if offset >= 0 else -1,
+    )
+
+
+def _refusal(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)

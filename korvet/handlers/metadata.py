@@ -1,0 +1,110 @@
+"""Metadata (key 3), versions 0-13. Brokers, topics, partitions, and who leads them.
+
+Behaviour
+- every live broker leads: a partition is spread over them by its number, and any of them serves it
+- UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
+- a missing topic is created when the broker and the client allow it; the answer has it at once,
+  up to version 1 LEADER_NOT_AVAILABLE first, as Kafka 0.8 answered
+Versions
+- v1 controller and rack, v2 cluster id, v4 allow_auto_topic_creation, v8 authorized operations,
+  v10 topic ids, v12 topics by id, v13 error code
+Left out
+- authorized operations are those of a broker without an authorizer: all of them
+"""
+
+import uuid
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.topic_creation import auto_create
+from korvet.topics import Topic, refusal_of
+from korvet.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from korvet.wire.schema import ZERO_UUID
+
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+UNASKED = -(2**31)
+
+
+async def metadata(request: MetadataRequest, context: Context) -> MetadataResponse:
+    everything = request.topics is None or (context.version == 0 and not request.topics)
+    if everything:
+        found = [_describe(topic, request, context) for topic in await context.topics.all()]
+    else:
+        found = [await _one(wanted, request, context) for wanted in request.topics or []]
+    membership = context.node.membership
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in membership.nodes
+        ],
+        cluster_id=membership.cluster_id,
+        controller_id=membership.controller,
+        topics=found,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else UNASKED
+        ),
+    )
+
+
+async def _one(
+    wanted: MetadataRequestTopic, request: MetadataRequest, context: Context
+) -> MetadataResponseTopic:
+    if wanted.topic_id != ZERO_UUID:
+        known = await context.topics.get_id(wanted.topic_id)
+        if known is None:
+            return _refusal(ErrorCode.UNKNOWN_TOPIC_ID, wanted.name, wanted.topic_id)
+        return _describe(known, request, context)
+    name = wanted.name or ""
+    topic = await context.topics.get(name)
+    if topic is not None:
+        return _describe(topic, request, context)
+    if refusal_of(name):
+        return _refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if not (
+        request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
+    ):
+        return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    topic = await auto_create(name, context)
+    if topic is None or context.version < 2:
+        return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)
+    return _describe(topic, request, context)
+
+
+def _refusal(
+    error: ErrorCode, name: str | None, topic_id: uuid.UUID = ZERO_UUID
+) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, topic_id=topic_id, partitions=[])
+
+
+def _describe(topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
+    nodes = context.node.membership.nodes
+    partitions = []
+    for number in range(topic.partitions):
+        leader = nodes[number % len(nodes)].id
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=number,
+                leader_id=leader,
+                leader_epoch=0,
+                replica_nodes=[leader],
+                isr_nodes=[leader],
+            )
+        )
+    asked = request.include_topic_authorized_operations
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.uuid,
+        is_internal=False,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS if asked else UNASKED,
+    )

@@ -1,0 +1,188 @@
+"""Produce (key 0), versions 0-13. Records go into partitions, each partition's all or none.
+
+Behaviour
+- each partition is one call of log.append; a request's calls leave in one burst
+- per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID by id), CORRUPT_MESSAGE,
+  INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
+  (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
+  OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; a repeated batch answers its first offset
+- acks other than 0, 1, -1: INVALID_REQUIRED_ACKS; more than one copy asked for by number (0-2):
+  NOT_ENOUGH_REPLICAS
+- acks=0 answers nothing and still writes
+- Redis failing answers KAFKA_STORAGE_ERROR (clients try again)
+- a missing topic is created when the broker allows it
+Versions
+- 0-2 message sets, v3 record batches, v7 zstd, v8 error messages, v13 topic ids
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from time import time
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.producing import prepare
+from korvet.scripts.log import AppendReply
+from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.topic_creation import auto_create
+from korvet.topics import Topic
+from korvet.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from korvet.wire.records import BadBatch
+
+STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+Sent = tuple[Topic | None, list[PartitionProduceResponse | tuple[int, asyncio.Future[AppendReply]]]]
+
+
+def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceResponse | None]:
+    """The records are on their way to Redis when this returns, unless a topic must be looked up."""
+    refusal = _refuse_acks(request.acks, context)
+    if refusal:
+        return _refuse_all(request, refusal)
+    topics: list[Topic | None] = []
+    for data in request.topic_data:
+        topic = _peek(data, context)
+        if topic is None:
+            return _look_up_first(request, context)
+        topics.append(topic)
+    sent = _send(request, topics, context)
+    context.release()
+    return _answer(request, sent, context)
+
+
+def _refuse_acks(acks: int, context: Context) -> ErrorCode:
+    if acks in (0, 1, -1):
+        return ErrorCode.NONE
+    if acks > 1 and context.version <= 2:
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    return ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def _peek(data: TopicProduceData, context: Context) -> Topic | None:
+    if context.version >= 13:
+        return context.topics.peek_id(data.topic_id)
+    return context.topics.peek(data.name)
+
+
+async def _look_up_first(request: ProduceRequest, context: Context) -> ProduceResponse | None:
+    """The slow way, once a topic is not in the table: the connection's next request waits."""
+    topics: list[Topic | None] = []
+    try:
+        for data in request.topic_data:
+            topics.append(await _look_up(data, context))
+    except StoreUnavailable:
+        return await _refuse_all(request, ErrorCode.KAFKA_STORAGE_ERROR)
+    sent = _send(request, topics, context)
+    context.release()
+    return await _answer(request, sent, context)
+
+
+async def _look_up(data: TopicProduceData, context: Context) -> Topic | None:
+    if context.version >= 13:
+        return await context.topics.get_id(data.topic_id)
+    topic = await context.topics.get(data.name)
+    if topic is None and context.settings.flag("auto.create.topics.enable"):
+        topic = await auto_create(data.name, context)
+    return topic
+
+
+def _send(request: ProduceRequest, topics: list[Topic | None], context: Context) -> list[Sent]:
+    return [
+        (topic, [_submit(topic, partition, context) for partition in data.partition_data])
+        for data, topic in zip(request.topic_data, topics, strict=True)
+    ]
+
+
+def _submit(
+    topic: Topic | None, data: PartitionProduceData, context: Context
+) -> PartitionProduceResponse | tuple[int, asyncio.Future[AppendReply]]:
+    if topic is None:
+        by_id = context.version >= 13
+        return _refusal(
+            data.index,
+            ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+    if not 0 <= data.index < topic.partitions:
+        return _refusal(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    try:
+        call = prepare(
+            context.keys,
+            topic,
+            data.index,
+            b"" if data.records is None else data.records,
+            version=context.version,
+            now_ms=int(time() * 1000),
+            settings=context.settings,
+        )
+    except BadBatch as bad:
+        return _refusal(data.index, bad.error, str(bad))
+    return data.index, context.store.submit(call)
+
+
+async def _answer(
+    request: ProduceRequest, sent: list[Sent], context: Context
+) -> ProduceResponse | None:
+    responses = []
+    for data, (_, partitions) in zip(request.topic_data, sent, strict=True):
+        rows = []
+        for row in partitions:
+            if not isinstance(row, tuple):
+                rows.append(row)
+                continue
+            rows.append(await _reply(row, context))
+        responses.append(
+            TopicProduceResponse(
+                name=data.name,
+                topic_id=data.topic_id,
+                partition_responses=rows,
+            )
+        )
+    return ProduceResponse(responses=responses) if request.acks else None
+
+
+async def _reply(
+    row: tuple[int, asyncio.Future[AppendReply]], context: Context
+) -> PartitionProduceResponse:
+    index, future = row
+    try:
+        reply = await future
+    except StoreError:
+        return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    if reply.error:
+        if reply.error in STALE:
+            context.topics.drop()
+        return _refusal(index, ErrorCode(reply.error))
+    return PartitionProduceResponse(
+        index=index,
+        error_code=0,
+        base_offset=reply.base,
+        log_append_time_ms=reply.append_time,
+        log_start_offset=reply.start,
+    )
+
+
+def _refusal(index: int, error: ErrorCode, reason: str | None = None) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index, error_code=error, base_offset=-1, error_message=reason or error.message
+    )
+
+
+async def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
+    if not request.acks:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=data.name,
+                topic_id=data.topic_id,
+                partition_responses=[_refusal(row.index, error) for row in data.partition_data],
+            )
+            for data in request.topic_data
+        ]
+    )

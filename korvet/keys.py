@@ -1,0 +1,107 @@
+"""Every Redis key Korvet owns is spelled here and nowhere else; docs/keys.md is the table.
+
+Rules
+1. `korvet:<topic>:<p>` is the seeds' key of a partition's stream and is never decorated.
+2. What belongs to a partition or a group puts that plain key in braces: Redis Cluster hashes only
+   the part inside the first braces, so a script on one partition or one group touches one slot.
+3. A group id may hold any byte; whatever could be mistaken for structure is percent-encoded.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+_PLAIN = frozenset(
+    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/+=@~,;!*()'\" "
+)
+
+
+def encode_group(group_id: str) -> str:
+    """The group id with `%`, `{`, `}`, `:`, control bytes and non-ASCII bytes percent-encoded."""
+    raw = group_id.encode("utf-8", "surrogateescape")
+    if _PLAIN.issuperset(raw):
+        return group_id
+    return "".join(chr(b) if b in _PLAIN else f"%{b:02X}" for b in raw)
+
+
+def decode_group(encoded: str) -> str:
+    """The group id that `encode_group` turned into this text."""
+    if "%" not in encoded:
+        return encoded
+    out = bytearray()
+    i = 0
+    while i < len(encoded):
+        if encoded[i] == "%":
+            out.append(int(encoded[i + 1 : i + 3], 16))
+            i += 3
+        else:
+            out += encoded[i].encode()
+            i += 1
+    return out.decode("utf-8", "surrogateescape")
+
+
+class Partition(msgspec.Struct, frozen=True):
+    """The keys of one partition, all in one cluster slot."""
+
+    stream: str
+    """stream: the records."""
+    log: str
+    """hash: next offset, log start and the counters."""
+    index: str
+    """sorted set: sparse index, offset -> state before it."""
+    producers: str
+    """hash: producer id -> epoch and last five batches."""
+    channel: str
+    """pub/sub channel, not a key: an append rings it."""
+
+
+class Keys:
+    """The key names of one namespace. Immutable; partitions are cached, so asking is cheap."""
+
+    __slots__ = ("_partitions", "namespace")
+
+    def __init__(self, namespace: str = "korvet") -> None:
+        self.namespace = namespace
+        self._partitions: dict[tuple[str, int], Partition] = {}
+
+    def topics(self) -> str:
+        """hash: topic -> definition (JSON); field `:version` counts the changes."""
+        return f"{self.namespace}:topics"
+
+    def topics_channel(self) -> str:
+        """channel: rung with the new version at each change of the topics hash."""
+        return f"{self.namespace}:topics"
+
+    def groups(self) -> str:
+        """hash: encoded group id -> kind of group; field `:version` counts the changes."""
+        return f"{self.namespace}:groups"
+
+    def brokers(self) -> str:
+        """hash: node id -> address and the moment its registration ends (JSON)."""
+        return f"{self.namespace}:brokers"
+
+    def cluster(self) -> str:
+        """hash: cluster id, controller, leases and counters."""
+        return f"{self.namespace}:cluster"
+
+    def partition(self, topic: str, partition: int) -> Partition:
+        """The keys of one partition."""
+        known = self._partitions.get((topic, partition))
+        if known is None:
+            plain = f"{self.namespace}:{topic}:{partition}"
+            tagged = f"{{{plain}}}"
+            known = Partition(
+                plain, f"{tagged}:log", f"{tagged}:index", f"{tagged}:producers", plain
+            )
+            if len(self._partitions) > 100_000:
+                self._partitions.clear()
+            self._partitions[topic, partition] = known
+        return known
+
+    def group_offsets(self, group_id: str) -> str:
+        """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, metadata, time."""
+        return f"{self.namespace}:group:{encode_group(group_id)}:offsets"
+
+    def group_part(self, group_id: str, what: str) -> str:
+        """One of the group's own structures, in the slot of its offsets."""
+        return f"{{{self.group_offsets(group_id)}}}:{what}"

@@ -1,0 +1,54 @@
+"""Which brokers are alive, as Redis has it: each says so again and again."""
+
+import msgspec
+
+from korvet.keys import Keys
+from korvet.scripts import broker
+from korvet.store.aio import AsyncStore
+
+TTL_MS = 10_000
+BEAT_S = 3.0
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One live broker, as Metadata lists it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Membership:
+    """This broker's registration, and the list that came back with the last one."""
+
+    def __init__(self, store: AsyncStore, keys: Keys, me: Node, cluster_id: str) -> None:
+        self.me = me
+        self.controller = me.id
+        self.cluster_id = cluster_id
+        self.nodes: list[Node] = [me]
+        self._store = store
+        self._keys = keys
+
+    async def beat(self) -> None:
+        """All brokers know of this one for another `TTL_MS`, and it knows of them."""
+        reply = await self._store.run(
+            broker.register(
+                self._keys,
+                node_id=self.me.id,
+                address=msgspec.json.encode(self.me),
+                ttl_ms=TTL_MS,
+                cluster_id=self.cluster_id,
+            )
+        )
+        self.controller = reply.controller
+        self.cluster_id = reply.cluster_id.decode()
+        rows = [row for row in reply.brokers if isinstance(row, bytes)]
+        found = [msgspec.json.decode(row, type=Node) for row in rows]
+        self.nodes = sorted(found, key=lambda node: node.id)
+
+    async def leave(self) -> None:
+        """This broker is no longer listed."""
+        await self._store.run(
+            broker.unregister(self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me))
+        )

@@ -1,0 +1,21 @@
+"""Entry ids and offsets, the arithmetic between them: the twin of lua/lib/entry.lua.
+
+time   id = (offset >> bits) "-" (offset & (2^bits - 1)).
+dense  id = DENSE_MS "-" offset. So many milliseconds lie in the far future, and a plain
+       `XADD stream *` therefore takes the next dense offset by itself.
+"""
+
+DENSE_MS = 1_000_000_000_000_000
+
+
+def entry_id(mode: str, bits: int, offset: int) -> str:
+    """The id of the entry that holds `offset`."""
+    if mode == "time":
+        return f"{offset >> bits}-{offset & ((1 << bits) - 1)}"
+    return f"{DENSE_MS}-{offset}"
+
+
+def split_id(raw: bytes) -> tuple[int, int]:
+    """The milliseconds and the sequence of an id."""
+    milliseconds, _, sequence = raw.partition(b"-")
+    return int(milliseconds), int(sequence)

@@ -1,0 +1,161 @@
+"""What a producer sent, as the call that appends it: checked, converted to the topic's layout.
+
+Rules
+- A `batch` topic keeps a v2 batch byte for byte, unless its compression.type names another codec.
+- A `record` topic and the old message sets are taken apart once, here.
+- Decompression is bounded: BOMB_FACTOR times the topic's max.message.bytes.
+"""
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply
+from korvet.settings.values import Settings
+from korvet.topics import Topic
+from korvet.wire import codecs, entries, message_sets, records
+from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
+
+CODECS = {name: number for number, name in enumerate(codecs.NAMES)}
+RECORD_OVERHEAD = 24
+"""What an entry of layout `record` costs beside its key, value and headers, in bytes, about."""
+
+
+def prepare(
+    keys: Keys,
+    topic: Topic,
+    partition: int,
+    data: Buffer,
+    *,
+    version: int,
+    now_ms: int,
+    settings: Settings,
+) -> Call[AppendReply]:
+    """The call that appends what Produce `version` brought for one partition, or BadBatch."""
+    if len(data) <= records.MAGIC_AT:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are no record batch")
+    limit = topic.policy.max_message_bytes
+    if data[records.MAGIC_AT] != 2:
+        if version >= 3:
+            raise BadBatch(
+                ErrorCode.INVALID_RECORD,
+                "Produce from version 3 on takes record batches of magic 2 only",
+            )
+        found = message_sets.parse(data, limit=limit * BOMB_FACTOR)
+        if len(data) > limit:
+            raise _too_large(len(data), limit)
+        return _append_records(keys, topic, partition, found, None, len(data), settings, now_ms)
+    header = records.check(data)
+    if len(data) > limit:
+        raise _too_large(len(data), limit)
+    if header.codec == codecs.ZSTD and version < 7:
+        raise BadBatch(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer"
+        )
+    if not topic.is_batch:
+        found = records.records_of(data, limit=limit * BOMB_FACTOR)
+        return _append_records(keys, topic, partition, found, header, len(data), settings, now_ms)
+    _check_times(topic, header.first_timestamp, header.max_timestamp, now_ms)
+    return _append_batch(keys, topic, partition, _recoded(topic, data, header), header)
+
+
+def _too_large(size: int, limit: int) -> BadBatch:
+    return BadBatch(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"The batch has {size} bytes; max.message.bytes of this topic is {limit}.",
+    )
+
+
+def _check_times(topic: Topic, oldest: int, newest: int, now_ms: int) -> None:
+    policy = topic.policy
+    if policy.log_append_time:
+        return
+    if newest - now_ms > policy.timestamp_after_max_ms:
+        raise BadBatch(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"A record's timestamp {newest} lies more than message.timestamp.after.max.ms "
+            f"({policy.timestamp_after_max_ms} ms) in the future.",
+        )
+    if oldest >= 0 and now_ms - oldest > policy.timestamp_before_max_ms:
+        raise BadBatch(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"A record's timestamp {oldest} lies more than message.timestamp.before.max.ms "
+            f"({policy.timestamp_before_max_ms} ms) in the past.",
+        )
+
+
+def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
+    """The batch, re-encoded when the topic names a codec that is not the producer's."""
+    wanted = CODECS.get(topic.policy.compression_type, codecs.NONE)
+    if wanted in (codecs.NONE, header.codec):
+        return data
+    limit = topic.policy.max_message_bytes * BOMB_FACTOR
+    return records.build(
+        records.records_of(data, limit=limit),
+        codec=wanted,
+        transactional=bool(header.attributes & records.TRANSACTIONAL),
+        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
+    )
+
+
+def _append_batch(
+    keys: Keys, topic: Topic, partition: int, batch: Buffer, header: BatchHeader
+) -> Call[AppendReply]:
+    count = header.last_offset_delta + 1
+    return log.append(
+        keys,
+        topic.name,
+        partition,
+        topic_id=topic.id,
+        count=count,
+        size=len(batch),
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        stamp=int(topic.policy.log_append_time),
+        fields=(b"batch", batch, b"count", count, b"max.timestamp", header.max_timestamp),
+    )
+
+
+def _append_records(
+    keys: Keys,
+    topic: Topic,
+    partition: int,
+    found: list[Record],
+    header: BatchHeader | None,
+    size: int,
+    settings: Settings,
+    now_ms: int,
+) -> Call[AppendReply]:
+    newest = max(record[1] for record in found)
+    _check_times(topic, min(record[1] for record in found), newest, now_ms)
+    if topic.is_batch:
+        wanted = CODECS.get(topic.policy.compression_type, codecs.NONE)
+        built = records.build(found, codec=wanted)
+        return _append_batch(keys, topic, partition, built, records.read_header(built))
+    if header is None or header.codec:
+        size = sum(
+            len(key or b"") + len(value or b"") + RECORD_OVERHEAD for _, _, key, value, _ in found
+        )
+    producer = (-1, -1, -1)
+    if header is not None:
+        producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+    return log.append(
+        keys,
+        topic.name,
+        partition,
+        topic_id=topic.id,
+        count=len(found),
+        size=size,
+        max_timestamp=newest,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        stamp=int(topic.policy.log_append_time),
+        fields=entries.fields_of(
+            found,
+            codec=CODECS[topic.policy.storage_compression],
+            threshold=settings.integer("storage.compression.min.bytes"),
+        ),
+    )

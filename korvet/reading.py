@@ -1,0 +1,252 @@
+"""Reading a partition from an offset: two plain commands, bounded in bytes, and what they mean.
+
+Rules
+- One HMGET of the log's state and one XRANGE, in one burst. XRANGE counts entries, not bytes: its
+  COUNT comes from the average entry, and where the largest could make that far too much, its end
+  comes from the sparse index, which knows bytes.
+- The first read of a partition asks for the state alone: nothing is known of its sizes yet.
+- What lies below the stored start or above the end is OFFSET_OUT_OF_RANGE. Anything else, gaps
+  included, gives the next records there are.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys, Partition
+from korvet.offsets import DENSE_MS, entry_id, split_id
+from korvet.scripts import log
+from korvet.topics import Topic
+from korvet.wire import codecs, entries, records
+from korvet.wire.records import Buffer, Record
+
+STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest")
+MAX_ENTRIES = 10_000
+"""XRANGE answers at most this many: a few milliseconds of Redis's time."""
+ROUND_BYTES = 8 << 20
+"""An XRANGE that could answer more, were every entry as large as the largest, asks the index."""
+INDEX_ROWS = 64
+
+logger = logging.getLogger("korvet.reading")
+
+
+class Store(Protocol):
+    """What reading needs of a store."""
+
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
+    async def run(self, call: Any) -> Any: ...
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """How large a partition's entries are: averages and the largest, in bytes."""
+
+    average: float
+    largest: int
+
+    def count_for(self, max_bytes: int) -> int:
+        """How many entries to ask for so that about `max_bytes` come."""
+        return max(1, min(int(max_bytes / max(self.average, 1.0)) + 1, MAX_ENTRIES))
+
+    def skewed(self, count: int) -> bool:
+        """Whether so many entries could be far more bytes than the average says."""
+        return count * self.largest > max(ROUND_BYTES, 2 * self.largest)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One stream entry with the offsets it holds, first and last."""
+
+    first: int
+    last: int
+    fields: list[bytes]
+    milliseconds: int
+
+
+class Slice(msgspec.Struct):
+    """What one read found. `entries` fit the bytes asked for, or are the first one alone."""
+
+    error: ErrorCode
+    start: int = -1
+    end: int = -1
+    epoch: int = 0
+    entries: list[Entry] = []
+    size: int = 0
+
+
+class PartitionReader:
+    """Reads partitions of one store. Keeps each partition's shape between reads."""
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+        self._shapes: dict[tuple[str, int], Shape] = {}
+        self._passed_over: set[tuple[str, int]] = set()
+
+    async def read(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> Slice:
+        """The entries from `offset` on, about `max_bytes` of them, at least one."""
+        k = self._keys.partition(topic.name, partition)
+        shape = self._shapes.get((topic.id, partition))
+        submit = self._store.submit_command
+        asked = submit("HMGET", k.log, *STATE)
+        rows: list[Any] | None = None
+        if shape is not None and not shape.skewed(count := shape.count_for(max_bytes)):
+            reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
+            state = await asked
+            rows = await reading
+        else:
+            state = await asked
+        found = self._state(topic, partition, state)
+        if found.error:
+            return found
+        if rows is None:
+            rows = await self._careful(
+                topic, k, offset, max_bytes, self._shapes[topic.id, partition]
+            )
+        self._take(found, topic, partition, offset, max_bytes, rows)
+        if offset < found.start or (not found.entries and offset > found.end):
+            return await self._outside(topic, partition, offset)
+        return found
+
+    async def _careful(
+        self, topic: Topic, k: Partition, offset: int, max_bytes: int, shape: Shape
+    ) -> list[Any]:
+        """An XRANGE that ends where the index says that enough bytes lie."""
+        count, end = shape.count_for(max_bytes), "+"
+        if shape.skewed(count):
+            steps = await self._store.submit_command(
+                "ZRANGEBYSCORE", k.index, f"({offset}", "+inf", "LIMIT", 0, INDEX_ROWS
+            )
+            ends = [(int(o), int(b)) for o, _, b, _ in (step.split(b":") for step in steps)]
+            # Nothing may lie before the first step, something lies before the second.
+            within = [o for o, b in ends[2:] if b - ends[0][1] <= max_bytes]
+            if len(ends) > 1:
+                end = self._id(topic, [ends[1][0], *within][-1] - 1)
+        start = self._id(topic, offset)
+        submit = self._store.submit_command
+        rows: list[Any] = await submit("XRANGE", k.stream, start, end, "COUNT", count)
+        if not rows and end != "+":  # somebody trimmed the stream natively
+            rows = await submit("XRANGE", k.stream, start, "+", "COUNT", 1)
+        return rows
+
+    def _id(self, topic: Topic, offset: int) -> str:
+        return entry_id(topic.policy.offset_mode, topic.policy.offset_bits, max(offset, 0))
+
+    def _state(self, topic: Topic, partition: int, state: Sequence[bytes | None]) -> Slice:
+        if state[0] is None:
+            return Slice(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if state[0].decode() != topic.id:
+            return Slice(ErrorCode.UNKNOWN_TOPIC_ID)
+        end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:])
+        if len(self._shapes) > 100_000:
+            self._shapes.clear()
+        self._shapes[topic.id, partition] = Shape(size / max(count, 1), largest)
+        return Slice(ErrorCode.NONE, start, end, epoch, [])
+
+    def _take(
+        self,
+        found: Slice,
+        topic: Topic,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        rows: Sequence[Any],
+    ) -> None:
+        """The entries of an XRANGE reply go into the slice, up to the bytes asked for."""
+        mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
+        for raw_id, fields in rows:
+            milliseconds, sequence = split_id(raw_id)
+            if mode == "time":
+                last = (milliseconds << bits) | sequence
+                own = sequence < 1 << bits
+            else:
+                last, own = sequence, milliseconds == DENSE_MS
+            if not own:
+                self._pass_over(topic, partition, raw_id)
+                continue
+            first = last
+            size = sum(map(len, fields))
+            if topic.is_batch:
+                batch, count = _batch_of(fields)
+                if batch is None:
+                    self._pass_over(topic, partition, raw_id)
+                    continue
+                first = last - count + 1
+            if found.entries and found.size + size > max_bytes:
+                break
+            if found.entries and last - found.entries[0].first > records.MAX_SPAN:
+                break
+            found.entries.append(Entry(first, last, fields, milliseconds))
+            found.size += size
+        if found.entries:
+            found.end = max(found.end, found.entries[-1].last + 1)
+
+    def _pass_over(self, topic: Topic, partition: int, raw_id: bytes) -> None:
+        if (topic.id, partition) not in self._passed_over:
+            self._passed_over.add((topic.id, partition))
+            logger.warning(
+                "topic=%s partition=%d entry=%s has no offset of its own and is passed over, "
+                "as are others like it",
+                topic.name,
+                partition,
+                raw_id.decode(),
+            )
+
+    async def _outside(self, topic: Topic, partition: int, offset: int) -> Slice:
+        """The offset is not in the log as the counters have it: ask for the true bounds."""
+        bounds = await self._store.run(
+            log.bounds(self._keys, topic.name, partition, topic_id=topic.id)
+        )
+        if bounds.error:
+            return Slice(ErrorCode(bounds.error))
+        found = Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [])
+        if not bounds.start <= offset <= bounds.next:
+            found.error = ErrorCode.OFFSET_OUT_OF_RANGE
+        return found
+
+
+def _batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
+    at = 2 if fields[0] == b"append.time" else 0
+    if len(fields) >= at + 4 and fields[at] == b"batch" and fields[at + 2] == b"count":
+        return fields[at + 1], int(fields[at + 3])
+    return None, 0
+
+
+def batches_of(entries_read: Sequence[Entry], epoch: int) -> list[Buffer]:
+    """The stored batches of a `batch` topic, as buffers to send."""
+    parts: list[Buffer] = []
+    for entry in entries_read:
+        batch, _ = _batch_of(entry.fields)
+        assert batch is not None
+        parts += records.place(batch, entry.first, epoch, entries.append_time_of(entry.fields))
+    return parts
+
+
+def records_in(topic: Topic, entries_read: Sequence[Entry]) -> list[Record]:
+    """Every record of these entries, at its own offset, whatever the layout."""
+    if not topic.is_batch:
+        return [
+            entries.record_of(entry.last, entry.milliseconds, entry.fields)
+            for entry in entries_read
+        ]
+    found: list[Record] = []
+    for entry in entries_read:
+        batch, _ = _batch_of(entry.fields)
+        assert batch is not None
+        stamped = entries.append_time_of(entry.fields)
+        for offset, timestamp, key, value, headers in records.records_of(batch):
+            time = timestamp if stamped is None else stamped
+            base = records.read_header(batch).base_offset
+            found.append((entry.first + offset - base, time, key, value, headers))
+    return found
+
+
+def any_zstd(entries_read: Sequence[Entry]) -> bool:
+    """Whether one of the stored batches is compressed with zstd."""
+    found = (_batch_of(entry.fields)[0] for entry in entries_read)
+    return any(
+        batch is not None and batch[records.ATTRIBUTES_AT + 1] & records.CODEC_MASK == codecs.ZSTD
+        for batch in found
+    )

@@ -1,0 +1,48 @@
+"""The mirror of lua/broker: who is alive, who is controller, who holds which duty."""
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+
+
+class RegisterReply(Reply):
+    """`brokers` lists node id and address of every live broker, flat."""
+
+    error: int
+    controller: int
+    cluster_id: bytes
+    brokers: list[int | bytes]
+
+
+class UnregisterReply(Reply):
+    """The broker is no longer listed, or somebody else has its id."""
+
+    error: int
+
+
+class LeaseReply(Reply):
+    """`held` is 1 when the caller has the duty now."""
+
+    error: int
+    held: int
+
+
+REGISTER = Script("broker.register", RegisterReply)
+UNREGISTER = Script("broker.unregister", UnregisterReply)
+LEASE = Script("broker.lease", LeaseReply)
+
+
+def register(
+    keys: Keys, *, node_id: int, address: bytes, ttl_ms: int, cluster_id: str
+) -> Call[RegisterReply]:
+    """The broker is known to all for `ttl_ms`."""
+    return Call(REGISTER, (keys.brokers(), keys.cluster()), (node_id, address, ttl_ms, cluster_id))
+
+
+def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:
+    """The broker is no longer listed."""
+    return Call(UNREGISTER, (keys.brokers(),), (node_id, address))
+
+
+def lease(keys: Keys, *, name: str, holder: str, ttl_ms: int) -> Call[LeaseReply]:
+    """The caller has the duty `name` for `ttl_ms`, or somebody else still has."""
+    return Call(LEASE, (keys.cluster(),), (name, holder, ttl_ms))

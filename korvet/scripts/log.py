@@ -1,0 +1,121 @@
+"""The mirror of lua/log: calls on one partition's log. Offsets are ints, times ms since 1970."""
+
+from collections.abc import Sequence
+
+from korvet.keys import Keys
+from korvet.scripts.call import Arg, Call, Reply, Script
+
+
+class AppendReply(Reply):
+    """`base` is the batch's first offset; `stored` is 0 for a duplicate of an earlier append."""
+
+    error: int
+    base: int
+    start: int
+    append_time: int
+    stored: int
+
+
+class BoundsReply(Reply):
+    """`start` is the stored log start; `first` and `next` enclose the live records."""
+
+    error: int
+    start: int
+    first: int
+    next: int
+    epoch: int
+    bytes: int
+    records: int
+    newest: int
+
+
+class SeekReply(Reply):
+    """Everything before `offset` is older than `timestamp`."""
+
+    error: int
+    offset: int
+    timestamp: int
+
+
+class TruncateReply(Reply):
+    """The log starts at `start`; `removed` entries are gone."""
+
+    error: int
+    start: int
+    removed: int
+
+
+class RetainReply(Reply):
+    """The log starts at `start`; `more` is 1 when another call has more to remove."""
+
+    error: int
+    start: int
+    removed: int
+    more: int
+
+
+APPEND = Script("log.append", AppendReply)
+BOUNDS = Script("log.bounds", BoundsReply)
+SEEK = Script("log.seek", SeekReply)
+TRUNCATE = Script("log.truncate", TruncateReply)
+RETAIN = Script("log.retain", RetainReply)
+
+
+def append(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    count: int,
+    size: int,
+    max_timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    stamp: int = 0,
+    fields: Sequence[Arg],
+) -> Call[AppendReply]:
+    """One producer batch stands in the log, or nothing has changed."""
+    k = keys.partition(topic, partition)
+    head = (topic_id, count, size, max_timestamp, producer_id, producer_epoch, base_sequence, stamp)
+    return Call(APPEND, (k.stream, k.log, k.index, k.producers), (*head, *fields))
+
+
+def bounds(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[BoundsReply]:
+    """Where one partition begins and ends. An empty `topic_id` takes whichever is there."""
+    k = keys.partition(topic, partition)
+    return Call(BOUNDS, (k.stream, k.log), (topic_id,))
+
+
+def seek(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, timestamp: int
+) -> Call[SeekReply]:
+    """Where to scan from for the first record at or after `timestamp`; -3 asks for the newest."""
+    k = keys.partition(topic, partition)
+    return Call(SEEK, (k.log, k.index), (topic_id, timestamp))
+
+
+def truncate(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, before: int
+) -> Call[TruncateReply]:
+    """Every record below `before` is gone; -1 means the end."""
+    k = keys.partition(topic, partition)
+    return Call(TRUNCATE, (k.stream, k.log, k.index), (topic_id, before))
+
+
+def retain(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    retention_ms: int,
+    retention_bytes: int,
+    steps: int,
+) -> Call[RetainReply]:
+    """What retention lets go of is gone, at most `steps` index steps of it."""
+    k = keys.partition(topic, partition)
+    return Call(
+        RETAIN, (k.stream, k.log, k.index), (topic_id, retention_ms, retention_bytes, steps)
+    )

@@ -1,0 +1,19 @@
+"""The mirror of lua/producer: who may produce idempotently."""
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+
+
+class AllocateReply(Reply):
+    """`producer_id` was never handed out before."""
+
+    error: int
+    producer_id: int
+
+
+ALLOCATE = Script("producer.allocate", AllocateReply)
+
+
+def allocate(keys: Keys) -> Call[AllocateReply]:
+    """A producer id nobody has had before."""
+    return Call(ALLOCATE, (keys.cluster(),))

@@ -1,0 +1,18 @@
+"""Creating a topic because somebody used its name (auto.create.topics.enable)."""
+
+from korvet.context import Context
+from korvet.topic_changes import Refused, creation, plan_topic
+from korvet.topics import Topic
+
+
+async def auto_create(name: str, context: Context) -> Topic | None:
+    """The topic, created with defaults unless it is there; None: the name is illegal."""
+    try:
+        definition = plan_topic(
+            name, context.settings.integer("num.partitions"), {}, context.node.topic_configs
+        )
+    except Refused:
+        return None
+    await context.store.run(creation(context.keys, name, definition))
+    context.topics.drop()
+    return await context.topics.get(name)

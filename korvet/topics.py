@@ -1,0 +1,195 @@
+"""The table of topics: read from Redis, kept by each broker for as long as it is the newest.
+
+Rules
+- Redis decides: every change is a script on `korvet:topics`, and raises its `:version`.
+- A cached table is used without asking for at most `FRESH_S`; a ring on the topics channel ends
+  that at once. A name that is not in it is looked up again before anybody hears that it is unknown.
+- A definition is JSON that scripts treat as opaque bytes and compare whole: whoever changes a topic
+  names the bytes it read, and reads again when they are no longer the ones.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from time import monotonic
+from typing import Any, Protocol
+
+import msgspec
+
+from korvet.keys import Keys
+from korvet.topic_config import TopicConfigs, TopicPolicy
+
+FRESH_S = 1.0
+VERSION_FIELD = ":version"
+
+MAX_NAME = 249
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A topic as Redis has it. `configs` holds what was asked for and what is fixed at creation."""
+
+    id: str
+    partitions: int
+    configs: dict[str, str]
+    state: str = "live"
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic as a broker uses it. `raw` is the definition's very bytes in Redis."""
+
+    name: str
+    id: str
+    uuid: uuid.UUID
+    partitions: int
+    configs: dict[str, str]
+    policy: TopicPolicy
+    raw: bytes
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether an entry holds a producer batch rather than a record."""
+        return self.policy.storage_format == "batch"
+
+
+class Reader(Protocol):
+    """What the table needs of a store."""
+
+    async def command(self, *command: Any) -> Any: ...
+
+
+def refusal_of(name: str, *, internal: bool = False) -> str | None:
+    """None for a name a topic may have, else the sentence that says why not (seed 002)."""
+    if not name:
+        return "A topic name cannot be empty."
+    if name in (".", ".."):
+        return f"A topic cannot be called {name!r}."
+    if len(name) > MAX_NAME:
+        return f"A topic name has at most {MAX_NAME} characters, not {len(name)}."
+    if not _LEGAL.issuperset(name):
+        return f"A topic name holds letters, digits, '.', '_' and '-' only, not {name!r}."
+    if name.startswith("__") and not internal:
+        return "Names that begin with '__' are kept for internal topics."
+    return None
+
+
+def encode_definition(definition: Definition) -> bytes:
+    """The definition as the bytes Redis keeps."""
+    return msgspec.json.encode(definition, order="deterministic")
+
+
+def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
+    """The topic these bytes define; None while it is being deleted."""
+    definition = msgspec.json.decode(raw, type=Definition)
+    if definition.state != "live":
+        return None
+    policy = configs.policy(name, definition.configs)
+    return Topic(
+        name,
+        definition.id,
+        uuid.UUID(hex=definition.id),
+        definition.partitions,
+        definition.configs,
+        policy,
+        raw,
+    )
+
+
+class TopicTable:
+    """The topics, as new as the rules above promise."""
+
+    def __init__(self, store: Reader, keys: Keys, configs: TopicConfigs) -> None:
+        self._store = store
+        self._keys = keys
+        self._configs = configs
+        self._rows: dict[str, Topic] = {}
+        self._by_id: dict[uuid.UUID, Topic] = {}
+        self._version = b""
+        self._fresh_until = 0.0
+        self._reading: asyncio.Task[None] | None = None
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._rows.values())
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def peek(self, name: str) -> Topic | None:
+        """The topic, if the table is fresh and has it. None says nothing: ask `get`."""
+        return self._rows.get(name) if monotonic() < self._fresh_until else None
+
+    def peek_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The same by id."""
+        return self._by_id.get(topic_id) if monotonic() < self._fresh_until else None
+
+    def drop(self) -> None:
+        """Nothing cached is believed any more."""
+        self._fresh_until = 0.0
+
+    async def get(self, name: str) -> Topic | None:
+        """The topic, or None when Redis has none of that name."""
+        found = self.peek(name)
+        if found is None:
+            await self.refresh()
+            found = self._rows.get(name)
+        return found
+
+    async def get_id(self, topic_id: uuid.UUID) -> Topic | None:
+        """The topic with that id, or None."""
+        found = self.peek_id(topic_id)
+        if found is None:
+            await self.refresh()
+            found = self._by_id.get(topic_id)
+        return found
+
+    async def all(self) -> list[Topic]:
+        """Every topic, by name."""
+        if monotonic() >= self._fresh_until:
+            await self.refresh()
+        return sorted(self._rows.values(), key=lambda topic: topic.name)
+
+    def use(self, configs: TopicConfigs) -> None:
+        """From now on topics are resolved against these defaults (a broker setting changed)."""
+        self._configs = configs
+        self._rows, self._by_id, self._version = {}, {}, b""
+        self.drop()
+
+    async def refresh(self) -> None:
+        """The table is as Redis had it after this call began. Callers share one read."""
+        reading = self._reading
+        if reading is not None:
+            # That read may have begun before the change the caller knows of: one more follows.
+            await asyncio.wait([reading])
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
+        reading = self._reading
+        try:
+            await asyncio.shield(reading)
+        finally:
+            if self._reading is reading and reading.done():
+                self._reading = None
+
+    async def _read(self) -> None:
+        began = monotonic()
+        key = self._keys.topics()
+        version = await self._store.command("HGET", key, VERSION_FIELD) or b"0"
+        if version != self._version:
+            flat = await self._store.command("HGETALL", key)
+            self._take(flat)
+        self._fresh_until = began + FRESH_S
+
+    def _take(self, flat: list[bytes]) -> None:
+        rows: dict[str, Topic] = {}
+        version = b"0"
+        for field, raw in zip(flat[::2], flat[1::2], strict=True):
+            name = field.decode()
+            if name == VERSION_FIELD:
+                version = raw
+                continue
+            old = self._rows.get(name)
+            topic = old if old and old.raw == raw else read_topic(name, raw, self._configs)
+            if topic is not None:
+                rows[name] = topic
+        self._rows = rows
+        self._by_id = {topic.uuid: topic for topic in rows.values()}
+        self._version = version

@@ -1,0 +1,114 @@
+"""Compression codecs of record batches, by Kafka's numbers, with a bound on what may come out.
+
+The work is cramjam's and zlib's. What is ours is the bound (a few compressed bytes may claim
+gigabytes) and the xerial framing that Java's snappy writes.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+
+import cramjam
+from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+_FIRST_GUESS = 65536
+
+
+class CorruptPayload(ValueError):
+    """The compressed bytes cannot be decompressed."""
+
+
+class PayloadTooLarge(ValueError):
+    """The decompressed bytes would be longer than the bound."""
+
+
+def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
+    """The bytes compressed as Kafka's codec number says; snappy in xerial framing, gzip level 9."""
+    if codec == NONE:
+        return bytes(data)
+    encode: Callable[..., bytes] = (gzip_encode, snappy_encode, lz4_encode, zstd_encode)[codec - 1]
+    return bytes(encode(bytes(data)))
+
+
+def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int) -> bytes | memoryview:
+    """The bytes that `compress` was given, at most `limit` of them.
+
+    Raises CorruptPayload for bytes that are not this codec's, PayloadTooLarge beyond `limit`.
+    """
+    if codec == NONE:
+        return memoryview(data)
+    if codec == GZIP:
+        return _gunzip(data, limit)
+    if codec == SNAPPY:
+        return _unsnappy(data, limit)
+    if codec == LZ4:
+        return _grow(cramjam.lz4.decompress_into, data, limit)
+    if codec == ZSTD:
+        return _grow(cramjam.zstd.decompress_into, data, limit)
+    raise CorruptPayload(f"there is no codec {codec}")
+
+
+def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+    inflate = zlib.decompressobj(wbits=47)
+    try:
+        out = inflate.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise CorruptPayload(f"gzip: {error}") from None
+    if len(out) > limit:
+        raise PayloadTooLarge(f"gzip: more than {limit} bytes")
+    if not inflate.eof:
+        raise CorruptPayload("gzip: the stream ends early")
+    return out
+
+
+def _raw_snappy(data: bytes | memoryview, limit: int) -> bytes:
+    try:
+        length = cramjam.snappy.decompress_raw_len(data)
+        if length > limit:
+            raise PayloadTooLarge(f"snappy: {length} bytes, more than {limit}")
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
+        raise CorruptPayload(f"snappy: {error}") from None
+
+
+def _unsnappy(data: bytes | bytearray | memoryview, limit: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[: len(_XERIAL)]) != _XERIAL:
+        return _raw_snappy(bytes(view), limit)
+    blocks: list[bytes] = []
+    at, left = _XERIAL_HEADER, limit
+    while at < len(view):
+        if at + 4 > len(view):
+            raise CorruptPayload("snappy: half a block length")
+        (size,) = struct.unpack_from(">i", view, at)
+        at += 4
+        if size < 0 or at + size > len(view):
+            raise CorruptPayload("snappy: a block is longer than what follows")
+        block = _raw_snappy(bytes(view[at : at + size]), left)
+        left -= len(block)
+        blocks.append(block)
+        at += size
+    return b"".join(blocks)
+
+
+def _grow(
+    into: Callable[[bytes, bytearray], int], data: bytes | bytearray | memoryview, limit: int
+) -> memoryview:
+    """Decompress into a buffer that doubles until the result fits; neither format says its size."""
+    source = bytes(data)
+    size = min(limit, max(_FIRST_GUESS, 6 * len(source)))
+    while True:
+        room = bytearray(size)
+        try:
+            return memoryview(room)[: into(source, room)]
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error) and "too small" not in str(error):
+                raise CorruptPayload(str(error)) from None
+        if size >= limit:
+            raise PayloadTooLarge(f"more than {limit} bytes")
+        size = min(limit, 4 * size)

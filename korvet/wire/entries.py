@@ -1,0 +1,114 @@
+"""The `record` layout: one record as the fields and values of one stream entry (seed 000).
+
+    key, value            the bytes; a missing field is null, an empty one is empty
+    timestamp             ms as decimal text
+    header.<name>         a header's value; headers may repeat, and their order is the fields' order
+    null.header.<name>    a header whose value is null
+    value.<codec>         instead of `value`: the bytes compressed at rest (storage.compression)
+    append.time           ms as decimal text, of a topic with message.timestamp.type=LogAppendTime
+
+Fields nobody knows are ignored. `redis-cli XADD stream '*' key k value v` is a whole record.
+"""
+
+from collections.abc import Sequence
+
+from korvet.errors import ErrorCode
+from korvet.wire import codecs
+from korvet.wire.records import BadBatch, Buffer, Headers, Record
+
+MAX_HEADERS = 1000
+"""One record may have this many headers: Lua's stack bounds the fields of one XADD."""
+MAX_STORED_VALUE = 2**30
+
+_AT_REST = {f"value.{name}".encode(): codec for codec, name in enumerate(codecs.NAMES) if codec}
+_FIELD_AT_REST = {codec: field for field, codec in _AT_REST.items()}
+
+
+def fields_of(
+    records: Sequence[Record], *, codec: int = codecs.NONE, threshold: int = 0
+) -> list[Buffer | int]:
+    """For each record the number of its fields and values, then those: log.append's `fields`.
+
+    Values longer than `threshold` bytes are compressed when that makes them shorter.
+    Raises BadBatch INVALID_RECORD for a record with too many headers.
+    """
+    out: list[Buffer | int] = []
+    for _, timestamp, key, value, headers in records:
+        mark = len(out)
+        out.append(0)
+        if key is not None:
+            out += (b"key", key)
+        if value is not None:
+            if codec and len(value) > threshold:
+                out += _at_rest(value, codec)
+            else:
+                out += (b"value", value)
+        out += (b"timestamp", b"%d" % timestamp)
+        if headers:
+            _put_headers(out, headers)
+        out[mark] = len(out) - mark - 1
+    return out
+
+
+def _at_rest(value: bytes, codec: int) -> tuple[bytes, bytes]:
+    packed = codecs.compress(codec, value)
+    return (_FIELD_AT_REST[codec], packed) if len(packed) < len(value) else (b"value", value)
+
+
+def _put_headers(out: list[Buffer | int], headers: Headers) -> None:
+    if len(headers) > MAX_HEADERS:
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD,
+            f"{len(headers)} headers: a record of layout `record` takes {MAX_HEADERS}",
+        )
+    for name, value in headers:
+        if value is None:
+            out += (b"null.header." + name.encode(), b"")
+        else:
+            out += (b"header." + name.encode(), value)
+
+
+def record_of(offset: int, milliseconds: int, fields: Sequence[bytes]) -> Record:
+    """The record an entry holds; `milliseconds` stands in for a timestamp nobody gave."""
+    key: bytes | None = None
+    value: bytes | None = None
+    timestamp = milliseconds
+    headers: Headers = []
+    for i in range(0, len(fields), 2):
+        name = fields[i]
+        if name == b"value":
+            value = fields[i + 1]
+        elif name == b"key":
+            key = fields[i + 1]
+        elif name == b"timestamp":
+            timestamp = _number(fields[i + 1], timestamp)
+        elif name.startswith(b"header."):
+            headers.append((name[7:].decode("utf-8", "replace"), fields[i + 1]))
+        elif name.startswith(b"null.header."):
+            headers.append((name[12:].decode("utf-8", "replace"), None))
+        elif name in _AT_REST:
+            value = _unpack(name, fields[i + 1])
+    return offset, timestamp, key, value, headers
+
+
+def append_time_of(fields: Sequence[bytes]) -> int | None:
+    """When the entry was appended, if its topic stamps entries; the field is always the first."""
+    if fields and fields[0] == b"append.time":
+        return _number(fields[1], 0)
+    return None
+
+
+def _number(text: bytes, otherwise: int) -> int:
+    """A native writer may have put anything there; what is no 64-bit number is not a time."""
+    try:
+        number = int(text)
+    except ValueError:
+        return otherwise
+    return number if -(2**63) <= number < 2**63 else otherwise
+
+
+def _unpack(name: bytes, packed: bytes) -> bytes:
+    try:
+        return bytes(codecs.decompress(_AT_REST[name], packed, MAX_STORED_VALUE))
+    except (codecs.CorruptPayload, codecs.PayloadTooLarge):
+        return packed  # a native entry that happens to use the name: its bytes are the value

@@ -1,0 +1,134 @@
+"""Message sets (formats v0 and v1 of Kafka 0.8 to 0.10): read, and built.
+
+A message: offset i64, size i32, crc32 u32, magic i8, attributes i8, in v1 timestamp i64, then
+key and value as i32-prefixed bytes, -1 for null. A compressed message's value is a message set; one
+level of nesting is allowed (seed 004; KIP-31 for the relative inner offsets of v1).
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable
+
+from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
+
+from korvet.errors import ErrorCode
+from korvet.wire import codecs
+from korvet.wire.records import LOG_OVERHEAD, BadBatch, Buffer, Record
+
+_HEAD = struct.Struct(">qiIbb")
+_CRC_FROM = 4
+_MIN_SIZE = 14
+NO_TIMESTAMP = -1
+
+
+def parse(data: Buffer, *, limit: int) -> list[Record]:
+    """The records of a message set, those of compressed messages included; offsets count from 0.
+
+    Raises BadBatch: CORRUPT_MESSAGE (CRC, lengths, nesting), MESSAGE_TOO_LARGE beyond `limit`
+    decompressed bytes, UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    found: list[Record] = []
+    for timestamp, codec, key, value, magic in _messages(memoryview(data)):
+        if codec == codecs.NONE:
+            found.append((len(found), timestamp, key, value, []))
+            continue
+        inner = _inflate(codec, value, magic, limit)
+        limit -= len(inner)
+        for stamp, deeper, inner_key, inner_value, _ in _messages(memoryview(inner)):
+            if deeper != codecs.NONE:
+                raise BadBatch(
+                    ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
+                )
+            found.append((len(found), stamp, inner_key, inner_value, []))
+    if not found:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set is empty")
+    return found
+
+
+def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
+    if value is None:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a compressed message has no value")
+    if codec == codecs.LZ4 and magic == 0:
+        raise BadBatch(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            "lz4 in message format v0 has a broken frame checksum (KAFKA-3160): use format v1",
+        )
+    if codec > codecs.LZ4:
+        raise BadBatch(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} needs message format v2"
+        )
+    try:
+        return codecs.decompress(codec, value, limit)
+    except codecs.CorruptPayload as error:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    except codecs.PayloadTooLarge as error:
+        raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+
+
+def _messages(
+    view: memoryview,
+) -> Iterable[tuple[int, int, bytes | None, bytes | None, int]]:
+    """(timestamp, codec, key, value, magic) of each message, checked."""
+    at = 0
+    while at < len(view):
+        if at + LOG_OVERHEAD + _MIN_SIZE > len(view):
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set ends inside a message")
+        _, size, crc, magic, attributes = _HEAD.unpack_from(view, at)
+        start, end = at + LOG_OVERHEAD, at + LOG_OVERHEAD + size
+        if size < _MIN_SIZE or end > len(view):
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a message says it has {size} bytes")
+        if magic not in (0, 1):
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a message set cannot hold magic {magic}")
+        if zlib.crc32(view[start + _CRC_FROM : end]) != crc:
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a message's CRC-32 does not match its bytes")
+        body = start + 6
+        timestamp = NO_TIMESTAMP
+        if magic == 1 and body + 8 <= end:
+            (timestamp,) = struct.unpack_from(">q", view, body)
+            body += 8
+        key, body = _bytes(view, body, end)
+        value, body = _bytes(view, body, end)
+        if body != end:
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a message is longer than its key and value")
+        yield timestamp, attributes & 0x07, key, value, magic
+        at = end
+
+
+def _bytes(view: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
+    if at + 4 > end:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a message ends before a length")
+    (length,) = struct.unpack_from(">i", view, at)
+    at += 4
+    if length == -1:
+        return None, at
+    if length < 0 or at + length > end:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a field says it has {length} bytes")
+    return bytes(view[at : at + length]), at + length
+
+
+def build(records: Iterable[Record], *, magic: int, codec: int = codecs.NONE) -> bytearray:
+    """A message set of these records at their own offsets; headers are left out, v0 has no times.
+
+    With a codec the set is one compressed message. zstd, and lz4 in v0, cannot be said in these
+    formats: such sets are built uncompressed.
+    """
+    if codec == codecs.ZSTD or (codec == codecs.LZ4 and magic == 0):
+        codec = codecs.NONE
+    if codec == codecs.NONE:
+        builder = LegacyRecordBatchBuilder(magic, codecs.NONE, 2**31 - 1)
+        for offset, timestamp, key, value, _ in records:
+            builder.append(offset, timestamp, key, value)
+        return bytearray(builder.build())
+    rows = list(records)
+    base = rows[0][0] if magic == 1 else 0
+    builder = LegacyRecordBatchBuilder(magic, codecs.NONE, 2**31 - 1)
+    for offset, timestamp, key, value, _ in rows:
+        builder.append(offset - base, timestamp, key, value)
+    value = codecs.compress(codec, bytes(builder.build()))
+    newest = max(row[1] for row in rows)
+    body = struct.pack(">bb", magic, codec)
+    if magic == 1:
+        body += struct.pack(">q", newest)
+    body += struct.pack(">ii", -1, len(value)) + value
+    crc = zlib.crc32(body)
+    return bytearray(struct.pack(">qiI", rows[-1][0], len(body) + 4, crc) + body)

@@ -1,0 +1,212 @@
+"""Record batches (message format v2): the 61-byte header, read, checked and patched in place.
+
+Rules
+- A producer's batch is looked at through its header only; records are decoded when a layout or a
+  client needs them one by one, and then by aiokafka's compiled reader.
+- The CRC-32C covers everything from the attributes on: base offset and leader epoch can be
+  patched without it, timestamp type and max timestamp cannot.
+- A record is a plain tuple `(offset, timestamp, key, value, headers)`.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import crc32c
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from korvet.errors import ErrorCode
+from korvet.wire import codecs
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE = HEADER.size
+LOG_OVERHEAD = 12
+MAGIC_AT = 16
+ATTRIBUTES_AT = 21
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+MAX_SPAN = 2**31 - 1
+BOMB_FACTOR = 64
+"""A batch may decompress to this many times `message.max.bytes` at most."""
+
+_UNLIMITED = 2**31 - 1
+
+
+class BadBatch(ValueError):
+    """A produced batch cannot be taken; `error` is Kafka's code, the message a sentence."""
+
+    def __init__(self, error: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a v2 batch header, in wire order. Lengths in bytes, timestamps in ms."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+    @property
+    def codec(self) -> int:
+        """The number of the codec the records are compressed with."""
+        return self.attributes & CODEC_MASK
+
+
+def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
+    """The header at `at`; nothing is checked but that 61 bytes are there (struct.error)."""
+    return BatchHeader._make(HEADER.unpack_from(batch, at))
+
+
+def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
+    """The header of a batch that a client produced, after every check that needs no decompression.
+
+    Raises BadBatch: CORRUPT_MESSAGE, INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    size = len(batch)
+    if size < HEADER_SIZE:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are no record batch")
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    if header.length != size - LOG_OVERHEAD:
+        if 0 < header.length < size - LOG_OVERHEAD:
+            raise BadBatch(
+                ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request"
+            )
+        raise BadBatch(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"the batch says {header.length} bytes and has {size - LOG_OVERHEAD}",
+        )
+    if verify_crc and crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]) != header.crc:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC-32C does not match its bytes")
+    if header.records < 1 or header.last_offset_delta != header.records - 1:
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD,
+            f"{header.records} records cannot end at offset delta {header.last_offset_delta}",
+        )
+    if header.codec > codecs.ZSTD:
+        raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.codec}")
+    if header.attributes & CONTROL:
+        raise BadBatch(ErrorCode.INVALID_RECORD, "a client cannot write a control batch")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD, "an idempotent batch needs an epoch and a sequence"
+        )
+    return header
+
+
+def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
+    """The records of one batch, decompressed to at most `limit` bytes.
+
+    Raises BadBatch: CORRUPT_MESSAGE for bytes that are none, MESSAGE_TOO_LARGE beyond `limit`.
+    """
+    header = BatchHeader._make(HEADER.unpack_from(batch))
+    plain: Buffer = batch
+    if header.codec:
+        plain = _inflate(batch, header, limit)
+    try:
+        found = [
+            (r.offset, r.timestamp, r.key, r.value, r.headers) for r in DefaultRecordBatch(plain)
+        ]
+    except (CorruptRecordException, ValueError, MemoryError, OverflowError) as error:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"the records do not parse: {error}") from None
+    return found
+
+
+def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
+    try:
+        body = codecs.decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
+    except codecs.CorruptPayload as error:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    except codecs.PayloadTooLarge as error:
+        raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+    plain = header._replace(attributes=header.attributes & ~CODEC_MASK)
+    return b"".join((HEADER.pack(*plain), body))
+
+
+def build(
+    records: Iterable[Record],
+    *,
+    codec: int = codecs.NONE,
+    append_time: int | None = None,
+    leader_epoch: int = 0,
+    transactional: bool = False,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytearray:
+    """One v2 batch of these records (at least one, offsets rising, span below 2^31).
+
+    `append_time` makes it a LogAppendTime batch of that moment. `producer` is (id, epoch, base
+    sequence).
+    """
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=transactional,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
+        batch_size=_UNLIMITED,
+    )
+    append = builder.append
+    base = -1
+    for offset, timestamp, key, value, headers in records:
+        if base < 0:
+            base = offset
+        append(offset - base, timestamp, key, value, headers)
+    batch: bytearray = builder.build()
+    struct.pack_into(">q", batch, 0, base)
+    struct.pack_into(">i", batch, 12, leader_epoch)
+    if append_time is not None:
+        stamp(batch, append_time)
+    return batch
+
+
+def place(
+    batch: bytes, base_offset: int, leader_epoch: int, append_time: int | None
+) -> list[Buffer]:
+    """A stored batch as buffers to send, at the offset it got. Its payload is not copied."""
+    if append_time is None:
+        head = struct.pack(">q", base_offset) + batch[8:12] + struct.pack(">i", leader_epoch)
+        return [head, memoryview(batch)[MAGIC_AT:]]
+    stamped = bytearray(batch)
+    struct.pack_into(">q", stamped, 0, base_offset)
+    struct.pack_into(">i", stamped, 12, leader_epoch)
+    stamp(stamped, append_time)
+    return [stamped]
+
+
+def stamp(batch: bytearray, append_time: int) -> None:
+    """The batch is a LogAppendTime batch of that moment, its CRC renewed."""
+    (attributes,) = struct.unpack_from(">h", batch, ATTRIBUTES_AT)
+    struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    struct.pack_into(">q", batch, 35, append_time)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+
+
+def batches_in(data: Buffer) -> Iterator[memoryview]:
+    """The whole batches that stand one behind another in `data`; half a batch is left."""
+    view = memoryview(data)
+    at = 0
+    while at + LOG_OVERHEAD <= len(view):
+        (length,) = struct.unpack_from(">i", view, at + 8)
+        end = at + LOG_OVERHEAD + length
+        if length <= 0 or end > len(view):
+            return
+        yield view[at:end]
+        at = end

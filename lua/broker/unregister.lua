@@ -1,0 +1,19 @@
+--- broker.unregister  version 1  writes
+--- One broker is no longer listed, unless somebody else has its node id by now.
+---
+--- KEYS     brokers  hash   node id -> moment the registration ends in ms, a space, the address
+--- ARGV     node_id  int    the broker that leaves
+---          address  bytes  the address it registered
+--- RETURNS  error    int    a lib.codes value
+--- COST     O(1), at most 2 calls
+local codes = require("lib.codes")
+
+local brokers = KEYS[1]
+local node_id, address = ARGV[1], ARGV[2]
+
+-- Write.
+local row = redis.call("HGET", brokers, node_id)
+if row and string.match(row, "^%d+ (.*)$") == address then
+  redis.call("HDEL", brokers, node_id)
+end
+return { codes.NONE }

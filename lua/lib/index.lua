@@ -1,0 +1,34 @@
+--- The sparse index of a partition: a sorted set whose members describe the log before an offset.
+---
+--- Score: the offset of the first batch after a step. Member: "offset:newest:bytes:records", where
+--- newest is the greatest timestamp, and bytes and records are the totals, of all that lies before
+--- the offset. All four never fall from one member to the next, so each can be searched by halving.
+local M = {}
+
+--- A member as a table {offset, newest, bytes, records}.
+function M.parse(member)
+  local offset, newest, bytes, records = string.match(member, "^(%d+):(%-?%d+):(%d+):(%d+)$")
+  return {
+    offset = tonumber(offset),
+    newest = tonumber(newest),
+    bytes = tonumber(bytes),
+    records = tonumber(records),
+  }
+end
+
+--- The last member for which `before(member)` holds, or nil; it must hold for a prefix of the index.
+function M.last(index, before)
+  local low, high, found = 0, redis.call("ZCARD", index) - 1, nil
+  while low <= high do
+    local middle = math.floor((low + high) / 2)
+    local row = M.parse(redis.call("ZRANGE", index, middle, middle)[1])
+    if before(row) then
+      found, low = row, middle + 1
+    else
+      high = middle - 1
+    end
+  end
+  return found
+end
+
+return M

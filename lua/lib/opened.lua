@@ -1,0 +1,19 @@
+--- A partition's log as it is on its first day.
+local entry = require("lib.entry")
+
+local M = {}
+
+--- The state hash of an empty log stands at `log`. In dense and bytes mode the stream exists too,
+--- so that a native XADD lands on the next offset; in time mode Redis makes it with the first XADD.
+function M.open(stream, log, topic_id, format, mode, bits)
+  redis.call(
+    "HSET", log, "topic_id", topic_id, "format", format, "mode", mode, "bits", bits, "epoch", "0",
+    "next", "0", "start", "0", "bytes", "0", "records", "0", "start_bytes", "0",
+    "start_records", "0", "entries", "0", "max_timestamp", "-1", "indexed", "-1", "largest", "0"
+  )
+  if mode ~= "time" then
+    entry.open_dense(stream)
+  end
+end
+
+return M

@@ -1,0 +1,141 @@
+--- log.append  version 1  writes
+--- One producer batch stands in the log at consecutive offsets, or nothing has changed.
+---
+--- KEYS     stream          stream  the partition's records
+---          log             hash    the partition's state
+---          index           zset    sparse index: offset -> max timestamp, bytes and records before it
+---          producers       hash    producer id -> epoch and last five batches
+--- ARGV     topic_id        bytes   the topic the caller believes in, 32 hex digits
+---          count           int     offsets the batch takes: last offset delta + 1
+---          size            int     bytes the batch counts for
+---          max_timestamp   int     ms, the newest record's
+---          producer_id     int     -1 without idempotence
+---          producer_epoch  int     -1 without idempotence
+---          base_sequence   int     -1 without idempotence
+---          stamp           int     1: LogAppendTime, the entry says when it was appended
+---          fields...       bytes   batch layout: the entry's fields and values; record layout: for
+---                                  each record the number of its fields and values, then those
+--- RETURNS  error           int     a lib.codes value
+---          base            int     the first offset, -1 when refused
+---          start           int     log start offset
+---          append_time     int     ms of Redis's clock, -1 without LogAppendTime
+---          stored          int     1 appended now, 0 a duplicate of what was stored before
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH DUPLICATE_SEQUENCE_NUMBER
+---          OUT_OF_ORDER_SEQUENCE_NUMBER
+--- COST     O(records), at most 9 calls + 1 per fields
+--- NOTES    A native XADD may stand behind `next`; then the first XADD fails with nothing written,
+---          and the batch goes behind the stream's last id.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local entry = require("lib.entry")
+local num = require("lib.num")
+local producer = require("lib.producer")
+
+local stream, log, index, producers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local topic_id, count, size = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local max_timestamp = tonumber(ARGV[4])
+local producer_id, epoch, sequence = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local stamp = ARGV[8] == "1"
+local FIELDS = 9
+local INDEX_BYTES = 65536
+
+-- Check. Refusals live here.
+local state = redis.call(
+  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
+  "max_timestamp", "indexed", "largest", "entries"
+)
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, 0 }
+end
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, 0 }
+end
+local format, mode, bits = state[2], state[3], tonumber(state[4])
+local next_offset, start = tonumber(state[5]), tonumber(state[6])
+local bytes, records = tonumber(state[7]), tonumber(state[8])
+local newest, indexed, largest = tonumber(state[9]), tonumber(state[10]), tonumber(state[11])
+local entries = tonumber(state[12])
+
+local known, last_sequence
+if sequence >= 0 then
+  known = producer.read(redis.call("HGET", producers, producer_id))
+  last_sequence = producer.last_sequence(sequence, count)
+  local stored_at = producer.duplicate_of(known, epoch, sequence, last_sequence)
+  if stored_at then
+    return { codes.NONE, stored_at, start, -1, 0 }
+  end
+  local verdict = producer.judge(known, epoch, sequence)
+  if verdict == "fenced" then
+    return { codes.INVALID_PRODUCER_EPOCH, -1, start, -1, 0 }
+  elseif verdict == "old" then
+    return { codes.DUPLICATE_SEQUENCE_NUMBER, -1, start, -1, 0 }
+  elseif verdict == "gap" then
+    return { codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, start, -1, 0 }
+  end
+end
+
+local now_ms = clock.now_ms()
+local base = next_offset
+if mode == "time" then
+  base = math.max(next_offset, now_ms * 2 ^ bits)
+end
+local now_text = num.text(now_ms)
+if stamp then
+  max_timestamp = now_ms
+end
+
+-- Entries go in with XADD at explicit ids; `at` is the first field of the entry in ARGV.
+local function add(call, offset, at, last)
+  local id = entry.id(mode, bits, offset)
+  if stamp then
+    return call("XADD", stream, id, "append.time", now_text, unpack(ARGV, at, last))
+  end
+  return call("XADD", stream, id, unpack(ARGV, at, last))
+end
+
+local per_entry = format == "batch" and count or 1
+local at, last = FIELDS, #ARGV
+if format == "record" then
+  at, last = FIELDS + 1, FIELDS + tonumber(ARGV[FIELDS])
+end
+
+-- Write.
+local added = add(redis.pcall, base + per_entry - 1, at, last)
+if type(added) == "table" and added.err then
+  local info = redis.call("XINFO", "STREAM", stream)
+  for i = 1, #info, 2 do
+    if info[i] == "last-generated-id" then
+      base = math.max(base, entry.behind(mode, bits, info[i + 1]))
+    end
+  end
+  add(redis.call, base + per_entry - 1, at, last)
+end
+if format == "record" then
+  for i = 1, count - 1 do
+    at = last + 2
+    last = last + 1 + tonumber(ARGV[last + 1])
+    add(redis.call, base + i, at, last)
+  end
+end
+
+if bytes - indexed >= INDEX_BYTES or indexed < 0 then
+  redis.call(
+    "ZADD", index, num.text(base),
+    num.text(base) .. ":" .. num.text(newest) .. ":" .. num.text(bytes) .. ":" .. num.text(records)
+  )
+  indexed = bytes
+end
+redis.call(
+  "HSET", log, "next", num.text(base + count), "bytes", num.text(bytes + size),
+  "records", num.text(records + count), "max_timestamp", num.text(math.max(newest, max_timestamp)),
+  "indexed", num.text(indexed), "largest", num.text(math.max(largest, size)),
+  "entries", num.text(entries + count / per_entry)
+)
+if sequence >= 0 then
+  redis.call(
+    "HSET", producers, producer_id,
+    producer.remember(known, epoch, now_ms, sequence, last_sequence, base)
+  )
+end
+redis.call("PUBLISH", stream, num.text(base + count))
+return { codes.NONE, base, start, stamp and now_ms or -1, 1 }

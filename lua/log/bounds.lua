@@ -1,0 +1,57 @@
+--- log.bounds  version 1  reads
+--- Where one partition begins and ends, native entries included.
+---
+--- KEYS     stream    stream  the partition's records
+---          log       hash    the partition's state
+--- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits; empty: whichever is there
+--- RETURNS  error     int     a lib.codes value
+---          start     int     the stored log start offset
+---          first     int     the first live record's offset, the end when there is none
+---          next      int     the end: last record + 1
+---          epoch     int     leader epoch
+---          bytes     int     bytes appended and not trimmed
+---          records   int     records appended and not trimmed
+---          newest    int     the newest timestamp ever appended, ms, -1 for none
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(1), at most 3 calls
+--- NOTES    The two entries it looks at never leave Redis.
+local codes = require("lib.codes")
+local entry = require("lib.entry")
+
+local stream, log = KEYS[1], KEYS[2]
+local topic_id = ARGV[1]
+
+local state = redis.call(
+  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "epoch", "bytes", "records",
+  "max_timestamp", "start_bytes", "start_records"
+)
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1 }
+end
+if topic_id ~= "" and state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1 }
+end
+local format, mode, bits = state[2], state[3], tonumber(state[4])
+local next_offset, start = tonumber(state[5]), tonumber(state[6])
+
+local head = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
+if format == "record" and head then
+  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  next_offset = math.max(next_offset, entry.behind(mode, bits, tail[1]))
+end
+local first = next_offset
+if head then
+  first = entry.offset(mode, bits, head[1]) or entry.behind(mode, bits, head[1])
+  if format == "batch" then
+    for i = 1, #head[2], 2 do
+      if head[2][i] == "count" then
+        first = first - tonumber(head[2][i + 1]) + 1
+      end
+    end
+  end
+end
+return {
+  codes.NONE, start, math.max(start, first), next_offset, tonumber(state[7]),
+  tonumber(state[8]) - tonumber(state[11]), tonumber(state[9]) - tonumber(state[12]),
+  tonumber(state[10]),
+}

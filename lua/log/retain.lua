@@ -1,0 +1,93 @@
+--- log.retain  version 1  writes
+--- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
+---
+--- KEYS     stream           stream  the partition's records
+---          log              hash    the partition's state
+---          index            zset    sparse index
+--- ARGV     topic_id         bytes   the topic the caller believes in, 32 hex digits
+---          retention_ms     int     how long records stay; -1: for ever
+---          retention_bytes  int     how many bytes stay at least; -1: all
+---          steps            int     index steps to remove at most, which bounds the call
+--- RETURNS  error            int     a lib.codes value
+---          start            int     log start offset, -1 when refused
+---          removed          int     entries removed
+---          more             int     1: call again, there is more to remove
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(entries removed), at most 190 calls
+--- NOTES    Never early: only index steps go whose every record is old enough, or without which
+---          retention_bytes remain. When the newest record of all is too old, everything goes.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local entry = require("lib.entry")
+local index_rows = require("lib.index")
+local trim = require("lib.trim")
+
+local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, retention_ms = ARGV[1], tonumber(ARGV[2])
+local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
+
+-- Check. Refusals live here.
+local state = redis.call(
+  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
+  "max_timestamp", "start_bytes"
+)
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
+end
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, 0, 0 }
+end
+local mode, bits = state[3], tonumber(state[4])
+local next_offset, start = tonumber(state[5]), tonumber(state[6])
+local bytes, newest = tonumber(state[7]), tonumber(state[9])
+
+-- Native entries behind `next` count by the time in their ids.
+local tail
+if state[2] == "record" then
+  tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  if tail then
+    next_offset = math.max(next_offset, entry.behind(mode, bits, tail[1]))
+    if mode == "time" and next_offset > tonumber(state[5]) then
+      newest = math.max(newest, tonumber(string.match(tail[1], "^(%d+)")))
+    end
+  end
+end
+local target, cutoff = start, nil
+if retention_ms >= 0 then
+  cutoff = clock.now_ms() - retention_ms
+end
+local everything = cutoff and newest < cutoff and (newest >= 0 or next_offset > start)
+local more = 0
+if not everything then
+  local row = index_rows.last(index, function(candidate)
+    return (cutoff and candidate.newest < cutoff)
+      or (retention_bytes >= 0 and bytes - candidate.bytes >= retention_bytes)
+  end)
+  -- A row with nothing before it would move the start past offsets that were never there.
+  if row and row.bytes > tonumber(state[10]) then
+    target = math.max(start, row.offset)
+  end
+end
+local limit = redis.call("ZRANGE", index, steps, steps)[1]
+if limit then
+  local step = index_rows.parse(limit)
+  if everything or step.offset < target then
+    target, everything, more = math.max(start, step.offset), false, 1
+  end
+end
+if not everything and target <= start then
+  return { codes.NONE, start, 0, more }
+end
+
+-- Write.
+local removed
+if everything then
+  target = next_offset
+  if target <= start then
+    return { codes.NONE, start, 0, 0 }
+  end
+  removed = trim.all(stream, log, index, mode, bits, target, bytes, tonumber(state[8]))
+else
+  removed = trim.to(stream, log, index, mode, bits, target)
+end
+return { codes.NONE, target, removed, more }

@@ -1,0 +1,38 @@
+--- topic.create  version 1  writes
+--- A topic exists: its definition is registered and each of its partitions has an empty log.
+---
+--- KEYS     topics      hash    topic -> definition
+---          logs...     hash    the state of each new partition, here empty after this
+---          streams...  stream  the records of each new partition
+--- ARGV     topic       bytes   its name
+---          definition  bytes   its definition, opaque here
+---          topic_id    bytes   32 hex digits
+---          format      bytes   record or batch
+---          mode        bytes   time, dense or bytes
+---          bits        int     sequence bits of mode time
+--- RETURNS  error       int     a lib.codes value
+---          version     int     the topics table's version, -1 when refused
+--- REFUSES  TOPIC_ALREADY_EXISTS
+--- COST     O(partitions), at most 4 calls + 2 per key
+--- NOTES    Redis Cluster takes `log.open` for each partition first, then this without partitions.
+local codes = require("lib.codes")
+local opened = require("lib.opened")
+
+local topics = KEYS[1]
+local topic, definition, topic_id = ARGV[1], ARGV[2], ARGV[3]
+local format, mode, bits = ARGV[4], ARGV[5], ARGV[6]
+
+-- Check. Refusals live here.
+if redis.call("HEXISTS", topics, topic) == 1 then
+  return { codes.TOPIC_ALREADY_EXISTS, -1 }
+end
+
+-- Write.
+local partitions = (#KEYS - 1) / 2
+for i = 1, partitions do
+  opened.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
+end
+redis.call("HSET", topics, topic, definition)
+local version = redis.call("HINCRBY", topics, ":version", 1)
+redis.call("PUBLISH", topics, version)
+return { codes.NONE, version }

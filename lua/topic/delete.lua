@@ -1,0 +1,48 @@
+--- topic.delete  version 1  writes
+--- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
+---
+--- KEYS     topics            hash    topic -> definition
+---          groups            hash    the group registry
+---          parts...          string  stream, log, index and producers of each partition, then the
+---                                    committed offsets of each group
+--- ARGV     topic             bytes   its name
+---          expected          bytes   the definition the caller read
+---          registry_version  bytes   the group registry's version the caller read, empty for none
+---          partitions        int     how many partitions KEYS holds
+---          fields...         bytes   the topic's field names in a group's offsets
+--- RETURNS  error             int     a lib.codes value
+---          version           int     the topics table's version, -1 when refused
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- COST     O(partitions + groups), at most 5 calls + 1 per key + 1 per arg
+--- NOTES    CONCURRENT_TRANSACTIONS means that the definition or the registry moved since the caller
+---          read them: read again, call again. It never reaches a client.
+local codes = require("lib.codes")
+
+local topics, groups = KEYS[1], KEYS[2]
+local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
+local partitions = tonumber(ARGV[4])
+local PARTS, FIELDS = 2, 5
+
+-- Check. Refusals live here.
+local current = redis.call("HGET", topics, topic)
+if not current then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
+end
+if current ~= expected or (redis.call("HGET", groups, ":version") or "") ~= registry_version then
+  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+
+-- Write. UNLINK of a stream takes its Redis groups with it.
+for i = 0, partitions - 1 do
+  local at = PARTS + 4 * i
+  redis.call("UNLINK", KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4])
+end
+for i = PARTS + 4 * partitions + 1, #KEYS do
+  for from = FIELDS, #ARGV, 1000 do
+    redis.call("HDEL", KEYS[i], unpack(ARGV, from, math.min(from + 999, #ARGV)))
+  end
+end
+redis.call("HDEL", topics, topic)
+local version = redis.call("HINCRBY", topics, ":version", 1)
+redis.call("PUBLISH", topics, version)
+return { codes.NONE, version }
