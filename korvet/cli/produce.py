@@ -158,8 +158,9 @@ class _Sender:
         yield from batches.items()
 
     def _partition(self, wanted: int | None, key: bytes | None) -> int:
+        from aiokafka.partitioner import murmur2
+
         from korvet.config import StartError
-        from korvet.partitioner import partition_of
 
         if self._fixed is not None:
             return self._fixed
@@ -168,7 +169,8 @@ class _Sender:
                 raise StartError(f"{self._topic.name} has no partition {wanted}.")
             return wanted
         if key is not None:
-            return partition_of(key, self._topic.partitions)
+            # As Kafka's own producers choose it: a key keeps its partition whoever sends it.
+            return int((murmur2(key) & 0x7FFFFFFF) % self._topic.partitions)
         return self._turn % self._topic.partitions
 
 

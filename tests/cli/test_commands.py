@@ -1,0 +1,293 @@
+"""The everyday commands, each against a real server."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from korvet.cli import run
+from korvet.redis_server import RedisServer
+from korvet.scripts import bundle
+from tests.servers import TestServer
+
+Korvet = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No command finds a server that a test did not name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
+
+
+@pytest.fixture
+def korvet(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Korvet:
+    """Runs a command line; returns its exit code, stdout and stderr."""
+
+    def command(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        with given(stdin) as file:
+            monkeypatch.setattr(sys, "stdin", file)
+            code = run(arguments)
+        sys.stdout.flush()
+        said = capfdbinary.readouterr()
+        return code, said.out.decode(), said.err.decode()
+
+    return command
+
+
+@contextmanager
+def given(content: bytes) -> Iterator[io.TextIOWrapper]:
+    """A stdin that holds those bytes, a real file descriptor."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as end:
+        end.write(content)
+    with os.fdopen(reading, "r") as file:
+        yield file  # type: ignore[misc]
+
+
+REFUSED = [
+    (("--bogus",), "No such option: --bogus"),
+    (("bogus",), "No such command 'bogus'."),
+    (("topics",), "Missing command."),
+    (("topics", "delete"), "Missing argument 'TOPIC...'."),
+    (("--listen", "9092"), "--listen must be HOST:PORT"),
+    (("--set", "num.partitons=1"), "did you mean num.partitions?"),
+    (("--config", "no-such.toml"), "--config no-such.toml: No such file or directory."),
+    (("--redis", "localhost"), "--redis must be a URL such as redis://localhost:6379"),
+    (("--redis", "redis://h", "topics", "list"), "Options stand behind the command"),
+    (("--redis-server", "no-such"), "--redis-server no-such: there is no such program."),
+    (("check", "--set", "a=b"), "Unknown setting 'a'"),
+    (("doctor",), "There is no Korvet data in"),
+    (("doctor", "--redis", "redis://127.0.0.1:1"), "no answer from Redis"),
+    (("doctor", "--redis", "nonsense"), "--redis must be a URL"),
+    (("scripts", "show", "log.nothing"), "there is no script 'log.nothing'"),
+    (("produce", "orders", "--format", "xml"), "--format must be text or json, not 'xml'"),
+    (("consume", "orders", "--from", "noon"), "--from must be earliest, latest, an offset"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), REFUSED)
+def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
+    korvet: Korvet, arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, out, err = korvet(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("korvet: ") and err.count("\n") == 1
+    assert sentence in err
+
+
+def test_the_version_is_told(korvet: Korvet) -> None:
+    assert korvet("--version") == (0, "korvet 0.1.0\n", "")
+
+
+def test_every_command_has_help(korvet: Korvet) -> None:
+    for command in ((), ("scripts",), ("topics",), ("produce",), ("consume",), ("doctor",)):
+        code, out, _ = korvet(*command, "--help")
+        assert code == 0 and "Usage: korvet" in out
+
+
+def test_scripts_are_listed_and_shown_as_redis_gets_them(korvet: Korvet) -> None:
+    code, out, _ = korvet("scripts", "list")
+    rows = {row.split("\t")[0]: row.split("\t") for row in out.splitlines()}
+    append = bundle.load("log.append")
+    assert code == 0 and sorted(rows) == bundle.names()
+    assert rows["log.append"][1:4] == [str(append.version), append.sha1, "writes"]
+    assert korvet("scripts", "show", "log.append") == (0, append.text, "")
+
+
+def test_scripts_are_loaded_under_their_own_sha1(korvet: Korvet, redis_server: TestServer) -> None:
+    code, out, _ = korvet("scripts", "load", "--redis", redis_server.url)
+    assert (code, out) == (0, f"{len(bundle.names())} scripts loaded\n")
+    with redis_server.client() as client:
+        sha1s = [bundle.load(name).sha1 for name in bundle.names()]
+        assert all(client.script_exists(*sha1s))
+
+
+def test_the_scripts_are_as_locked(korvet: Korvet) -> None:
+    code, out, _ = korvet("scripts", "check")
+    assert (code, out) == (0, f"{len(bundle.names())} scripts are as locked\n")
+
+
+def test_check_validates_a_file_and_starts_nothing(korvet: Korvet, tmp_path: Path) -> None:
+    (tmp_path / "k.toml").write_text("num.partitions = 3\nlog.segment.bytes = 2000000\n")
+    code, out, _ = korvet("check", "--config", "k.toml")
+    assert code == 0
+    assert "configuration: valid, 2 settings given\n  num.partitions = 3\n" in out
+    assert "  log.segment.bytes = 2000000\n    is accepted and has no effect\n" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["k.toml"]
+
+
+def test_doctor_finds_nothing_wrong_with_our_own_server(korvet: Korvet, tmp_path: Path) -> None:
+    with RedisServer.launch(tmp_path / "data"):
+        code, out, _ = korvet("doctor", "--data-dir", "data")
+    assert code == 0, out
+    assert "ok\teviction\tmaxmemory-policy is noeviction\n" in out
+    assert f"note\tscripts\t0 of {len(bundle.names())} loaded" in out
+
+
+def test_doctor_warns_loudly_of_a_server_that_would_lose_records(
+    korvet: Korvet, redis_server: TestServer
+) -> None:
+    with redis_server.client() as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            code, out, _ = korvet("doctor", "--redis", redis_server.url)
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+    assert code == 1
+    assert "WARNING\teviction\tmaxmemory-policy is allkeys-lru: Redis WILL DELETE RECORDS" in out
+    assert "WARNING\tpersistence\tthe append-only file is off" in out
+
+
+def test_topics_are_created_listed_described_and_deleted(
+    korvet: Korvet, redis_server: TestServer
+) -> None:
+    at = ("--redis", redis_server.url)
+    made = korvet("topics", "create", "orders", "-p", "2", "--config", "retention.ms=5", *at)
+    assert made == (0, "created orders with 2 partitions\n", "")
+    code, _, err = korvet("topics", "create", "orders", *at)
+    assert (code, err) == (2, "korvet: There is a topic 'orders' already.\n")
+    assert korvet("topics", "list", *at) == (0, "orders\t2\trecord\ttime\t0\t0\n", "")
+    _, out, _ = korvet("topics", "describe", "orders", *at)
+    assert "retention.ms\t5\tdynamic_topic\n" in out
+    assert "1\t0\t0\t0\t0\t-\tkorvet:orders:1\n" in out
+    assert korvet("topics", "delete", "orders", *at) == (0, "deleted orders\n", "")
+    with redis_server.client() as client:
+        assert client.keys("*orders*") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("create", "a b"), "A topic name holds letters, digits, '.', '_' and '-' only"),
+        (("create", "a", "-p", "0"), "A topic has from 1 to 10000 partitions, not 0."),
+        (("create", "a", "--config", "x"), "--config needs NAME=VALUE, not 'x'"),
+        (("create", "a", "--config", "retention.m=1"), "did you mean retention.ms?"),
+        (("describe", "a"), "There is no topic 'a'; there are: none."),
+        (("delete", "a"), "There is no topic 'a'; there are: none."),
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused(
+    korvet: Korvet, redis_server: TestServer, arguments: tuple[str, ...], sentence: str
+) -> None:
+    code, out, err = korvet("topics", *arguments, "--redis", redis_server.url)
+    assert (code, out) == (2, "") and sentence in err
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_lines_go_in_and_come_out(korvet: Korvet, redis_server: TestServer, layout: str) -> None:
+    at = ("--redis", redis_server.url)
+    configs = (f"storage.format={layout}", "offset.mode=dense")
+    korvet("topics", "create", "orders", *(o for c in configs for o in ("--config", c)), *at)
+    lines = b"".join(b"line %d\n" % number for number in range(5000))
+    code, _, err = korvet("produce", "orders", *at, stdin=lines)
+    assert (code, err) == (0, "5000 records appended to orders\n")
+    assert korvet("consume", "orders", *at) == (0, lines.decode(), "")
+    assert korvet("consume", "orders", "--from", "4999", *at)[1] == "line 4999\n"
+    assert korvet("consume", "orders", "--max", "1", *at)[1] == "line 0\n"
+    assert korvet("consume", "orders", "--from", "latest", *at)[1] == ""
+    assert korvet("consume", "orders", "--from", "1h", *at)[1] == lines.decode()
+    assert korvet("consume", "orders", "--from", "2999-01-01T00:00Z", *at)[1] == ""
+    followed = korvet("consume", "orders", "--follow", "--max", "5000", *at)
+    assert followed == (0, lines.decode(), "")
+    code, _, err = korvet("consume", "orders", "--from", "5001", *at)
+    assert code == 2 and "cannot be read from offset 5001" in err
+
+
+def test_whole_records_survive_the_way_through_json(
+    korvet: Korvet, redis_server: TestServer
+) -> None:
+    at = ("--redis", redis_server.url)
+    for topic in ("a", "b"):
+        korvet("topics", "create", topic, "-p", "3", "--config", "offset.mode=dense", *at)
+    records = [
+        {"key": "k", "value": "ä", "partition": 2, "timestamp": 1700000000000},
+        {"key": None, "value": None, "partition": 0},
+        {"key": "", "value": {"base64": "/wA="}, "partition": 1},
+        {"value": "h", "headers": [["n", None], ["n", "2"]], "partition": 1},
+    ]
+    text = "".join(json.dumps(record) + "\n" for record in records).encode()
+    assert korvet("produce", "a", "--format", "json", *at, stdin=text)[0] == 0
+    _, first, _ = korvet("consume", "a", "--format", "json", *at)
+    assert korvet("produce", "b", "--format", "json", *at, stdin=first.encode())[0] == 0
+    _, second, _ = korvet("consume", "b", "--format", "json", *at)
+    assert second == first.replace('"topic":"a"', '"topic":"b"')
+    rows = [json.loads(line) for line in first.splitlines()]
+    assert [row["partition"] for row in rows] == [0, 1, 1, 2]
+    assert rows[1]["value"] == {"base64": "/wA="} and rows[1]["key"] == ""
+    assert rows[2]["headers"] == [["n", None], ["n", "2"]]
+    assert (rows[3]["value"], rows[3]["timestamp"]) == ("ä", 1700000000000)
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (b"{", "Line 1 is no record in JSON"),
+        (b'{"val": "x"}', "Line 1 is no record in JSON"),
+        (b'{"value": {"base64": "?"}}', "Line 1 is no record in JSON"),
+        (b'{"value": {"hex": "00"}}', "Line 1 is no record in JSON"),
+        (b'{"value": "x", "partition": 9}', "a has no partition 9."),
+        (b'{"value": "' + b"x" * 1_100_000 + b'"}', "longer than max.message.bytes"),
+    ],
+)
+def test_a_line_that_is_no_record_is_named(
+    korvet: Korvet,
+    redis_server: TestServer,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    line: bytes,
+    sentence: str,
+) -> None:
+    at = ("--redis", redis_server.url)
+    korvet("topics", "create", "a", *at)
+    (tmp_path / "lines").write_bytes(line)
+    with (tmp_path / "lines").open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        monkeypatch.setattr(f"{__name__}.given", lambda content: _same(file))
+        code, _, err = korvet("produce", "a", "--format", "json", *at)
+    assert code == 2 and sentence in err
+
+
+@contextmanager
+def _same(file: io.TextIOWrapper) -> Iterator[io.TextIOWrapper]:
+    yield file
+
+
+def test_keys_go_where_kafkas_own_producers_send_them(
+    korvet: Korvet, redis_server: TestServer
+) -> None:
+    # Key and its murmur2 hash, as Apache Kafka's own tests have them.
+    hashes = {
+        "21": -973932308,
+        "foobar": -790332482,
+        "a-little-bit-long-string": -985981536,
+        "a-little-bit-longer-string": -1486304829,
+        "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    }
+    at = ("--redis", redis_server.url)
+    korvet("topics", "create", "orders", "-p", "5", *at)
+    lines = "".join(f"{key}=value\n" for key in hashes).encode()
+    korvet("produce", "orders", "--key-separator", "=", *at, stdin=lines)
+    _, out, _ = korvet("consume", "orders", "--format", "json", *at)
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert {row["key"]: row["partition"] for row in rows} == {
+        key: (value & 0x7FFFFFFF) % 5 for key, value in hashes.items()
+    }
+
+
+def test_a_command_without_a_broker_starts_the_server_for_itself(
+    korvet: Korvet, tmp_path: Path
+) -> None:
+    with RedisServer.launch(tmp_path / "korvet-data"):
+        assert korvet("topics", "create", "orders")[0] == 0
+    assert korvet("topics", "list")[1].startswith("orders\t1\t")
+    with RedisServer.launch(tmp_path / "korvet-data") as server:
+        client = redis.Redis.from_url(server.url)
+        assert client.hexists("korvet:topics", "orders")
+        client.close()

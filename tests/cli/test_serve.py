@@ -1,0 +1,235 @@
+"""`python -m korvet` as a process: its one line, its signals, its workers, its sudden death."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psutil
+import pytest
+
+from tests.servers import TestServer
+
+
+class Broker:
+    """A running `python -m korvet`, once it has said where it listens."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.line = process.stdout.readline()
+        assert self.line.startswith("listening on 127.0.0.1:"), self.line
+        self.port = int(self.line.rsplit(":", 1)[1])
+
+    def api_versions(self) -> bytes:
+        """The answer to ApiVersions 0: the correlation id and the error code come first."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as line:
+            line.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+            answer = line.recv(65536)
+        return answer[4:10]
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """The exit code after the signal; nothing but the one line was on stdout."""
+        self.process.send_signal(number)
+        out, _ = self.process.communicate(timeout=60)
+        assert out == ""
+        return self.process.returncode
+
+
+@contextmanager
+def broker(*arguments: str, cwd: Path) -> Iterator[Broker]:
+    command = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0", *arguments]
+    environ = {k: v for k, v in os.environ.items() if k != "KORVET_REDIS_URL"}
+    environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        command, cwd=cwd, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield Broker(process)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def refusal(*arguments: str, cwd: Path) -> str:
+    """The one line that a broker which cannot start leaves behind."""
+    found = subprocess.run(
+        [sys.executable, "-m", "korvet", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (found.returncode, found.stdout) == (2, "")
+    assert found.stderr.startswith("korvet: ") and found.stderr.count("\n") == 1, found.stderr
+    return found.stderr
+
+
+OK = struct.pack(">ih", 7, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_says_one_line_serves_and_stops_with_its_redis(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with broker(cwd=tmp_path) as running:
+        assert running.api_versions() == OK
+        servers = psutil.Process(running.process.pid).children()
+        assert len(servers) == 1
+        assert (tmp_path / "korvet-data" / "redis.sock").exists()
+        assert running.stop(number) == 0
+        assert not any(server.is_running() for server in servers)
+
+
+def test_an_idle_client_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
+    with (
+        broker(cwd=tmp_path) as running,
+        socket.create_connection(("127.0.0.1", running.port), timeout=30) as idle,
+    ):
+        idle.sendall(b"\0\0")
+        assert running.stop() == 0
+        assert idle.recv(1) == b""
+
+
+def test_killed_it_starts_again_at_once_on_the_same_directory(tmp_path: Path) -> None:
+    with broker(cwd=tmp_path) as running:
+        running.process.kill()
+        running.process.wait()
+        with broker(cwd=tmp_path) as again:
+            assert again.api_versions() == OK
+            assert again.stop() == 0
+
+
+def test_two_brokers_cannot_have_one_directory(tmp_path: Path) -> None:
+    with broker(cwd=tmp_path) as running:
+        sentence = refusal("--listen", "127.0.0.1:0", cwd=tmp_path)
+        assert f"in use by another Korvet (pid {running.process.pid})" in sentence
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_in_use_is_one_sentence(tmp_path: Path, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        sentence = refusal("--listen", where, "--workers", workers, cwd=tmp_path)
+    assert f"--listen {where} cannot be served" in sentence
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_unreachable_redis_is_one_sentence(tmp_path: Path, workers: str) -> None:
+    url = f"redis://127.0.0.1:{free_port()}"
+    sentence = refusal(
+        "--listen", "127.0.0.1:0", "--redis", url, "--workers", workers, cwd=tmp_path
+    )
+    assert "--redis" in sentence
+    assert not (tmp_path / "korvet-data").exists()
+
+
+def test_a_named_redis_is_used_and_left_running(tmp_path: Path, valkey_server: TestServer) -> None:
+    with broker("--redis", valkey_server.url, "--namespace", "elsewhere", cwd=tmp_path) as running:
+        assert running.api_versions() == OK
+        assert psutil.Process(running.process.pid).children() == []
+        assert running.stop() == 0
+    with valkey_server.client() as client:
+        assert client.ping()
+        assert client.keys("elsewhere:*")
+    assert not (tmp_path / "korvet-data").exists()
+
+
+def test_probes_and_metrics_are_answered_beside(tmp_path: Path) -> None:
+    port = free_port()
+    with broker("--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
+        running.api_versions()
+        assert get(port, "/healthz") == "ok\n"
+        assert get(port, "/readyz") == "ready\n"
+        assert 'korvet_requests_total{api="ApiVersions",error="NONE"} 1.0' in get(port, "/metrics")
+        redis = psutil.Process(running.process.pid).children()[0]
+        redis.suspend()
+        try:
+            with pytest.raises(HTTPError) as refused:
+                get(port, "/readyz")
+            assert refused.value.code == 503
+            refused.value.close()
+            assert get(port, "/healthz") == "ok\n"
+        finally:
+            redis.resume()
+        assert running.stop() == 0
+
+
+def test_a_redis_of_ours_that_dies_is_started_again(tmp_path: Path) -> None:
+    port = free_port()
+    with broker("--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
+        redis = psutil.Process(running.process.pid).children()[0]
+        redis.kill()
+        redis.wait()
+        assert running.process.stderr is not None
+        assert any("our Redis died" in line for line in running.process.stderr)
+        wait_until_ready(port)
+        assert running.stop() == 0
+
+
+def test_workers_share_the_port_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
+    port = free_port()
+    with broker("--workers", "3", "--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
+        parent = psutil.Process(running.process.pid)
+        for _ in range(30):
+            assert running.api_versions() == OK
+        assert get(port, "/readyz") == "ready\n"
+        text = get(port, "/metrics")
+        counts = [
+            float(line.rsplit(" ", 1)[1])
+            for line in text.splitlines()
+            if line.startswith("korvet_requests_total{") and 'api="ApiVersions"' in line
+        ]
+        assert sum(counts) == 30 and len(counts) > 1
+        before = parent.children()
+        # The Redis is the eldest; the youngest answers for all on the ops port.
+        worker = before[1]
+        worker.kill()
+        assert running.process.stderr is not None
+        assert any("worker died" in line for line in running.process.stderr)
+        wait_until_ready(port)
+        assert running.api_versions() == OK
+        now = parent.children()
+        assert len(now) == len(before) and worker not in now
+        assert running.stop() == 0
+        assert not any(child.is_running() for child in now)
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    with broker("--workers", "2", cwd=tmp_path) as running:
+        assert running.process.stderr is not None
+        running.process.kill()
+        # Every worker holds the pipe: its end means that the last of them is gone.
+        running.process.stderr.read()
+        with broker("--workers", "2", cwd=tmp_path) as again:
+            assert again.api_versions() == OK
+            assert again.stop() == 0
+
+
+def wait_until_ready(port: int) -> None:
+    while True:
+        try:
+            assert get(port, "/readyz") == "ready\n"
+            return
+        except HTTPError as not_yet:
+            not_yet.close()
+
+
+def get(port: int, path: str) -> str:
+    with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as page:
+        return str(page.read().decode())
