@@ -16,6 +16,7 @@ import socket
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -162,6 +163,8 @@ class _Family:
             return ready
         os.close(ready)
         os.close(self._alive)
+        # A terminal's Ctrl-C reaches the parent alone, which passes it on: once, not twice.
+        os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os._exit(self._live(number, tell))
 
@@ -169,7 +172,9 @@ class _Family:
         """The whole life of a child, and its exit code."""
 
         def serving(host: str = "", port: int = 0) -> None:
-            os.write(tell, b"1")
+            # Nobody waits for the one that replaces a dead one.
+            with suppress(BrokenPipeError):
+                os.write(tell, b"1")
             os.close(tell)
 
         try:
