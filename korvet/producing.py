@@ -98,10 +98,18 @@ def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
     )
 
 
+def _producer(header: BatchHeader | None) -> tuple[int, int, int]:
+    """Id, epoch and sequence of an idempotent batch; without an id the others mean nothing."""
+    if header is None or header.producer_id < 0:
+        return -1, -1, -1
+    return header.producer_id, header.producer_epoch, header.base_sequence
+
+
 def _append_batch(
     keys: Keys, topic: Topic, partition: int, batch: Buffer, header: BatchHeader
 ) -> Call[AppendReply]:
     count = header.last_offset_delta + 1
+    producer = _producer(header)
     return log.append(
         keys,
         topic.name,
@@ -110,9 +118,9 @@ def _append_batch(
         count=count,
         size=len(batch),
         max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=producer[2],
         stamp=int(topic.policy.log_append_time),
         fields=(b"batch", batch, b"count", count, b"max.timestamp", header.max_timestamp),
     )
@@ -138,9 +146,7 @@ def _append_records(
         size = sum(
             len(key or b"") + len(value or b"") + RECORD_OVERHEAD for _, _, key, value, _ in found
         )
-    producer = (-1, -1, -1)
-    if header is not None:
-        producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+    producer = _producer(header)
     return log.append(
         keys,
         topic.name,
