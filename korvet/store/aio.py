@@ -16,8 +16,9 @@ from time import perf_counter
 from typing import Any, Self, TypeVar
 
 from korvet.scripts.call import Arg, Call, Reply
-from korvet.store.address import BadAddress, parse
-from korvet.store.errors import RedisUnreachable
+from korvet.store.address import BadAddress, Location, parse
+from korvet.store.cluster import ClusterRouter
+from korvet.store.errors import RedisUnreachable, StoreUnavailable
 from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.link import Link, Ticket
 from korvet.store.router import Router, SingleRouter
@@ -29,10 +30,12 @@ OnCall = Callable[[str, float, str], None]
 class AsyncStore(Listener):
     """Runs calls on Redis. Made by `connect`; belongs to the event loop that made it."""
 
-    def __init__(self, router: Router, loop: asyncio.AbstractEventLoop) -> None:
-        self.on_call: OnCall | None = None
-        self.max_pending_bytes = 64 * 1024 * 1024
-        self._router = router
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, max_pending_bytes: int, on_call: OnCall | None
+    ) -> None:
+        self.on_call = on_call
+        self.max_pending_bytes = max_pending_bytes
+        self._router: Router
         self._loop = loop
         self._crowd: deque[asyncio.Future[None]] = deque()
         self._waiting: list[asyncio.Future[None]] = []
@@ -59,17 +62,23 @@ class AsyncStore(Listener):
         except BadAddress as error:
             raise RedisUnreachable(str(error)) from error
         manner = Manner(client_name, connect_s, timeout_s)
-        store = cls.__new__(cls)
-        router = SingleRouter(location, manner, store)
-        store.__init__(router, asyncio.get_running_loop())  # type: ignore[misc]
-        store.on_call = on_call
-        store.max_pending_bytes = max_pending_bytes
-        try:
-            await router.open()
-        except BaseException:
-            await router.close()
-            raise
+        store = cls(asyncio.get_running_loop(), max_pending_bytes, on_call)
+        await store._open(location, manner)
         return store
+
+    async def _open(self, location: Location, manner: Manner) -> None:
+        try:
+            if location.kind != "cluster":
+                self._router = SingleRouter(location, manner, self)
+                await self._router.open()
+                if not self._router.server.cluster:
+                    return
+                await self._router.close()
+            self._router = ClusterRouter(location, manner, self)
+            await self._router.open()
+        except BaseException:
+            await self._router.close()
+            raise
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,6 +89,9 @@ class AsyncStore(Listener):
     async def close(self) -> None:
         """All connections are gone; what was in flight has failed."""
         await self._router.close()
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(StoreUnavailable("the store was closed"))
 
     # What the store is.
 
@@ -159,15 +171,21 @@ class AsyncStore(Listener):
             self.on_call(ticket.name, perf_counter() - ticket.started, outcome)
 
     def opened(self, lane: Lane, link: Link) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-
-    def dropped(self, lane: Lane) -> None:
         self.progressed()
 
+    def dropped(self, lane: Lane) -> None:
+        self._router.dropped(lane)
+        self.progressed()
+
+    def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
+        return self._router.redirected(lane, ticket, message)
+
     def progressed(self) -> None:
+        if self._waiting and self.connected:
+            waiting, self._waiting = self._waiting, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
         if self._crowd:
             while self._crowd and self.pending_bytes < self.max_pending_bytes:
                 future = self._crowd.popleft()

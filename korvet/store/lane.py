@@ -51,7 +51,7 @@ class Listener:
     def settled(self, ticket: Ticket, outcome: str) -> None:
         """A ticket with a start time was answered."""
 
-    def redirected(self, ticket: Ticket, message: str) -> bool:
+    def redirected(self, lane: "Lane", ticket: Ticket, message: str) -> bool:
         """Redis refused the ticket; True when it was taken over."""
         return False
 
@@ -98,6 +98,8 @@ class Lane:
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self._bursts = 0
+        self._opening = asyncio.Lock()
+        self._server: Server | None = None
 
     @property
     def bursts(self) -> int:
@@ -110,22 +112,10 @@ class Lane:
 
     async def open(self) -> Server:
         """There is a link and its server is known; or the exception says what to do."""
-        address = await self._find()
-        link = await _connect(address, self._manner, self, self._link_type)
-        try:
-            async with asyncio.timeout(self._manner.connect_s):
-                server = await _greet(link, address, self._manner)
-        except TimeoutError:
-            link.close("the greeting was not answered")
-            raise RedisUnreachable(
-                f"Redis at {address} does not answer within {self._manner.connect_s:g} s"
-            ) from None
-        except BaseException:
-            link.close("the greeting was refused")
-            raise
-        self.link = link
-        self._listener.opened(self, link)
-        return server
+        async with self._opening:
+            if not self.up or self._server is None:
+                self._server = await self._open()
+            return self._server
 
     async def close(self) -> None:
         """There is no link any more, and none will come."""
@@ -144,6 +134,11 @@ class Lane:
             self._set_down(reason)
             self._reopen()
 
+    def ensure_opening(self) -> None:
+        """There is a link, or one is being opened."""
+        if not self.up:
+            self._reopen()
+
     # What the link calls.
 
     def lost(self, link: Link, reason: str) -> None:
@@ -157,12 +152,30 @@ class Lane:
     def redirected(self, ticket: Ticket, message: str) -> bool:
         if message.startswith("READONLY"):
             self.renew("the server has become a replica")
-        return self._listener.redirected(ticket, message)
+        return self._listener.redirected(self, ticket, message)
 
     def progressed(self) -> None:
         self._listener.progressed()
 
     # Inside.
+
+    async def _open(self) -> Server:
+        address = await self._find()
+        link = await _connect(address, self._manner, self, self._link_type)
+        try:
+            async with asyncio.timeout(self._manner.connect_s):
+                server = await _greet(link, address, self._manner)
+        except TimeoutError:
+            link.close("the greeting was not answered")
+            raise RedisUnreachable(
+                f"Redis at {address} does not answer within {self._manner.connect_s:g} s"
+            ) from None
+        except BaseException:
+            link.close("the greeting was refused")
+            raise
+        self.link = link
+        self._listener.opened(self, link)
+        return server
 
     def _set_down(self, reason: str) -> None:
         self._bursts += self.link.bursts

@@ -28,7 +28,7 @@ RECEIVE = 256 * 1024
 class Ticket:
     """One command on its way: who waits for it, what it is, and what it weighs."""
 
-    __slots__ = ("call", "command", "future", "size", "started", "then", "tries")
+    __slots__ = ("call", "command", "future", "moves", "size", "started", "then", "tries")
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class Ticket:
         self.then = then
         self.size = 0
         self.tries = 0
+        self.moves = 0
 
     @property
     def name(self) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Location
 from korvet.store.lane import Lane, Listener, Manner, Server
+from korvet.store.link import Ticket
 from korvet.store.locate import finder
 
 
@@ -20,6 +21,12 @@ class Router(Protocol):
     def for_command(self, command: Sequence[Arg]) -> Lane: ...
 
     def lanes(self) -> Sequence[Lane]: ...
+
+    def dropped(self, lane: Lane) -> None: ...
+
+    def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool: ...
+
+    async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -51,6 +58,12 @@ class SingleRouter:
 
     def lanes(self) -> Sequence[Lane]:
         return (self._writes, self._reads)
+
+    def dropped(self, lane: Lane) -> None:
+        """Nothing to do: the lane comes back by itself."""
+
+    def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
+        return False
 
     async def close(self) -> None:
         for lane in self.lanes():

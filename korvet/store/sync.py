@@ -10,44 +10,51 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 import redis
-from redis.backoff import NoBackoff
-from redis.exceptions import (
-    ConnectionError as RedisConnectionError,
-)
-from redis.exceptions import (
-    NoScriptError,
-    RedisClusterException,
-    ResponseError,
-)
-from redis.exceptions import (
-    TimeoutError as RedisTimeoutError,
-)
-from redis.retry import Retry
+from redis.exceptions import MovedError, NoScriptError, RedisClusterException, ResponseError
 
 from korvet.scripts.call import Arg, Call, Reply, Script
-from korvet.store.errors import StoreError, StoreUnavailable, command_refusal, refusal
+from korvet.store.address import Address, BadAddress, parse
+from korvet.store.errors import (
+    RedisUnreachable,
+    StoreError,
+    StoreUnavailable,
+    command_refusal,
+    refusal,
+)
+from korvet.store.sync_client import open_client, open_master
+from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
-_AWAY = (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError)
+_AWAY = (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError)
 
 
 class SyncStore:
     """Runs calls on a redis-py client, or on anything that behaves like one (fakeredis)."""
 
-    def __init__(self, client: Any) -> None:
-        # A twin on the same connections, that gives replies as Redis sent them.
+    def __init__(self, client: Any, address: Address | None = None) -> None:
         self._client = client
+        self._address = address
+        # A twin on the same connections, that gives replies as Redis sent them.
         self._raw = copy.copy(client)
         self._raw.response_callbacks = {}
 
     @classmethod
     def connect(cls, url: str) -> Self:
-        """A store for the URL; nothing is sent before the first call."""
-        client = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), protocol=2)
-        return cls(client)
+        """A store for the URL, which may name Sentinels or a cluster. Nothing is sent before the
+        first call; RedisUnreachable says that it is no Redis URL."""
+        try:
+            location = parse(url)
+        except BadAddress as error:
+            raise RedisUnreachable(str(error)) from error
+        if location.kind == "cluster":
+            return cls(SyncCluster(location.seeds, open_client))
+        if location.kind == "sentinel":
+            return cls(open_master(location))
+        return cls(open_client(location.seeds[0]), location.seeds[0])
 
     def close(self) -> None:
         """The connections are gone."""
+        self._raw.close()
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -61,45 +68,64 @@ class SyncStore:
         return self._finish(call, self._send(call))
 
     def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
-        """The replies in the order of the calls, in one round trip; the first failure is raised
-        after every call has been answered."""
+        """The replies in the order of the calls, in one round trip (on a cluster, one each). The
+        first failure is raised after every call has been answered."""
         todo = list(calls)
-        if not todo:
-            return []
-        pipeline = self._raw.pipeline(transaction=False)
-        scripts: dict[Script[Any], None] = dict.fromkeys(call.script for call in todo)
-        for script in scripts:
-            pipeline.script_load(script.text)
-        for call in todo:
-            pipeline.execute_command(*_evalsha(call))
-        try:
-            raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
-        except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
-        return [
-            self._finish(call, self._send(call) if isinstance(raw, NoScriptError) else raw)
-            for call, raw in zip(todo, raws, strict=True)
-        ]
+        if isinstance(self._raw, SyncCluster):
+            raws = [self._send(call) for call in todo]
+        else:
+            raws = self._send_many(todo) if todo else []
+        return [self._finish(call, raw) for call, raw in zip(todo, raws, strict=True)]
 
     def command(self, *command: Arg) -> Any:
         """The raw reply to a plain command: bytes, int, None or a list of these."""
         try:
-            return self._raw.execute_command(*map(_plain, command))
+            return self._execute(*map(_plain, command))
         except ResponseError as error:
             raise command_refusal(str(command[0]), _message(error)) from error
         except _AWAY as error:
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
 
     def _send(self, call: Call[Any]) -> Any:
+        """The raw reply, or the error that Redis answered."""
+        evalsha = _evalsha(call)
         try:
             try:
-                return self._raw.execute_command(*_evalsha(call))
+                return self._execute(*evalsha)
             except NoScriptError:
-                return self._raw.execute_command("EVAL", call.script.text, *_evalsha(call)[2:])
+                return self._execute("EVAL", call.script.text, *evalsha[2:])
         except ResponseError as error:
             return error
         except _AWAY as error:
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
+
+    def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        pipeline = self._raw.pipeline(transaction=False)
+        scripts: dict[Script[Any], None] = dict.fromkeys(call.script for call in calls)
+        for script in scripts:
+            pipeline.script_load(script.text)
+        for call in calls:
+            pipeline.execute_command(*_evalsha(call))
+        try:
+            raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        # These two errors say that nothing was done.
+        again = (NoScriptError, MovedError)
+        return [
+            self._send(call) if isinstance(raw, again) else raw
+            for call, raw in zip(calls, raws, strict=True)
+        ]
+
+    def _execute(self, *command: Any) -> Any:
+        try:
+            return self._raw.execute_command(*command)
+        except MovedError:
+            # The plain URL of a cluster's node: from now on we know.
+            if self._address is None or isinstance(self._raw, SyncCluster):
+                raise
+            self._raw = SyncCluster([self._address], open_client)
+            return self._raw.execute_command(*command)
 
     def _finish(self, call: Call[R], raw: object) -> R:
         if isinstance(raw, Exception):

@@ -1,0 +1,202 @@
+"""A Redis Cluster: two lanes to every master, and a map from slots to masters.
+
+- A call goes to the master of its first key's slot. Calls without keys, and commands without, go
+  to any master that is up.
+- MOVED: the map is corrected, the call goes to the right node, and the whole map is read again.
+  ASK: the call goes there once, right behind ASKING and by EVAL, because ASKING holds for one
+  command only. Redis did nothing in either case, so nothing can happen twice.
+- When a connection breaks the map is read again until it can be: that is how a failover is seen.
+- Order holds for calls of one slot as it does on one server, except for calls that are redirected.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from korvet.scripts.call import Arg, Call
+from korvet.store.address import Address, Location
+from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
+from korvet.store.lane import Lane, Listener, Manner, Server
+from korvet.store.link import Ticket
+from korvet.store.slots import SLOTS, parse_redirect, parse_slots, slot_of_call, slot_of_command
+
+# A call that is sent from node to node so often is caught in a quarrel about its slot.
+_MOST_MOVES = 5
+_REFRESH_S = 0.25
+
+
+class Node:
+    """One master and the lanes to it."""
+
+    def __init__(self, address: Address, manner: Manner, listener: Listener) -> None:
+        async def find() -> Address:
+            return address
+
+        self.address = address
+        self.writes = Lane(find, manner, listener)
+        self.reads = Lane(find, manner, listener)
+
+    @property
+    def lanes(self) -> tuple[Lane, Lane]:
+        return (self.writes, self.reads)
+
+
+class ClusterRouter:
+    """Finds the lane for a call by its slot."""
+
+    is_cluster = True
+
+    def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
+        self._seeds = location.seeds
+        self._manner = manner
+        self._listener = listener
+        self._nodes: dict[tuple[str, int], Node] = {}
+        self._slots: list[Node | None] = [None] * SLOTS
+        self._refreshing: asyncio.Task[None] | None = None
+        self._closed = False
+        self._strays: set[asyncio.Task[None]] = set()
+        self.server: Server
+
+    async def open(self) -> None:
+        """The map is read and every master of it is connected."""
+        failure: StoreError = RedisUnreachable("the cluster URL names no node")
+        for seed in self._seeds:
+            node = self._node(seed.host, seed.port)
+            try:
+                self.server = await node.reads.open()
+                await self._read_map(node)
+            except StoreError as error:
+                failure = error
+                continue
+            break
+        else:
+            raise failure
+        known = {node for node in self._slots if node is not None}
+        for node in known:
+            for lane in node.lanes:
+                await lane.open()
+        await self._forget(set(self._nodes.values()) - known)
+
+    def for_call(self, call: Call[Any]) -> Lane:
+        node = self._node_of(slot_of_call(call))
+        return node.writes if call.script.writes else node.reads
+
+    def for_command(self, command: Sequence[Arg]) -> Lane:
+        return self._node_of(slot_of_command(command)).reads
+
+    def lanes(self) -> Sequence[Lane]:
+        return [lane for node in self._nodes.values() for lane in node.lanes]
+
+    async def close(self) -> None:
+        self._closed = True
+        for task in [*self._strays, *([self._refreshing] if self._refreshing else [])]:
+            task.cancel()
+        for lane in self.lanes():
+            await lane.close()
+
+    def dropped(self, lane: Lane) -> None:
+        """A connection broke: a replica may have become master."""
+        self._refresh()
+
+    def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
+        """Redis says that the ticket belongs elsewhere; True when it is on its way there."""
+        asked = next((n.address.host for n in self._nodes.values() if lane in n.lanes), "")
+        target = parse_redirect(message, asked)
+        if target is None:
+            if message.startswith("CLUSTERDOWN"):
+                self._refresh()
+            return False
+        ticket.moves += 1
+        if ticket.moves > _MOST_MOVES:
+            return False
+        node = self._node(target.host, target.port)
+        if not target.asking:
+            self._slots[target.slot] = node
+            self._refresh()
+        writes = ticket.call is not None and ticket.call.script.writes
+        self._send_to(node.writes if writes else node.reads, ticket, target.asking)
+        return True
+
+    # Inside.
+
+    def _send_to(self, lane: Lane, ticket: Ticket, asking: bool) -> None:
+        if not lane.up:
+            task = asyncio.create_task(self._send_later(lane, ticket, asking))
+            self._strays.add(task)
+            task.add_done_callback(self._strays.discard)
+            return
+        if asking:
+            ticket.tries = 1
+            lane.link.send(Ticket(None, command=("ASKING",)))
+        lane.link.send(ticket)
+
+    async def _send_later(self, lane: Lane, ticket: Ticket, asking: bool) -> None:
+        try:
+            await lane.open()
+        except StoreError as error:
+            ticket.fail(StoreUnavailable(f"redirected, but {error}"))
+        else:
+            self._send_to(lane, ticket, asking)
+
+    def _node(self, host: str, port: int) -> Node:
+        node = self._nodes.get((host, port))
+        if node is None:
+            node = Node(self._seeds[0].at(host, port), self._manner, self._listener)
+            self._nodes[host, port] = node
+        return node
+
+    def _node_of(self, slot: int | None) -> Node:
+        node = self._slots[slot] if slot is not None else None
+        if node is not None:
+            return node
+        nodes = list(self._nodes.values())
+        return next((node for node in nodes if node.reads.up), nodes[0])
+
+    async def _read_map(self, node: Node) -> None:
+        """The map is as this node knows it."""
+        future = asyncio.get_running_loop().create_future()
+        node.reads.link.send(Ticket(future, command=("CLUSTER", "SLOTS")))
+        rows = parse_slots(await future, node.address.host)
+        slots: list[Node | None] = [None] * SLOTS
+        for first, last, host, port in rows:
+            slots[first : last + 1] = [self._node(host, port)] * (last + 1 - first)
+        if not rows:
+            raise RedisUnreachable(
+                f"the cluster at {node.address} has no slots assigned: create it first"
+            )
+        self._slots = slots
+
+    def _refresh(self) -> None:
+        if not self._closed and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.create_task(self._keep_refreshing())
+
+    async def _keep_refreshing(self) -> None:
+        """The map is read until every master in it is connected; nodes outside it are let go."""
+        while True:
+            await self._read_from_any()
+            known = {node for node in self._slots if node is not None}
+            for node in known:
+                for lane in node.lanes:
+                    lane.ensure_opening()
+            if all(lane.up for node in known for lane in node.lanes):
+                await self._forget(set(self._nodes.values()) - known)
+                self._listener.progressed()
+                return
+            await asyncio.sleep(_REFRESH_S)
+
+    async def _read_from_any(self) -> None:
+        for node in list(self._nodes.values()):
+            if node.reads.up:
+                try:
+                    await self._read_map(node)
+                except StoreError:
+                    continue
+                return
+        for seed in self._seeds:
+            self._node(seed.host, seed.port).reads.ensure_opening()
+
+    async def _forget(self, nodes: set[Node]) -> None:
+        for node in nodes:
+            self._nodes.pop((node.address.host, node.address.port), None)
+            for lane in node.lanes:
+                await lane.close()

@@ -1,0 +1,87 @@
+"""Redis Cluster's arithmetic: which slot a call belongs to, and what redirections say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from redis.crc import key_slot
+
+from korvet.scripts.call import Arg, Call
+
+SLOTS = 16384
+
+# Commands of ours without a key, answered by any node; every other has it first, or as below.
+_NO_KEY = """
+    ASKING CLIENT CLUSTER COMMAND CONFIG DBSIZE DEBUG ECHO FLUSHALL FLUSHDB INFO KEYS LATENCY PING
+    PUBLISH PUBSUB SCAN SCRIPT SLOWLOG TIME WAIT WAITAOF
+"""
+_KEYLESS = frozenset(_NO_KEY.split())
+_SECOND = frozenset(("OBJECT", "MEMORY", "XGROUP", "XINFO"))
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """MOVED: the slot lives there now. ASK: this once, ask there."""
+
+    asking: bool
+    slot: int
+    host: str
+    port: int
+
+
+@lru_cache(maxsize=1 << 16)
+def slot_of_key(key: str) -> int:
+    """The slot of a key, its hash tag considered."""
+    return key_slot(key.encode())
+
+
+def slot_of_call(call: Call[Any]) -> int | None:
+    """The slot of the first key, which has to be that of all; None without keys."""
+    return slot_of_key(call.keys[0]) if call.keys else None
+
+
+def slot_of_command(command: Sequence[Arg]) -> int | None:
+    """The slot of a plain command's first key; None where it has none."""
+    word = _text(command[0]).upper()
+    if word in _KEYLESS or len(command) < 2:
+        return None
+    if word in ("XREAD", "XREADGROUP"):
+        words = [_text(arg).upper() for arg in command]
+        key = command[words.index("STREAMS") + 1]
+    elif word in ("EVAL", "EVALSHA"):
+        if int(_text(command[2])) == 0:
+            return None
+        key = command[3]
+    else:
+        key = command[2 if word in _SECOND else 1]
+    return key_slot(key.encode() if isinstance(key, str) else bytes(_raw(key)))
+
+
+def parse_slots(reply: Sequence[Any], asked: str) -> list[tuple[int, int, str, int]]:
+    """First slot, last slot, host and port of each master, from a CLUSTER SLOTS reply. A node that
+    does not know its own name is at the host that was asked."""
+    rows = []
+    for first, last, master, *_ in reply:
+        host = master[0].decode() if master[0] else ""
+        known = host not in ("", "?")
+        rows.append((int(first), int(last), host if known else asked, int(master[1])))
+    return rows
+
+
+def parse_redirect(message: str, asked: str) -> Redirect | None:
+    """What a MOVED or ASK error says; None for other errors."""
+    word, _, rest = message.partition(" ")
+    if word not in ("MOVED", "ASK"):
+        return None
+    slot, _, where = rest.partition(" ")
+    host, _, port = where.rpartition(":")
+    return Redirect(word == "ASK", int(slot), host or asked, int(port))
+
+
+def _raw(arg: Arg) -> bytes | bytearray | memoryview:
+    return b"%d" % arg if isinstance(arg, int) else arg.encode() if isinstance(arg, str) else arg
+
+
+def _text(arg: Arg) -> str:
+    return arg if isinstance(arg, str) else bytes(_raw(arg)).decode(errors="replace")

@@ -1,0 +1,90 @@
+"""What SyncStore needs of a client, on a Redis Cluster: one redis-py client to every master.
+
+The same rules as `cluster`: the first key's slot says where a command goes, MOVED and ASK are
+followed, nothing is sent again when a connection breaks.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import redis
+from redis.exceptions import AskError, MovedError, RedisClusterException
+
+from korvet.scripts.call import Arg
+from korvet.store.address import Address
+from korvet.store.slots import SLOTS, parse_slots, slot_of_command
+
+Open = Callable[[Address], Any]
+
+_MOST_MOVES = 5
+_AWAY = (redis.ConnectionError, redis.TimeoutError, OSError)
+
+
+class SyncCluster:
+    """Executes commands on the node that has their slot; replies are as Redis sent them."""
+
+    def __init__(self, seeds: Sequence[Address], connect: Open) -> None:
+        self._seeds = seeds
+        self._connect = connect
+        self._clients: dict[tuple[str, int], Any] = {}
+        self._slots: list[tuple[str, int] | None] = [None] * SLOTS
+
+    def execute_command(self, *command: Arg) -> Any:
+        """The raw reply of the right node."""
+        slot = slot_of_command(command)
+        where = self._place(slot)
+        asking = False
+        for _ in range(_MOST_MOVES):
+            client = self._client(where)
+            try:
+                if not asking:
+                    return client.execute_command(*command)
+                pipeline = client.pipeline(transaction=False)
+                pipeline.execute_command("ASKING")
+                pipeline.execute_command(*command)
+                return pipeline.execute()[1]
+            except MovedError as error:
+                where, asking = (error.host, error.port), False
+                self._slots[error.slot_id] = where
+            except AskError as error:
+                where, asking = (error.host, error.port), True
+            except _AWAY:
+                # Whether it happened is unknown; the next command asks for the map again.
+                self._slots = [None] * SLOTS
+                raise
+        raise RedisClusterException(f"slot {slot} is sent from node to node")
+
+    def close(self) -> None:
+        """The connections are gone."""
+        for client in self._clients.values():
+            client.close()
+
+    def _place(self, slot: int | None) -> tuple[str, int]:
+        place = self._slots[slot or 0]
+        if place is None:
+            self._read_map()
+            place = self._slots[slot or 0]
+        if place is None:
+            raise RedisClusterException(f"nobody has slot {slot} of the cluster")
+        return place
+
+    def _client(self, where: tuple[str, int]) -> Any:
+        client = self._clients.get(where)
+        if client is None:
+            client = self._clients[where] = self._connect(self._seeds[0].at(*where))
+            client.response_callbacks = {}
+        return client
+
+    def _read_map(self) -> None:
+        places = [*self._clients, *((seed.host, seed.port) for seed in self._seeds)]
+        failure: Exception = RedisClusterException("the cluster URL names no node")
+        for where in places:
+            try:
+                reply = self._client(where).execute_command("CLUSTER", "SLOTS")
+            except (redis.RedisError, OSError) as error:
+                failure = error
+                continue
+            for first, last, host, port in parse_slots(reply, where[0]):
+                self._slots[first : last + 1] = [(host, port)] * (last + 1 - first)
+            return
+        raise failure
