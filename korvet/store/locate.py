@@ -4,7 +4,9 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
+from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from korvet.store.address import Address, Location
@@ -36,6 +38,7 @@ async def _master(location: Location, connect_s: float) -> Address:
         "socket_timeout": connect_s,
         "username": location.sentinel_username,
         "password": location.sentinel_password,
+        "retry": Retry(NoBackoff(), 0),
     }
     if first.tls is not None:
         options["ssl"] = True

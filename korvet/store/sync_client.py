@@ -24,6 +24,7 @@ def open_master(location: Location) -> redis.Redis:
         "socket_timeout": 5.0,
         "username": location.sentinel_username,
         "password": location.sentinel_password,
+        "retry": Retry(NoBackoff(), 0),
     }
     if first.tls is not None:
         options["ssl"] = True

@@ -66,7 +66,8 @@ def until(holds: Callable[[], bool]) -> None:
         pass
 
 
-def _free_ports(n: int) -> list[int]:
+def free_ports(n: int) -> list[int]:
+    """Ports of loopback that nobody listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(n)]
         for each in sockets:
@@ -77,7 +78,7 @@ def _free_ports(n: int) -> list[int]:
 @contextmanager
 def cluster() -> Iterator[TestCluster]:
     """Four nodes that agree: three masters and a replica of the first."""
-    ports = _free_ports(8)
+    ports = free_ports(8)
     made = TestCluster(ports[:4])
     with tempfile.TemporaryDirectory(prefix="kv-") as directory, contextlib.ExitStack() as stack:
         for number, (port, bus) in enumerate(zip(ports[:4], ports[4:], strict=True)):

@@ -1,0 +1,83 @@
+"""URLs: what they mean, and the ones that mean nothing."""
+
+import ssl
+
+import pytest
+
+from korvet.store.address import Address, BadAddress, parse
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "seeds"),
+    [
+        ("redis://", "single", [Address()]),
+        ("redis://h:1/2", "single", [Address("h", 1, db=2)]),
+        (
+            "redis://me:se%3Acret@h",
+            "single",
+            [Address("h", username="me", password="se:cret")],
+        ),
+        ("unix:///tmp/s?db=3", "single", [Address(path="/tmp/s", db=3)]),
+        ("redis+cluster://h:1,g:2", "cluster", [Address("h", 1), Address("g", 2)]),
+        (
+            "redis+cluster://:pw@h:1,g",
+            "cluster",
+            [Address("h", 1, password="pw"), Address("g", password="pw")],
+        ),
+        (
+            "redis+sentinel://h,g:2/main",
+            "sentinel",
+            [Address("h", 26379), Address("g", 2)],
+        ),
+        (
+            "redis+sentinel://me:pw@h:1/main/4",
+            "sentinel",
+            [Address("h", 1, db=4, username="me", password="pw")],
+        ),
+    ],
+)
+def test_a_url_is_a_deployment(url: str, kind: str, seeds: list[Address]) -> None:
+    location = parse(url)
+    assert location.kind == kind
+    assert list(location.seeds) == seeds
+    assert location.master == ("main" if kind == "sentinel" else "")
+
+
+def test_sentinels_have_a_password_of_their_own() -> None:
+    location = parse("redis+sentinel://:pw@h/main?sentinel_username=s&sentinel_password=t")
+    assert (location.sentinel_username, location.sentinel_password) == ("s", "t")
+    assert location.seeds[0].password == "pw"
+
+
+def test_a_secure_url_verifies_unless_told_otherwise() -> None:
+    strict = parse("rediss://h").seeds[0].tls
+    assert strict is not None
+    assert strict.verify_mode is ssl.CERT_REQUIRED
+    assert strict.check_hostname
+    lax = parse("rediss+cluster://h,g?ssl_cert_reqs=none").seeds[1].tls
+    assert lax is not None
+    assert lax.verify_mode is ssl.CERT_NONE
+    assert parse("redis://h").seeds[0].tls is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:6379",
+        "http://h",
+        "redis+nothing://h",
+        "unix+cluster:///s",
+        "redis+sentinel://h",
+        "redis+cluster://",
+        "redis://h:port",
+    ],
+)
+def test_a_url_that_names_no_redis_is_refused(url: str) -> None:
+    with pytest.raises(BadAddress):
+        parse(url)
+
+
+def test_passwords_are_not_shown() -> None:
+    assert "secret" not in repr(parse("redis://:secret@h"))
+    assert "secret" not in str(parse("redis+cluster://:secret@h:1,g:2"))
