@@ -30,7 +30,7 @@ class Layer:
 
 LAYERS: dict[str, Layer] = {
     # The words everybody uses.
-    "words": Layer(("errors", "keys", "offsets", "partitioner"), others=("msgspec",)),
+    "words": Layer(("errors", "keys", "offsets"), others=("msgspec",)),
     "settings": Layer(("settings", "config", "topic_config"), others=("msgspec",)),
     # Bytes <-> values: no waiting, no Redis.
     "wire": Layer(("wire",), ours=("words",), others=("msgspec", "aiokafka", "cramjam", "crc32c")),
@@ -119,8 +119,10 @@ LAYERS: dict[str, Layer] = {
             "apis",
             "broker",
         ),
-        others=("anyio", "msgspec", "rich", "typer", "uvloop"),
+        others=("aiokafka", "anyio", "msgspec", "rich", "typer", "uvloop"),
     ),
+    # The pages that are written from the tables.
+    "docs": Layer(("docs",), ours=("words", "settings", "scripts", "metrics", "apis")),
 }
 
 
