@@ -17,8 +17,16 @@ def spelled(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
-@pytest.mark.parametrize("version", VERSIONS, ids=spelled)
+# The lz4 of the time before 0.10 had a frame of its own, which this client no longer writes.
+CODECS = [
+    pytest.param(version, codec, id=f"{spelled(version)}-{codec}")
+    for version in VERSIONS
+    for codec in ("none", "gzip", "snappy", "lz4")
+    if codec != "lz4" or version >= (0, 10)
+]
+
+
+@pytest.mark.parametrize(("version", "codec"), CODECS)
 def test_an_older_client_reads_what_it_wrote(
     broker: Broker, version: tuple[int, ...], codec: str
 ) -> None:
