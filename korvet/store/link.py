@@ -91,6 +91,8 @@ class Link(asyncio.BufferedProtocol):
         self._feed: Callable[[bytearray, int, int], object] = made.feed  # type: ignore[assignment]
         self._gets: Callable[[], object] = made.gets
         self._buffer = bytearray(RECEIVE)
+        # asyncio's TLS slices what it is given and writes into the slice: a bytearray's is a copy.
+        self._view = memoryview(self._buffer)
         self._packer = Packer()
         self._pending: deque[Ticket] = deque()
         self._flushing = False
@@ -146,8 +148,8 @@ class Link(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._buffer
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
         self._feed(self._buffer, 0, nbytes)

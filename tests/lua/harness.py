@@ -271,3 +271,29 @@ def _to_lua(reply: Any) -> Any:
     if isinstance(reply, list | tuple):
         return _lua().table_from([_to_lua(item) for item in reply])
     return reply
+
+
+def lua_table(items: Sequence[Any]) -> Any:
+    """The items as a Lua table, for what a test hands to a library."""
+    return _lua().table_from(items)
+
+
+def library(name: str, redis: dict[str, Any] | None = None) -> Any:
+    """A library's table, as Lua has it, for a test without any Redis. `redis` may hold a `call`."""
+    load = _lua().execute(
+        """
+        return function(root, redis)
+          local env, loaded = setmetatable({ redis = redis }, { __index = _G }), {}
+          env.require = function(name)
+            if loaded[name] == nil then
+              local path = root .. "/" .. string.gsub(name, "%.", "/") .. ".lua"
+              loaded[name] = setfenv(assert(loadfile(path)), env)()
+            end
+            return loaded[name]
+          end
+          return env.require
+        end
+        """
+    )
+    bound = _lua().table_from({key.encode(): value for key, value in (redis or {}).items()})
+    return load(str(bundle.default_root()).encode(), bound)(name.encode())

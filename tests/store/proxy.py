@@ -35,6 +35,11 @@ class Proxy:
             task.cancel()
         self._open.set()
 
+    async def close(self) -> None:
+        """Nothing of it is left."""
+        self.cut()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, from its beginning to its end."""
         self.connections += 1
@@ -71,5 +76,4 @@ async def proxy(url: str) -> AsyncIterator[Proxy]:
             yield wire
         finally:
             listener.close()
-            wire.cut()
-            await asyncio.gather(*wire._tasks, return_exceptions=True)
+            await wire.close()

@@ -1,0 +1,16 @@
+"""lib.num: integers as text, all digits of them."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.lua.harness import library
+
+text = library("lib.num")[b"text"]
+
+
+@given(st.integers(-(2**53), 2**53))
+@example(100_000_000_000_000)
+@example(2**53)
+@example(1234567890123 << 10)
+def test_an_integer_keeps_every_digit(n: int) -> None:
+    assert text(n) == b"%d" % n
