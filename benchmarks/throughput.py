@@ -105,12 +105,13 @@ class Fetch:
             lane = asked.pop(0)
             start, stop = lanes[lane]
             records, _, reached = place.read(reply, stop)
-            if records == 0:
-                raise frames.Refused(f"nothing at offset {positions[lane]}, below the log's end")
+            if records == 0 and positions[lane] == start:
+                raise frames.Refused(f"nothing at offset {start}, below the log's end")
             tally.requests += 1
             tally.records += records
             tally.payload += records * self.size
-            positions[lane] = reached if reached < stop else start
+            # Offsets may have gaps: nothing more below `stop` is the lane's end as well.
+            positions[lane] = reached if records and reached < stop else start
             waiting.append(lane)
 
         async with connections(target, 1) as opened:
