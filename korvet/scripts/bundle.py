@@ -3,8 +3,9 @@
 Rules
 - A library is asked for by a line of its own: `local codes = require("lib.codes")`. The name is a
   literal, begins with `lib.`, and maps to `lua/lib/codes.lua`. Libraries may require libraries.
-- Each library is in the text once, before everything that asks for it, inside its own function:
-  no local of one file can meet a local of another.
+- Each library is in the text once, inside its own function: no local of one file can meet a local
+  of another. It is made when it is first asked for, so a `require` inside a branch costs nothing
+  where the branch is not taken.
 - Comments are blanked, never removed. A better sentence changes no sha1, and a line number in a
   Redis error is a line number in a file: `Bundle.locate`.
 - A library whose first line is `--- lib.name  constants` is a table of constants, one a line.
@@ -26,6 +27,14 @@ from korvet.scripts.contract import Contract, parse_contract
 
 _REQUIRE = re.compile(r"^local\s+[A-Za-z_]\w*\s*=\s*require\(\"([^\"]*)\"\)$")
 _LIBRARY = re.compile(r"^lib(\.[a-z][a-z0-9_]*)+$")
+_LOADER = (
+    "local loaders, modules = {}, {}",
+    "local function require(name)",
+    "  local module = modules[name]",
+    "  if module == nil then module = loaders[name]() modules[name] = module end",
+    "  return module",
+    "end",
+)
 _CONSTANT = re.compile(r"^([A-Z][A-Z0-9_]*) = (-?\d+|\"[^\"]*\"),$")
 _CONSTANTS_HEADER = re.compile(r"^---\s+lib\.[\w.]+\s+constants\b")
 
@@ -144,15 +153,15 @@ class _Builder:
         lines = [f"-- korvet {name} v{contract.version}"]
         parts: list[tuple[int, int, str]] = []
         if self._code:
-            lines += ["local modules = {}", "local function require(name) return modules[name] end"]
+            lines += _LOADER
         for module, code in self._code.items():
             if module in self._constants:
                 table = self._constants_named(module, code, script)
                 lines.append(f'modules["{module}"] = {table}')
                 continue
-            lines.append(f'modules["{module}"] = (function()')
+            lines.append(f'loaders["{module}"] = function()')
             self._append(lines, parts, code, _path(module))
-            lines.append("end)()")
+            lines.append("end")
         self._append(lines, parts, script, _path(name))
         return Bundle(name, "\n".join(lines) + "\n", contract, tuple(parts))
 

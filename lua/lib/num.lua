@@ -1,4 +1,5 @@
 --- Numbers as text. `..` would write 1e+14 for a large one; nothing else may turn one into text.
+--- An argument of redis.call is no such case: Redis itself writes integers there, exactly up to 10^17.
 local M = {}
 
 --- The digits of an integer below 2^53.

@@ -29,7 +29,6 @@ local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry = require("lib.entry")
 local num = require("lib.num")
-local producer = require("lib.producer")
 
 local stream, log, index, producers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, count, size = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -56,10 +55,11 @@ local bytes, records = tonumber(state[7]), tonumber(state[8])
 local newest, indexed, largest = tonumber(state[9]), tonumber(state[10]), tonumber(state[11])
 local entries = tonumber(state[12])
 
-local known, last_sequence
+local remember
 if sequence >= 0 then
-  known = producer.read(redis.call("HGET", producers, producer_id))
-  last_sequence = producer.last_sequence(sequence, count)
+  local producer = require("lib.producer")
+  local known = producer.read(redis.call("HGET", producers, producer_id))
+  local last_sequence = producer.last_sequence(sequence, count)
   local stored_at = producer.duplicate_of(known, epoch, sequence, last_sequence)
   if stored_at then
     return { codes.NONE, stored_at, start, -1, 0 }
@@ -72,6 +72,9 @@ if sequence >= 0 then
   elseif verdict == "gap" then
     return { codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, start, -1, 0 }
   end
+  remember = function(now_ms, base)
+    return producer.remember(known, epoch, now_ms, sequence, last_sequence, base)
+  end
 end
 
 local now_ms = clock.now_ms()
@@ -79,7 +82,6 @@ local base = next_offset
 if mode == "time" then
   base = math.max(next_offset, now_ms * 2 ^ bits)
 end
-local now_text = num.text(now_ms)
 if stamp then
   max_timestamp = now_ms
 end
@@ -88,7 +90,7 @@ end
 local function add(call, offset, at, last)
   local id = entry.id(mode, bits, offset)
   if stamp then
-    return call("XADD", stream, id, "append.time", now_text, unpack(ARGV, at, last))
+    return call("XADD", stream, id, "append.time", now_ms, unpack(ARGV, at, last))
   end
   return call("XADD", stream, id, unpack(ARGV, at, last))
 end
@@ -120,22 +122,18 @@ end
 
 if bytes - indexed >= INDEX_BYTES or indexed < 0 then
   redis.call(
-    "ZADD", index, num.text(base),
+    "ZADD", index, base,
     num.text(base) .. ":" .. num.text(newest) .. ":" .. num.text(bytes) .. ":" .. num.text(records)
   )
   indexed = bytes
 end
 redis.call(
-  "HSET", log, "next", num.text(base + count), "bytes", num.text(bytes + size),
-  "records", num.text(records + count), "max_timestamp", num.text(math.max(newest, max_timestamp)),
-  "indexed", num.text(indexed), "largest", num.text(math.max(largest, size)),
-  "entries", num.text(entries + count / per_entry)
+  "HSET", log, "next", base + count, "bytes", bytes + size, "records", records + count,
+  "max_timestamp", math.max(newest, max_timestamp), "indexed", indexed,
+  "largest", math.max(largest, size), "entries", entries + count / per_entry
 )
-if sequence >= 0 then
-  redis.call(
-    "HSET", producers, producer_id,
-    producer.remember(known, epoch, now_ms, sequence, last_sequence, base)
-  )
+if remember then
+  redis.call("HSET", producers, producer_id, remember(now_ms, base))
 end
-redis.call("PUBLISH", stream, num.text(base + count))
+redis.call("PUBLISH", stream, base + count)
 return { codes.NONE, base, start, stamp and now_ms or -1, 1 }
