@@ -10,28 +10,90 @@ from typing import Any
 import msgspec
 
 from korvet.context import Context
+from korvet.handlers.alter_configs import alter_configs
+from korvet.handlers.alter_partition_reassignments import alter_partition_reassignments
 from korvet.handlers.api_versions import api_versions
+from korvet.handlers.create_acls import create_acls
+from korvet.handlers.create_partitions import create_partitions
 from korvet.handlers.create_topics import create_topics
+from korvet.handlers.delete_acls import delete_acls
+from korvet.handlers.delete_records import delete_records
 from korvet.handlers.delete_topics import delete_topics
+from korvet.handlers.describe_acls import describe_acls
+from korvet.handlers.describe_client_quotas import describe_client_quotas
 from korvet.handlers.describe_cluster import describe_cluster
 from korvet.handlers.describe_configs import describe_configs
+from korvet.handlers.describe_log_dirs import describe_log_dirs
+from korvet.handlers.describe_quorum import describe_quorum
+from korvet.handlers.describe_topic_partitions import describe_topic_partitions
+from korvet.handlers.describe_user_scram_credentials import describe_user_scram_credentials
+from korvet.handlers.elect_leaders import elect_leaders
 from korvet.handlers.fetch import fetch
 from korvet.handlers.find_coordinator import find_coordinator
+from korvet.handlers.incremental_alter_configs import incremental_alter_configs
 from korvet.handlers.init_producer_id import init_producer_id
+from korvet.handlers.list_config_resources import list_config_resources
 from korvet.handlers.list_offsets import list_offsets
+from korvet.handlers.list_partition_reassignments import list_partition_reassignments
 from korvet.handlers.metadata import metadata
+from korvet.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from korvet.handlers.produce import produce
+from korvet.handlers.sasl_handshake import sasl_handshake
+from korvet.handlers.update_features import update_features
+from korvet.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from korvet.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
 from korvet.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from korvet.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from korvet.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from korvet.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from korvet.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from korvet.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from korvet.wire.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from korvet.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+from korvet.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
+from korvet.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from korvet.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from korvet.wire.messages.fetch import FetchRequest, FetchResponse
 from korvet.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from korvet.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from korvet.wire.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from korvet.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from korvet.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from korvet.wire.messages.metadata import MetadataRequest, MetadataResponse
+from korvet.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 from korvet.wire.messages.produce import ProduceRequest, ProduceResponse
+from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from korvet.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from korvet.wire.schema import Message
 
 Handler = Callable[[Any, Context], Awaitable[Message | None]]
@@ -61,9 +123,25 @@ TABLE: tuple[Api, ...] = (
         FindCoordinatorResponse,
         find_coordinator,
     ),
+    Api(
+        17,
+        "SaslHandshake",
+        (0, 1),
+        SaslHandshakeRequest,
+        SaslHandshakeResponse,
+        sasl_handshake,
+    ),
     Api(18, "ApiVersions", (0, 4), ApiVersionsRequest, ApiVersionsResponse, api_versions),
     Api(19, "CreateTopics", (0, 7), CreateTopicsRequest, CreateTopicsResponse, create_topics),
     Api(20, "DeleteTopics", (0, 6), DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
+    Api(
+        21,
+        "DeleteRecords",
+        (0, 2),
+        DeleteRecordsRequest,
+        DeleteRecordsResponse,
+        delete_records,
+    ),
     Api(
         22,
         "InitProducerId",
@@ -71,6 +149,38 @@ TABLE: tuple[Api, ...] = (
         InitProducerIdRequest,
         InitProducerIdResponse,
         init_producer_id,
+    ),
+    Api(
+        23,
+        "OffsetForLeaderEpoch",
+        (0, 4),
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+        offset_for_leader_epoch,
+    ),
+    Api(
+        29,
+        "DescribeAcls",
+        (0, 3),
+        DescribeAclsRequest,
+        DescribeAclsResponse,
+        describe_acls,
+    ),
+    Api(
+        30,
+        "CreateAcls",
+        (0, 3),
+        CreateAclsRequest,
+        CreateAclsResponse,
+        create_acls,
+    ),
+    Api(
+        31,
+        "DeleteAcls",
+        (0, 3),
+        DeleteAclsRequest,
+        DeleteAclsResponse,
+        delete_acls,
     ),
     Api(
         32,
@@ -81,12 +191,116 @@ TABLE: tuple[Api, ...] = (
         describe_configs,
     ),
     Api(
+        33,
+        "AlterConfigs",
+        (0, 2),
+        AlterConfigsRequest,
+        AlterConfigsResponse,
+        alter_configs,
+    ),
+    Api(
+        35,
+        "DescribeLogDirs",
+        (0, 5),
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponse,
+        describe_log_dirs,
+    ),
+    Api(
+        37,
+        "CreatePartitions",
+        (0, 3),
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        create_partitions,
+    ),
+    Api(
+        43,
+        "ElectLeaders",
+        (0, 2),
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        elect_leaders,
+    ),
+    Api(
+        44,
+        "IncrementalAlterConfigs",
+        (0, 1),
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
+        incremental_alter_configs,
+    ),
+    Api(
+        45,
+        "AlterPartitionReassignments",
+        (0, 1),
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        alter_partition_reassignments,
+    ),
+    Api(
+        46,
+        "ListPartitionReassignments",
+        (0, 0),
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        list_partition_reassignments,
+    ),
+    Api(
+        48,
+        "DescribeClientQuotas",
+        (0, 1),
+        DescribeClientQuotasRequest,
+        DescribeClientQuotasResponse,
+        describe_client_quotas,
+    ),
+    Api(
+        50,
+        "DescribeUserScramCredentials",
+        (0, 0),
+        DescribeUserScramCredentialsRequest,
+        DescribeUserScramCredentialsResponse,
+        describe_user_scram_credentials,
+    ),
+    Api(
+        55,
+        "DescribeQuorum",
+        (0, 2),
+        DescribeQuorumRequest,
+        DescribeQuorumResponse,
+        describe_quorum,
+    ),
+    Api(
+        57,
+        "UpdateFeatures",
+        (0, 2),
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+        update_features,
+    ),
+    Api(
         60,
         "DescribeCluster",
         (0, 2),
         DescribeClusterRequest,
         DescribeClusterResponse,
         describe_cluster,
+    ),
+    Api(
+        74,
+        "ListConfigResources",
+        (0, 1),
+        ListConfigResourcesRequest,
+        ListConfigResourcesResponse,
+        list_config_resources,
+    ),
+    Api(
+        75,
+        "DescribeTopicPartitions",
+        (0, 0),
+        DescribeTopicPartitionsRequest,
+        DescribeTopicPartitionsResponse,
+        describe_topic_partitions,
     ),
 )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from korvet.config import Config
+from korvet.config_table import ConfigTable
 from korvet.keys import Keys
 from korvet.metrics import Metrics
 from korvet.settings.values import Settings
@@ -49,8 +50,16 @@ class Node:
         self.apis = apis
         self.metrics = metrics
         self.topic_configs: TopicConfigs = config.topics
+        self.configs = ConfigTable(store, keys)
         self.memory: dict[str, Any] = {}
         """Hints that handlers keep between requests; losing them costs time, never truth."""
+
+    async def refresh_configs(self) -> None:
+        """Settings that were changed while brokers run, are in effect as Redis has them now."""
+        if await self.configs.refresh():
+            self.settings = self.configs.over(self.config.settings, self.membership.me.id)
+            self.topic_configs = TopicConfigs(self.settings, self.config.patterns)
+            self.topics.use(self.topic_configs)
 
 
 def _nothing() -> None:

@@ -18,6 +18,13 @@ from korvet.wire.records import Buffer
 LEADER_EPOCH = 0
 
 
+def epoch_error(current: int) -> ErrorCode:
+    """What is wrong with the leader epoch a client believes in; -1 believes in none."""
+    if current > LEADER_EPOCH:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.FENCED_LEADER_EPOCH if current < -1 else ErrorCode.NONE
+
+
 class Wanted(msgspec.Struct):
     """One partition of a request, and its answer as soon as there is one."""
 
@@ -48,8 +55,9 @@ async def collect(
 
 async def _read(wanted: Wanted, context: Context, limit: int) -> Slice:
     asked = wanted.asked
-    if asked.current_leader_epoch > LEADER_EPOCH:
-        return Slice(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    error = epoch_error(asked.current_leader_epoch)
+    if error:
+        return Slice(error)
     try:
         return await reader(context).read(
             wanted.topic,

@@ -72,6 +72,14 @@ class Keys:
         """channel: rung with the new version at each change of the topics hash."""
         return f"{self.namespace}:topics"
 
+    def configs(self) -> str:
+        """hash: whose configs -> those changed while running (JSON); `:version` counts changes."""
+        return f"{self.namespace}:configs"
+
+    def configs_channel(self) -> str:
+        """channel: rung with the new version at each change of the configs hash."""
+        return f"{self.namespace}:configs"
+
     def groups(self) -> str:
         """hash: encoded group id -> kind of group; field `:version` counts the changes."""
         return f"{self.namespace}:groups"

@@ -47,6 +47,10 @@ class Membership:
         found = [msgspec.json.decode(row, type=Node) for row in rows]
         self.nodes = sorted(found, key=lambda node: node.id)
 
+    def leader_of(self, partition: int) -> int:
+        """The broker that Metadata calls the leader of a partition: it spreads clients, no more."""
+        return self.nodes[partition % len(self.nodes)].id
+
     async def leave(self) -> None:
         """This broker is no longer listed."""
         await self._store.run(

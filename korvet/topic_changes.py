@@ -4,7 +4,7 @@ Used by the handlers and the command line alike; the scripts have the last word.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from korvet.errors import ErrorCode
@@ -71,6 +71,48 @@ def creation(keys: Keys, name: str, definition: Definition) -> Call[TopicReply]:
         mode=configs["offset.mode"],
         bits=int(configs["offset.bits"]),
     )
+
+
+def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
+    """Refused unless a partition could lie with these brokers."""
+    problem = None
+    if not brokers:
+        problem = "The assignment includes an empty replica list."
+    for broker in brokers:
+        if brokers.count(broker) > 1:
+            problem = f"The assignment includes broker {broker} more than once."
+        elif broker not in live:
+            problem = f"The assignment includes broker {broker}, which is not live."
+    if problem:
+        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+async def grow_topic(
+    store: Store, keys: Keys, topic: Topic, partitions: int, *, validate_only: bool = False
+) -> bool:
+    """The topic has so many partitions. False: it changed meanwhile, read it and decide again."""
+    if partitions > MAX_PARTITIONS:
+        raise Refused(
+            ErrorCode.INVALID_PARTITIONS,
+            f"A topic has from 1 to {MAX_PARTITIONS} partitions, not {partitions}.",
+        )
+    if validate_only:
+        return True
+    configs = topic.configs
+    reply = await store.run(
+        scripts.grow(
+            keys,
+            range(topic.partitions, partitions),
+            topic=topic.name,
+            expected=topic.raw,
+            definition=encode_definition(topic.definition(partitions=partitions)),
+            topic_id=topic.id,
+            format=configs["storage.format"],
+            mode=configs["offset.mode"],
+            bits=int(configs["offset.bits"]),
+        )
+    )
+    return bool(reply.error == ErrorCode.NONE)
 
 
 async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:

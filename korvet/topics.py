@@ -51,6 +51,16 @@ class Topic(msgspec.Struct, frozen=True):
         """Whether an entry holds a producer batch rather than a record."""
         return self.policy.storage_format == "batch"
 
+    def definition(
+        self, *, partitions: int | None = None, configs: dict[str, str] | None = None
+    ) -> Definition:
+        """What Redis would have if the topic had these instead."""
+        return Definition(
+            self.id,
+            self.partitions if partitions is None else partitions,
+            self.configs if configs is None else configs,
+        )
+
 
 class Reader(Protocol):
     """What the table needs of a store."""
@@ -147,6 +157,10 @@ class TopicTable:
         if monotonic() >= self._fresh_until:
             await self.refresh()
         return sorted(self._rows.values(), key=lambda topic: topic.name)
+
+    async def version(self) -> int:
+        """How often the table was changed so far."""
+        return int(await self._store.command("HGET", self._keys.topics(), VERSION_FIELD) or 0)
 
     def use(self, configs: TopicConfigs) -> None:
         """From now on topics are resolved against these defaults (a broker setting changed)."""

@@ -41,6 +41,7 @@ LAYERS: dict[str, Layer] = {
     # The log's own rules: from records to calls and back.
     "log": Layer(
         (
+            "config_table",
             "logs",
             "membership",
             "producing",
@@ -61,7 +62,7 @@ LAYERS: dict[str, Layer] = {
     ),
     # What several handlers do in the same way.
     "shared": Layer(
-        ("fetching", "topic_creation"),
+        ("altering", "fetching", "refusals", "topic_creation"),
         ours=("words", "settings", "wire", "scripts", "store.errors", "log", "context"),
         others=("anyio", "msgspec"),
     ),

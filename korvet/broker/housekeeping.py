@@ -33,6 +33,7 @@ class Housekeeping:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._beat)
             tasks.start_soon(self._retain)
+            tasks.start_soon(self._follow_configs)
 
     async def _beat(self) -> None:
         while True:
@@ -41,6 +42,17 @@ class Housekeeping:
                 await self._node.membership.beat()
             except StoreError as error:
                 logger.warning("not registered", reason=str(error))
+
+    async def _follow_configs(self) -> None:
+        """What any broker changes about brokers and groups is soon in effect here too."""
+        node = self._node
+        async with node.wake.listen([node.keys.configs_channel()]) as bell:
+            while True:
+                try:
+                    await node.refresh_configs()
+                except StoreError as error:
+                    logger.warning("configs may be old", reason=str(error))
+                await bell.wait(BEAT_S)
 
     async def _retain(self) -> None:
         every = self._node.settings.integer("log.retention.check.interval.ms") / 1000

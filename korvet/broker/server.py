@@ -95,12 +95,11 @@ def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
 async def _listen(
     config: Config, node: Node, connections: set[Connection]
 ) -> asyncio.base_events.Server:
-    settings = config.settings
-    max_frame = settings.integer("socket.request.max.bytes")
-    most = settings.integer("max.connections")
-    per_host = settings.integer("max.connections.per.ip")
+    max_frame = config.settings.integer("socket.request.max.bytes")
 
     def accept() -> asyncio.BaseProtocol:
+        most = node.settings.integer("max.connections")
+        per_host = node.settings.integer("max.connections.per.ip")
         return Connection(node, connections, max_frame, most, per_host)
 
     loop = asyncio.get_running_loop()
@@ -141,6 +140,7 @@ async def _join(node: Node, host: str, port: int) -> None:
     membership.me = Member(membership.me.id, told.host, told.port, membership.me.rack)
     try:
         await membership.beat()
+        await node.refresh_configs()
         await node.topics.refresh()
     except StoreError as error:
         raise StartError(f"--redis: {error}.") from None

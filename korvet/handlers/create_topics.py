@@ -2,8 +2,8 @@
 
 Behaviour
 - checked in this order: INVALID_REQUEST (named twice), INVALID_TOPIC_EXCEPTION,
-  TOPIC_ALREADY_EXISTS, INVALID_REQUEST (assignment and counts), INVALID_PARTITIONS,
-  INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT, INVALID_CONFIG
+  TOPIC_ALREADY_EXISTS, INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
+  INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS
 - any replication factor is accepted; 1 is reported: copies are Redis's business
 - validate_only checks all of it and writes nothing
 Versions
@@ -16,7 +16,8 @@ from uuid import UUID
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topic_changes import Refused, creation, plan_topic
+from korvet.topic_changes import Refused, check_assignment, creation, plan_topic
+from korvet.topic_config import validate_all
 from korvet.topics import Definition, refusal_of
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
@@ -33,7 +34,7 @@ async def create_topics(request: CreateTopicsRequest, context: Context) -> Creat
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
             if times[topic.name] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
+                raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(await _create(topic, request.validate_only, context))
         except Refused as refused:
             results.append(
@@ -52,10 +53,14 @@ async def _create(
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if await context.topics.get(topic.name) is not None:
         raise _exists(topic.name)
+    configs = {config.name: config.value for config in topic.configs}
+    reason = validate_all(configs)
+    if reason:
+        raise Refused(ErrorCode.INVALID_CONFIG, reason)
     definition = plan_topic(
         topic.name,
         _partitions(topic, context),
-        {config.name: config.value for config in topic.configs},
+        configs,
         context.node.topic_configs,
     )
     if not validate_only:
@@ -92,8 +97,9 @@ def _partitions(topic: CreatableTopic, context: Context) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Assigned partitions must be numbered 0, 1, 2 and so on, each once.",
         )
-    if any(not row.broker_ids for row in topic.assignments):
-        raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "An assigned partition needs a broker.")
+    live = {node.id for node in context.node.membership.nodes}
+    for row in topic.assignments:
+        check_assignment(row.broker_ids, live)
     return len(numbers)
 
 

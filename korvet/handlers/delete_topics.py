@@ -12,6 +12,7 @@ from collections import Counter
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.refusals import outcome
 from korvet.topic_changes import Refused, delete_topic
 from korvet.topics import Topic
 from korvet.wire.messages.delete_topics import (
@@ -26,44 +27,48 @@ from korvet.wire.schema import ZERO_UUID
 async def delete_topics(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     times = Counter((state.name, state.topic_id) for state in wanted)
+    ids = {state.topic_id for state in wanted if state.name is None}
     results = []
     for state in {(state.name, state.topic_id): state for state in wanted}.values():
-        topic: Topic | None = None
-        try:
-            if times[state.name, state.topic_id] > 1:
-                raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
-            topic = await _find(state, context)
-            error = await delete_topic(context.store, context.keys, topic)
-            context.topics.drop()
-            if error:
-                raise _unknown(topic.name)
-            results.append(_result(state, topic, ErrorCode.NONE, None))
-        except Refused as refused:
-            results.append(_result(state, topic, refused.error, refused.reason))
+        topic = await _find(state, context)
+        twice = times[state.name, state.topic_id] > 1
+        twice = twice or (state.name is not None and topic is not None and topic.uuid in ids)
+        results.append(_result(state, topic, *await outcome(_delete(state, topic, twice, context))))
     return DeleteTopicsResponse(responses=results)
 
 
-async def _find(state: DeleteTopicState, context: Context) -> Topic:
+async def _find(state: DeleteTopicState, context: Context) -> Topic | None:
+    if state.name is not None:
+        return await context.topics.get(state.name)
+    return await context.topics.get_id(state.topic_id)
+
+
+async def _delete(
+    state: DeleteTopicState, topic: Topic | None, twice: bool, context: Context
+) -> None:
     if not context.settings.flag("delete.topic.enable"):
         error = ErrorCode.TOPIC_DELETION_DISABLED
         if context.version < 3:
             error = ErrorCode.INVALID_REQUEST
         raise Refused(error, "Topics cannot be deleted: delete.topic.enable is false.")
+    if twice:
+        raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
     if state.name is not None and state.topic_id != ZERO_UUID:
         raise Refused(ErrorCode.INVALID_REQUEST, "Name the topic or give its id, not both.")
-    if state.name is not None:
-        topic = await context.topics.get(state.name)
-        if topic is None:
-            raise _unknown(state.name)
-        return topic
-    topic = await context.topics.get_id(state.topic_id)
+    if state.name is None and state.topic_id == ZERO_UUID:
+        raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with id {state.topic_id}.")
-    return topic
+        raise _unknown(state)
+    error = await delete_topic(context.store, context.keys, topic)
+    context.topics.drop()
+    if error:
+        raise _unknown(state)
 
 
-def _unknown(name: str) -> Refused:
-    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
+def _unknown(state: DeleteTopicState) -> Refused:
+    if state.name is None:
+        return Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with id {state.topic_id}.")
+    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{state.name}' does not exist")
 
 
 def _result(

@@ -1,7 +1,8 @@
 """DescribeCluster (key 60), versions 0-2. The cluster's id, its controller and its live brokers.
 
 Behaviour
-- UNSUPPORTED_ENDPOINT_TYPE unless brokers (1) are asked for: there are no separate controllers
+- MISMATCHED_ENDPOINT_TYPE when controllers (2) are asked for: there are none of their own;
+  UNSUPPORTED_ENDPOINT_TYPE for anything else but brokers (1)
 Versions
 - v1 endpoint_type, v2 fenced brokers (there are none)
 """
@@ -14,7 +15,7 @@ from korvet.wire.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-BROKERS = 1
+BROKERS, CONTROLLERS = 1, 2
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 UNASKED = -(2**31)
 
@@ -24,11 +25,15 @@ async def describe_cluster(
 ) -> DescribeClusterResponse:
     membership = context.node.membership
     if request.endpoint_type != BROKERS:
+        error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        if request.endpoint_type == CONTROLLERS:
+            error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_code=error,
             error_message="Ask for brokers (endpoint type 1): there are no separate controllers.",
-            endpoint_type=request.endpoint_type,
-            cluster_id=membership.cluster_id,
+            endpoint_type=BROKERS,
+            cluster_id="",
+            controller_id=-1,
             brokers=[],
         )
     asked = request.include_cluster_authorized_operations

@@ -1,17 +1,30 @@
-"""DescribeConfigs (key 32), versions 0-4. The settings of topics and brokers, and their sources.
+"""DescribeConfigs (key 32), versions 0-4. Configs of topics, brokers and groups.
 
 Behaviour
-- topics: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; brokers: this one by its id, or the
-  defaults of all by an empty name, else INVALID_REQUEST; other kinds of resource: INVALID_REQUEST
-- unknown configuration keys are left out, as Kafka does
+- topics: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; brokers: this one by its id, or by an
+  empty name what was changed for all of them, else INVALID_REQUEST; groups: any name but an empty
+  one; broker loggers: one, `korvet`, with its level; other kinds of resource: INVALID_REQUEST
+- unknown configuration keys are left out, and no keys at all ask for everything, as in Kafka
 Versions
 - v1 sources and synonyms, v3 types and documentation
+Left out
+- client metrics subscriptions
 """
 
 from collections.abc import Iterable
 
+from korvet.altering import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    LOGGER_RESOURCE,
+    TOPIC_RESOURCE,
+    own_id,
+)
+from korvet.config_table import ALL_BROKERS
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.settings.broker import BROKER
+from korvet.settings.setting import Setting, Source, Text
 from korvet.settings.values import ConfigValue
 from korvet.topic_changes import Refused
 from korvet.topics import refusal_of
@@ -24,8 +37,6 @@ from korvet.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-TOPIC, BROKER = 2, 4
-
 
 async def describe_configs(
     request: DescribeConfigsRequest, context: Context
@@ -37,7 +48,7 @@ async def describe_configs(
             found = [
                 _row(value, request)
                 for value in await _values(resource, context)
-                if resource.configuration_keys is None or value.name in resource.configuration_keys
+                if not resource.configuration_keys or value.name in resource.configuration_keys
             ]
         except Refused as refused:
             error, reason = refused.error, refused.reason
@@ -55,7 +66,7 @@ async def describe_configs(
 
 async def _values(resource: DescribeConfigsResource, context: Context) -> Iterable[ConfigValue]:
     name = resource.resource_name
-    if resource.resource_type == TOPIC:
+    if resource.resource_type == TOPIC_RESOURCE:
         reason = refusal_of(name, internal=True)
         if reason:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -63,17 +74,32 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
         return context.node.topic_configs.resolve(name, topic.configs).values()
-    if resource.resource_type == BROKER:
-        me = context.node.membership.me.id
-        if name not in ("", str(me)):
-            raise Refused(
-                ErrorCode.INVALID_REQUEST, f"This is broker {me}: ask broker {name} itself."
-            )
+    if resource.resource_type == BROKER_RESOURCE:
+        await context.node.refresh_configs()
+        if not name:
+            explicit = context.node.configs.explicit(ALL_BROKERS)
+            return [context.settings.describe(name) for name in explicit if name in BROKER]
+        own_id(name, context)
         return context.settings
+    if resource.resource_type == GROUP_RESOURCE:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        await context.node.refresh_configs()
+        return context.node.configs.group(name, context.settings).values()
+    if resource.resource_type == LOGGER_RESOURCE:
+        own_id(name, context)
+        return [_level(context)]
     raise Refused(
         ErrorCode.INVALID_REQUEST,
-        f"Resource type {resource.resource_type} has no configs here: ask for topics or brokers.",
+        f"Resource type {resource.resource_type} has no configs here: ask for topics, brokers or "
+        "groups.",
     )
+
+
+def _level(context: Context) -> ConfigValue:
+    """The one logger, whose level is chosen at start."""
+    level = Setting("korvet", Text(), None, "Level of all log lines.", dynamic=False)
+    return ConfigValue(level, context.config.log_level.upper(), Source.STATIC_BROKER)
 
 
 def _row(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

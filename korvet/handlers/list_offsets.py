@@ -5,8 +5,8 @@ Behaviour
   (= earliest), -5 latest tiered and -6 earliest pending upload (nothing is tiered: -1)
 - a timestamp answers the first record at or after it, with its own offset and time; offset -1 when
   there is none
-- per partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_FOR_MESSAGE_FORMAT
-  never
+- per partition: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, and
+  UNSUPPORTED_VERSION for a moment that the request's version does not have
 Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
 """
@@ -15,7 +15,7 @@ import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import LEADER_EPOCH, reader
+from korvet.fetching import LEADER_EPOCH, epoch_error, reader
 from korvet.scripts import log
 from korvet.searching import find_time
 from korvet.store.errors import StoreError
@@ -49,8 +49,9 @@ async def _partition(
         topic = await context.topics.get(name)
         if topic is None or not 0 <= asked.partition_index < topic.partitions:
             return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if asked.current_leader_epoch > LEADER_EPOCH:
-            return _refusal(asked, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        error = epoch_error(asked.current_leader_epoch)
+        if error:
+            return _refusal(asked, error)
         return await _find(topic, asked, context)
     except StoreError:
         return _refusal(asked, ErrorCode.KAFKA_STORAGE_ERROR)

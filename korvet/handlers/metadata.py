@@ -31,6 +31,7 @@ from korvet.wire.schema import ZERO_UUID
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 UNASKED = -(2**31)
+NULL_NAME = 12
 
 
 async def metadata(request: MetadataRequest, context: Context) -> MetadataResponse:
@@ -38,7 +39,8 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
     if everything:
         found = [_describe(topic, request, context) for topic in await context.topics.all()]
     else:
-        found = [await _one(wanted, request, context) for wanted in request.topics or []]
+        asked = {(row.name, row.topic_id): row for row in request.topics or []}
+        found = [await _one(row, request, context) for row in asked.values()]
     membership = context.node.membership
     return MetadataResponse(
         brokers=[
@@ -60,7 +62,8 @@ async def _one(
     if wanted.topic_id != ZERO_UUID:
         known = await context.topics.get_id(wanted.topic_id)
         if known is None:
-            return _refusal(ErrorCode.UNKNOWN_TOPIC_ID, wanted.name, wanted.topic_id)
+            name = None if context.version >= NULL_NAME else ""
+            return _refusal(ErrorCode.UNKNOWN_TOPIC_ID, name, wanted.topic_id)
         return _describe(known, request, context)
     name = wanted.name or ""
     topic = await context.topics.get(name)
@@ -85,10 +88,10 @@ def _refusal(
 
 
 def _describe(topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
-    nodes = context.node.membership.nodes
+    membership = context.node.membership
     partitions = []
     for number in range(topic.partitions):
-        leader = nodes[number % len(nodes)].id
+        leader = membership.leader_of(number)
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,

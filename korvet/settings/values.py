@@ -38,7 +38,7 @@ class ConfigValue(msgspec.Struct, frozen=True):
 
     @property
     def read_only(self) -> bool:
-        return not self.setting.dynamic
+        return self.setting.immutable or not self.setting.dynamic
 
     @property
     def documentation(self) -> str:
@@ -48,31 +48,43 @@ class ConfigValue(msgspec.Struct, frozen=True):
 class Settings:
     """All broker settings, immutable. Unknown names and bad values are refused on the way in."""
 
-    __slots__ = ("_dynamic", "_static", "_values")
+    __slots__ = ("_layers", "_values")
 
     def __init__(
-        self, static: Mapping[str, str] | None = None, dynamic: Mapping[str, str] | None = None
+        self,
+        static: Mapping[str, str] | None = None,
+        dynamic: Mapping[str, str] | None = None,
+        own: Mapping[str, str] | None = None,
     ) -> None:
-        self._static = dict(static or {})
-        self._dynamic = dict(dynamic or {})
+        self._layers: tuple[tuple[Source, dict[str, str]], ...] = (
+            (Source.DYNAMIC_BROKER, dict(own or {})),
+            (Source.DYNAMIC_DEFAULT_BROKER, dict(dynamic or {})),
+            (Source.STATIC_BROKER, dict(static or {})),
+        )
         self._values: dict[str, Value | None] = {}
-        for name in (*self._static, *self._dynamic):
-            known(BROKER, name, "setting")
+        for _, layer in self._layers:
+            for name in layer:
+                known(BROKER, name, "setting")
         for name, setting in BROKER.items():
             text = self.text_of(name)
             self._values[name] = None if text is None else setting.parse(text)
         self._refuse_contradictions()
 
-    def with_dynamic(self, dynamic: Mapping[str, str]) -> "Settings":
-        """The same start values under other later changes. Refuses what is only read at start."""
-        for name in dynamic:
+    def with_dynamic(
+        self, dynamic: Mapping[str, str], own: Mapping[str, str] | None = None
+    ) -> "Settings":
+        """The same start values under other later changes: all brokers' and this one's own.
+
+        Refuses what is only read at start.
+        """
+        for name in (*dynamic, *(own or {})):
             if not known(BROKER, name, "setting").dynamic:
                 raise ConfigError(f"{name} is only read at start: give it there and restart.")
-        return Settings(self._static, dynamic)
+        return Settings(self._layers[-1][1], dynamic, own)
 
     def text_of(self, name: str) -> str | None:
         """The value as text, or None where the setting is unset."""
-        for layer in (self._dynamic, self._static):
+        for _, layer in self._layers:
             if name in layer:
                 return layer[name]
         return BROKER[name].default
@@ -99,11 +111,9 @@ class Settings:
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Every layer that has a value for the name, the one that counts first."""
-        found: list[Synonym] = []
-        if name in self._dynamic:
-            found.append(Synonym(name, self._dynamic[name], Source.DYNAMIC_DEFAULT_BROKER))
-        if name in self._static:
-            found.append(Synonym(name, self._static[name], Source.STATIC_BROKER))
+        found = [
+            Synonym(name, layer[name], source) for source, layer in self._layers if name in layer
+        ]
         if BROKER[name].default is not None:
             found.append(Synonym(name, BROKER[name].default, Source.DEFAULT))
         return tuple(found)

@@ -1,0 +1,49 @@
+"""AlterConfigs (key 33), versions 0-2. All configs of a resource are replaced at once.
+
+Behaviour
+- what is not named falls back to its default, except what was fixed when a topic was created
+- refusals as IncrementalAlterConfigs has them
+Versions
+- v1 as v0, v2 flexible
+Left out
+- Apache Kafka 4 keeps this API only for old tools; so do we
+"""
+
+from collections import Counter
+
+from korvet.altering import Change, Edit, alter
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.refusals import outcome, refuse
+from korvet.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def alter_configs(request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+    times = Counter((row.resource_type, row.resource_name) for row in request.resources)
+    responses = []
+    for row in request.resources:
+        if times[row.resource_type, row.resource_name] > 1:
+            error, reason = await outcome(
+                refuse(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            )
+        else:
+            error, reason = await outcome(alter(_change(row, request.validate_only), context))
+        responses.append(
+            AlterConfigsResourceResponse(
+                error_code=error,
+                error_message=reason,
+                resource_type=row.resource_type,
+                resource_name=row.resource_name,
+            )
+        )
+    return AlterConfigsResponse(responses=responses)
+
+
+def _change(row: AlterConfigsResource, validate_only: bool) -> Change:
+    edits = [Edit(config.name, config.value) for config in row.configs]
+    return Change(row.resource_type, row.resource_name, edits, True, validate_only)

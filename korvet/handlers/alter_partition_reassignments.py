@@ -1,0 +1,63 @@
+"""AlterPartitionReassignments (key 45), versions 0-1. Partitions are where they are: in Redis.
+
+Behaviour
+- checked in this order: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS (cancelling),
+  INVALID_REPLICA_ASSIGNMENT: empty, a broker twice, an unknown broker, or any other place than the
+  one the partition has; asking for that one is no error
+Versions
+- v1 allow_replication_factor_change (nothing changes it)
+Left out
+- moving: every broker serves every partition, there is nothing to move
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.refusals import outcome
+from korvet.topic_changes import Refused, check_assignment
+from korvet.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+async def alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, context: Context
+) -> AlterPartitionReassignmentsResponse:
+    responses = []
+    for topic in request.topics:
+        rows = []
+        for row in topic.partitions:
+            error, reason = await outcome(_check(topic.name, row, context))
+            rows.append(
+                ReassignablePartitionResponse(
+                    partition_index=row.partition_index, error_code=error, error_message=reason
+                )
+            )
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=rows))
+    return AlterPartitionReassignmentsResponse(
+        error_code=ErrorCode.NONE,
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=responses,
+    )
+
+
+async def _check(name: str, row: ReassignablePartition, context: Context) -> None:
+    number = row.partition_index
+    topic = await context.topics.get(name)
+    if topic is None or not 0 <= number < topic.partitions:
+        raise Refused(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {name}:{number}."
+        )
+    if row.replicas is None:
+        error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        raise Refused(error, error.message)
+    membership = context.node.membership
+    check_assignment(row.replicas, {node.id for node in membership.nodes})
+    if row.replicas != [membership.leader_of(number)]:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Partitions lie in Redis and every broker serves them: there is nothing to move.",
+        )

@@ -1,0 +1,74 @@
+"""CreatePartitions (key 37), versions 0-3. Topics have more partitions than before.
+
+Behaviour
+- checked in this order: INVALID_REQUEST (named twice), UNKNOWN_TOPIC_OR_PARTITION,
+  INVALID_PARTITIONS (no increase, or too many), INVALID_REPLICA_ASSIGNMENT
+- an assignment names one list of live brokers for each new partition; it is checked, then every
+  broker serves every partition all the same
+- validate_only checks all of it and writes nothing
+Versions
+- v1 as v0, v2 flexible, v3 as v2
+"""
+
+from collections import Counter
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.refusals import outcome, refuse
+from korvet.topic_changes import Refused, check_assignment, grow_topic
+from korvet.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def create_partitions(
+    request: CreatePartitionsRequest, context: Context
+) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    results = []
+    for topic in {topic.name: topic for topic in request.topics}.values():
+        if times[topic.name] > 1:
+            error, reason = await outcome(
+                refuse(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
+            )
+        else:
+            error, reason = await outcome(_grow(topic, request.validate_only, context))
+        results.append(
+            CreatePartitionsTopicResult(name=topic.name, error_code=error, error_message=reason)
+        )
+    return CreatePartitionsResponse(results=results)
+
+
+async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Context) -> None:
+    while True:
+        topic = await context.topics.get(asked.name)
+        if topic is None:
+            raise Refused(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{asked.name}' does not exist"
+            )
+        if asked.count <= topic.partitions:
+            raise Refused(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} has {topic.partitions} partition(s); {asked.count} would "
+                "not be an increase.",
+            )
+        added = asked.count - topic.partitions
+        if asked.assignments is not None:
+            if len(asked.assignments) != added:
+                raise Refused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{added} new partition(s) need {added} assignment(s), not "
+                    f"{len(asked.assignments)}.",
+                )
+            live = {node.id for node in context.node.membership.nodes}
+            for row in asked.assignments:
+                check_assignment(row.broker_ids, live)
+        done = await grow_topic(
+            context.store, context.keys, topic, asked.count, validate_only=validate_only
+        )
+        context.topics.drop()
+        if done:
+            return

@@ -1,0 +1,24 @@
+"""DeleteAcls (key 31), versions 0-3. There is no authorizer: SECURITY_DISABLED for each filter.
+
+Versions
+- v1 name patterns, v2 flexible, v3 as v2
+Left out
+- access rules: whoever reaches the port may do everything
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.wire.messages.delete_acls import (
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+
+
+async def delete_acls(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
+    refusal = DeleteAclsFilterResult(
+        error_code=ErrorCode.SECURITY_DISABLED,
+        error_message="No authorizer is configured.",
+        matching_acls=[],
+    )
+    return DeleteAclsResponse(filter_results=[refusal] * len(request.filters))

@@ -1,0 +1,72 @@
+"""DeleteRecords (key 21), versions 0-2. Partitions begin at a later offset.
+
+Behaviour
+- offset -1 is the end; one at or below the log start changes nothing and is no error
+- UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION where the topic's cleanup.policy lacks `delete`;
+  OFFSET_OUT_OF_RANGE beyond the end or below -1
+- in `batch` topics a batch that reaches past the offset stays in Redis; readers start at the offset
+Versions
+- v1 as v0, v2 flexible
+"""
+
+import asyncio
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.refusals import store_failure
+from korvet.scripts import log
+from korvet.store.errors import StoreError
+from korvet.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+END = -1
+
+
+async def delete_records(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
+    answers = []
+    for data in request.topics:
+        tasks = (_truncate(data.name, row, context) for row in data.partitions)
+        rows = await asyncio.gather(*tasks)
+        answers.append(DeleteRecordsTopicResult(name=data.name, partitions=list(rows)))
+    return DeleteRecordsResponse(topics=answers)
+
+
+async def _truncate(
+    name: str, asked: DeleteRecordsPartition, context: Context
+) -> DeleteRecordsPartitionResult:
+    try:
+        topic = await context.topics.get(name)
+        if topic is None or not 0 <= asked.partition_index < topic.partitions:
+            return _result(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not topic.policy.delete:
+            return _result(asked, ErrorCode.POLICY_VIOLATION)
+        if asked.offset < END:
+            return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
+        reply = await context.store.run(
+            log.truncate(
+                context.keys,
+                name,
+                asked.partition_index,
+                topic_id=topic.id,
+                before=asked.offset,
+            )
+        )
+    except StoreError as error:
+        return _result(asked, store_failure(error))
+    if reply.error == ErrorCode.UNKNOWN_TOPIC_ID:
+        context.topics.drop()
+        return _result(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _result(asked, ErrorCode(reply.error), reply.start)
+
+
+def _result(
+    asked: DeleteRecordsPartition, error: ErrorCode, start: int = -1
+) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=start, error_code=error
+    )

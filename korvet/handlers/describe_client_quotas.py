@@ -1,0 +1,52 @@
+"""DescribeClientQuotas (key 48), versions 0-1. There are no quotas, so nothing matches.
+
+Behaviour
+- UNSUPPORTED_VERSION for an entity type nobody knows
+- INVALID_REQUEST for an unknown match type, a type asked for twice, or `ip` beside another type
+Versions
+- v1 flexible
+Left out
+- quotas themselves: nothing is throttled
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.topic_changes import Refused
+from korvet.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
+
+EXACT, DEFAULT, ANY = range(3)
+TYPES = ("user", "client-id", "ip")
+
+
+async def describe_client_quotas(
+    request: DescribeClientQuotasRequest, context: Context
+) -> DescribeClientQuotasResponse:
+    try:
+        _check(request.components)
+    except Refused as refused:
+        return DescribeClientQuotasResponse(
+            error_code=refused.error, error_message=refused.reason, entries=None
+        )
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=[])
+
+
+def _check(components: list[ComponentData]) -> None:
+    seen: set[str] = set()
+    for row in components:
+        if row.entity_type not in TYPES:
+            raise Refused(
+                ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {row.entity_type}"
+            )
+        if row.entity_type in seen:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST, f"The filter names {row.entity_type} more than once."
+            )
+        seen.add(row.entity_type)
+        if not EXACT <= row.match_type <= ANY:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown match type {row.match_type}")
+    if "ip" in seen and len(seen) > 1:
+        raise Refused(ErrorCode.INVALID_REQUEST, "`ip` cannot be combined with other types.")

@@ -1,0 +1,98 @@
+"""DescribeLogDirs (key 35), versions 0-5. How many bytes each partition holds.
+
+Behaviour
+- there is one log directory, called `redis`: every partition lies there, once
+- sizes are the bytes of the records as stored, not what Redis spends on them
+- unknown topics and partitions are left out, as Kafka does
+Versions
+- v1 as v0, v2 flexible, v3 a top-level error, v4 total and usable bytes (Redis's maxmemory, or the
+  machine's memory where there is none; -1 on a cluster), v5 is_cordoned (never)
+"""
+
+from collections.abc import Iterable
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.scripts import log
+from korvet.topics import Topic
+from korvet.wire.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+DIRECTORY = "redis"
+AT_ONCE = 256
+
+
+async def describe_log_dirs(
+    request: DescribeLogDirsRequest, context: Context
+) -> DescribeLogDirsResponse:
+    found = [
+        DescribeLogDirsTopic(name=topic.name, partitions=await _partitions(topic, numbers, context))
+        for topic, numbers in await _wanted(request, context)
+    ]
+    total, usable = await _room(context)
+    return DescribeLogDirsResponse(
+        error_code=ErrorCode.NONE,
+        results=[
+            DescribeLogDirsResult(
+                error_code=ErrorCode.NONE,
+                log_dir=DIRECTORY,
+                topics=found,
+                total_bytes=total,
+                usable_bytes=usable,
+            )
+        ],
+    )
+
+
+async def _wanted(
+    request: DescribeLogDirsRequest, context: Context
+) -> list[tuple[Topic, Iterable[int]]]:
+    if request.topics is None:
+        return [(topic, range(topic.partitions)) for topic in await context.topics.all()]
+    wanted: list[tuple[Topic, Iterable[int]]] = []
+    for row in request.topics:
+        topic = await context.topics.get(row.topic)
+        if topic is not None:
+            known = [number for number in row.partitions if 0 <= number < topic.partitions]
+            wanted.append((topic, known))
+    return wanted
+
+
+async def _partitions(
+    topic: Topic, numbers: Iterable[int], context: Context
+) -> list[DescribeLogDirsPartition]:
+    found, pending = [], list(numbers)
+    for at in range(0, len(pending), AT_ONCE):
+        some = pending[at : at + AT_ONCE]
+        replies = await context.store.run_many(
+            log.bounds(context.keys, topic.name, number, topic_id=topic.id) for number in some
+        )
+        found += [
+            DescribeLogDirsPartition(
+                partition_index=number,
+                partition_size=reply.bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+            for number, reply in zip(some, replies, strict=True)
+            if reply.error == ErrorCode.NONE
+        ]
+    return found
+
+
+async def _room(context: Context) -> tuple[int, int]:
+    """All the bytes Redis may use, and those it does not use yet; -1 where nobody can say."""
+    if context.version < 4 or context.store.is_cluster:
+        return -1, -1
+    told: bytes = await context.store.command("INFO", "memory")
+    lines = [line.partition(b":") for line in told.splitlines()]
+    numbers = {name: int(value) for name, _, value in lines if value.isdigit()}
+    total = numbers.get(b"maxmemory", 0) or numbers.get(b"total_system_memory", 0)
+    if not total:
+        return -1, -1
+    return total, max(0, total - numbers.get(b"used_memory", 0))

@@ -1,0 +1,90 @@
+"""DescribeQuorum (key 55), versions 0-2. Who keeps the metadata, as far as tools ask.
+
+Behaviour
+- the metadata is Redis's: the controller stands for its leader and only voter, the other live
+  brokers for observers, and the topics table's version for its offsets; nobody lags
+- UNKNOWN_TOPIC_OR_PARTITION for anything but partition 0 of __cluster_metadata
+Versions
+- v1 fetch and caught-up times, v2 directory ids, error messages and the controllers' addresses
+"""
+
+from time import time
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionDataResponse,
+    ReplicaState,
+    TopicDataResponse,
+)
+
+METADATA = "__cluster_metadata"
+
+
+async def describe_quorum(
+    request: DescribeQuorumRequest, context: Context
+) -> DescribeQuorumResponse:
+    membership = context.node.membership
+    end = await context.topics.version()
+    topics = [
+        TopicDataResponse(
+            topic_name=row.topic_name,
+            partitions=[
+                _partition(row.topic_name, partition.partition_index, end, context)
+                for partition in row.partitions
+            ],
+        )
+        for row in request.topics
+    ]
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.NONE,
+        topics=topics,
+        nodes=[
+            Node(
+                node_id=node.id,
+                listeners=[Listener(name="PLAINTEXT", host=node.host, port=node.port)],
+            )
+            for node in membership.nodes
+            if node.id == membership.controller
+        ],
+    )
+
+
+def _partition(name: str, number: int, end: int, context: Context) -> PartitionDataResponse:
+    if name != METADATA or number != 0:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionDataResponse(
+            partition_index=number,
+            error_code=error,
+            error_message=error.message,
+            leader_id=0,
+            leader_epoch=0,
+            high_watermark=0,
+            current_voters=[],
+            observers=[],
+        )
+    membership = context.node.membership
+    now_ms = int(time() * 1000)
+    states = {
+        node.id: ReplicaState(
+            replica_id=node.id,
+            log_end_offset=end,
+            last_fetch_timestamp=now_ms,
+            last_caught_up_timestamp=now_ms,
+        )
+        for node in membership.nodes
+    }
+    leader = membership.controller
+    return PartitionDataResponse(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        leader_id=leader,
+        leader_epoch=0,
+        high_watermark=end,
+        current_voters=[state for number, state in states.items() if number == leader],
+        observers=[state for number, state in states.items() if number != leader],
+    )

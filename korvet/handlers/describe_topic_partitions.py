@@ -1,0 +1,110 @@
+"""DescribeTopicPartitions (key 75), version 0. Topics and partitions, page by page.
+
+Behaviour
+- topics come sorted by name; no names ask for all; a page holds at most 2,000 partitions
+- UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION per topic, after those that are there
+- INVALID_REQUEST for all when the cursor's topic is not asked for, or its partition is negative
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.topics import Topic, refusal_of
+from korvet.wire.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from korvet.wire.schema import ZERO_UUID
+
+MOST_PARTITIONS = 2000
+TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+
+
+async def describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, context: Context
+) -> DescribeTopicPartitionsResponse:
+    names = sorted({row.name for row in request.topics})
+    cursor = request.cursor
+    if cursor and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
+        return DescribeTopicPartitionsResponse(
+            topics=[_refusal(name, ErrorCode.INVALID_REQUEST) for name in names]
+        )
+    found, missing = await _topics(names, context)
+    if cursor:
+        found = [topic for topic in found if topic.name >= cursor.topic_name]
+        missing = [row for row in missing if (row.name or "") >= cursor.topic_name]
+    room = max(1, min(request.response_partition_limit, MOST_PARTITIONS))
+    rows: list[DescribeTopicPartitionsResponseTopic] = []
+    for topic in found:
+        first = cursor.partition_index if cursor and cursor.topic_name == topic.name else 0
+        if room <= 0:
+            return _page(rows, Cursor(topic_name=topic.name, partition_index=first))
+        last = min(topic.partitions, first + room)
+        rows.append(_describe(topic, range(first, last), context))
+        room -= max(0, last - first)
+        if last < topic.partitions:
+            return _page(rows, Cursor(topic_name=topic.name, partition_index=last))
+    return _page(rows + missing, None)
+
+
+async def _topics(
+    names: list[str], context: Context
+) -> tuple[list[Topic], list[DescribeTopicPartitionsResponseTopic]]:
+    """The topics asked for, and the refusals of those that are not there."""
+    if not names:
+        return await context.topics.all(), []
+    found, missing = [], []
+    for name in names:
+        topic = await context.topics.get(name)
+        if topic is not None:
+            found.append(topic)
+        elif refusal_of(name, internal=True):
+            missing.append(_refusal(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
+        else:
+            missing.append(_refusal(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    return found, missing
+
+
+def _page(
+    rows: list[DescribeTopicPartitionsResponseTopic], cursor: Cursor | None
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(topics=rows, next_cursor=cursor)
+
+
+def _describe(
+    topic: Topic, numbers: range, context: Context
+) -> DescribeTopicPartitionsResponseTopic:
+    membership = context.node.membership
+    partitions = []
+    for number in numbers:
+        leader = membership.leader_of(number)
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=number,
+                leader_id=leader,
+                leader_epoch=0,
+                replica_nodes=[leader],
+                isr_nodes=[leader],
+                offline_replicas=[],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.uuid,
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _refusal(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error,
+        name=name,
+        topic_id=ZERO_UUID,
+        partitions=[],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

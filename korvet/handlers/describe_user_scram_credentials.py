@@ -1,0 +1,31 @@
+"""DescribeUserScramCredentials (key 50), version 0. Nobody has credentials.
+
+Behaviour
+- asked for all: none; by name: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE for a name given twice
+Left out
+- SASL and SCRAM themselves
+"""
+
+from collections import Counter
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+
+async def describe_user_scram_credentials(
+    request: DescribeUserScramCredentialsRequest, context: Context
+) -> DescribeUserScramCredentialsResponse:
+    results = []
+    for name, times in Counter(user.name for user in request.users or []).items():
+        error = ErrorCode.RESOURCE_NOT_FOUND if times == 1 else ErrorCode.DUPLICATE_RESOURCE
+        results.append(
+            DescribeUserScramCredentialsResult(
+                user=name, error_code=error, error_message=error.message, credential_infos=[]
+            )
+        )
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)

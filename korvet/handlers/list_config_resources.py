@@ -1,0 +1,50 @@
+"""ListConfigResources (key 74), versions 0-1. The names of what can be configured.
+
+Behaviour
+- topics, brokers (also as loggers) and the groups that have configs of their own
+- UNSUPPORTED_VERSION for a kind of resource nobody knows
+Versions
+- v0 asks for client metrics subscriptions (there are none), v1 by kinds of resource
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.keys import decode_group
+from korvet.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+ALL = (TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP)
+
+
+async def list_config_resources(
+    request: ListConfigResourcesRequest, context: Context
+) -> ListConfigResourcesResponse:
+    wanted = set(request.resource_types or ALL)
+    if context.version == 0:
+        wanted = {CLIENT_METRICS}
+    if not wanted <= set(ALL):
+        return ListConfigResourcesResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[]
+        )
+    found = [
+        ConfigResource(resource_name=name, resource_type=kind)
+        for kind in ALL
+        if kind in wanted
+        for name in await _names(kind, context)
+    ]
+    return ListConfigResourcesResponse(error_code=ErrorCode.NONE, config_resources=found)
+
+
+async def _names(kind: int, context: Context) -> list[str]:
+    if kind == TOPIC:
+        return [topic.name for topic in await context.topics.all()]
+    if kind in (BROKER, LOGGER):
+        return [str(node.id) for node in context.node.membership.nodes]
+    if kind == GROUP:
+        await context.node.refresh_configs()
+        return [decode_group(group) for group in context.node.configs.groups()]
+    return []

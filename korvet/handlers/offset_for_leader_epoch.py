@@ -1,0 +1,55 @@
+"""OffsetForLeaderEpoch (key 23), versions 0-4. Where a leader epoch ended, to notice truncation.
+
+Behaviour
+- a partition has one epoch, 0, for ever: it ends at the log's end; any other epoch has no end (-1)
+- UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
+Versions
+- v1 leader_epoch in the answer, v2 current_leader_epoch, v3 replica_id (ignored), v4 flexible
+"""
+
+import asyncio
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.fetching import LEADER_EPOCH, epoch_error
+from korvet.scripts import log
+from korvet.store.errors import StoreError
+from korvet.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+async def offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: Context
+) -> OffsetForLeaderEpochResponse:
+    answers = []
+    for data in request.topics:
+        rows = await asyncio.gather(*(_end(data.topic, row, context) for row in data.partitions))
+        answers.append(OffsetForLeaderTopicResult(topic=data.topic, partitions=list(rows)))
+    return OffsetForLeaderEpochResponse(topics=answers)
+
+
+async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> EpochEndOffset:
+    number = asked.partition
+    try:
+        topic = await context.topics.get(name)
+        if topic is None or not 0 <= number < topic.partitions:
+            return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        error = epoch_error(asked.current_leader_epoch)
+        if error or asked.leader_epoch != LEADER_EPOCH:
+            return _result(number, error)
+        bounds = await context.store.run(log.bounds(context.keys, name, number, topic_id=topic.id))
+    except StoreError:
+        return _result(number, ErrorCode.KAFKA_STORAGE_ERROR)
+    if bounds.error:
+        context.topics.drop()
+        return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _result(number, ErrorCode.NONE, LEADER_EPOCH, bounds.next)
+
+
+def _result(number: int, error: ErrorCode, epoch: int = -1, end: int = -1) -> EpochEndOffset:
+    return EpochEndOffset(error_code=error, partition=number, leader_epoch=epoch, end_offset=end)
