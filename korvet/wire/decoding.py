@@ -43,12 +43,12 @@ class _Decoder:
     def build(self, layout: Layout, label: str) -> Callable[..., Any]:
         out = self.out
         out.names["malformed"] = self._malformed
-        with out.block("def decode(data, view, pos, limit):"):
+        with out.block("def decode(data, view, pos, limit, exact):"):
             out.line("pass")  # becomes the loop indexes, known only at the end
             place = len(out.lines) - 1
             with out.block("try:"):
                 value = self.struct(layout)
-                with out.block("if pos != limit:"):
+                with out.block("if exact and pos != limit:"):
                     out.line("raise Fault(f'{limit - pos} bytes behind the end of the message')")
                 out.line(f"return {value}")
             with out.block("except FAULTS as error:"):

@@ -99,14 +99,19 @@ def layout_of(cls: type[Message], version: int) -> Layout:
     return layout(cls, version, info.is_flexible(version))
 
 
-def decode(cls: type[M], data: Buffer, version: int, offset: int = 0) -> M:
-    """The message that fills `data` from `offset` to the end; records are views into `data`."""
+def decode(
+    cls: type[M], data: Buffer, version: int, offset: int = 0, *, exact: bool = True
+) -> M:
+    """The message that fills `data` from `offset` to the end; records are views into `data`.
+
+    Not `exact`: whatever stands behind the message is passed over, as Kafka's brokers do.
+    """
     decoder = _DECODERS.get((cls, version))
     if decoder is None:
         decoder = build_decoder(layout_of(cls, version), f"{cls.__name__} v{version}")
         _DECODERS[cls, version] = decoder
     view = memoryview(data)
-    value: M = decoder(data, view, offset, len(data))
+    value: M = decoder(data, view, offset, len(data), exact)
     return value
 
 
