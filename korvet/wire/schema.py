@@ -99,9 +99,7 @@ def layout_of(cls: type[Message], version: int) -> Layout:
     return layout(cls, version, info.is_flexible(version))
 
 
-def decode(
-    cls: type[M], data: Buffer, version: int, offset: int = 0, *, exact: bool = True
-) -> M:
+def decode(cls: type[M], data: Buffer, version: int, offset: int = 0, *, exact: bool = True) -> M:
     """The message that fills `data` from `offset` to the end; records are views into `data`.
 
     Not `exact`: whatever stands behind the message is passed over, as Kafka's brokers do.
