@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from korvet import byte_topics
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.producing import CODECS
@@ -103,6 +104,8 @@ def _records(wanted: Wanted, found: Slice, context: Context) -> tuple[ErrorCode,
     """The slice in the message format and codec this version understands."""
     if context.version < 4:
         return ErrorCode.NONE, [_message_set(wanted.topic, found, context.version)]
+    if wanted.topic.is_bytes:
+        return ErrorCode.NONE, _byte_batches(wanted, found, context.version)
     if not wanted.topic.is_batch:
         return ErrorCode.NONE, [_one_batch(wanted.topic, found, context.version)]
     if context.version < 10 and any_zstd(found.entries):
@@ -110,11 +113,27 @@ def _records(wanted: Wanted, found: Slice, context: Context) -> tuple[ErrorCode,
     return ErrorCode.NONE, batches_of(found.entries, found.epoch)
 
 
+def _codec(topic: Topic, version: int) -> int:
+    """The topic's compression.type, where this version's clients know it."""
+    codec = CODECS.get(topic.policy.compression_type, codecs.NONE)
+    return codecs.NONE if codec == codecs.ZSTD and version < 10 else codec
+
+
+def _byte_batches(wanted: Wanted, found: Slice, version: int) -> list[Buffer]:
+    """The records of a topic of byte positions, those before the offset asked for left out: a
+    client that committed the last record's offset + 1 stands inside a message."""
+    codec = _codec(wanted.topic, version)
+    offset = wanted.asked.fetch_offset
+    built = [
+        byte_topics.batch_from(offset, entry.first, entry.last, entry.fields, found.epoch, codec)
+        for entry in found.entries
+    ]
+    return [batch for batch in built if batch is not None]
+
+
 def _one_batch(topic: Topic, found: Slice, version: int) -> bytearray:
     """The records of a `record` topic as one batch, in the topic's compression.type."""
-    codec = CODECS.get(topic.policy.compression_type, codecs.NONE)
-    if codec == codecs.ZSTD and version < 10:
-        codec = codecs.NONE
+    codec = _codec(topic, version)
     stamped = entries.append_time_of(found.entries[-1].fields)
     return records.build(
         records_in(topic, found.entries),

@@ -3,6 +3,7 @@
 time   id = (offset >> bits) "-" (offset & (2^bits - 1)).
 dense  id = DENSE_MS "-" offset. So many milliseconds lie in the far future, and a plain
        `XADD stream *` therefore takes the next dense offset by itself.
+bytes  as dense.
 """
 
 DENSE_MS = 1_000_000_000_000_000

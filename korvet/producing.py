@@ -6,6 +6,7 @@ Rules
 - Decompression is bounded: BOMB_FACTOR times the topic's max.message.bytes.
 """
 
+from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log
@@ -108,6 +109,8 @@ def _producer(header: BatchHeader | None) -> tuple[int, int, int]:
 def _append_batch(
     keys: Keys, topic: Topic, partition: int, batch: Buffer, header: BatchHeader
 ) -> Call[AppendReply]:
+    if topic.is_bytes:
+        return byte_topics.append_batch(keys, topic, partition, batch, header)
     count = header.last_offset_delta + 1
     producer = _producer(header)
     return log.append(

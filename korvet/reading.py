@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, Partition
 from korvet.offsets import DENSE_MS, entry_id, split_id
@@ -30,6 +31,7 @@ MAX_ENTRIES = 10_000
 ROUND_BYTES = 8 << 20
 """An XRANGE that could answer more, were every entry as large as the largest, asks the index."""
 INDEX_ROWS = 64
+_WHOLE = (b"batch", b"set")
 
 logger = logging.getLogger("korvet.reading")
 
@@ -64,6 +66,13 @@ class Entry(msgspec.Struct, frozen=True):
     fields: list[bytes]
     milliseconds: int
 
+    @property
+    def last_record(self) -> int:
+        """The last record's offset: in bytes mode the entry reaches further."""
+        if len(self.fields) > 2 and self.fields[-2] == b"tail":
+            return self.last - int(self.fields[-1])
+        return self.last
+
 
 class Slice(msgspec.Struct):
     """What one read found. `entries` fit the bytes asked for, or are the first one alone."""
@@ -85,8 +94,14 @@ class PartitionReader:
         self._shapes: dict[tuple[str, int], Shape] = {}
         self._passed_over: set[tuple[str, int]] = set()
 
-    async def read(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> Slice:
-        """The entries from `offset` on, about `max_bytes` of them, at least one."""
+    async def read(
+        self, topic: Topic, partition: int, offset: int, max_bytes: int, *, raw: bool = False
+    ) -> Slice:
+        """The entries from `offset` on, about `max_bytes` of them, at least one.
+
+        In bytes mode an offset may lie behind the last record of its entry; whoever wants bytes,
+        not records, says `raw` and gets that entry too.
+        """
         k = self._keys.partition(topic.name, partition)
         shape = self._shapes.get((topic.id, partition))
         submit = self._store.submit_command
@@ -105,7 +120,9 @@ class PartitionReader:
             rows = await self._careful(
                 topic, k, offset, max_bytes, self._shapes[topic.id, partition]
             )
-        self._take(found, topic, partition, offset, max_bytes, rows)
+        self._take(found, topic, partition, offset, max_bytes, rows, raw)
+        if rows and not found.entries and topic.is_bytes and offset <= (end := _last_of(rows)):
+            return await self.read(topic, partition, end + 1, max_bytes, raw=raw)
         if offset < found.start or (not found.entries and offset > found.end):
             return await self._outside(topic, partition, offset)
         return found
@@ -153,6 +170,7 @@ class PartitionReader:
         offset: int,
         max_bytes: int,
         rows: Sequence[Any],
+        raw: bool,
     ) -> None:
         """The entries of an XRANGE reply go into the slice, up to the bytes asked for."""
         mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
@@ -174,11 +192,14 @@ class PartitionReader:
                     self._pass_over(topic, partition, raw_id)
                     continue
                 first = last - count + 1
+            entry = Entry(first, last, fields, milliseconds)
+            if topic.is_bytes and not raw and entry.last_record < offset:
+                continue
             if found.entries and found.size + size > max_bytes:
                 break
             if found.entries and last - found.entries[0].first > records.MAX_SPAN:
                 break
-            found.entries.append(Entry(first, last, fields, milliseconds))
+            found.entries.append(entry)
             found.size += size
         if found.entries:
             found.end = max(found.end, found.entries[-1].last + 1)
@@ -207,9 +228,13 @@ class PartitionReader:
         return found
 
 
+def _last_of(rows: Sequence[Any]) -> int:
+    return split_id(rows[-1][0])[1]
+
+
 def _batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
     at = 2 if fields[0] == b"append.time" else 0
-    if len(fields) >= at + 4 and fields[at] == b"batch" and fields[at + 2] == b"count":
+    if len(fields) >= at + 4 and fields[at] in _WHOLE and fields[at + 2] == b"count":
         return fields[at + 1], int(fields[at + 3])
     return None, 0
 
@@ -226,6 +251,12 @@ def batches_of(entries_read: Sequence[Entry], epoch: int) -> list[Buffer]:
 
 def records_in(topic: Topic, entries_read: Sequence[Entry]) -> list[Record]:
     """Every record of these entries, at its own offset, whatever the layout."""
+    if topic.is_bytes:
+        return [
+            record
+            for entry in entries_read
+            for record in byte_topics.records_of(entry.first, entry.fields)
+        ]
     if not topic.is_batch:
         return [
             entries.record_of(entry.last, entry.milliseconds, entry.fields)

@@ -67,7 +67,7 @@ def creation(keys: Keys, name: str, definition: Definition) -> Call[TopicReply]:
         topic=name,
         definition=encode_definition(definition),
         topic_id=definition.id,
-        format=configs["storage.format"],
+        format="batch" if configs["offset.mode"] == "bytes" else configs["storage.format"],
         mode=configs["offset.mode"],
         bits=int(configs["offset.bits"]),
     )

@@ -49,7 +49,12 @@ class Topic(msgspec.Struct, frozen=True):
     @property
     def is_batch(self) -> bool:
         """Whether an entry holds a producer batch rather than a record."""
-        return self.policy.storage_format == "batch"
+        return self.policy.storage_format == "batch" or self.is_bytes
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether an offset is a byte position, and an entry some 0.7 messages or a batch."""
+        return self.policy.offset_mode == "bytes"
 
     def definition(
         self, *, partitions: int | None = None, configs: dict[str, str] | None = None

@@ -41,6 +41,7 @@ LAYERS: dict[str, Layer] = {
     # The log's own rules: from records to calls and back.
     "log": Layer(
         (
+            "byte_topics",
             "config_table",
             "logs",
             "membership",

@@ -199,6 +199,13 @@ def stamp(batch: bytearray, append_time: int) -> None:
     struct.pack_into(">I", batch, 17, crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
 
 
+def reach(batch: bytearray, last: int) -> None:
+    """The batch ends at offset `last`, as if records behind its own had been compacted away."""
+    (base,) = struct.unpack_from(">q", batch)
+    struct.pack_into(">i", batch, 23, last - base)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+
+
 def batches_in(data: Buffer) -> Iterator[memoryview]:
     """The whole batches that stand one behind another in `data`; half a batch is left."""
     view = memoryview(data)

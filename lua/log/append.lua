@@ -1,4 +1,4 @@
---- log.append  version 1  writes
+--- log.append  version 2  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -6,7 +6,8 @@
 ---          index           zset    sparse index: offset -> max timestamp, bytes and records before it
 ---          producers       hash    producer id -> epoch and last five batches
 --- ARGV     topic_id        bytes   the topic the caller believes in, 32 hex digits
----          count           int     offsets the batch takes: last offset delta + 1
+---          count           int     records: last offset delta + 1, and so the offsets the batch takes,
+---                                  but for bytes mode
 ---          size            int     bytes the batch counts for
 ---          max_timestamp   int     ms, the newest record's
 ---          producer_id     int     -1 without idempotence
@@ -14,7 +15,9 @@
 ---          base_sequence   int     -1 without idempotence
 ---          stamp           int     1: LogAppendTime, the entry says when it was appended
 ---          fields...       bytes   batch layout: the entry's fields and values; record layout: for
----                                  each record the number of its fields and values, then those
+---                                  each record the number of its fields and values, then those;
+---                                  bytes mode: for each entry the offsets it takes, the number of
+---                                  its fields and values, then those
 --- RETURNS  error           int     a lib.codes value
 ---          base            int     the first offset, -1 when refused
 ---          start           int     log start offset
@@ -25,6 +28,7 @@
 --- COST     O(records), at most 9 calls + 1 per fields
 --- NOTES    A native XADD may stand behind `next`; then the first XADD fails with nothing written,
 ---          and the batch goes behind the stream's last id.
+---          In batch layout and in bytes mode an entry's id is that of the last offset it takes.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry = require("lib.entry")
@@ -97,7 +101,13 @@ end
 
 local per_entry = format == "batch" and count or 1
 local at, last = FIELDS, #ARGV
-if format == "record" then
+local width, added_entries, widest = count, count / per_entry, size
+local plan = {}
+if mode == "bytes" then
+  plan, width, widest = require("lib.spans").read(ARGV, FIELDS)
+  per_entry, at, last = plan[1][1] + 1, plan[1][2], plan[1][3]
+  added_entries = #plan
+elseif format == "record" then
   at, last = FIELDS + 1, FIELDS + tonumber(ARGV[FIELDS])
 end
 
@@ -111,6 +121,9 @@ if type(added) == "table" and added.err then
     end
   end
   add(redis.call, base + per_entry - 1, at, last)
+end
+for i = 2, #plan do
+  add(redis.call, base + plan[i][1], plan[i][2], plan[i][3])
 end
 if format == "record" then
   for i = 1, count - 1 do
@@ -128,12 +141,12 @@ if bytes - indexed >= INDEX_BYTES or indexed < 0 then
   indexed = bytes
 end
 redis.call(
-  "HSET", log, "next", base + count, "bytes", bytes + size, "records", records + count,
+  "HSET", log, "next", base + width, "bytes", bytes + size, "records", records + count,
   "max_timestamp", math.max(newest, max_timestamp), "indexed", indexed,
-  "largest", math.max(largest, size), "entries", entries + count / per_entry
+  "largest", math.max(largest, widest), "entries", entries + added_entries
 )
 if remember then
   redis.call("HSET", producers, producer_id, remember(now_ms, base))
 end
-redis.call("PUBLISH", stream, base + count)
+redis.call("PUBLISH", stream, base + width)
 return { codes.NONE, base, start, stamp and now_ms or -1, 1 }

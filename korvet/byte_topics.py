@@ -1,0 +1,129 @@
+"""Topics in which an offset is a byte position: what is stored, and both worlds' view of it.
+
+    set      messages of Kafka 0.7, as their producer sent them
+    batch    instead: a record batch of a newer client; for 0.7 it is its records as messages
+    count    the offsets the entry takes: the bytes it has for 0.7
+    tail     how many of those lie behind the last record's own offset
+
+Rules
+- What 0.7 reads of an entry never changes, and is exactly `count` bytes long: offsets depend on it.
+- A 0.7 message has no time: its records have that of the append.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts.call import Arg, Call
+from korvet.scripts.log import AppendReply
+from korvet.topics import Topic
+from korvet.wire import byte_sets, entries, records
+from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
+
+_BATCH, _SET = b"batch", b"set"
+
+
+class Stored(NamedTuple):
+    """An entry's fields as what they are."""
+
+    payload: bytes
+    is_set: bool
+    append_time: int | None
+
+
+def append_set(keys: Keys, topic: Topic, partition: int, data: Buffer) -> Call[AppendReply]:
+    """The call that appends a set of 0.7 messages, or BadBatch."""
+    most = topic.policy.max_message_bytes
+    found = byte_sets.pieces(data, limit=most * BOMB_FACTOR, most=most)
+    fields: list[Arg] = []
+    for piece in found:
+        size = len(piece.raw)
+        fields += (size, 6, _SET, piece.raw, b"count", size, b"tail", piece.tail)
+    return log.append(
+        keys,
+        topic.name,
+        partition,
+        topic_id=topic.id,
+        count=sum(piece.records for piece in found),
+        size=sum(len(piece.raw) for piece in found),
+        max_timestamp=-1,
+        stamp=1,
+        fields=fields,
+    )
+
+
+def append_batch(
+    keys: Keys, topic: Topic, partition: int, batch: Buffer, header: BatchHeader
+) -> Call[AppendReply]:
+    """The call that appends a newer client's batch, or BadBatch."""
+    if header.attributes & records.TRANSACTIONAL:
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD,
+            "a topic with offset.mode=bytes takes no transactions: Kafka 0.7 knows none",
+        )
+    limit = topic.policy.max_message_bytes * BOMB_FACTOR
+    sizes = byte_sets.sizes(records.records_of(batch, limit=limit))
+    span = sum(sizes)
+    return log.append(
+        keys,
+        topic.name,
+        partition,
+        topic_id=topic.id,
+        count=header.last_offset_delta + 1,
+        size=len(batch),
+        max_timestamp=header.max_timestamp,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        stamp=int(topic.policy.log_append_time),
+        fields=(
+            *(span, 8, _BATCH, batch, b"count", span),
+            *(b"max.timestamp", header.max_timestamp, b"tail", sizes[-1] - 1),
+        ),
+    )
+
+
+def stored(fields: Sequence[bytes]) -> Stored:
+    """What an entry holds."""
+    at = 2 if fields[0] == b"append.time" else 0
+    return Stored(fields[at + 1], fields[at] == _SET, entries.append_time_of(fields))
+
+
+def raw_of(fields: Sequence[bytes]) -> Buffer:
+    """The entry's bytes of the log, as 0.7 reads it."""
+    found = stored(fields)
+    if found.is_set:
+        return found.payload
+    return byte_sets.build(records.records_of(found.payload))
+
+
+def records_of(first: int, fields: Sequence[bytes]) -> list[Record]:
+    """Every record of the entry that begins at `first`, at its own offset."""
+    found = stored(fields)
+    if found.is_set:
+        return byte_sets.records_of(found.payload, first, found.append_time or 0)
+    out: list[Record] = []
+    for _, timestamp, key, value, headers in records.records_of(found.payload):
+        time = timestamp if found.append_time is None else found.append_time
+        out.append((first, time, key, value, headers))
+        first += byte_sets.OVERHEAD + len(value or b"")
+    return out
+
+
+def batch_from(
+    offset: int, first: int, last: int, fields: Sequence[bytes], epoch: int, codec: int
+) -> bytearray | None:
+    """The entry's records from `offset` on as one record batch that reaches to `last`.
+
+    None when there are none.
+    """
+    found = [record for record in records_of(first, fields) if record[0] >= offset]
+    if not found:
+        return None
+    batch = records.build(
+        found, codec=codec, append_time=entries.append_time_of(fields), leader_epoch=epoch
+    )
+    records.reach(batch, last)
+    return batch
