@@ -145,9 +145,7 @@ def _inner(view: memoryview, message: _Message, limit: int) -> list[memoryview]:
 
 def _inflate(codec: int, payload: memoryview, limit: int) -> Buffer:
     if codec not in (codecs.GZIP, codecs.SNAPPY):
-        raise BadBatch(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Kafka 0.7 has no codec {codec}"
-        )
+        raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Kafka 0.7 has no codec {codec}")
     try:
         return codecs.decompress(codec, payload, max(limit, 0))
     except codecs.CorruptPayload as error:
@@ -187,7 +185,7 @@ def sizes(records: Iterable[Record]) -> list[int]:
 
 
 def records_of(raw: Buffer, first: int, timestamp: int) -> list[Record]:
-    """Every record of a stored set that begins at offset `first`, those inside messages included."""
+    """Every record of a stored set whose first byte is offset `first`, inner ones included."""
     view = memoryview(raw)
     found: list[Record] = []
     at = 0

@@ -104,7 +104,8 @@ local at, last = FIELDS, #ARGV
 local width, added_entries, widest = count, count / per_entry, size
 local plan = {}
 if mode == "bytes" then
-  plan, width, widest = require("lib.spans").read(ARGV, FIELDS)
+  local spans = require("lib.spans")
+  plan, width, widest = spans.read(ARGV, FIELDS)
   per_entry, at, last = plan[1][1] + 1, plan[1][2], plan[1][3]
   added_entries = #plan
 elseif format == "record" then
