@@ -15,7 +15,7 @@ Rules
 import asyncio
 from collections import deque
 from time import monotonic
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from korvet import logs
 from korvet.broker.dispatch import Hang, Request, begin, finish
@@ -154,7 +154,8 @@ class Connection(asyncio.BufferedProtocol):
         while end - at >= 4:
             length = int.from_bytes(data[at : at + 4], "big", signed=True)
             if not 0 < length <= self._max_frame:
-                self.hang(_wrong_length(length, self._max_frame, bytes(data[at : at + 4])))
+                head = bytes(data[at : at + 4])
+                self.hang(_wrong_length(length, self._max_frame, head, self.speaks))
                 return
             if at + 4 + length > end:
                 self._start(length, data[at + 4 :])
@@ -183,7 +184,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = self._waiting.popleft()
             self._busy = True
             try:
-                begun = begin(frame, node, self.host, self._release)
+                begun = self._begin(frame)
             except Hang as reason:
                 self.hang(str(reason))
                 return
@@ -203,26 +204,40 @@ class Connection(asyncio.BufferedProtocol):
             task.add_done_callback(self._tasks.discard)
         self._regulate()
 
+    # What is spoken here; the listener for Kafka 0.7 says otherwise.
+
+    speaks = "Kafka's protocol"
+
+    def _begin(self, frame: Buffer) -> Any:
+        """The request, for `_finish`; or its answer as a list. Raises Hang."""
+        return begin(frame, self._node, self.host, self._release)
+
+    async def _finish(self, request: Any) -> list[Buffer] | None:
+        return await finish(request, self._node)
+
+    def _about(self, request: Any) -> dict[str, object]:
+        """What a log line says of a request."""
+        assert isinstance(request, Request)
+        return {
+            "api": request.api.name,
+            "version": request.version,
+            "correlation_id": request.correlation_id,
+            "client_id": request.client_id,
+        }
+
     def _release(self) -> None:
         """The running handler no longer minds if the next one begins."""
         self._busy = False
 
-    async def _run(self, request: Request, number: int) -> None:
+    async def _run(self, request: Any, number: int) -> None:
         try:
-            answer = await finish(request, self._node)
+            answer = await self._finish(request)
         except Hang as reason:
             self.hang(str(reason))
             return
         except Exception as error:
-            log.exception(
-                "a handler failed",
-                error,
-                client=self.host,
-                api=request.api.name,
-                version=request.version,
-                correlation_id=request.correlation_id,
-                client_id=request.client_id,
-            )
+            about = self._about(request)
+            log.exception("a handler failed", error, client=self.host, **about)
             self.hang("a handler failed")
             return
         if self._transport.is_closing() or number < self._first:
@@ -303,9 +318,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-def _wrong_length(length: int, limit: int, raw: bytes) -> str:
+def _wrong_length(length: int, limit: int, raw: bytes, speaks: str) -> str:
     if raw in (b"GET ", b"POST", b"HEAD", b"PUT "):
-        return "this is HTTP, and the port speaks Kafka's protocol"
+        return f"this is HTTP, and the port speaks {speaks}"
     if raw[:2] == b"\x16\x03":
-        return "this is TLS, and the port speaks Kafka's protocol in the clear"
+        return f"this is TLS, and the port speaks {speaks} in the clear"
     return f"a frame of {length} bytes: from 1 to {limit} (socket.request.max.bytes) are taken"

@@ -1,0 +1,223 @@
+"""One Kafka 0.7 client: its requests in order, its produced sets on their way side by side.
+
+Rules
+- PRODUCE has no answer. Sets for known topics leave for Redis at once, in the order they came; what
+  reads afterwards on this connection waits for them, so that a client finds what it has sent.
+- What cannot be stored is counted and logged with the client's address; only a frame that is no
+  request of 0.7 ends the connection.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from time import perf_counter
+from typing import Any, TypeAlias
+
+from korvet import logs
+from korvet.broker.connection import Buffer, Connection
+from korvet.broker.dispatch import Hang
+from korvet.context import Node
+from korvet.errors import ErrorCode
+from korvet.legacy import reads, writes
+from korvet.legacy.frames import (
+    MULTIFETCH,
+    NAMES,
+    BrokenFrame,
+    Fetch,
+    Frame,
+    LegacyError,
+    Offsets,
+    Produce,
+    messages_answer,
+    multi_answer,
+    offsets_answer,
+    parse,
+)
+from korvet.legacy.topics import Refusal
+from korvet.reading import PartitionReader
+from korvet.scripts.log import AppendReply
+from korvet.store.errors import StoreError
+from korvet.wire.records import BadBatch
+
+Answer: TypeAlias = Coroutine[Any, Any, list[Buffer]]
+_STALE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+log = logs.get("legacy")
+
+
+class LegacyConnection(Connection):
+    """The same socket, limits and order as for newer clients; other requests."""
+
+    speaks = "Kafka 0.7's protocol"
+
+    def __init__(
+        self,
+        node: Node,
+        connections: set[Connection],
+        max_frame: int,
+        most: int,
+        most_per_host: int,
+        reader: PartitionReader,
+    ) -> None:
+        super().__init__(node, connections, max_frame, most, most_per_host)
+        self._reader = reader
+        self._appending: set[asyncio.Future[AppendReply]] = set()
+        self._slow: set[asyncio.Task[list[Buffer]]] = set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """A producer that has sent everything may hang up: what it sent is stored all the same."""
+        left = list(self._waiting)
+        super().connection_lost(exc)
+        if left:
+            self._keep(self._store(left))
+
+    def drain(self) -> None:
+        """The connection ends once what it sent is stored and answered."""
+        if self._appending or self._slow:
+            self._keep(self._drain_later())
+        else:
+            super().drain()
+
+    async def _drain_later(self) -> list[Buffer]:
+        own = asyncio.current_task()
+        await asyncio.wait([*self._appending, *(task for task in self._slow if task is not own)])
+        super().drain()
+        return []
+
+    def _keep(self, work: Answer) -> "asyncio.Task[list[Buffer]]":
+        """The work goes on whatever becomes of the connection."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._slow.add(task)
+        task.add_done_callback(self._slow.discard)
+        return task
+
+    async def _store(self, frames: list[Buffer]) -> list[Buffer]:
+        """What of these frames produces is stored, in order."""
+        if self._slow:
+            others = [task for task in self._slow if task is not asyncio.current_task()]
+            if others:
+                await asyncio.wait(others)
+        for frame in frames:
+            try:
+                found = parse(frame)
+            except BrokenFrame:
+                break
+            if found.requests and isinstance(found.requests[0], Produce):
+                await self._append_later(list(found.requests), found, perf_counter())
+        return []
+
+    def _begin(self, frame: Buffer) -> Answer | list[Buffer]:
+        try:
+            found = parse(frame)
+        except BrokenFrame as error:
+            raise Hang(str(error)) from None
+        began = perf_counter()
+        if not found.requests or isinstance(found.requests[0], Produce):
+            later = [request for request in found.requests if not self._append(request)]
+            if not later and found.kind != MULTIFETCH:
+                self._count(found, "NONE", began)
+                return []
+            if later:
+                return self._shielded(self._keep(self._append_later(later, found, began)))
+        else:
+            self._release()
+        return self._read(found, began)
+
+    async def _finish(self, request: Any) -> list[Buffer] | None:
+        answer: list[Buffer] | None = await request
+        return answer
+
+    def _about(self, request: Any) -> dict[str, object]:
+        return {"api": "Legacy"}
+
+    async def _shielded(self, task: "asyncio.Task[list[Buffer]]") -> list[Buffer]:
+        return await asyncio.shield(task)
+
+    # Writing.
+
+    def _append(self, request: Any) -> bool:
+        """Whether the set is dealt with: on its way, or refused. False: its topic is not known."""
+        try:
+            future = writes.append(request, self._node)
+        except (Refusal, BadBatch) as refusal:
+            self._refused(request, str(refusal))
+            return True
+        if future is None:
+            return False
+        self._appending.add(future)
+        future.add_done_callback(lambda done: self._appended(request, done))
+        return True
+
+    def _appended(self, request: Produce, done: "asyncio.Future[AppendReply]") -> None:
+        self._appending.discard(done)
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is not None:
+            self._refused(request, str(error))
+        elif done.result().error:
+            self._stale(request, done.result())
+
+    def _stale(self, request: Produce, reply: AppendReply) -> None:
+        if reply.error in _STALE:
+            self._node.topics.drop()
+        self._refused(request, ErrorCode(reply.error).message)
+
+    async def _append_later(self, requests: list[Any], frame: Frame, began: float) -> list[Buffer]:
+        """The slow way, topics looked up or created first: the client's next request waits."""
+        for request in requests:
+            try:
+                reply = await writes.append_to_new(request, self._node)
+            except (Refusal, BadBatch, StoreError) as refusal:
+                self._refused(request, str(refusal))
+                continue
+            if reply.error:
+                self._stale(request, reply)
+        self._count(frame, "NONE", began)
+        return []
+
+    def _refused(self, request: Produce, reason: str) -> None:
+        self._node.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
+        log.warning(
+            "a produced set is not stored",
+            client=f"{self.host}:{self.port}",
+            topic=request.topic,
+            partition=request.partition,
+            bytes=len(request.messages),
+            reason=reason,
+        )
+
+    # Reading.
+
+    async def _read(self, frame: Frame, began: float) -> list[Buffer]:
+        if self._appending:
+            await asyncio.wait(list(self._appending))
+        parts = [await self._answer(request) for request in frame.requests]
+        answer = multi_answer([part for part, _ in parts]) if frame.kind == MULTIFETCH else parts[0][0]
+        outcome = next((error.name for _, error in parts if error), "NONE")
+        self._count(frame, outcome, began)
+        return answer
+
+    async def _answer(self, request: Any) -> tuple[list[Buffer], LegacyError]:
+        try:
+            if isinstance(request, Fetch):
+                return await reads.fetch(request, self._node, self._reader), LegacyError.NO_ERROR
+            return await reads.offsets(request, self._node), LegacyError.NO_ERROR
+        except Refusal as refusal:
+            self._say(request, refusal)
+            if isinstance(request, Offsets):
+                return offsets_answer(refusal.error, []), refusal.error
+            return messages_answer(refusal.error, []), refusal.error
+
+    def _say(self, request: Fetch | Offsets, refusal: Refusal) -> None:
+        log.warning(
+            "request refused",
+            client=f"{self.host}:{self.port}",
+            topic=request.topic,
+            partition=request.partition,
+            error=refusal.error.name,
+            reason=str(refusal),
+        )
+
+    def _count(self, frame: Frame, outcome: str, began: float) -> None:
+        name = "Legacy" + NAMES[frame.kind]
+        self._node.metrics.answered(name, outcome, perf_counter() - began)

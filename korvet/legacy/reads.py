@@ -1,0 +1,138 @@
+"""FETCH and OFFSETS of Kafka 0.7: the log as one file of bytes, and where to begin in it.
+
+Behaviour
+- FETCH answers the bytes [offset, offset + most) of the log: the last message may be cut, and an
+  offset inside a message serves the rest of it. At the end: nothing, and no error. Below the log's
+  start or behind its end: OffsetOutOfRange. A negative size: InvalidFetchSize.
+- A topic nobody has written to: FETCH answers nothing, OFFSETS one offset 0 for -1 and -2, none for
+  a time. A partition the topic does not have: WrongPartition.
+- OFFSETS answers, newest first, the end of the log and the places of the sparse index that are
+  older than the time, down to the log's start: what segment boundaries were to 0.7.
+"""
+
+from korvet import byte_topics
+from korvet.context import Node
+from korvet.errors import ErrorCode
+from korvet.legacy.frames import (
+    EARLIEST,
+    LATEST,
+    Buffer,
+    Fetch,
+    LegacyError,
+    Offsets,
+    messages_answer,
+    offsets_answer,
+)
+from korvet.legacy.topics import Refusal, usable
+from korvet.reading import PartitionReader
+from korvet.scripts import log
+from korvet.store.errors import StoreError
+from korvet.topics import Topic
+from korvet.wire import byte_sets
+
+MAX_ANSWER = 64 << 20
+"""A FETCH that asks for more gets this much."""
+MAX_OFFSETS = 10_000
+
+
+async def fetch(request: Fetch, node: Node, reader: PartitionReader) -> list[Buffer]:
+    """The answer's buffers; Refusal where 0.7 has an error for it."""
+    topic = await _topic(request.topic, request.partition, node)
+    if request.most < 0:
+        raise Refusal(
+            LegacyError.INVALID_FETCH_SIZE, f"a fetch cannot ask for {request.most} bytes"
+        )
+    if topic is None:
+        return messages_answer(0, [])
+    try:
+        return messages_answer(0, await _bytes(topic, request, reader))
+    except StoreError as error:
+        raise Refusal(LegacyError.UNKNOWN, str(error)) from None
+
+
+async def _topic(name: str, partition: int, node: Node) -> Topic | None:
+    """The topic, None when there is none."""
+    try:
+        topic = await node.topics.get(name)
+    except StoreError as error:
+        raise Refusal(LegacyError.UNKNOWN, str(error)) from None
+    if topic is not None:
+        return usable(topic, partition)
+    if not 0 <= partition < node.settings.integer("legacy.num.partitions"):
+        raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} will have no {partition}")
+    return None
+
+
+async def _bytes(topic: Topic, request: Fetch, reader: PartitionReader) -> list[Buffer]:
+    """The log's bytes from the offset on, as many as were asked for and there are."""
+    at, end = request.offset, request.offset + min(request.most, MAX_ANSWER)
+    parts: list[Buffer] = []
+    while True:
+        # The first entry may begin long before `at`: a little more saves a second round.
+        size = end - at + min(byte_sets.PIECE_BYTES, (end - at) // 8)
+        found = await reader.read(topic, request.partition, at, size, raw=True)
+        if found.error and not parts:
+            raise _out_of_range(found.error, at)
+        if found.error or at >= found.end:
+            return parts
+        for entry in found.entries:
+            if entry.first > at:  # somebody removed entries natively: a file would end here
+                if not parts:
+                    raise _out_of_range(ErrorCode.OFFSET_OUT_OF_RANGE, at)
+                return parts
+            raw = memoryview(byte_topics.raw_of(entry.fields))
+            parts.append(raw[at - entry.first : end - entry.first])
+            at = entry.last + 1
+            if at >= end:
+                return parts
+        if not found.entries:
+            return parts
+
+
+def _out_of_range(error: ErrorCode, offset: int) -> Refusal:
+    if error == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Refusal(LegacyError.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in the log")
+    return Refusal(LegacyError.UNKNOWN, error.message)
+
+
+async def offsets(request: Offsets, node: Node) -> list[Buffer]:
+    """The answer's buffers; Refusal where 0.7 has an error for it."""
+    topic = await _topic(request.topic, request.partition, node)
+    most = max(0, min(request.most, MAX_OFFSETS))
+    if topic is None:
+        return offsets_answer(0, [0][:most] if request.time in (LATEST, EARLIEST) else [])
+    try:
+        places = await _places(topic, request.partition, node)
+    except StoreError as error:
+        raise Refusal(LegacyError.UNKNOWN, str(error)) from None
+    if request.time == EARLIEST:
+        places = places[-1:]
+    elif request.time != LATEST:
+        places = [(offset, since) for offset, since in places if since <= request.time]
+    return offsets_answer(0, [offset for offset, _ in places[:most]])
+
+
+async def _places(topic: Topic, partition: int, node: Node) -> list[tuple[int, int]]:
+    """(offset, moment) from the end of the log to its start: what lies between an offset and the
+    next one was all written at or before the moment."""
+    bounds = await node.store.run(
+        log.bounds(node.keys, topic.name, partition, topic_id=topic.id)
+    )
+    if bounds.error:
+        node.topics.drop()
+        raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
+    start, end = bounds.first, bounds.next
+    if start >= end:
+        return [(end, _never(bounds.newest))]
+    index = node.keys.partition(topic.name, partition).index
+    rows = await node.store.command("ZRANGE", index, 0, MAX_OFFSETS)
+    steps = [(int(offset), int(newest)) for offset, newest, *_ in (r.split(b":") for r in rows)]
+    inner = [(offset, newest) for offset, newest in steps if start < offset < end]
+    firsts = [start, *(offset for offset, _ in inner)]
+    moments = [*(newest for _, newest in inner), bounds.newest]
+    places = list(zip(firsts, moments, strict=True))
+    return [(end, bounds.newest), *reversed(places)]
+
+
+def _never(newest: int) -> int:
+    return max(newest, 0)

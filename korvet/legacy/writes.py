@@ -1,0 +1,44 @@
+"""PRODUCE and MULTIPRODUCE of Kafka 0.7: no answer, and so nothing but a log line when refused.
+
+Behaviour
+- a set is stored whole or not at all: a bad checksum, a length that lies, a codec 0.7 has not,
+  compression inside compression, a message above max.message.bytes
+- partition -1: the broker picks one
+- a topic nobody knows comes to be, with offset.mode=bytes and legacy.num.partitions partitions
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable
+
+from korvet import byte_topics
+from korvet.context import Node
+from korvet.legacy.frames import RANDOM_PARTITION, Produce
+from korvet.legacy.topics import created, usable
+from korvet.scripts.log import AppendReply
+from korvet.topics import Topic
+
+
+def append(request: Produce, node: Node) -> "asyncio.Future[AppendReply] | None":
+    """The messages are on their way to Redis; None when the topic has to be looked up first.
+
+    Raises Refusal or BadBatch.
+    """
+    topic = node.topics.peek(request.topic)
+    return None if topic is None else _submit(topic, request, node)
+
+
+async def append_to_new(request: Produce, node: Node) -> AppendReply:
+    """The same for a topic that may have to be created."""
+    answer: Awaitable[AppendReply] = _submit(await created(request.topic, node), request, node)
+    return await answer
+
+
+def _submit(topic: Topic, request: Produce, node: Node) -> "asyncio.Future[AppendReply]":
+    partition = request.partition
+    if partition == RANDOM_PARTITION:
+        partition = random.randrange(topic.partitions)
+    usable(topic, partition)
+    return node.store.submit(
+        byte_topics.append_set(node.keys, topic, partition, request.messages)
+    )
