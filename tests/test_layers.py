@@ -104,8 +104,26 @@ LAYERS: dict[str, Layer] = {
             "context",
             "shared",
             "apis",
+            "legacy",
         ),
         others=("anyio", "msgspec", "prometheus_client", "uvloop"),
+    ),
+    # The same for Kafka 0.7, on the broker's own connections.
+    "legacy": Layer(
+        ("legacy",),
+        ours=(
+            "words",
+            "settings",
+            "wire",
+            "scripts",
+            "store.errors",
+            "log",
+            "metrics",
+            "context",
+            "broker.connection",
+            "broker.dispatch",
+        ),
+        others=("msgspec", "kazoo"),
     ),
     "cli": Layer(
         ("cli", "__main__"),

@@ -15,6 +15,7 @@ from korvet.broker.housekeeping import Housekeeping
 from korvet.config import Address, Config
 from korvet.context import Node
 from korvet.keys import Keys
+from korvet.legacy import listener
 from korvet.membership import Membership
 from korvet.membership import Node as Member
 from korvet.metrics import Metrics
@@ -31,13 +32,22 @@ BACKLOG = 1024
 log = logs.get("broker.server")
 
 
+def _nobody(host: str, port: int) -> None:
+    """Nobody waits to hear of this port."""
+
+
 async def serve(
-    config: Config, *, on_listening: Callable[[str, int], None], stop: anyio.Event
+    config: Config,
+    *,
+    on_listening: Callable[[str, int], None],
+    on_legacy: Callable[[str, int], None] = _nobody,
+    stop: anyio.Event,
 ) -> None:
     """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
     async with _node(config) as node:
         connections: set[Connection] = set()
         server = await _listen(config, node, connections)
+        legacy = await listener.listen(config, node, connections)
         host, port = _address(config, server)
         await _join(node, host, port)
         async with anyio.create_task_group() as tasks:
@@ -49,8 +59,13 @@ async def serve(
                 await tasks.start(ops.serve, page, config.ops_place)
             await server.start_serving()
             on_listening(config.listen.host, port)
+            if legacy is not None and config.legacy_listen is not None:
+                await legacy.start_serving()
+                on_legacy(config.legacy_listen.host, legacy.sockets[0].getsockname()[1])
             await stop.wait()
             server.close()
+            if legacy is not None:
+                legacy.close()
             await _drain(connections)
             tasks.cancel_scope.cancel()
         await _leave(node)

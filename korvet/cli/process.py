@@ -4,7 +4,7 @@ import gc
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from anyio import CancelScope
@@ -17,15 +17,21 @@ from korvet.config import Config
 if TYPE_CHECKING:
     from korvet.redis_server import RedisServer
 
+Announce: TypeAlias = Callable[[str, int], None]
 _LOOK_S = 1.0
 log = logs.get("process")
 
 
+def nobody(host: str, port: int) -> None:
+    """Nobody waits to hear of this port."""
+
+
 def run_broker(
     config: Config,
-    announce: Callable[[str, int], None],
+    announce: Announce,
     server: "RedisServer | None" = None,
     life: int | None = None,
+    announce_legacy: Announce = nobody,
 ) -> None:
     """Serves until SIGTERM or SIGINT, or until `life` (a pipe of the parent's) closes.
 
@@ -35,7 +41,7 @@ def run_broker(
     # What is loaded stays; requests leave little that only the collector could free.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    anyio.run(_main, config, announce, server, life, backend_options=_loop())
+    anyio.run(_main, config, announce, announce_legacy, server, life, backend_options=_loop())
 
 
 def _loop() -> dict[str, object]:
@@ -48,7 +54,8 @@ def _loop() -> dict[str, object]:
 
 async def _main(
     config: Config,
-    announce: Callable[[str, int], None],
+    announce: Announce,
+    announce_legacy: Announce,
     server: "RedisServer | None",
     life: int | None,
 ) -> None:
@@ -59,7 +66,7 @@ async def _main(
             tasks.start_soon(_keep_alive, server)
         if life is not None:
             tasks.start_soon(_follow, life, stop)
-        await serve(config, on_listening=announce, stop=stop)
+        await serve(config, on_listening=announce, on_legacy=announce_legacy, stop=stop)
         tasks.cancel_scope.cancel()
 
 

@@ -78,12 +78,18 @@ def run(config: Config) -> None:
         else:
             from korvet.cli.process import run_broker
 
-            run_broker(reachable, announce, server)
+            run_broker(reachable, announce, server, announce_legacy=announce_legacy)
 
 
 def announce(host: str, port: int) -> None:
     """The one line on stdout: whoever started us may connect now."""
     sys.stdout.write(f"listening on {Address(host, port)}\n")
+    sys.stdout.flush()
+
+
+def announce_legacy(host: str, port: int) -> None:
+    """The line behind it with --legacy-listen: clients of Kafka 0.7 may connect too."""
+    sys.stdout.write(f"legacy listening on {Address(host, port)}\n")
     sys.stdout.flush()
 
 

@@ -16,7 +16,7 @@ import socket
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ import typer
 from korvet import logs
 from korvet.cli.failure import complain, sentence
 from korvet.cli.process import run_broker, serve_ops
-from korvet.cli.serve import announce
+from korvet.cli.serve import announce, announce_legacy
 from korvet.config import Address, Config, StartError
 
 if TYPE_CHECKING:
@@ -44,16 +44,19 @@ class _Failed(Exception):
 
 def supervise(config: Config, server: "RedisServer | None") -> None:
     """N workers have served and stopped."""
-    with _reserve(config.listen) as reserved:
+    with _reserve(config.listen) as reserved, _reserve_legacy(config) as legacy:
         host, port = reserved.getsockname()[:2]
         sockets = Path(tempfile.mkdtemp(prefix="korvet-"))
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             listen = Address(config.listen.host, port)
-            family = _Family(msgspec.structs.replace(config, listen=listen), sockets, server)
+            shared = msgspec.structs.replace(config, listen=listen, legacy_listen=_bound(legacy))
+            family = _Family(shared, sockets, server)
             try:
                 family.start()
                 announce(host, port)
+                if shared.legacy_listen is not None:
+                    announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 family.tend()
             finally:
                 family.stop()
@@ -64,7 +67,17 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
             shutil.rmtree(sockets, ignore_errors=True)
 
 
-def _reserve(where: Address) -> socket.socket:
+def _reserve_legacy(config: Config) -> AbstractContextManager[socket.socket | None]:
+    """The same for the port of Kafka 0.7 clients, if there is to be one."""
+    where = config.legacy_listen
+    return nullcontext() if where is None else _reserve(where, "--legacy-listen")
+
+
+def _bound(found: socket.socket | None) -> Address | None:
+    return None if found is None else Address(*found.getsockname()[:2])
+
+
+def _reserve(where: Address, option: str = "--listen") -> socket.socket:
     """A socket bound to the address, shared with whoever else asks to share it."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -75,7 +88,7 @@ def _reserve(where: Address) -> socket.socket:
         _refuse_taken(found, address, where)
         return found
     except OSError as error:
-        raise StartError(f"--listen {where} cannot be served: {error.strerror}.") from None
+        raise StartError(f"{option} {where} cannot be served: {error.strerror}.") from None
 
 
 def _refuse_taken(found: socket.socket, address: object, where: Address) -> None:

@@ -78,10 +78,18 @@ class LegacyConnection(Connection):
             super().drain()
 
     async def _drain_later(self) -> list[Buffer]:
-        own = asyncio.current_task()
-        await asyncio.wait([*self._appending, *(task for task in self._slow if task is not own)])
+        await self._stored()
         super().drain()
         return []
+
+    async def _stored(self) -> None:
+        """What was sent for storing before this is stored, or refused."""
+        if self._appending:
+            await asyncio.wait(list(self._appending))
+        own = asyncio.current_task()
+        others = [task for task in self._slow if task is not own]
+        if others:
+            await asyncio.wait(others)
 
     def _keep(self, work: Answer) -> "asyncio.Task[list[Buffer]]":
         """The work goes on whatever becomes of the connection."""
@@ -92,10 +100,7 @@ class LegacyConnection(Connection):
 
     async def _store(self, frames: list[Buffer]) -> list[Buffer]:
         """What of these frames produces is stored, in order."""
-        if self._slow:
-            others = [task for task in self._slow if task is not asyncio.current_task()]
-            if others:
-                await asyncio.wait(others)
+        await self._stored()
         for frame in frames:
             try:
                 found = parse(frame)
@@ -189,10 +194,11 @@ class LegacyConnection(Connection):
     # Reading.
 
     async def _read(self, frame: Frame, began: float) -> list[Buffer]:
-        if self._appending:
-            await asyncio.wait(list(self._appending))
+        await self._stored()
         parts = [await self._answer(request) for request in frame.requests]
-        answer = multi_answer([part for part, _ in parts]) if frame.kind == MULTIFETCH else parts[0][0]
+        answer = (
+            multi_answer([part for part, _ in parts]) if frame.kind == MULTIFETCH else parts[0][0]
+        )
         outcome = next((error.name for _, error in parts if error), "NONE")
         self._count(frame, outcome, began)
         return answer

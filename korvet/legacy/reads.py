@@ -115,9 +115,7 @@ async def offsets(request: Offsets, node: Node) -> list[Buffer]:
 async def _places(topic: Topic, partition: int, node: Node) -> list[tuple[int, int]]:
     """(offset, moment) from the end of the log to its start: what lies between an offset and the
     next one was all written at or before the moment."""
-    bounds = await node.store.run(
-        log.bounds(node.keys, topic.name, partition, topic_id=topic.id)
-    )
+    bounds = await node.store.run(log.bounds(node.keys, topic.name, partition, topic_id=topic.id))
     if bounds.error:
         node.topics.drop()
         raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)

@@ -39,6 +39,4 @@ def _submit(topic: Topic, request: Produce, node: Node) -> "asyncio.Future[Appen
     if partition == RANDOM_PARTITION:
         partition = random.randrange(topic.partitions)
     usable(topic, partition)
-    return node.store.submit(
-        byte_topics.append_set(node.keys, topic, partition, request.messages)
-    )
+    return node.store.submit(byte_topics.append_set(node.keys, topic, partition, request.messages))

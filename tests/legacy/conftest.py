@@ -1,0 +1,72 @@
+"""Brokers that serve Kafka 0.7 too, as processes of their own."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.legacy.wire import Client
+
+LEGACY = "legacy listening on "
+_numbers = itertools.count()
+
+
+@dataclass
+class LegacyBroker(Broker):
+    """`legacy` is what clients of Kafka 0.7 connect to."""
+
+    legacy: str = ""
+
+    def start(self) -> None:
+        mine = self.options
+        self.options = (*mine, "--legacy-listen", self.legacy or "127.0.0.1:0")
+        super().start()
+        self.options = mine
+        assert self._process is not None and self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.startswith(LEGACY), f"{line!r}\n{self.log}"
+        self.legacy = line.removeprefix(LEGACY).strip()
+
+    def client(self) -> Client:
+        return Client(self.legacy)
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyBroker]:
+    """A broker for all tests that break nothing."""
+    broker = LegacyBroker(
+        tmp_path_factory.mktemp("legacy"), {"group.initial.rebalance.delay.ms": "0"}
+    )
+    broker.start()
+    yield broker
+    broker.close()
+    assert "Traceback" not in broker.log, broker.log
+
+
+@pytest.fixture
+def broker(shared_broker: LegacyBroker) -> LegacyBroker:
+    return shared_broker
+
+
+@pytest.fixture
+def client(broker: LegacyBroker) -> Iterator[Client]:
+    """A connection of Kafka 0.7."""
+    with broker.client() as connected:
+        yield connected
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[LegacyBroker]:
+    """A broker nobody else talks to; not started yet."""
+    broker = LegacyBroker(tmp_path)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name no other test uses."""
+    return f"legacy-{next(_numbers)}"

@@ -1,0 +1,156 @@
+"""The five requests of Kafka 0.7 against a running broker, byte for byte."""
+
+import struct
+
+import pytest
+
+from tests.legacy import wire
+from tests.legacy.conftest import LegacyBroker
+from tests.legacy.wire import (
+    EARLIEST,
+    LATEST,
+    MULTIFETCH,
+    MULTIPRODUCE,
+    Client,
+    message,
+    produce,
+    several,
+)
+
+FAR = 2**62
+ONE, TWO, THREE = (message(body) for body in (b"one", b"", b"three" * 100))
+OLD = message(b"of Kafka 0.6", magic=0)
+PACKED = wire.gzipped(b"first", b"second", b"third")
+LOG = ONE + TWO + THREE + OLD + PACKED
+
+
+@pytest.fixture
+def written(client: Client, topic: str) -> str:
+    """A topic that holds LOG, sent as two sets."""
+    client.send(produce(topic, ONE + TWO) + produce(topic, THREE + OLD + PACKED))
+    return topic
+
+
+def test_what_was_sent_is_the_log_byte_for_byte(client: Client, written: str) -> None:
+    assert client.fetch(written, 0) == (0, LOG)
+
+
+@pytest.mark.parametrize("most", [0, 1, 9, 13, 14, 100, len(LOG) - 1, len(LOG), 10_000])
+@pytest.mark.parametrize("offset", [0, 1, 13, 27, 200, len(LOG) - 1])
+def test_a_fetch_cuts_the_log_as_if_it_were_one_file(
+    client: Client, written: str, offset: int, most: int
+) -> None:
+    assert client.fetch(written, offset, most) == (0, LOG[offset : offset + most])
+
+
+def test_the_end_is_empty_and_beyond_it_is_out_of_range(client: Client, written: str) -> None:
+    assert client.fetch(written, len(LOG)) == (0, b"")
+    assert client.fetch(written, len(LOG) + 1) == (1, b"")
+    assert client.fetch(written, -1) == (1, b"")
+
+
+def test_a_negative_size_is_an_invalid_fetch_size(client: Client, written: str) -> None:
+    assert client.fetch(written, 0, -1) == (4, b"")
+
+
+@pytest.mark.parametrize("partition", [-2, -1, 1, 2**31 - 1])
+def test_a_partition_that_is_not_there_is_wrong(
+    client: Client, written: str, partition: int
+) -> None:
+    assert client.fetch(written, 0, partition=partition) == (3, b"")
+    error, rest = client.ask(wire.offsets(written, LATEST, partition=partition))
+    assert (error, rest) == (3, b"\0\0\0\0")
+
+
+def test_an_unknown_topic_is_empty_and_begins_at_nought(client: Client, topic: str) -> None:
+    assert client.fetch(topic, 0) == (0, b"")
+    assert client.fetch(topic, 77) == (0, b"")
+    assert [client.offsets(topic, time) for time in (LATEST, EARLIEST, FAR, 0)] == [
+        [0],
+        [0],
+        [],
+        [],
+    ]
+
+
+def test_offsets_say_where_the_log_ends_and_begins(client: Client, written: str) -> None:
+    assert client.offsets(written, LATEST, 1) == [len(LOG)]
+    assert client.offsets(written, LATEST) == [len(LOG), 0]
+    assert client.offsets(written, EARLIEST) == [0]
+    assert client.offsets(written, FAR) == [len(LOG), 0]
+    assert client.offsets(written, FAR, 1) == [len(LOG)]
+    assert client.offsets(written, 1000) == []
+    assert client.offsets(written, LATEST, 0) == []
+    assert client.offsets(written, LATEST, -5) == []
+
+
+def test_offsets_of_a_long_log_are_boundaries_of_sets_newest_first(
+    client: Client, topic: str
+) -> None:
+    one = b"".join(message(bytes(1000)) for _ in range(100))
+    for _ in range(5):
+        client.send(produce(topic, one))
+    found = client.offsets(topic, LATEST, 100)
+    assert found[0] == 5 * len(one) and found[-1] == 0
+    assert found == sorted(found, reverse=True) and len(found) > 2
+    assert all(offset % len(one) == 0 for offset in found)
+
+
+def test_a_multifetch_answers_each_with_its_own_length_and_error(
+    client: Client, written: str, topic: str
+) -> None:
+    asked = [
+        wire.fetch(written, 0, 20),
+        wire.fetch(written, len(LOG) + 9),
+        wire.fetch(f"{topic}-unknown", 0),
+    ]
+    error, rest = client.ask(several(MULTIFETCH, asked))
+    assert error == 0
+    assert rest == (
+        struct.pack(">ih", 22, 0) + LOG[:20] + struct.pack(">ih", 2, 1) + struct.pack(">ih", 2, 0)
+    )
+
+
+def test_a_multifetch_of_nothing_is_answered_with_nothing(client: Client) -> None:
+    assert client.ask(several(MULTIFETCH, [])) == (0, b"")
+
+
+def test_a_multiproduce_writes_to_each(client: Client, topic: str) -> None:
+    other = f"{topic}-other"
+    client.send(several(MULTIPRODUCE, [produce(topic, ONE), produce(other, TWO + THREE)]))
+    assert client.fetch(topic, 0) == (0, ONE)
+    assert client.fetch(other, 0) == (0, TWO + THREE)
+
+
+def test_partition_minus_one_lets_the_broker_choose(own: LegacyBroker, topic: str) -> None:
+    own.settings["legacy.num.partitions"] = "3"
+    own.start()
+    with own.client() as client:
+        client.send(b"".join(produce(topic, ONE, -1) for _ in range(60)))
+        found = [client.fetch(topic, 0, partition=number)[1] for number in range(3)]
+        assert b"".join(found) == ONE * 60
+        assert all(found)
+        assert client.fetch(topic, 0, partition=3) == (3, b"")
+
+
+def test_what_a_client_sent_before_it_hung_up_is_stored(
+    broker: LegacyBroker, client: Client, topic: str
+) -> None:
+    with broker.client() as other:
+        other.send(b"".join(produce(f"{topic}-{n % 3}", ONE) for n in range(30)))
+    with broker.client() as last:
+        last.send(produce(f"{topic}-0", TWO))
+        assert last.fetch(f"{topic}-0", 0)[0] == 0
+
+
+def test_a_log_survives_a_restart(own: LegacyBroker, topic: str) -> None:
+    own.start()
+    with own.client() as client:
+        client.send(produce(topic, LOG))
+        assert client.fetch(topic, 0) == (0, LOG)
+    assert own.stop() == 0
+    own.start()
+    with own.client() as client:
+        assert client.fetch(topic, 5) == (0, LOG[5:])
+        client.send(produce(topic, ONE))
+        assert client.fetch(topic, len(LOG)) == (0, ONE)
