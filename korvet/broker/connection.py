@@ -58,10 +58,12 @@ class Connection(asyncio.BufferedProtocol):
         self._first = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy = False
+        self._current = -1
         self._reading = True
         self._writable = True
         self._closing = False
         self._awaits_room = False
+        self._flushing = False
         self.closed = self._loop.create_future()
         self.host = ""
         self.port = 0
@@ -195,10 +197,12 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(begun, list):
                 self._answers.append(begun)
                 self._busy = False
-                self._flush()
+                if not self._flushing:
+                    self._flushing = True
+                    self._loop.call_soon(self._flush)
                 continue
             self._answers.append(False)
-            number = self._first + len(self._answers) - 1
+            number = self._current = self._first + len(self._answers) - 1
             task = self._loop.create_task(self._run(begun, number))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -228,6 +232,8 @@ class Connection(asyncio.BufferedProtocol):
     def _release(self) -> None:
         """The running handler no longer minds if the next one begins."""
         self._busy = False
+        if self._waiting:
+            self._loop.call_soon(self._pump)
 
     async def _run(self, request: Any, number: int) -> None:
         try:
@@ -243,15 +249,18 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.is_closing() or number < self._first:
             return
         self._answers[number - self._first] = answer
-        self._flush()
-        self._busy = False if not self._answers or self._answers[-1] is not False else self._busy
-        if self._waiting or not self._reading:
-            self._pump()
-        if self._closing and not self._answers and not self._waiting:
-            self._transport.close()
+        if not self._flushing:
+            # Requests that were sent to Redis together are answered together, in one write.
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        if number == self._current:
+            self._busy = False
+            if self._waiting:
+                self._pump()
 
     def _flush(self) -> None:
         """Every answer leaves for which all earlier ones have."""
+        self._flushing = False
         parts: list[Buffer] = []
         answers = self._answers
         while answers and answers[0] is not False:
@@ -262,6 +271,10 @@ class Connection(asyncio.BufferedProtocol):
         if parts:
             self._node.metrics.sent_bytes.add(sum(map(len, parts)))
             self._transport.writelines(parts)
+        if self._waiting or not self._reading:
+            self._pump()
+        if self._closing and not answers and not self._waiting:
+            self._transport.close()
 
     # Bounds.
 

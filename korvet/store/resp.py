@@ -54,14 +54,21 @@ class Packer:
 
     def add(self, command: Sequence[Arg]) -> int:
         """The command is queued; returns its size in bytes."""
+        packable: Sequence[Arg] = command
         if len(command) <= MANY:
-            for arg in command:
+            for at, arg in enumerate(command):
                 kind = type(arg)
-                if kind is int or kind is str or (kind is bytes and len(arg) < BIG):  # type: ignore[arg-type]
+                if kind is int or kind is str:
                     continue
-                return self._add_mixed(command)
+                if len(arg) >= BIG:  # type: ignore[arg-type]
+                    return self._add_mixed(command)
+                if kind is not bytes:
+                    # A small buffer is copied sooner than it is sent by itself.
+                    if packable is command:
+                        packable = list(command)
+                    packable[at] = bytes(arg)  # type: ignore[index, arg-type]
         try:
-            packed: bytes = hiredis.pack_command(tuple(command))  # type: ignore[arg-type]
+            packed: bytes = hiredis.pack_command(tuple(packable))  # type: ignore[arg-type]
         except TypeError:
             return self._add_mixed(command)
         self._small.append(packed)
