@@ -85,11 +85,11 @@ class Keys:
         return f"{self.namespace}:groups"
 
     def brokers(self) -> str:
-        """hash: node id -> address and the moment its registration ends (JSON)."""
+        """hash: node id -> moment its registration ends and address; field `:controller`."""
         return f"{self.namespace}:brokers"
 
     def cluster(self) -> str:
-        """hash: cluster id, controller, leases and counters."""
+        """hash: cluster id, leases and counters."""
         return f"{self.namespace}:cluster"
 
     def partition(self, topic: str, partition: int) -> Partition:

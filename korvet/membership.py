@@ -30,6 +30,12 @@ class Membership:
         self._store = store
         self._keys = keys
 
+    async def join(self) -> None:
+        """The cluster has an id, and this broker is part of it."""
+        named = await self._store.run(broker.identify(self._keys, cluster_id=self.cluster_id))
+        self.cluster_id = named.cluster_id.decode()
+        await self.beat()
+
     async def beat(self) -> None:
         """All brokers know of this one for another `TTL_MS`, and it knows of them."""
         reply = await self._store.run(
@@ -38,11 +44,9 @@ class Membership:
                 node_id=self.me.id,
                 address=msgspec.json.encode(self.me),
                 ttl_ms=TTL_MS,
-                cluster_id=self.cluster_id,
             )
         )
         self.controller = reply.controller
-        self.cluster_id = reply.cluster_id.decode()
         rows = [row for row in reply.brokers if isinstance(row, bytes)]
         found = [msgspec.json.decode(row, type=Node) for row in rows]
         self.nodes = sorted(found, key=lambda node: node.id)

@@ -154,7 +154,7 @@ async def _join(node: Node, host: str, port: int) -> None:
     membership = node.membership
     membership.me = Member(membership.me.id, told.host, told.port, membership.me.rack)
     try:
-        await membership.beat()
+        await membership.join()
         await node.refresh_configs()
         await node.topics.refresh()
     except StoreError as error:

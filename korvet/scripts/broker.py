@@ -9,8 +9,14 @@ class RegisterReply(Reply):
 
     error: int
     controller: int
-    cluster_id: bytes
     brokers: list[int | bytes]
+
+
+class IdentifyReply(Reply):
+    """`cluster_id` is what the cluster is called from now on."""
+
+    error: int
+    cluster_id: bytes
 
 
 class UnregisterReply(Reply):
@@ -27,15 +33,19 @@ class LeaseReply(Reply):
 
 
 REGISTER = Script("broker.register", RegisterReply)
+IDENTIFY = Script("broker.identify", IdentifyReply)
 UNREGISTER = Script("broker.unregister", UnregisterReply)
 LEASE = Script("broker.lease", LeaseReply)
 
 
-def register(
-    keys: Keys, *, node_id: int, address: bytes, ttl_ms: int, cluster_id: str
-) -> Call[RegisterReply]:
+def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[RegisterReply]:
     """The broker is known to all for `ttl_ms`."""
-    return Call(REGISTER, (keys.brokers(), keys.cluster()), (node_id, address, ttl_ms, cluster_id))
+    return Call(REGISTER, (keys.brokers(),), (node_id, address, ttl_ms))
+
+
+def identify(keys: Keys, *, cluster_id: str) -> Call[IdentifyReply]:
+    """The cluster has an id: this one, unless it had one."""
+    return Call(IDENTIFY, (keys.cluster(),), (cluster_id,))
 
 
 def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:

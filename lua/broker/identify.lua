@@ -1,0 +1,16 @@
+--- broker.identify  version 1  writes
+--- The cluster has an id, and the caller knows it.
+---
+--- KEYS     cluster     hash   cluster id, leases, counters
+--- ARGV     cluster_id  bytes  the cluster's id unless it has one already
+--- RETURNS  error       int    a lib.codes value
+---          cluster_id  bytes  the cluster's id
+--- COST     O(1), at most 2 calls
+local codes = require("lib.codes")
+
+local cluster = KEYS[1]
+local cluster_id = ARGV[1]
+
+-- Write.
+redis.call("HSETNX", cluster, "cluster_id", cluster_id)
+return { codes.NONE, redis.call("HGET", cluster, "cluster_id") }
