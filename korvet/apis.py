@@ -30,15 +30,21 @@ from korvet.handlers.describe_user_scram_credentials import describe_user_scram_
 from korvet.handlers.elect_leaders import elect_leaders
 from korvet.handlers.fetch import fetch
 from korvet.handlers.find_coordinator import find_coordinator
+from korvet.handlers.heartbeat import heartbeat
 from korvet.handlers.incremental_alter_configs import incremental_alter_configs
 from korvet.handlers.init_producer_id import init_producer_id
+from korvet.handlers.join_group import join_group
+from korvet.handlers.leave_group import leave_group
 from korvet.handlers.list_config_resources import list_config_resources
 from korvet.handlers.list_offsets import list_offsets
 from korvet.handlers.list_partition_reassignments import list_partition_reassignments
 from korvet.handlers.metadata import metadata
+from korvet.handlers.offset_commit import offset_commit
+from korvet.handlers.offset_fetch import offset_fetch
 from korvet.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from korvet.handlers.produce import produce
 from korvet.handlers.sasl_handshake import sasl_handshake
+from korvet.handlers.sync_group import sync_group
 from korvet.handlers.update_features import update_features
 from korvet.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from korvet.wire.messages.alter_partition_reassignments import (
@@ -72,11 +78,14 @@ from korvet.wire.messages.describe_user_scram_credentials import (
 from korvet.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from korvet.wire.messages.fetch import FetchRequest, FetchResponse
 from korvet.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from korvet.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from korvet.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from korvet.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from korvet.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
@@ -87,12 +96,15 @@ from korvet.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from korvet.wire.messages.metadata import MetadataRequest, MetadataResponse
+from korvet.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from korvet.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
 from korvet.wire.messages.produce import ProduceRequest, ProduceResponse
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from korvet.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from korvet.wire.schema import Message
 
@@ -115,6 +127,8 @@ TABLE: tuple[Api, ...] = (
     Api(1, "Fetch", (0, 18), FetchRequest, FetchResponse, fetch),
     Api(2, "ListOffsets", (0, 11), ListOffsetsRequest, ListOffsetsResponse, list_offsets),
     Api(3, "Metadata", (0, 13), MetadataRequest, MetadataResponse, metadata),
+    Api(8, "OffsetCommit", (0, 10), OffsetCommitRequest, OffsetCommitResponse, offset_commit),
+    Api(9, "OffsetFetch", (0, 10), OffsetFetchRequest, OffsetFetchResponse, offset_fetch),
     Api(
         10,
         "FindCoordinator",
@@ -123,6 +137,10 @@ TABLE: tuple[Api, ...] = (
         FindCoordinatorResponse,
         find_coordinator,
     ),
+    Api(11, "JoinGroup", (0, 9), JoinGroupRequest, JoinGroupResponse, join_group),
+    Api(12, "Heartbeat", (0, 4), HeartbeatRequest, HeartbeatResponse, heartbeat),
+    Api(13, "LeaveGroup", (0, 5), LeaveGroupRequest, LeaveGroupResponse, leave_group),
+    Api(14, "SyncGroup", (0, 5), SyncGroupRequest, SyncGroupResponse, sync_group),
     Api(
         17,
         "SaslHandshake",

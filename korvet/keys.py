@@ -55,14 +55,36 @@ class Partition(msgspec.Struct, frozen=True):
     """pub/sub channel, not a key: an append rings it."""
 
 
+class Group(msgspec.Struct, frozen=True):
+    """The keys of one group, all in one cluster slot."""
+
+    group: str
+    """hash: state, generation, protocol, counters, votes; also the channel its changes ring."""
+    members: str
+    """hash: member id -> timeouts and flags."""
+    profiles: str
+    """hash: member id -> client id, host, instance."""
+    protocols: str
+    """hash: member id -> protocols and metadata."""
+    instances: str
+    """hash: group instance id -> member id."""
+    assignments: str
+    """hash: member id -> assignment."""
+    deadlines: str
+    """sorted set: member id or phase -> moment, ms."""
+    offsets: str
+    """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, times, topic id, metadata."""
+
+
 class Keys:
     """The key names of one namespace. Immutable; partitions are cached, so asking is cheap."""
 
-    __slots__ = ("_partitions", "namespace")
+    __slots__ = ("_groups", "_partitions", "namespace")
 
     def __init__(self, namespace: str = "korvet") -> None:
         self.namespace = namespace
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._groups: dict[str, Group] = {}
 
     def topics(self) -> str:
         """hash: topic -> definition (JSON); field `:version` counts the changes."""
@@ -81,8 +103,12 @@ class Keys:
         return f"{self.namespace}:configs"
 
     def groups(self) -> str:
-        """hash: encoded group id -> kind of group; field `:version` counts the changes."""
+        """hash: encoded group id -> mark; field `:version` counts the changes."""
         return f"{self.namespace}:groups"
+
+    def groups_due(self) -> str:
+        """sorted set: encoded group id -> the moment somebody has to look at it, ms."""
+        return f"{self.namespace}:groups:due"
 
     def brokers(self) -> str:
         """hash: node id -> moment its registration ends and address; field `:controller`."""
@@ -109,6 +135,27 @@ class Keys:
     def group_offsets(self, group_id: str) -> str:
         """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, metadata, time."""
         return f"{self.namespace}:group:{encode_group(group_id)}:offsets"
+
+    def group(self, group_id: str) -> Group:
+        """The keys of one group."""
+        known = self._groups.get(group_id)
+        if known is None:
+            offsets = self.group_offsets(group_id)
+            tagged = f"{{{offsets}}}"
+            known = Group(
+                f"{tagged}:group",
+                f"{tagged}:members",
+                f"{tagged}:profiles",
+                f"{tagged}:protocols",
+                f"{tagged}:instances",
+                f"{tagged}:assignments",
+                f"{tagged}:deadlines",
+                offsets,
+            )
+            if len(self._groups) > 100_000:
+                self._groups.clear()
+            self._groups[group_id] = known
+        return known
 
     def group_part(self, group_id: str, what: str) -> str:
         """One of the group's own structures, in the slot of its offsets."""

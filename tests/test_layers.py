@@ -30,7 +30,7 @@ class Layer:
 
 LAYERS: dict[str, Layer] = {
     # The words everybody uses.
-    "words": Layer(("errors", "keys", "offsets"), others=("msgspec",)),
+    "words": Layer(("commits", "errors", "keys", "offsets"), others=("msgspec",)),
     "settings": Layer(("settings", "config", "topic_config"), others=("msgspec",)),
     # Bytes <-> values: no waiting, no Redis.
     "wire": Layer(("wire",), ours=("words",), others=("msgspec", "aiokafka", "cramjam", "crc32c")),
@@ -63,7 +63,7 @@ LAYERS: dict[str, Layer] = {
     ),
     # What several handlers do in the same way.
     "shared": Layer(
-        ("altering", "fetching", "refusals", "topic_creation"),
+        ("altering", "fetching", "groups", "refusals", "topic_creation"),
         ours=("words", "settings", "wire", "scripts", "store.errors", "log", "context"),
         others=("anyio", "msgspec"),
     ),

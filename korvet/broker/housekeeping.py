@@ -10,6 +10,7 @@ import anyio
 
 from korvet import logs
 from korvet.context import Node
+from korvet.groups import CLAIM, groups_of
 from korvet.membership import BEAT_S
 from korvet.scripts import broker, log
 from korvet.store.errors import StoreError
@@ -17,6 +18,9 @@ from korvet.topics import Topic
 
 RETENTION_STEPS = 64
 """Index steps one log.retain may remove: it bounds how long Redis is held."""
+
+GROUPS_S = 0.5
+"""How often groups are looked for whose deadlines nobody has met by asking."""
 
 logger = logs.get("broker.housekeeping")
 
@@ -34,6 +38,7 @@ class Housekeeping:
             tasks.start_soon(self._beat)
             tasks.start_soon(self._retain)
             tasks.start_soon(self._follow_configs)
+            tasks.start_soon(self._tick_groups)
 
     async def _beat(self) -> None:
         while True:
@@ -63,6 +68,16 @@ class Housekeeping:
                     await self.retain_all()
             except StoreError as error:
                 logger.warning("retention waits", reason=str(error))
+
+    async def _tick_groups(self) -> None:
+        groups = groups_of(self._node)
+        while True:
+            await anyio.sleep(GROUPS_S)
+            try:
+                while await groups.tick_due() == CLAIM:
+                    pass
+            except StoreError as error:
+                logger.warning("groups wait", reason=str(error))
 
     async def hold(self, name: str, seconds: float) -> bool:
         """Whether this process has the duty now, and for that long."""

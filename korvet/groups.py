@@ -1,0 +1,167 @@
+"""Groups as one broker process works on them: calls on a group, and what they need around them.
+
+Rules
+- All state is in Redis and moves in scripts; what is kept here are hints that save round trips.
+- A script refuses to work on a group in which something is due: then the group is ticked, and the
+  call runs again. So whoever comes by drives the group, and no decision is made on a dead member.
+- A group stands in the registry before its first write: a topic's deletion must know it.
+- Every deadline has somebody who looks at the group in time: the list of due groups holds a moment
+  that is no later than the group's next deadline.
+"""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import TypeVar
+
+from korvet import logs
+from korvet.context import Context, Node
+from korvet.errors import ErrorCode
+from korvet.keys import decode_group, encode_group
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call, Reply
+from korvet.scripts.group import JoinReply, SyncReply
+from korvet.topics import VERSION_FIELD
+
+TICK_FIRST = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+REGISTER_FIRST = ErrorCode.COORDINATOR_NOT_AVAILABLE
+LONGEST_WAIT_S = 5.0
+"""A waiting member looks at least so often, should a ring be lost with Redis's connection."""
+HOLD_MS = 10_000
+CLAIM = 100
+
+R = TypeVar("R", bound=Reply)
+
+logger = logs.get("groups")
+
+
+class Groups:
+    """The groups of one namespace, as one broker process reaches them."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._scheduled: dict[str, float] = {}
+
+    async def run(self, group_id: str, make: Callable[[int], Call[R]]) -> R:
+        """The reply of a call on the group; `make(registered)` builds it, maybe several times."""
+        registered = 0
+        while True:
+            reply = await self._node.store.run(make(registered))
+            error = getattr(reply, "error", 0)
+            if error == TICK_FIRST:
+                await self.tick(group_id)
+            elif error == REGISTER_FIRST and not registered:
+                await self._node.store.run(scripts.register(self._node.keys, group=group_id))
+                registered = 1
+            else:
+                self._node.metrics.rebalances.add(getattr(reply, "began", 0))
+                await self.watch(group_id, getattr(reply, "wait_ms", -1))
+                return reply
+
+    async def join(
+        self, group_id: str, instance: str, make: Callable[[int], Call[JoinReply]]
+    ) -> JoinReply:
+        """The member's place in the generation that follows, or a refusal."""
+        reply = await self.run(group_id, make)
+        if reply.error or not reply.waiting:
+            return reply
+        keys, member = self._node.keys, reply.member.decode()
+
+        def look(_: int) -> Call[JoinReply]:
+            return scripts.joined(keys, group_id, member=member, instance=instance)
+
+        async with self._node.wake.listen([keys.group(group_id).group]) as bell:
+            while True:
+                reply = await self.run(group_id, look)
+                if reply.error or not reply.waiting:
+                    return reply
+                await bell.wait(_patience(reply.wait_ms))
+
+    async def sync(
+        self,
+        group_id: str,
+        make: Callable[[int], Call[SyncReply]],
+        again: Callable[[int], Call[SyncReply]],
+    ) -> SyncReply:
+        """The member's assignment as soon as the leader has spoken, or a refusal."""
+        reply = await self.run(group_id, make)
+        if reply.error or not reply.waiting:
+            return reply
+        async with self._node.wake.listen([self._node.keys.group(group_id).group]) as bell:
+            while True:
+                reply = await self.run(group_id, again)
+                if reply.error or not reply.waiting:
+                    return reply
+                await bell.wait(_patience(reply.wait_ms))
+
+    async def watch(self, group_id: str, wait_ms: int) -> None:
+        """Somebody looks at the group within `wait_ms`, unless that is negative."""
+        if wait_ms < 0:
+            return
+        now = monotonic()
+        moment = now + wait_ms / 1000
+        if now < self._scheduled.get(group_id, 0.0) <= moment + 0.05:
+            return
+        if len(self._scheduled) > 100_000:
+            self._scheduled.clear()
+        self._scheduled[group_id] = moment
+        await self._node.store.run(
+            scripts.schedule(self._node.keys, group=group_id, after_ms=wait_ms)
+        )
+
+    async def tick(self, group_id: str) -> int:
+        """What was due in the group has happened; the ms until its next deadline, -1 for none."""
+        retention_ms = self._node.settings.integer("offsets.retention.minutes") * 60_000
+        reply = await self._node.store.run(
+            scripts.tick(self._node.keys, group_id, retention_ms=retention_ms)
+        )
+        self._node.metrics.rebalances.add(reply.began)
+        if reply.gone:
+            logger.info("group expired", group=group_id)
+            await self.strike(group_id)
+        return reply.wait_ms
+
+    async def tick_due(self) -> int:
+        """Groups whose moment has passed were ticked; how many."""
+        store, keys = self._node.store, self._node.keys
+        claimed = await store.run(scripts.claim(keys, hold_ms=HOLD_MS, limit=CLAIM))
+        for encoded in claimed.groups:
+            group_id = decode_group(encoded.decode())
+            wait_ms = await self.tick(group_id)
+            await store.run(
+                scripts.settle(
+                    keys, group=group_id, held_until=claimed.held_until, after_ms=wait_ms
+                )
+            )
+        return len(claimed.groups)
+
+    async def strike(self, group_id: str) -> None:
+        """A group that is gone is out of the registry; one that came back meanwhile is in it."""
+        store, keys = self._node.store, self._node.keys
+        mark = await store.command("HGET", keys.groups(), encode_group(group_id))
+        if mark is None:
+            return
+        await store.run(scripts.unregister(keys, group=group_id, mark=mark))
+        if await store.command("EXISTS", keys.group(group_id).group):
+            await store.run(scripts.register(keys, group=group_id))
+
+    async def names(self) -> list[str]:
+        """Every group there is."""
+        found = await self._node.store.command("HKEYS", self._node.keys.groups())
+        return [decode_group(name.decode()) for name in found if name != VERSION_FIELD.encode()]
+
+
+def _patience(wait_ms: int) -> float:
+    return LONGEST_WAIT_S if wait_ms < 0 else min(wait_ms / 1000, LONGEST_WAIT_S)
+
+
+def groups_of(node: Node) -> Groups:
+    """The process's one: it remembers which groups are being looked after."""
+    found = node.memory.get("groups")
+    if not isinstance(found, Groups):
+        found = node.memory["groups"] = Groups(node)
+    return found
+
+
+def groups(context: Context) -> Groups:
+    """The same, for a handler."""
+    return groups_of(context.node)

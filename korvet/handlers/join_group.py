@@ -1,0 +1,103 @@
+"""JoinGroup (key 11), versions 0-9. Become a member, and learn the generation that follows.
+
+Behaviour
+- in order: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID for an id in a group that
+  does not exist, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, FENCED_INSTANCE_ID and
+  UNKNOWN_MEMBER_ID of somebody who is no member, MEMBER_ID_REQUIRED
+- the answer waits until everybody has joined again or the longest rebalance timeout has passed; an
+  empty group waits group.initial.rebalance.delay.ms for others
+- a follower that asks again in a generation it has joined is told about it once more; a leader that
+  does so in a stable group begins a rebalance
+- a static member that comes back without its id takes the place it had; whoever holds the old id is
+  fenced. In a stable group that is no rebalance, as long as the protocol stays the same
+Versions
+- v1 rebalance timeout, v4 MEMBER_ID_REQUIRED, v5 group.instance.id, v7 protocol type and a null
+  protocol in refusals, v9 skip_assignment
+"""
+
+import uuid
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups import groups
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
+from korvet.scripts.group import JoinReply
+from korvet.wire.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+
+async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
+    settings = context.settings
+    if not request.group_id:
+        return _refusal(ErrorCode.INVALID_GROUP_ID, request.member_id, context)
+    shortest = settings.integer("group.min.session.timeout.ms")
+    longest = settings.integer("group.max.session.timeout.ms")
+    if not shortest <= request.session_timeout_ms <= longest:
+        return _refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, context)
+    instance = request.group_instance_id or ""
+    fresh_id = f"{instance or context.client_id or ''}-{uuid.uuid4()}"
+
+    def make(registered: int) -> Call[JoinReply]:
+        return scripts.join(
+            context.keys,
+            request.group_id,
+            [(row.name, row.metadata) for row in request.protocols],
+            member=request.member_id,
+            fresh_id=fresh_id,
+            instance=instance,
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_host}",
+            session_ms=request.session_timeout_ms,
+            rebalance_ms=_rebalance_ms(request),
+            protocol_type=request.protocol_type,
+            known_first=int(context.version >= 4),
+            skip=int(context.version >= 9),
+            registered=registered,
+            delay_ms=settings.integer("group.initial.rebalance.delay.ms"),
+            max_size=settings.integer("group.max.size"),
+        )
+
+    reply = await groups(context).join(request.group_id, instance, make)
+    if reply.error:
+        return _refusal(ErrorCode(reply.error), reply.member.decode(), context)
+    return _answer(reply)
+
+
+def _rebalance_ms(request: JoinGroupRequest) -> int:
+    wanted = request.rebalance_timeout_ms
+    return wanted if wanted >= 0 else request.session_timeout_ms
+
+
+def _answer(reply: JoinReply) -> JoinGroupResponse:
+    rows = reply.members
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=reply.generation,
+        protocol_type=reply.protocol_type.decode(),
+        protocol_name=reply.protocol.decode(),
+        leader=reply.leader.decode(),
+        skip_assignment=bool(reply.skip),
+        member_id=reply.member.decode(),
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.decode(),
+                group_instance_id=instance.decode() or None,
+                metadata=metadata,
+            )
+            for member, instance, metadata in zip(rows[::3], rows[1::3], rows[2::3], strict=True)
+        ],
+    )
+
+
+def _refusal(error: ErrorCode, member_id: str, context: Context) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error,
+        protocol_name=None if context.version >= 7 else "",
+        leader="",
+        member_id=member_id,
+        members=[],
+    )

@@ -1,0 +1,49 @@
+"""LeaveGroup (key 13), versions 0-5. Members leave their group, and the others rebalance.
+
+Behaviour
+- INVALID_GROUP_ID; per member UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID
+- from 3 on a member with an instance and no member id is a static member thrown out by name
+Versions
+- up to 2 one member, whose error is the answer's; v3 several, v5 reasons (read and ignored)
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups import groups
+from korvet.scripts import group as scripts
+from korvet.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+
+
+async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGroupResponse:
+    if not request.group_id:
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    leavers = request.members
+    if context.version < 3:
+        leavers = [MemberIdentity(member_id=request.member_id)]
+    reply = await groups(context).run(
+        request.group_id,
+        lambda _: scripts.leave(
+            context.keys,
+            request.group_id,
+            [(one.member_id, one.group_instance_id or "") for one in leavers],
+        ),
+    )
+    results = reply.results or [reply.error] * len(leavers)
+    if context.version < 3:
+        return LeaveGroupResponse(error_code=results[0])
+    return LeaveGroupResponse(
+        error_code=ErrorCode.NONE,
+        members=[
+            MemberResponse(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                error_code=error,
+            )
+            for one, error in zip(leavers, results, strict=True)
+        ],
+    )

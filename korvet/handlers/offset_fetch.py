@@ -1,0 +1,149 @@
+"""OffsetFetch (key 9), versions 0-10. How far groups have read.
+
+Behaviour
+- offset -1, empty metadata and no error where nothing is committed, the group or the topic unknown;
+  UNKNOWN_TOPIC_ID for an id nobody has
+- null topics: everything the group has committed
+- a commit made for an earlier topic of the same name does not count
+Versions
+- v2 null asks for all, v5 leader epochs, v8 several groups, v9 member epochs, v10 topic ids
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from korvet.commits import Commit, place_of, read_commit
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.topics import Topic
+from korvet.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+NOTHING = Commit(-1)
+
+
+async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
+    if context.version >= 8:
+        found = await asyncio.gather(*(_group(group, context) for group in request.groups))
+        return OffsetFetchResponse(groups=list(found))
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=row.name, partition_indexes=row.partition_indexes)
+            for row in request.topics
+        ]
+    group = await _group(OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), context)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=row.partition_index,
+                        committed_offset=row.committed_offset,
+                        committed_leader_epoch=row.committed_leader_epoch,
+                        metadata=row.metadata,
+                        error_code=row.error_code,
+                    )
+                    for row in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ]
+    )
+
+
+async def _group(asked: OffsetFetchRequestGroup, context: Context) -> OffsetFetchResponseGroup:
+    if asked.topics is None:
+        topics = await _everything(asked.group_id, context)
+    else:
+        topics = await _some(asked.group_id, asked.topics, context)
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+async def _everything(group_id: str, context: Context) -> list[OffsetFetchResponseTopics]:
+    flat = await context.store.command("HGETALL", context.keys.group_offsets(group_id))
+    by_topic: dict[str, list[tuple[int, Commit | None]]] = {}
+    for field, raw in zip(flat[::2], flat[1::2], strict=True):
+        place = place_of(field)
+        if place is not None:
+            by_topic.setdefault(place[0], []).append((place[1], read_commit(raw)))
+    answers = []
+    for name, rows in by_topic.items():
+        topic = await context.topics.get(name)
+        if topic is not None:
+            known = [row for row in sorted(rows, key=lambda row: row[0]) if _counts(row[1], topic)]
+            if known:
+                answers.append(_answer(name, topic, known))
+    return answers
+
+
+async def _some(
+    group_id: str, asked: Iterable[OffsetFetchRequestTopics], context: Context
+) -> list[OffsetFetchResponseTopics]:
+    keys, answers = context.keys, []
+    for row in asked:
+        topic = await (
+            context.topics.get_id(row.topic_id)
+            if context.version >= 10
+            else context.topics.get(row.name)
+        )
+        if topic is None:
+            error = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= 10 else ErrorCode.NONE
+            answers.append(_unknown(row, error))
+            continue
+        fields = [keys.partition(topic.name, number).stream for number in row.partition_indexes]
+        raws = (
+            await context.store.command("HMGET", keys.group_offsets(group_id), *fields)
+            if fields
+            else []
+        )
+        commits = [None if raw is None else read_commit(raw) for raw in raws]
+        answers.append(_answer(row.name, topic, zip(row.partition_indexes, commits, strict=True)))
+    return answers
+
+
+def _counts(commit: Commit | None, topic: Topic) -> bool:
+    return commit is not None and commit.topic_id in ("", topic.id)
+
+
+def _answer(
+    name: str, topic: Topic, rows: Iterable[tuple[int, Commit | None]]
+) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=name,
+        topic_id=topic.uuid,
+        partitions=[
+            _partition(number, commit if commit is not None and _counts(commit, topic) else NOTHING)
+            for number, commit in rows
+        ],
+    )
+
+
+def _partition(
+    number: int, commit: Commit, error: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=number,
+        committed_offset=commit.offset,
+        committed_leader_epoch=commit.epoch,
+        metadata=commit.metadata,
+        error_code=error,
+    )
+
+
+def _unknown(row: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
+    return OffsetFetchResponseTopics(
+        name=row.name,
+        topic_id=row.topic_id,
+        partitions=[_partition(number, NOTHING, error) for number in row.partition_indexes],
+    )

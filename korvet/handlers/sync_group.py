@@ -1,0 +1,56 @@
+"""SyncGroup (key 14), versions 0-5. The leader hands in the assignment, everybody gets their part.
+
+Behaviour
+- in order: INCONSISTENT_GROUP_PROTOCOL when version 5 leaves type or name out, INVALID_GROUP_ID,
+  UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
+  REBALANCE_IN_PROGRESS
+- a follower's answer waits for the leader's; a rebalance that begins meanwhile ends the wait
+- assignments for strangers are ignored, members the leader left out get an empty one
+- asking again in a stable group gives the same assignment
+Versions
+- v3 group.instance.id, v5 protocol type and name
+"""
+
+from collections.abc import Iterable
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups import groups
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
+from korvet.scripts.group import SyncReply
+from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
+    if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        return _refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if not request.group_id:
+        return _refusal(ErrorCode.INVALID_GROUP_ID)
+
+    def call(assignments: Iterable[tuple[str, bytes]]) -> Call[SyncReply]:
+        return scripts.sync(
+            context.keys,
+            request.group_id,
+            assignments,
+            member=request.member_id,
+            instance=request.group_instance_id or "",
+            generation=request.generation_id,
+            protocol_type=request.protocol_type or "",
+            protocol=request.protocol_name or "",
+        )
+
+    given = [(row.member_id, row.assignment) for row in request.assignments]
+    reply = await groups(context).sync(request.group_id, lambda _: call(given), lambda _: call(()))
+    if reply.error:
+        return _refusal(ErrorCode(reply.error))
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=reply.protocol_type.decode(),
+        protocol_name=reply.protocol.decode(),
+        assignment=reply.assignment,
+    )
+
+
+def _refusal(error: ErrorCode) -> SyncGroupResponse:
+    return SyncGroupResponse(error_code=error, assignment=b"")

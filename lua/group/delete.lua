@@ -1,0 +1,40 @@
+--- group.delete  version 1  writes
+--- A group without members is gone with its committed offsets.
+---
+--- KEYS     group          hash   state, generation, protocol, counters, votes
+---          members        hash   member id -> timeouts and flags
+---          profiles       hash   member id -> client id, host, instance
+---          protocols      hash   member id -> protocols and metadata
+---          instances      hash   group instance id -> member id
+---          assignments    hash   member id -> assignment
+---          deadlines      zset   member id or phase -> moment, ms
+---          offsets        hash   `korvet:<topic>:<p>` -> what lib.commit says
+--- RETURNS  error          int    a lib.codes value
+---          fields         list   fields of the commits it had
+--- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
+--- COST     O(members), at most 6 calls
+--- NOTES    COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
+---          first.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local group = require("lib.group")
+
+local offsets = KEYS[8]
+
+local g = group.load(KEYS)
+
+-- Check. Refusals live here.
+if group.overdue(g, clock.now_ms()) then
+  return { codes.COORDINATOR_LOAD_IN_PROGRESS, {} }
+end
+if not g.exists then
+  return { codes.GROUP_ID_NOT_FOUND, {} }
+end
+if g.state ~= group.EMPTY then
+  return { codes.NON_EMPTY_GROUP, {} }
+end
+local fields = redis.call("HKEYS", offsets)
+
+-- Write.
+redis.call("UNLINK", unpack(KEYS))
+return { codes.NONE, fields }

@@ -1,0 +1,66 @@
+--- group.leave  version 1  writes
+--- Members are no longer in the group, and a rebalance of the others has begun.
+---
+--- KEYS     group          hash   state, generation, protocol, counters, votes
+---          members        hash   member id -> timeouts and flags
+---          profiles       hash   member id -> client id, host, instance
+---          protocols      hash   member id -> protocols and metadata
+---          instances      hash   group instance id -> member id
+---          assignments    hash   member id -> assignment
+---          deadlines      zset   member id or phase -> moment, ms
+--- ARGV     leaver...      bytes  a member id, empty to name a static member by its instance
+---          instance...    bytes  its group instance id, empty for none
+--- RETURNS  error          int    a lib.codes value
+---          results        list   a lib.codes value for each leaver
+---          wait_ms        int    until the group's next deadline, -1 for none
+---          began          int    rebalances begun by this call
+--- REFUSES  COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+--- COST     O(leavers), and O(members) for the rebalance, at most 12 calls + 9 per member
+--- NOTES    UNKNOWN_MEMBER_ID alone, without results: there is no such group. In the results:
+---          UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID.
+---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
+---          first.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local group = require("lib.group")
+
+local g = group.load(KEYS)
+local now_ms = clock.now_ms()
+
+-- Check. Refusals live here.
+if group.overdue(g, now_ms) then
+  return { codes.COORDINATOR_LOAD_IN_PROGRESS, {}, 0, 0 }
+end
+if not g.exists then
+  return { codes.UNKNOWN_MEMBER_ID, {}, -1, 0 }
+end
+
+-- Write.
+local results, gone, changed = {}, 0, false
+for i = 1, #ARGV, 2 do
+  local id, instance = ARGV[i], ARGV[i + 1]
+  if id == "" and instance ~= "" then
+    id = redis.call("HGET", g.instances, instance) or ""
+  end
+  local verdict = codes.NONE
+  if group.is_pending(g, id) then
+    group.remove_pending(g, id)
+    changed = true
+  else
+    verdict = group.validate(g, id, instance)
+    if verdict == codes.NONE then
+      group.remove(g, id)
+      gone = gone + 1
+    end
+  end
+  results[#results + 1] = verdict
+end
+if gone > 0 then
+  group.rebalance_without(g, now_ms)
+elseif changed then
+  group.rebalance_when_preparing(g, now_ms)
+end
+if gone > 0 or changed then
+  group.save(g)
+end
+return { codes.NONE, results, group.wait_ms(g, now_ms), g.began }

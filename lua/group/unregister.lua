@@ -1,0 +1,21 @@
+--- group.unregister  version 1  writes
+--- A group that is gone is out of the registry, unless somebody registered it again meanwhile.
+---
+--- KEYS     groups   hash   encoded group id -> mark; `:version` counts the changes
+--- ARGV     group    bytes  encoded group id
+---          mark     bytes  the mark it had before it was deleted
+--- RETURNS  error    int    a lib.codes value
+---          removed  int    1: it was there under that mark
+--- COST     O(1), at most 3 calls
+local codes = require("lib.codes")
+
+local groups = KEYS[1]
+local group, mark = ARGV[1], ARGV[2]
+
+-- Write.
+if redis.call("HGET", groups, group) ~= mark then
+  return { codes.NONE, 0 }
+end
+redis.call("HDEL", groups, group)
+redis.call("HINCRBY", groups, ":version", 1)
+return { codes.NONE, 1 }
