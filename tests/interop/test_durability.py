@@ -25,7 +25,12 @@ class Stream:
     def __init__(self, address: str, topic: str) -> None:
         self.acknowledged: dict[int, int] = {}
         self._sent = 0
-        self._sink: Producer = producer(address, retry_backoff_ms=50, reconnect_backoff_max_ms=200)
+        self._sink: Producer = producer(
+            address,
+            enable_idempotence=True,
+            retry_backoff_ms=50,
+            reconnect_backoff_max_ms=200,
+        )
         self._topic = topic
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
