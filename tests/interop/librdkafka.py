@@ -13,7 +13,8 @@ PATIENCE = 20.0
 
 def producer(bootstrap: str, **settings: Any) -> Producer:
     """A producer at its default settings, plus these (underscores for dots)."""
-    return Producer({"bootstrap.servers": bootstrap, "linger.ms": 2, **_named(settings)})
+    defaults = {"bootstrap.servers": bootstrap, "linger.ms": 2, "log_level": 0}
+    return Producer({**defaults, **_named(settings)})
 
 
 def consumer(bootstrap: str, group: str = "unused", **settings: Any) -> Consumer:
@@ -24,6 +25,7 @@ def consumer(bootstrap: str, group: str = "unused", **settings: Any) -> Consumer
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 100,
+        "log_level": 0,
     }
     return Consumer({**defaults, **_named(settings)})
 

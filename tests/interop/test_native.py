@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import redis
-from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.interop import librdkafka
@@ -106,11 +106,12 @@ def test_a_waiting_consumer_notices_a_native_append(
     native_broker: Broker, store: Any, namespace: str
 ) -> None:
     topic = create_topic(native_broker.address)
-    source = consumer(native_broker.address, fetch_wait_max_ms=5000)
-    source.assign([TopicPartition(topic, 0, OFFSET_END)])
+    # A fetch that slept its time out would come back too late for `take`.
+    source = consumer(native_broker.address, fetch_wait_max_ms=60_000, socket_timeout_ms=90_000)
+    source.assign([TopicPartition(topic, 0, 0)])
     assert source.consume(1, timeout=0.3) == []
     store.xadd(f"{namespace}:{topic}:0", {"value": "by hand"})
-    (found,) = librdkafka.take(source, 1, 2)
+    (found,) = librdkafka.take(source, 1)
     source.close()
     assert found.value() == b"by hand"
 
