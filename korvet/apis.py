@@ -17,12 +17,14 @@ from korvet.handlers.create_acls import create_acls
 from korvet.handlers.create_partitions import create_partitions
 from korvet.handlers.create_topics import create_topics
 from korvet.handlers.delete_acls import delete_acls
+from korvet.handlers.delete_groups import delete_groups
 from korvet.handlers.delete_records import delete_records
 from korvet.handlers.delete_topics import delete_topics
 from korvet.handlers.describe_acls import describe_acls
 from korvet.handlers.describe_client_quotas import describe_client_quotas
 from korvet.handlers.describe_cluster import describe_cluster
 from korvet.handlers.describe_configs import describe_configs
+from korvet.handlers.describe_groups import describe_groups
 from korvet.handlers.describe_log_dirs import describe_log_dirs
 from korvet.handlers.describe_quorum import describe_quorum
 from korvet.handlers.describe_topic_partitions import describe_topic_partitions
@@ -36,10 +38,12 @@ from korvet.handlers.init_producer_id import init_producer_id
 from korvet.handlers.join_group import join_group
 from korvet.handlers.leave_group import leave_group
 from korvet.handlers.list_config_resources import list_config_resources
+from korvet.handlers.list_groups import list_groups
 from korvet.handlers.list_offsets import list_offsets
 from korvet.handlers.list_partition_reassignments import list_partition_reassignments
 from korvet.handlers.metadata import metadata
 from korvet.handlers.offset_commit import offset_commit
+from korvet.handlers.offset_delete import offset_delete
 from korvet.handlers.offset_fetch import offset_fetch
 from korvet.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from korvet.handlers.produce import produce
@@ -56,6 +60,7 @@ from korvet.wire.messages.create_acls import CreateAclsRequest, CreateAclsRespon
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from korvet.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from korvet.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from korvet.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from korvet.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from korvet.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
@@ -65,6 +70,7 @@ from korvet.wire.messages.describe_client_quotas import (
 )
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
+from korvet.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from korvet.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from korvet.wire.messages.describe_topic_partitions import (
@@ -90,6 +96,7 @@ from korvet.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from korvet.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from korvet.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from korvet.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -97,6 +104,7 @@ from korvet.wire.messages.list_partition_reassignments import (
 )
 from korvet.wire.messages.metadata import MetadataRequest, MetadataResponse
 from korvet.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from korvet.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from korvet.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -141,6 +149,10 @@ TABLE: tuple[Api, ...] = (
     Api(12, "Heartbeat", (0, 4), HeartbeatRequest, HeartbeatResponse, heartbeat),
     Api(13, "LeaveGroup", (0, 5), LeaveGroupRequest, LeaveGroupResponse, leave_group),
     Api(14, "SyncGroup", (0, 5), SyncGroupRequest, SyncGroupResponse, sync_group),
+    Api(
+        15, "DescribeGroups", (0, 6), DescribeGroupsRequest, DescribeGroupsResponse, describe_groups
+    ),
+    Api(16, "ListGroups", (0, 5), ListGroupsRequest, ListGroupsResponse, list_groups),
     Api(
         17,
         "SaslHandshake",
@@ -232,6 +244,7 @@ TABLE: tuple[Api, ...] = (
         CreatePartitionsResponse,
         create_partitions,
     ),
+    Api(42, "DeleteGroups", (0, 2), DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
     Api(
         43,
         "ElectLeaders",
@@ -264,6 +277,7 @@ TABLE: tuple[Api, ...] = (
         ListPartitionReassignmentsResponse,
         list_partition_reassignments,
     ),
+    Api(47, "OffsetDelete", (0, 0), OffsetDeleteRequest, OffsetDeleteResponse, offset_delete),
     Api(
         48,
         "DescribeClientQuotas",

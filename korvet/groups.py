@@ -9,7 +9,7 @@ Rules
   that is no later than the group's next deadline.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -133,6 +133,25 @@ class Groups:
                 )
             )
         return len(claimed.groups)
+
+    async def delete(self, group_id: str) -> ErrorCode:
+        """The group is gone with all it committed, provided it has no members."""
+        keys = self._node.keys
+        reply = await self.run(group_id, lambda _: scripts.delete(keys, group_id))
+        if not reply.error:
+            await self.strike(group_id)
+        return ErrorCode(reply.error)
+
+    async def forget(
+        self, group_id: str, fields: Sequence[str], state: str, generation: int
+    ) -> ErrorCode:
+        """These commits are gone; CONCURRENT_TRANSACTIONS when the group is not as it was seen."""
+        keys = self._node.keys
+        reply = await self.run(
+            group_id,
+            lambda _: scripts.forget(keys, group_id, fields, state=state, generation=generation),
+        )
+        return ErrorCode(reply.error)
 
     async def strike(self, group_id: str) -> None:
         """A group that is gone is out of the registry; one that came back meanwhile is in it."""

@@ -30,7 +30,7 @@ class Layer:
 
 LAYERS: dict[str, Layer] = {
     # The words everybody uses.
-    "words": Layer(("commits", "errors", "keys", "offsets"), others=("msgspec",)),
+    "words": Layer(("commits", "errors", "keys", "offsets", "subscriptions"), others=("msgspec",)),
     "settings": Layer(("settings", "config", "topic_config"), others=("msgspec",)),
     # Bytes <-> values: no waiting, no Redis.
     "wire": Layer(("wire",), ours=("words",), others=("msgspec", "aiokafka", "cramjam", "crc32c")),

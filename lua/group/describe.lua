@@ -8,7 +8,7 @@
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
---- ARGV     full           int    1: the members too
+--- ARGV     full           int    1: the members too; 2: with their metadata whatever the state
 --- RETURNS  error          int    a lib.codes value
 ---          type           bytes  `classic`
 ---          state          bytes  Kafka's word for it
@@ -20,7 +20,7 @@
 ---          members        list   id, instance, client id, client host, metadata, assignment, flat
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND
 --- COST     O(members), at most 4 calls + 3 per member
---- NOTES    Metadata (for the chosen protocol) and assignments only in a Stable group.
+--- NOTES    Metadata (for the chosen protocol) and assignments only in a Stable group, unless 2 asks.
 ---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
 ---          first.
 local codes = require("lib.codes")
@@ -28,7 +28,7 @@ local clock = require("lib.clock")
 local group = require("lib.group")
 local member = require("lib.member")
 
-local full = ARGV[1] == "1"
+local full, always = ARGV[1] ~= "0", ARGV[1] == "2"
 
 local g = group.load(KEYS)
 if group.overdue(g, clock.now_ms()) then
@@ -42,7 +42,7 @@ for _, pair in ipairs(full and group.rows(g) or {}) do
   local id = pair[1]
   local profile = member.profile(redis.call("HGET", g.profiles, id))
   local metadata, assignment = "", ""
-  if g.state == group.STABLE then
+  if g.state == group.STABLE or always then
     metadata = member.metadata(redis.call("HGET", g.protocols, id), g.protocol)
     assignment = redis.call("HGET", g.assignments, id) or ""
   end

@@ -1,0 +1,28 @@
+"""DeleteGroups (key 42), versions 0-2. Forget groups that have no members, and their offsets.
+
+Behaviour
+- GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
+- the Redis groups of that name go too, on every stream the group had committed
+Versions
+- v2 flexible
+"""
+
+import asyncio
+
+from korvet.context import Context
+from korvet.groups import groups
+from korvet.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+async def delete_groups(request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
+    errors = await asyncio.gather(*(groups(context).delete(name) for name in request.groups_names))
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=name, error_code=error)
+            for name, error in zip(request.groups_names, errors, strict=True)
+        ]
+    )

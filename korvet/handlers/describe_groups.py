@@ -1,0 +1,73 @@
+"""DescribeGroups (key 15), versions 0-6. State, protocol and members of classic groups.
+
+Behaviour
+- a group nobody knows is "Dead"; from 6 on GROUP_ID_NOT_FOUND says so too
+- metadata and assignments of the members are told while the group is Stable
+Versions
+- v3 authorized operations (all of them: there is no authorizer), v4 group.instance.id, v6 messages
+"""
+
+import asyncio
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups import groups
+from korvet.scripts import group as scripts
+from korvet.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+CLASSIC = b"classic"
+READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
+ALL = sum(1 << bit for bit in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
+NOT_ASKED = -(2**31)
+
+
+async def describe_groups(
+    request: DescribeGroupsRequest, context: Context
+) -> DescribeGroupsResponse:
+    allowed = ALL if request.include_authorized_operations else NOT_ASKED
+    found = await asyncio.gather(*(_group(name, allowed, context) for name in request.groups))
+    return DescribeGroupsResponse(groups=list(found))
+
+
+async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
+    reply = await groups(context).run(name, lambda _: scripts.describe(context.keys, name, full=1))
+    if reply.error or reply.type != CLASSIC:
+        missing = context.version >= 6
+        return DescribedGroup(
+            error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
+            error_message=f"Group {name} not found." if missing else None,
+            group_id=name,
+            group_state="Dead",
+            protocol_type="",
+            protocol_data="",
+            members=[],
+            authorized_operations=allowed,
+        )
+    rows = reply.members
+    stable = reply.state == b"Stable"
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=name,
+        group_state=reply.state.decode(),
+        protocol_type=reply.protocol_type.decode(),
+        protocol_data=reply.protocol.decode() if stable else "",
+        members=[_member(rows[at : at + 6]) for at in range(0, len(rows), 6)],
+        authorized_operations=allowed,
+    )
+
+
+def _member(row: list[bytes]) -> DescribedGroupMember:
+    member, instance, client_id, client_host, metadata, assignment = row
+    return DescribedGroupMember(
+        member_id=member.decode(),
+        group_instance_id=instance.decode() or None,
+        client_id=client_id.decode(),
+        client_host=client_host.decode(),
+        member_metadata=metadata,
+        member_assignment=assignment,
+    )

@@ -1,0 +1,45 @@
+"""ListGroups (key 16), versions 0-5. Every group there is, filtered by state and type if asked to.
+
+Behaviour
+- any broker lists all groups; filters ignore case, an unknown word matches nothing
+Versions
+- v4 states, v5 types
+"""
+
+import asyncio
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups import groups
+from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
+    names = await groups(context).names()
+    rows = await asyncio.gather(
+        *(
+            context.store.command(
+                "HMGET", context.keys.group(name).group, "state", "protocol_type", "type"
+            )
+            for name in names
+        )
+    )
+    states = {word.strip().lower() for word in request.states_filter}
+    types = {word.strip().lower() for word in request.types_filter}
+    found = []
+    for name, (state, protocol_type, kind) in zip(names, rows, strict=True):
+        if state is None:
+            continue
+        if states and state.decode().lower() not in states:
+            continue
+        if types and kind.decode().lower() not in types:
+            continue
+        found.append(
+            ListedGroup(
+                group_id=name,
+                protocol_type=(protocol_type or b"").decode(),
+                group_state=state.decode(),
+                group_type=kind.decode(),
+            )
+        )
+    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=found)
