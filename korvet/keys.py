@@ -114,6 +114,10 @@ class Keys:
         """hash: node id -> moment its registration ends and address; field `:controller`."""
         return f"{self.namespace}:brokers"
 
+    def brokers_channel(self) -> str:
+        """channel: rung when a broker joins or is forgotten."""
+        return f"{self.namespace}:brokers"
+
     def cluster(self) -> str:
         """hash: cluster id, leases and counters."""
         return f"{self.namespace}:cluster"

@@ -42,11 +42,14 @@ class Housekeeping:
 
     async def _beat(self) -> None:
         while True:
-            await anyio.sleep(BEAT_S)
             try:
-                await self._node.membership.beat()
+                async with self._node.wake.listen([self._node.keys.brokers_channel()]) as bell:
+                    while True:
+                        await bell.wait(BEAT_S)
+                        await self._node.membership.beat()
             except StoreError as error:
                 logger.warning("not registered", reason=str(error))
+                await anyio.sleep(BEAT_S)
 
     async def _follow_configs(self) -> None:
         """What any broker changes about brokers and groups is soon in effect here too."""

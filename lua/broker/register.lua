@@ -9,7 +9,8 @@
 --- RETURNS  error       int    a lib.codes value
 ---          controller  int    node id of the controller, the same until it is gone
 ---          brokers     list   node id, address, node id, address, ... of every live broker
---- COST     O(brokers), at most 4 calls
+--- COST     O(brokers), at most 5 calls
+--- NOTES    Whoever joins or is forgotten is told to all on the channel of the key's name.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local num = require("lib.num")
@@ -19,12 +20,14 @@ local node_id, address, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local now_ms = clock.now_ms()
 local rows = redis.call("HGETALL", brokers)
-local controller = nil
+local controller, known_here = nil, false
 local live, gone, alive = { tonumber(node_id), address }, {}, { [node_id] = true }
 for i = 1, #rows, 2 do
   if rows[i] == ":controller" then
     controller = rows[i + 1]
-  elseif rows[i] ~= node_id then
+  elseif rows[i] == node_id then
+    known_here = string.match(rows[i + 1], "^%d+ (.*)$") == address
+  else
     local ends, where = string.match(rows[i + 1], "^(%d+) (.*)$")
     if tonumber(ends) < now_ms then
       gone[#gone + 1] = rows[i]
@@ -46,4 +49,7 @@ end
 redis.call(
   "HSET", brokers, node_id, num.text(now_ms + ttl_ms) .. " " .. address, ":controller", controller
 )
+if not known_here or #gone > 0 then
+  redis.call("PUBLISH", brokers, node_id)
+end
 return { codes.NONE, tonumber(controller), live }

@@ -5,7 +5,7 @@
 --- ARGV     node_id  int    the broker that leaves
 ---          address  bytes  the address it registered
 --- RETURNS  error    int    a lib.codes value
---- COST     O(1), at most 2 calls
+--- COST     O(1), at most 3 calls
 local codes = require("lib.codes")
 
 local brokers = KEYS[1]
@@ -15,5 +15,6 @@ local node_id, address = ARGV[1], ARGV[2]
 local row = redis.call("HGET", brokers, node_id)
 if row and string.match(row, "^%d+ (.*)$") == address then
   redis.call("HDEL", brokers, node_id)
+  redis.call("PUBLISH", brokers, node_id)
 end
 return { codes.NONE }
