@@ -5,17 +5,17 @@ Used by the handlers and the command line alike; the scripts have the last word.
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from korvet import topic_steps
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.scripts import topic as scripts
-from korvet.scripts.call import Call
-from korvet.scripts.topic import TopicReply
 from korvet.topic_config import TopicConfigs, validate_all
 from korvet.topics import VERSION_FIELD, Definition, Topic, encode_definition, refusal_of
 
 MAX_PARTITIONS = 10_000
+_CHANGED = "The topic changed meanwhile: try again."
 
 
 class Refused(Exception):
@@ -27,11 +27,11 @@ class Refused(Exception):
         self.reason = reason
 
 
-class Store(Protocol):
+class Store(topic_steps.Store, Protocol):
     """What a change needs of a store."""
 
-    async def run(self, call: Call[Any]) -> Any: ...
-    async def command(self, *command: Any) -> Any: ...
+    @property
+    def is_cluster(self) -> bool: ...
 
 
 def plan_topic(
@@ -58,19 +58,21 @@ def plan_topic(
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 
-def creation(keys: Keys, name: str, definition: Definition) -> Call[TopicReply]:
-    """The call that makes the topic exist."""
-    configs = definition.configs
-    return scripts.create(
-        keys,
-        definition.partitions,
-        topic=name,
-        definition=encode_definition(definition),
-        topic_id=definition.id,
-        format="batch" if configs["offset.mode"] == "bytes" else configs["storage.format"],
-        mode=configs["offset.mode"],
-        bits=int(configs["offset.bits"]),
+async def create_topic(store: Store, keys: Keys, name: str, definition: Definition) -> ErrorCode:
+    """The topic exists. TOPIC_ALREADY_EXISTS: there was one of that name."""
+    if store.is_cluster:
+        return await topic_steps.create(store, keys, name, definition)
+    reply = await store.run(
+        scripts.create(
+            keys,
+            definition.partitions,
+            topic=name,
+            definition=encode_definition(definition),
+            topic_id=definition.id,
+            **definition.shape,
+        )
     )
+    return ErrorCode(reply.error)
 
 
 def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
@@ -98,18 +100,18 @@ async def grow_topic(
         )
     if validate_only:
         return True
-    configs = topic.configs
+    if store.is_cluster:
+        return await topic_steps.grow(store, keys, topic, partitions) == ErrorCode.NONE
+    definition = topic.definition(partitions=partitions)
     reply = await store.run(
         scripts.grow(
             keys,
             range(topic.partitions, partitions),
             topic=topic.name,
             expected=topic.raw,
-            definition=encode_definition(topic.definition(partitions=partitions)),
+            definition=encode_definition(definition),
             topic_id=topic.id,
-            format=configs["storage.format"],
-            mode=configs["offset.mode"],
-            bits=int(configs["offset.bits"]),
+            **definition.shape,
         )
     )
     return bool(reply.error == ErrorCode.NONE)
@@ -118,6 +120,11 @@ async def grow_topic(
 async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
     """The topic is gone with all that hangs on it. UNKNOWN_TOPIC_OR_PARTITION: it was already."""
     while True:
+        if store.is_cluster:
+            error = await topic_steps.delete(store, keys, topic)
+            if error == ErrorCode.CONCURRENT_TRANSACTIONS:
+                raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
+            return error
         flat = await store.command("HGETALL", keys.groups())
         registry = dict(zip(flat[::2], flat[1::2], strict=True))
         version = registry.pop(VERSION_FIELD.encode(), b"")
@@ -137,4 +144,4 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
         if raw is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if raw != topic.raw:
-            raise Refused(ErrorCode.REQUEST_TIMED_OUT, "The topic changed meanwhile: try again.")
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)

@@ -1,7 +1,7 @@
 """Creating a topic because somebody used its name (auto.create.topics.enable)."""
 
 from korvet.context import Context
-from korvet.topic_changes import Refused, creation, plan_topic
+from korvet.topic_changes import Refused, create_topic, plan_topic
 from korvet.topics import Topic
 
 
@@ -13,6 +13,6 @@ async def auto_create(name: str, context: Context) -> Topic | None:
         )
     except Refused:
         return None
-    await context.store.run(creation(context.keys, name, definition))
+    await create_topic(context.store, context.keys, name, definition)
     context.topics.drop()
     return await context.topics.get(name)

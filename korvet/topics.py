@@ -12,7 +12,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import msgspec
 
@@ -22,17 +22,43 @@ from korvet.topic_config import TopicConfigs, TopicPolicy
 FRESH_S = 1.0
 VERSION_FIELD = ":version"
 
+LIVE, CREATING, DELETING = "live", "creating", "deleting"
+
 MAX_NAME = 249
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
+class Shape(TypedDict):
+    """How a topic's logs are laid out: what scripts ask for when they open one."""
+
+    format: str
+    mode: str
+    bits: int
+
+
 class Definition(msgspec.Struct, frozen=True):
-    """A topic as Redis has it. `configs` holds what was asked for and what is fixed at creation."""
+    """A topic as Redis has it. `configs` holds what was asked for and what is fixed at creation.
+
+    `state` and `planned` tell of changes under way on a cluster: see `topic_steps`.
+    """
 
     id: str
     partitions: int
     configs: dict[str, str]
-    state: str = "live"
+    state: str = LIVE
+    planned: int = 0
+
+    @property
+    def shape(self) -> Shape:
+        """Fixed at creation. Byte positions exist only over whole batches."""
+        mode = self.configs["offset.mode"]
+        form = "batch" if mode == "bytes" else self.configs["storage.format"]
+        return {"format": form, "mode": mode, "bits": int(self.configs["offset.bits"])}
+
+    @property
+    def is_half_way(self) -> bool:
+        """Whether somebody began a change of the topic and has not finished it."""
+        return self.state != LIVE or self.planned > self.partitions
 
 
 class Topic(msgspec.Struct, frozen=True):
@@ -56,15 +82,9 @@ class Topic(msgspec.Struct, frozen=True):
         """Whether an offset is a byte position, and an entry some 0.7 messages or a batch."""
         return self.policy.offset_mode == "bytes"
 
-    def definition(
-        self, *, partitions: int | None = None, configs: dict[str, str] | None = None
-    ) -> Definition:
-        """What Redis would have if the topic had these instead."""
-        return Definition(
-            self.id,
-            self.partitions if partitions is None else partitions,
-            self.configs if configs is None else configs,
-        )
+    def definition(self, **changes: Any) -> Definition:
+        """What Redis would have if these fields were others."""
+        return msgspec.structs.replace(decode_definition(self.raw), **changes)
 
 
 class Reader(Protocol):
@@ -93,10 +113,15 @@ def encode_definition(definition: Definition) -> bytes:
     return msgspec.json.encode(definition, order="deterministic")
 
 
+def decode_definition(raw: bytes) -> Definition:
+    """The definition that Redis keeps as these bytes."""
+    return msgspec.json.decode(raw, type=Definition)
+
+
 def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
-    """The topic these bytes define; None while it is being deleted."""
-    definition = msgspec.json.decode(raw, type=Definition)
-    if definition.state != "live":
+    """The topic these bytes define; None while it is being made or deleted."""
+    definition = decode_definition(raw)
+    if definition.state != LIVE:
         return None
     policy = configs.policy(name, definition.configs)
     return Topic(
@@ -162,6 +187,16 @@ class TopicTable:
         if monotonic() >= self._fresh_until:
             await self.refresh()
         return sorted(self._rows.values(), key=lambda topic: topic.name)
+
+    async def half_way(self) -> dict[str, bytes]:
+        """The definitions of topics somebody began to make, grow or delete and has not finished."""
+        flat = await self._store.command("HGETALL", self._keys.topics())
+        rows = zip(flat[::2], flat[1::2], strict=True)
+        return {
+            field.decode(): raw
+            for field, raw in rows
+            if field != VERSION_FIELD.encode() and decode_definition(raw).is_half_way
+        }
 
     async def version(self) -> int:
         """How often the table was changed so far."""

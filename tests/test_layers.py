@@ -49,6 +49,7 @@ LAYERS: dict[str, Layer] = {
             "reading",
             "searching",
             "topic_changes",
+            "topic_steps",
             "topics",
         ),
         ours=("words", "settings", "wire", "scripts", "store"),

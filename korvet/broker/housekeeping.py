@@ -5,10 +5,11 @@ Each duty is held by one broker at a time, by a lease in Redis; a dead holder's 
 
 import os
 import uuid
+from collections.abc import Mapping
 
 import anyio
 
-from korvet import logs
+from korvet import logs, topic_steps
 from korvet.context import Node
 from korvet.groups import CLAIM, groups_of
 from korvet.membership import BEAT_S
@@ -21,6 +22,9 @@ RETENTION_STEPS = 64
 
 GROUPS_S = 0.5
 """How often groups are looked for whose deadlines nobody has met by asking."""
+
+HALF_WAY_S = 5.0
+"""A change of a topic that is half-way for so long is somebody's who died."""
 
 logger = logs.get("broker.housekeeping")
 
@@ -39,6 +43,8 @@ class Housekeeping:
             tasks.start_soon(self._retain)
             tasks.start_soon(self._follow_configs)
             tasks.start_soon(self._tick_groups)
+            if self._node.store.is_cluster:
+                tasks.start_soon(self._finish_topics)
 
     async def _beat(self) -> None:
         while True:
@@ -81,6 +87,26 @@ class Housekeeping:
                     pass
             except StoreError as error:
                 logger.warning("groups wait", reason=str(error))
+    async def _finish_topics(self) -> None:
+        """Topics that a broker died making, growing or deleting do not stay half-way."""
+        known: dict[str, bytes] = {}
+        while True:
+            await anyio.sleep(HALF_WAY_S)
+            try:
+                if await self.hold("topics", HALF_WAY_S * 3):
+                    known = await self.finish_topics(known)
+            except StoreError as error:
+                logger.warning("unfinished topics wait", reason=str(error))
+
+    async def finish_topics(self, known: Mapping[str, bytes]) -> dict[str, bytes]:
+        """What was half-way at the last look (`known`) and still is, is done; returns the rest."""
+        node = self._node
+        found = await node.topics.half_way()
+        for name, raw in found.items():
+            if known.get(name) == raw:
+                await topic_steps.finish(node.store, node.keys, name, raw)
+                logger.info("finished what another broker began", topic=name)
+        return {name: raw for name, raw in found.items() if known.get(name) != raw}
 
     async def hold(self, name: str, seconds: float) -> bool:
         """Whether this process has the duty now, and for that long."""

@@ -59,14 +59,13 @@ def create(
     from korvet.cli.cluster import on_cluster
     from korvet.config import StartError
     from korvet.errors import ErrorCode
-    from korvet.topic_changes import Refused, creation, plan_topic
+    from korvet.topic_changes import Refused, create_topic, plan_topic
 
     configs = dict(_assignments(config or ()))
 
     async def run(cluster: "Cluster") -> ErrorCode:
         definition = plan_topic(name, partitions, configs, cluster.defaults)
-        reply = await cluster.store.run(creation(cluster.keys, name, definition))
-        return ErrorCode(reply.error)
+        return await create_topic(cluster.store, cluster.keys, name, definition)
 
     try:
         error = on_cluster(run, redis, data_dir, namespace)

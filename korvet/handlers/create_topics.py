@@ -16,7 +16,7 @@ from uuid import UUID
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topic_changes import Refused, check_assignment, creation, plan_topic
+from korvet.topic_changes import Refused, check_assignment, create_topic, plan_topic
 from korvet.topic_config import validate_all
 from korvet.topics import Definition, refusal_of
 from korvet.wire.messages.create_topics import (
@@ -64,9 +64,9 @@ async def _create(
         context.node.topic_configs,
     )
     if not validate_only:
-        reply = await context.store.run(creation(context.keys, topic.name, definition))
+        error = await create_topic(context.store, context.keys, topic.name, definition)
         context.topics.drop()
-        if reply.error == ErrorCode.TOPIC_ALREADY_EXISTS:
+        if error == ErrorCode.TOPIC_ALREADY_EXISTS:
             raise _exists(topic.name)
     return _result(topic.name, definition, context)
 

@@ -2,7 +2,7 @@
 
 from korvet.context import Node
 from korvet.legacy.frames import LegacyError
-from korvet.topic_changes import Refused, creation, plan_topic
+from korvet.topic_changes import Refused, create_topic, plan_topic
 from korvet.topics import Topic
 
 
@@ -45,7 +45,7 @@ async def created(name: str, node: Node) -> Topic:
         definition = plan_topic(name, partitions, {"offset.mode": "bytes"}, node.topic_configs)
     except Refused as refused:
         raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
-    await node.store.run(creation(node.keys, name, definition))
+    await create_topic(node.store, node.keys, name, definition)
     node.topics.drop()
     topic = await node.topics.get(name)
     if topic is None:

@@ -54,6 +54,22 @@ class RetainReply(Reply):
     more: int
 
 
+class OpenReply(Reply):
+    """`opened` is 1 when the log was made now."""
+
+    error: int
+    opened: int
+
+
+class DropReply(Reply):
+    """`dropped` is 1 when the partition is gone now."""
+
+    error: int
+    dropped: int
+
+
+OPEN = Script("log.open", OpenReply)
+DROP = Script("log.drop", DropReply)
 APPEND = Script("log.append", AppendReply)
 BOUNDS = Script("log.bounds", BoundsReply)
 SEEK = Script("log.seek", SeekReply)
@@ -119,3 +135,18 @@ def retain(
     return Call(
         RETAIN, (k.stream, k.log, k.index), (topic_id, retention_ms, retention_bytes, steps)
     )
+
+
+def open_log(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, format: str, mode: str, bits: int
+) -> Call[OpenReply]:
+    """The partition has an empty log, unless this topic's is there already."""
+    k = keys.partition(topic, partition)
+    return Call(OPEN, (k.log, k.stream), (topic_id, format, mode, bits))
+
+
+def drop(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[DropReply]:
+    """Nothing of the partition is left, if it was that topic's."""
+    k = keys.partition(topic, partition)
+    parts = (k.stream, k.index, k.producers)
+    return Call(DROP, (k.log, *parts), (topic_id,))

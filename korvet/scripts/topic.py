@@ -13,10 +13,19 @@ class TopicReply(Reply):
     version: int
 
 
+class ForgetReply(Reply):
+    """`forgotten` committed offsets are gone."""
+
+    error: int
+    forgotten: int
+
+
 CREATE = Script("topic.create", TopicReply)
 GROW = Script("topic.grow", TopicReply)
 ALTER = Script("topic.alter", TopicReply)
 DELETE = Script("topic.delete", TopicReply)
+REMOVE = Script("topic.remove", TopicReply)
+FORGET = Script("topic.forget", ForgetReply)
 
 
 def create(
@@ -83,6 +92,17 @@ def delete(
         (keys.topics(), keys.groups(), *parts),
         (topic, expected, registry_version, partitions, *fields),
     )
+
+
+def remove(keys: Keys, *, topic: str, expected: bytes) -> Call[TopicReply]:
+    """The topic's definition is gone, provided it was the expected one."""
+    return Call(REMOVE, (keys.topics(),), (topic, expected))
+
+
+def forget(keys: Keys, group_id: str, topic: str, partitions: int) -> Call[ForgetReply]:
+    """The group has no committed offset of the topic any more."""
+    fields = [keys.partition(topic, number).stream for number in range(partitions)]
+    return Call(FORGET, (keys.group_offsets(group_id),), fields)
 
 
 def _logs(keys: Keys, topic: str, partitions: Iterable[int]) -> list[str]:

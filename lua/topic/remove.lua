@@ -1,0 +1,31 @@
+--- topic.remove  version 1  writes
+--- A topic's definition is gone, provided it is still the one the caller read.
+---
+--- KEYS     topics    hash   topic -> definition
+--- ARGV     topic     bytes  its name
+---          expected  bytes  the definition the caller read: a tombstone
+--- RETURNS  error     int    a lib.codes value
+---          version   int    the topics table's version, -1 when refused
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- COST     O(1), at most 4 calls
+--- NOTES    For Redis Cluster, where a topic is deleted slot by slot: the last step.
+---          CONCURRENT_TRANSACTIONS: as in topic.grow.
+local codes = require("lib.codes")
+
+local topics = KEYS[1]
+local topic, expected = ARGV[1], ARGV[2]
+
+-- Check. Refusals live here.
+local current = redis.call("HGET", topics, topic)
+if not current then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
+end
+if current ~= expected then
+  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+
+-- Write.
+redis.call("HDEL", topics, topic)
+local version = redis.call("HINCRBY", topics, ":version", 1)
+redis.call("PUBLISH", topics, version)
+return { codes.NONE, version }

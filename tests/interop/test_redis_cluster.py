@@ -1,0 +1,48 @@
+"""A broker whose Redis is a cluster of three masters: real clients see no difference."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.interop.librdkafka import eventually, producer, read, send
+from tests.interop.records import Record
+from tests.store.clusters import cluster
+
+pytestmark = pytest.mark.korvet_only
+
+
+@pytest.fixture(scope="module")
+def on_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker on a cluster of its own."""
+    folder: Path = tmp_path_factory.mktemp("cluster")
+    with cluster() as redis:
+        broker = Broker(folder, options=("--redis", redis.url))
+        broker.start()
+        yield broker
+        broker.close()
+    assert "Traceback" not in broker.log
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_topics_live_and_die_on_a_cluster(on_cluster: Broker, form: str, mode: str) -> None:
+    address = on_cluster.address
+    name = create_topic(address, 6, storage_format=form, offset_mode=mode)
+    sink = producer(address)
+    for partition in range(6):
+        send(sink, name, [Record(b"k", b"%d" % n) for n in range(20)], partition)
+    for partition in range(6):
+        found = read(address, name, 20, partition=partition)
+        assert [message.value() for message in found] == [b"%d" % n for n in range(20)]
+    admin = AdminClient({"bootstrap.servers": address})
+    admin.create_partitions([NewPartitions(name, 8)])[name].result(15)
+    eventually(lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == 8)
+    admin.delete_topics([name])[name].result(15)
+    eventually(lambda: name not in admin.list_topics(timeout=10).topics)
+    with pytest.raises(KafkaException):
+        admin.delete_topics([name])[name].result(15)
