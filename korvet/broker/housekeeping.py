@@ -87,6 +87,7 @@ class Housekeeping:
                     pass
             except StoreError as error:
                 logger.warning("groups wait", reason=str(error))
+
     async def _finish_topics(self) -> None:
         """Topics that a broker died making, growing or deleting do not stay half-way."""
         known: dict[str, bytes] = {}
