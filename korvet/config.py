@@ -25,6 +25,7 @@ __all__ = ["Address", "Config", "ConfigError", "StartError", "load"]
 
 REDIS_VARIABLE = "KORVET_REDIS_URL"
 _SCHEMES = re.compile(r"(rediss?(\+sentinel|\+cluster)?|unix)://")
+_ZOOKEEPER = re.compile(r"[^,/\s:]+:\d{1,5}(,[^,/\s:]+:\d{1,5})*(/[^\s,]*)?")
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -58,6 +59,8 @@ class Config(msgspec.Struct, frozen=True):
     ops: Address | None = None
     ops_socket: str | None = None
     """Where a worker answers its parent instead of the ops port; not an option."""
+    worker: int = 0
+    """Which of the workers this process is; not an option."""
     redis: str | None = None
     redis_server: str | None = None
     data_dir: str = "./korvet-data"
@@ -151,6 +154,8 @@ def _checked(name: str, text: str) -> str:
         raise ConfigError(f"--log-format must be text or json, not {text!r}.")
     if name == "redis":
         return redis_url(text)
+    if name == "zookeeper" and not _ZOOKEEPER.fullmatch(text):
+        raise ConfigError(f"--zookeeper must be HOST:PORT[/chroot], not {text!r}.")
     if name == "namespace" and not (text and text.isascii() and _plain(text)):
         raise ConfigError(f"--namespace may hold letters, digits, '.', '_' and '-', not {text!r}.")
     return text

@@ -19,6 +19,7 @@ from korvet import apis
 from korvet.broker.failures import failure
 from korvet.context import Context, Node
 from korvet.errors import ErrorCode
+from korvet.legacy.frames import is_legacy
 from korvet.store.errors import StoreError
 from korvet.wire.headers import decode_request_header, encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -52,21 +53,28 @@ def begin(
     try:
         header, at = decode_request_header(frame)
     except MalformedRequest as error:
-        raise Hang(str(error)) from None
+        raise Hang(f"{error}{_hint(frame)}") from None
     row = apis.BY_KEY.get(header.api_key)
     version = header.api_version
     if row is None or not row.versions[0] <= version <= row.versions[1]:
         if header.api_key == API_VERSIONS:
             return _unsupported(header.correlation_id, node)
         name = row.name if row else f"key {header.api_key}"
-        raise Hang(f"{name} version {version} is not served here")
+        raise Hang(f"{name} version {version} is not served here{_hint(frame)}")
     try:
         body = decode(row.request, frame, version, at, exact=False)
     except MalformedRequest as error:
-        raise Hang(f"{row.name} version {version}: {error}") from None
+        raise Hang(f"{row.name} version {version}: {error}{_hint(frame)}") from None
     context = Context(node, row.key, version, header.client_id, client_host, release)
     answer = row.handler(body, context)
     return Request(row, version, header.correlation_id, header.client_id, answer, body, began)
+
+
+def _hint(frame: Buffer) -> str:
+    """What a client of another age is told, in the log."""
+    if not is_legacy(frame):
+        return ""
+    return "; it is a request of Kafka 0.7, which --legacy-listen serves on a port of its own"
 
 
 async def finish(request: Request, node: Node) -> list[Buffer] | None:

@@ -47,7 +47,7 @@ async def serve(
     async with _node(config) as node:
         connections: set[Connection] = set()
         server = await _listen(config, node, connections)
-        legacy = await listener.listen(config, node, connections)
+        legacy = await listener.open_port(config, node, connections)
         host, port = _address(config, server)
         await _join(node, host, port)
         async with anyio.create_task_group() as tasks:
@@ -59,15 +59,18 @@ async def serve(
                 await tasks.start(ops.serve, page, config.ops_place)
             await server.start_serving()
             on_listening(config.listen.host, port)
-            if legacy is not None and config.legacy_listen is not None:
-                await legacy.start_serving()
-                on_legacy(config.legacy_listen.host, legacy.sockets[0].getsockname()[1])
+            if legacy is not None:
+                tasks.start_soon(legacy.run)
+                where = await legacy.serve()
+                on_legacy(where.host, where.port)
             await stop.wait()
             server.close()
             if legacy is not None:
                 legacy.close()
             await _drain(connections)
             tasks.cancel_scope.cancel()
+        if legacy is not None:
+            await legacy.leave()
         await _leave(node)
 
 

@@ -194,7 +194,8 @@ class _Family:
             if number == _OPS:
                 serve_ops(self._config, self._sockets, serving, self._life)
             else:
-                mine = msgspec.structs.replace(self._config, ops_socket=str(self._sockets[number]))
+                own = str(self._sockets[number])
+                mine = msgspec.structs.replace(self._config, ops_socket=own, worker=number)
                 run_broker(mine, serving, life=self._life)
         except BaseException as error:
             words = sentence(error)

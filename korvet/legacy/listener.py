@@ -1,24 +1,74 @@
 """The port of Kafka 0.7 clients: opened, and at the end closed, beside the main one."""
 
 import asyncio
+import socket
 
 from korvet.broker.connection import Connection
-from korvet.config import Config
+from korvet.config import Address, Config
 from korvet.context import Node
 from korvet.legacy.connection import LegacyConnection
+from korvet.legacy.zookeeper import Registry
 from korvet.reading import PartitionReader
 from korvet.settings.setting import StartError
 
 BACKLOG = 1024
 
 
-async def listen(
-    config: Config, node: Node, connections: set[Connection]
-) -> asyncio.base_events.Server | None:
-    """The bound socket, not serving yet; None without `--legacy-listen`."""
+class LegacyPort:
+    """The bound port, and this broker's place in ZooKeeper when there is one."""
+
+    def __init__(self, server: asyncio.base_events.Server, where: Address) -> None:
+        self.where = where
+        self.registry: Registry | None = None
+        self._server = server
+
+    async def serve(self) -> Address:
+        """Clients may connect; where to."""
+        await self._server.start_serving()
+        return self.where
+
+    async def run(self) -> None:
+        """ZooKeeper is kept as the topics are, until cancelled."""
+        if self.registry is not None:
+            await self.registry.run()
+
+    def close(self) -> None:
+        """Nobody new can connect."""
+        self._server.close()
+
+    async def leave(self) -> None:
+        """ZooKeeper no longer has this broker."""
+        if self.registry is not None:
+            await self.registry.close()
+
+
+async def open_port(config: Config, node: Node, connections: set[Connection]) -> LegacyPort | None:
+    """The port, not serving yet; None without `--legacy-listen`. StartError when it cannot be."""
     where = config.legacy_listen
     if where is None:
+        if config.zookeeper is not None:
+            raise StartError("--zookeeper registers the port of --legacy-listen: give both.")
         return None
+    server = await _listen(where, config, node, connections)
+    port = LegacyPort(server, Address(where.host, server.sockets[0].getsockname()[1]))
+    if config.zookeeper is not None and config.worker == 0:
+        port.registry = Registry(config.zookeeper, node, _advertised(config, port.where))
+        await port.registry.open()
+    return port
+
+
+def _advertised(config: Config, where: Address) -> Address:
+    """What others are told: the host of `--advertise`, or of the port itself."""
+    if config.advertise is not None:
+        return Address(config.advertise.host, where.port)
+    if where.host in ("0.0.0.0", "::"):
+        return Address(socket.gethostname(), where.port)
+    return where
+
+
+async def _listen(
+    where: Address, config: Config, node: Node, connections: set[Connection]
+) -> asyncio.base_events.Server:
     settings = config.settings
     reader = PartitionReader(node.store, node.keys)
 

@@ -10,6 +10,8 @@ Behaviour
   older than the time, down to the log's start: what segment boundaries were to 0.7.
 """
 
+from time import time
+
 from korvet import byte_topics
 from korvet.context import Node
 from korvet.errors import ErrorCode
@@ -114,14 +116,14 @@ async def offsets(request: Offsets, node: Node) -> list[Buffer]:
 
 async def _places(topic: Topic, partition: int, node: Node) -> list[tuple[int, int]]:
     """(offset, moment) from the end of the log to its start: what lies between an offset and the
-    next one was all written at or before the moment."""
+    next one was all written at or before the moment, and the end is as of now."""
     bounds = await node.store.run(log.bounds(node.keys, topic.name, partition, topic_id=topic.id))
     if bounds.error:
         node.topics.drop()
         raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
-    start, end = bounds.first, bounds.next
+    start, end, now = bounds.first, bounds.next, int(time() * 1000)
     if start >= end:
-        return [(end, _never(bounds.newest))]
+        return [(end, now)]
     index = node.keys.partition(topic.name, partition).index
     rows = await node.store.command("ZRANGE", index, 0, MAX_OFFSETS)
     steps = [(int(offset), int(newest)) for offset, newest, *_ in (r.split(b":") for r in rows)]
@@ -129,8 +131,4 @@ async def _places(topic: Topic, partition: int, node: Node) -> list[tuple[int, i
     firsts = [start, *(offset for offset, _ in inner)]
     moments = [*(newest for _, newest in inner), bounds.newest]
     places = list(zip(firsts, moments, strict=True))
-    return [(end, bounds.newest), *reversed(places)]
-
-
-def _never(newest: int) -> int:
-    return max(newest, 0)
+    return [(end, now), *reversed(places)]
