@@ -96,7 +96,7 @@ async def consumer(bootstrap: str, **settings: Any) -> AsyncIterator[AIOKafkaCon
     try:
         yield source
     finally:
-        await source.stop()
+        await asyncio.wait_for(source.stop(), PATIENCE)
 
 
 async def send(bootstrap: str, topic: str, records: Sequence[Record], **settings: Any) -> list[int]:
@@ -117,7 +117,7 @@ async def send(bootstrap: str, topic: str, records: Sequence[Record], **settings
         ]
         return [found.offset for found in await asyncio.wait_for(asyncio.gather(*sent), PATIENCE)]
     finally:
-        await sink.stop()
+        await asyncio.wait_for(sink.stop(), PATIENCE)
 
 
 async def read(bootstrap: str, topic: str, count: int) -> list[tuple[int, Record]]:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -42,11 +42,18 @@ class Member:
         return self
 
     async def leave(self) -> None:
-        """The member has left the group."""
-        assert self._task is not None
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        await self.consumer.stop()
+        """The member has left the group; a second time changes nothing."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+            await asyncio.wait_for(self.consumer.stop(), PATIENCE)
+
+    async def __aenter__(self) -> "Member":
+        return await self.join()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.leave()
 
     def owned(self) -> set[int]:
         """The partitions it was given."""
@@ -78,7 +85,7 @@ async def writing(bootstrap: str, topic: str) -> AsyncIterator[set[Place]]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await sink.stop()
+        await asyncio.wait_for(sink.stop(), PATIENCE)
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -102,18 +109,20 @@ async def settled(*members: Member) -> None:
 async def test_members_come_and_go_and_nothing_is_missed(default_broker: Broker) -> None:
     address, group = default_broker.address, topic_name("group")
     topic = create_topic(address, partitions=PARTITIONS)
-    async with writing(address, topic) as stored:
-        first = await Member(address, group, topic).join()
-        await settled(first)
-        second = await Member(address, group, topic).join()
-        third = await Member(address, group, topic).join()
-        await settled(first, second, third)
-        await first.leave()
-        await settled(second, third)
-    members = [first, second, third]
-    await eventually(lambda: set().union(*(m.seen for m in members)) == stored)
-    await second.leave()
-    await third.leave()
+    async with AsyncExitStack() as stack:
+
+        async def join() -> Member:
+            return await stack.enter_async_context(Member(address, group, topic))
+
+        async with writing(address, topic) as stored:
+            first = await join()
+            await settled(first)
+            second, third = await join(), await join()
+            await settled(first, second, third)
+            await first.leave()
+            await settled(second, third)
+        members = [first, second, third]
+        await eventually(lambda: set().union(*(m.seen for m in members)) == stored)
 
 
 async def test_commits_carry_metadata_and_survive(default_broker: Broker) -> None:
@@ -121,10 +130,9 @@ async def test_commits_carry_metadata_and_survive(default_broker: Broker) -> Non
     topic = create_topic(address)
     place = TopicPartition(topic, 0)
     async with asyncio.timeout(PATIENCE):
-        member = await Member(address, group, topic).join()
-        await eventually(lambda: member.owned() == {0})
-        await member.consumer.commit({place: OffsetAndMetadata(5, "five")})
-        await member.leave()
+        async with Member(address, group, topic) as member:
+            await eventually(lambda: member.owned() == {0})
+            await member.consumer.commit({place: OffsetAndMetadata(5, "five")})
         reader = AIOKafkaConsumer(bootstrap_servers=address, group_id=group)
         await reader.start()
         reader.assign([place])
@@ -135,13 +143,14 @@ async def test_commits_carry_metadata_and_survive(default_broker: Broker) -> Non
 async def test_a_static_member_keeps_its_partitions_over_a_restart(default_broker: Broker) -> None:
     address, group = default_broker.address, topic_name("group")
     topic = create_topic(address, partitions=PARTITIONS)
-    one = await Member(address, group, topic, group_instance_id="one").join()
-    two = await Member(address, group, topic, group_instance_id="two").join()
-    await settled(one, two)
-    before = one.owned()
-    await one.leave()
-    one = await Member(address, group, topic, group_instance_id="one").join()
-    await settled(one, two)
-    assert one.owned() == before
-    await one.leave()
-    await two.leave()
+
+    def named(name: str) -> Member:
+        return Member(address, group, topic, group_instance_id=name)
+
+    async with named("two") as two:
+        async with named("one") as one:
+            await settled(one, two)
+            before = one.owned()
+        async with named("one") as again:
+            await settled(again, two)
+            assert again.owned() == before
