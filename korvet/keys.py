@@ -118,6 +118,10 @@ class Keys:
         """channel: rung when a broker joins or is forgotten."""
         return f"{self.namespace}:brokers"
 
+    def writer(self, writer_id: str) -> str:
+        """hash: the tasks of one Spark query or job -> producer id; what it has committed."""
+        return f"{self.namespace}:writer:{encode_group(writer_id)}"
+
     def cluster(self) -> str:
         """hash: cluster id, leases and counters."""
         return f"{self.namespace}:cluster"

@@ -70,11 +70,22 @@ class DropReply(Reply):
 
 OPEN = Script("log.open", OpenReply)
 DROP = Script("log.drop", DropReply)
+
+
+class AdvanceReply(Reply):
+    """`records` lie between the offset asked about and `offset`."""
+
+    error: int
+    offset: int
+    records: int
+
+
 APPEND = Script("log.append", AppendReply)
 BOUNDS = Script("log.bounds", BoundsReply)
 SEEK = Script("log.seek", SeekReply)
 TRUNCATE = Script("log.truncate", TruncateReply)
 RETAIN = Script("log.retain", RetainReply)
+ADVANCE = Script("log.advance", AdvanceReply)
 
 
 def append(
@@ -150,3 +161,18 @@ def drop(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[DropR
     k = keys.partition(topic, partition)
     parts = (k.stream, k.index, k.producers)
     return Call(DROP, (k.log, *parts), (topic_id,))
+
+
+def advance(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    offset: int,
+    records: int,
+    end: int,
+) -> Call[AdvanceReply]:
+    """The offset behind `records` records from `offset` on, at most `end`."""
+    k = keys.partition(topic, partition)
+    return Call(ADVANCE, (k.stream, k.log, k.index), (topic_id, offset, records, end))

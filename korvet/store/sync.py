@@ -86,6 +86,25 @@ class SyncStore:
         except _AWAY as error:
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
 
+    def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
+        """The raw replies to plain commands, in their order, in one round trip."""
+        todo = [tuple(map(_plain, command)) for command in commands]
+        if not todo:
+            return []
+        pipeline = self._raw.pipeline(transaction=False)
+        for command in todo:
+            pipeline.execute_command(*command)
+        try:
+            replies: list[Any] = pipeline.execute(raise_on_error=False)
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        for command, reply in zip(todo, replies, strict=True):
+            if isinstance(reply, _AWAY):
+                raise StoreUnavailable(f"no answer from Redis: {reply}") from reply
+            if isinstance(reply, Exception):
+                raise command_refusal(str(command[0]), _message(reply)) from reply
+        return replies
+
     def _send(self, call: Call[Any]) -> Any:
         """The raw reply, or the error that Redis answered."""
         evalsha = _evalsha(call)

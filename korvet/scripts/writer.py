@@ -1,0 +1,35 @@
+"""The mirror of lua/writer: what makes a Spark job's writes happen once."""
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+
+
+class ClaimReply(Reply):
+    """`producer_id` is the task's own; `committed` the last epoch that needs no repeating."""
+
+    error: int
+    producer_id: int
+    committed: int
+
+
+class CommitReply(Reply):
+    """`committed` is the last epoch that needs no repeating."""
+
+    error: int
+    committed: int
+
+
+CLAIM = Script("writer.claim", ClaimReply)
+COMMIT = Script("writer.commit", CommitReply)
+
+
+def claim(
+    keys: Keys, writer_id: str, *, slot: str, producer_id: int, keep_ms: int
+) -> Call[ClaimReply]:
+    """The task `slot` has a producer id; -1 for `producer_id` only asks for it."""
+    return Call(CLAIM, (keys.writer(writer_id),), (slot, producer_id, keep_ms))
+
+
+def commit(keys: Keys, writer_id: str, *, epoch: int, keep_ms: int) -> Call[CommitReply]:
+    """The epoch is done."""
+    return Call(COMMIT, (keys.writer(writer_id),), (epoch, keep_ms))

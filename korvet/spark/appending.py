@@ -1,0 +1,226 @@
+"""One task's records on their way into the log, each exactly once.
+
+Rules
+- A task has a producer id of its own, kept in Redis under the writer's id: every attempt of the
+  task gets the same one. The Spark epoch is the producer's epoch; sequence numbers count each
+  partition's records from 0. What an earlier attempt appended is then a duplicate to the script.
+- A batch ends after a number of records or bytes that depends on the partition's own records
+  only, so that every attempt cuts the same batches.
+- The script knows a producer's last five batches. Of older ones it only says that they were
+  there; the batches it does know are compared with what stands in the log.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.offsets import entry_id
+from korvet.producing import CODECS, RECORD_OVERHEAD
+from korvet.scripts import log, producer, writer
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply
+from korvet.spark.errors import NotRepeatable, UnknownTopic
+from korvet.store.sync import SyncStore
+from korvet.topics import Topic
+from korvet.wire import codecs, entries, records
+from korvet.wire.records import Record
+
+BATCH_RECORDS = 4_000
+BATCH_BYTES = 256 << 10
+IN_FLIGHT = 8
+"""So many batches travel to Redis together."""
+EPOCHS = 1 << 15
+"""A producer epoch has 15 bits; a later Spark epoch takes another producer id."""
+KEEP_MS = 366 * 86_400_000
+
+logger = logging.getLogger("korvet.spark")
+
+
+class Claim:
+    """A task's producer id and epoch; `done` when the epoch has been committed before."""
+
+    def __init__(self, store: SyncStore, keys: Keys, writer_id: str, task: int, epoch: int) -> None:
+        slot = f"{task}.{epoch // EPOCHS}"
+        found = store.run(
+            writer.claim(keys, writer_id, slot=slot, producer_id=-1, keep_ms=KEEP_MS)
+        )
+        if found.producer_id < 0 and found.committed < epoch:
+            fresh = store.run(producer.allocate(keys)).producer_id
+            found = store.run(
+                writer.claim(keys, writer_id, slot=slot, producer_id=fresh, keep_ms=KEEP_MS)
+            )
+        self.producer_id = found.producer_id
+        self.producer_epoch = epoch % EPOCHS
+        self.done = found.committed >= epoch
+
+
+class Outbox:
+    """Collects the records of one task and appends them, batch by batch."""
+
+    def __init__(self, store: SyncStore, keys: Keys, claim: Claim, compression: str | None) -> None:
+        self._store = store
+        self._keys = keys
+        self._claim = claim
+        self._compression = compression
+        self._waiting: dict[tuple[str, int], _Waiting] = {}
+        self._ready: list[tuple[Topic, int, list[Record], int]] = []
+        self.records = 0
+        self.repeated = 0
+
+    def put(self, topic: Topic, partition: int, found: Sequence[Record]) -> None:
+        """The records go to the partition, in this order, when their batch is full."""
+        waiting = self._waiting.setdefault((topic.name, partition), _Waiting(topic, partition))
+        for batch, sequence in waiting.add(found):
+            self._ready.append((topic, partition, batch, sequence))
+            if len(self._ready) >= IN_FLIGHT:
+                self._send()
+
+    def flush(self) -> None:
+        """Everything put is in the log."""
+        for waiting in self._waiting.values():
+            for batch, sequence in waiting.rest():
+                self._ready.append((waiting.topic, waiting.partition, batch, sequence))
+                if len(self._ready) >= IN_FLIGHT:
+                    self._send()
+        self._send()
+
+    def _send(self) -> None:
+        calls = [self._call(*each) for each in self._ready]
+        replies = self._store.run_many(calls)
+        for each, reply in zip(self._ready, replies, strict=True):
+            self._judge(*each[:3], reply)
+        self._ready.clear()
+
+    def _call(
+        self, topic: Topic, partition: int, batch: list[Record], sequence: int
+    ) -> Call[AppendReply]:
+        newest = max(record[1] for record in batch)
+        if topic.is_batch:
+            wanted = self._compression or topic.policy.compression_type
+            data = records.build(
+                batch,
+                codec=CODECS.get(wanted, codecs.LZ4),
+                producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
+            )
+            size = len(data)
+            fields: Sequence[Any] = (
+                b"batch", data, b"count", len(batch), b"max.timestamp", newest,
+            )  # fmt: skip
+        else:
+            size = sum(_size(record) for record in batch)
+            fields = entries.fields_of(
+                batch, codec=CODECS[topic.policy.storage_compression], threshold=AT_REST_FROM
+            )
+        return log.append(
+            self._keys,
+            topic.name,
+            partition,
+            topic_id=topic.id,
+            count=len(batch),
+            size=size,
+            max_timestamp=newest,
+            producer_id=self._claim.producer_id,
+            producer_epoch=self._claim.producer_epoch,
+            base_sequence=sequence,
+            stamp=int(topic.policy.log_append_time),
+            fields=fields,
+        )
+
+    def _judge(
+        self, topic: Topic, partition: int, batch: list[Record], reply: AppendReply
+    ) -> None:
+        where = f"{topic.name}-{partition}"
+        if reply.error == ErrorCode.NONE:
+            self.records += len(batch)
+            if not reply.stored:
+                self.repeated += len(batch)
+                self._compare(topic, partition, batch, reply.base)
+        elif reply.error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self.records += len(batch)
+            self.repeated += len(batch)
+        elif reply.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            raise _not_repeatable(where)
+        elif reply.error == ErrorCode.INVALID_PRODUCER_EPOCH:
+            raise NotRepeatable(
+                f"{where}: a later epoch of this query has been written; this task comes too late."
+            )
+        else:
+            raise UnknownTopic(
+                f"{where} cannot be written (any more): {ErrorCode(reply.error).name}."
+            )
+
+    def _compare(self, topic: Topic, partition: int, batch: list[Record], base: int) -> None:
+        """The batch that stands at `base` has these keys and values, or nobody can tell."""
+        names = self._keys.partition(topic.name, partition)
+        mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
+        last = entry_id(mode, bits, base + len(batch) - 1)
+        if topic.is_batch:
+            rows = self._store.command("XRANGE", names.stream, last, last)
+            stored = _batch_in(rows[0][1]) if rows else None
+            found = None if stored is None else [r[2:4] for r in records.records_of(stored)]
+        else:
+            first = entry_id(mode, bits, base)
+            rows = self._store.command("XRANGE", names.stream, first, last)
+            found = [entries.record_of(0, 0, fields)[2:4] for _, fields in rows]
+        if found and len(found) == len(batch) and found != [r[2:4] for r in batch]:
+            raise _not_repeatable(f"{topic.name}-{partition}")
+
+
+class _Waiting:
+    """The records of one partition that wait for their batch to be full."""
+
+    def __init__(self, topic: Topic, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self._limit = max(1, min(BATCH_BYTES, topic.policy.max_message_bytes // 2))
+        self._records: list[Record] = []
+        self._bytes = 0
+        self._sequence = 0
+
+    def add(self, found: Sequence[Record]) -> list[tuple[list[Record], int]]:
+        """The batches that are full now, each with its first sequence number."""
+        full = []
+        for record in found:
+            size = _size(record)
+            if self._records and (
+                self._bytes + size > self._limit or len(self._records) >= BATCH_RECORDS
+            ):
+                full += self.rest()
+            self._records.append(record)
+            self._bytes += size
+        return full
+
+    def rest(self) -> list[tuple[list[Record], int]]:
+        """What waits, as at most one batch."""
+        if not self._records:
+            return []
+        batch, first = self._records, self._sequence
+        self._records, self._bytes = [], 0
+        self._sequence = (first + len(batch)) % 2**31
+        return [([(n, *record[1:]) for n, record in enumerate(batch)], first)]
+
+
+AT_REST_FROM = 1024
+"""Values longer than this are compressed in layout `record`, as the broker does by default."""
+
+
+def _size(record: Record) -> int:
+    _, _, key, value, headers = record
+    size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD
+    for name, each in headers:
+        size += len(name) + len(each or b"")
+    return size
+
+
+def _batch_in(fields: Sequence[bytes]) -> bytes | None:
+    at = 2 if fields[0] == b"append.time" else 0
+    return fields[at + 1] if fields[at] == b"batch" else None
+
+
+def _not_repeatable(where: str) -> NotRepeatable:
+    return NotRepeatable(
+        f"{where}: an earlier attempt of this task wrote other rows, or in another order. Exactly "
+        "once needs rows that come back the same: sort them, or store them before writing."
+    )

@@ -1,0 +1,174 @@
+"""What the driver asks Redis: which topics there are, where they begin and end, what lies between.
+
+Rules
+- Every question for all partitions is one round trip.
+- Offsets are resolved once, on the driver; tasks get plain numbers.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts.log import BoundsReply
+from korvet.settings.values import Settings
+from korvet.spark.errors import DataLost, OtherTopic, UnknownTopic
+from korvet.spark.options import Connection, Selection
+from korvet.store.sync import SyncStore
+from korvet.topic_config import TopicConfigs
+from korvet.topics import VERSION_FIELD, Topic, read_topic
+
+
+class Log(msgspec.Struct, frozen=True, order=True):
+    """One partition, with what a task has to know to read it."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    is_batch: bool
+    mode: str
+    bits: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Offsets of one partition: from `start` on, before `end`."""
+
+    log: Log
+    start: int
+    end: int
+
+
+class Catalog:
+    """Redis as the driver sees it. Close it, or use it in a `with`."""
+
+    def __init__(self, connection: Connection, store: SyncStore | None = None) -> None:
+        self.store = store or SyncStore.connect(connection.redis)
+        self.keys = Keys(connection.namespace)
+        self._configs = TopicConfigs(Settings())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    def topics(self) -> dict[str, Topic]:
+        """Every topic by name."""
+        flat = self.store.command("HGETALL", self.keys.topics())
+        found: dict[str, Topic] = {}
+        for field, raw in zip(flat[::2], flat[1::2], strict=True):
+            name = field.decode()
+            topic = None if name == VERSION_FIELD else read_topic(name, raw, self._configs)
+            if topic is not None:
+                found[name] = topic
+        return dict(sorted(found.items()))
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, or UnknownTopic."""
+        raw = self.store.command("HGET", self.keys.topics(), name)
+        topic = None if raw is None else read_topic(name, raw, self._configs)
+        if topic is None:
+            raise UnknownTopic(f"There is no topic {name!r}{self._among()}")
+        return topic
+
+    def logs(self, selection: Selection) -> list[Log]:
+        """The partitions selected; UnknownTopic for one that is named and does not exist."""
+        known = self.topics()
+        if selection.pattern is not None:
+            matches = re.compile(selection.pattern).fullmatch
+            return [part for name in known if matches(name) for part in partitions(known[name])]
+        found: list[Log] = []
+        assigned = selection.assigned
+        for name in assigned if assigned is not None else selection.topics:
+            if name not in known:
+                raise UnknownTopic(f"There is no topic {name!r}{self._among()}")
+            parts = partitions(known[name])
+            if assigned is None:
+                found += parts
+                continue
+            for number in assigned[name]:
+                if not 0 <= number < len(parts):
+                    raise UnknownTopic(
+                        f"Topic {name!r} has {len(parts)} partitions, and no partition {number}."
+                    )
+                found.append(parts[number])
+        return found
+
+    def bounds(self, logs: Sequence[Log]) -> list[BoundsReply]:
+        """Where each partition begins and ends."""
+        replies = self.store.run_many(
+            log.bounds(self.keys, part.topic, part.partition, topic_id=part.topic_id)
+            for part in logs
+        )
+        for part, reply in zip(logs, replies, strict=True):
+            refuse(part, reply.error)
+        return replies
+
+    def advance(self, ranges: Sequence[Range], records: Sequence[int]) -> list[tuple[int, int]]:
+        """For each range the offset behind so many records of it, and how many those are."""
+        replies = self.store.run_many(
+            log.advance(
+                self.keys,
+                each.log.topic,
+                each.log.partition,
+                topic_id=each.log.topic_id,
+                offset=each.start,
+                records=most,
+                end=each.end,
+            )
+            for each, most in zip(ranges, records, strict=True)
+        )
+        for each, reply in zip(ranges, replies, strict=True):
+            refuse(each.log, reply.error)
+        return [(reply.offset, reply.records) for reply in replies]
+
+    def count(self, ranges: Sequence[Range]) -> list[int]:
+        """How many records lie in each range."""
+        return [found for _, found in self.advance(ranges, [2**52] * len(ranges))]
+
+    def _among(self) -> str:
+        names = list(self.topics())
+        if not names:
+            return ": this Redis holds none in this namespace."
+        return f"; there are {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}."
+
+
+def partitions(topic: Topic) -> list[Log]:
+    """The partitions of a topic."""
+    policy = topic.policy
+    return [
+        Log(
+            topic.name, number, topic.id, topic.is_batch, policy.offset_mode, policy.offset_bits
+        )
+        for number in range(topic.partitions)
+    ]
+
+
+def refuse(part: Log, error: int) -> None:
+    """Nothing for error 0, else the exception that says what happened to the partition."""
+    if error == ErrorCode.NONE:
+        return
+    if error == ErrorCode.UNKNOWN_TOPIC_ID:
+        raise OtherTopic(f"Topic {part.topic!r} was deleted and created again meanwhile.")
+    raise UnknownTopic(f"{part} does not exist (any more): {ErrorCode(error).name}.")
+
+
+def lost(part: Log, start: int, end: int, first: int) -> DataLost:
+    """What to raise when [start, end) was asked for and the log begins at `first`."""
+    return DataLost(
+        f"Topic {part.topic!r} partition {part.partition}: offsets {start} to {end - 1} were asked "
+        f"for, but the log begins at {first}: retention or a trim removed what lies before. "
+        "Set failOnDataLoss to false to go on from there."
+    )
+
+
+def union(first: Iterable[Log], second: Iterable[Log]) -> list[Log]:
+    """All partitions of both, each once, in order."""
+    return sorted({*first, *second})

@@ -1,0 +1,311 @@
+"""Entries to Arrow: what XRANGE answered becomes a record batch with the columns asked for.
+
+Rules
+- Layout `batch`: records that look alike are cut out as matrices (uniform.py), others are decoded
+  by the compiled reader. Layout `record`: entries with the same fields are transposed, others are
+  read one by one.
+- Only the columns asked for are built.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from korvet.offsets import DENSE_MS, split_id
+from korvet.spark import uniform
+from korvet.spark.catalog import Range
+from korvet.spark.columns import APPEND_TIME, CREATE_TIME
+from korvet.wire import codecs, entries, records
+
+_VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(codecs.NAMES)}
+_PLAIN = {b"key", b"value", b"timestamp", b"append.time"}
+_TO_MICROS = 1000
+
+
+class Part(msgspec.Struct):
+    """Some records, column by column. `keys` and the like are None where nobody asked."""
+
+    offsets: Any
+    times: Any
+    stamped: bool
+    keys: Any = None
+    values: Any = None
+    headers: Any = None
+
+
+class Decoder:
+    """Decodes the entries of one range into record batches of one schema."""
+
+    def __init__(self, wanted: Range, schema: Any) -> None:
+        self._log = wanted.log
+        self._start, self._end = wanted.start, wanted.end
+        self._schema = schema
+        self._names = set(schema.names)
+
+    def decode(self, rows: Sequence[Any]) -> Iterator[Any]:
+        """The records of these entries that lie in the range, as record batches."""
+        parts = self._batches(rows) if self._log.is_batch else self._entries(rows)
+        for part in parts:
+            if len(part.offsets):
+                yield self._assemble(part)
+
+    # Layout `batch`.
+
+    def _batches(self, rows: Sequence[Any]) -> Iterator[Part]:
+        parts = [
+            part for row in rows if (part := self._batch(row[0], row[1])) and len(part.offsets)
+        ]
+        while parts:
+            stamped = parts[0].stamped
+            same = next((i for i, p in enumerate(parts) if p.stamped != stamped), len(parts))
+            yield _joined(parts[:same])
+            parts = parts[same:]
+
+    def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> Part | None:
+        appended = entries.append_time_of(fields)
+        at = 0 if appended is None else 2
+        if len(fields) < at + 4 or fields[at] != b"batch":
+            return None
+        batch, count = fields[at + 1], int(fields[at + 3])
+        milliseconds, sequence = split_id(raw_id)
+        last = sequence
+        if self._log.mode == "time":
+            last = (milliseconds << self._log.bits) | sequence
+        base = last - count + 1
+        header = records.read_header(batch)
+        if header.attributes & records.CONTROL:
+            return None
+        stamped = appended is not None or bool(header.attributes & records.LOG_APPEND_TIME)
+        body: Any = memoryview(batch)[records.HEADER_SIZE :]
+        wants = self._names & {"key", "value", "headers", "timestamp"}
+        if not wants or (wants == {"timestamp"} and stamped):
+            deltas = np.arange(count, dtype=np.int64)
+            part = Part(deltas + base, np.zeros(count, dtype=np.int64), stamped)
+        else:
+            if header.codec:
+                body = codecs.decompress(header.codec, body, records.MAX_SPAN)
+            alike = uniform.decode(np.frombuffer(body, dtype=np.uint8), header.records)
+            if alike is not None:
+                part = self._alike(alike, base, header.first_timestamp, stamped)
+            else:
+                part = self._one_by_one(batch, base, header.base_offset, stamped)
+        if stamped:
+            moment = header.max_timestamp if appended is None else appended
+            part.times = np.full(len(part.offsets), moment, dtype=np.int64)
+        return self._within(part)
+
+    def _alike(
+        self, found: uniform.Records, base: int, first_timestamp: int, stamped: bool
+    ) -> Part:
+        part = Part(
+            found.offset_deltas + base, found.timestamp_deltas + first_timestamp, stamped
+        )
+        count = len(part.offsets)
+        if "key" in self._names:
+            part.keys = _binary(found.keys, count)
+        if "value" in self._names:
+            part.values = _binary(found.values, count)
+        if "headers" in self._names:
+            part.headers = [None] * count
+        return part
+
+    def _one_by_one(self, batch: bytes, base: int, own_base: int, stamped: bool) -> Part:
+        rows = records.records_of(batch)
+        offsets, times, keys, values, headers = zip(*rows, strict=True)
+        shift = base - own_base
+        part = Part(
+            np.array(offsets, dtype=np.int64) + shift, np.array(times, dtype=np.int64), stamped
+        )
+        if "key" in self._names:
+            part.keys = pa.array(keys, pa.binary())
+        if "value" in self._names:
+            part.values = pa.array(values, pa.binary())
+        if "headers" in self._names:
+            part.headers = [_pairs(each) for each in headers]
+        return part
+
+    # Layout `record`.
+
+    def _entries(self, rows: Sequence[Any]) -> Iterator[Part]:
+        part = self._transposed(rows) if rows else None
+        if part is not None:
+            yield self._within(part)
+            return
+        by_stamp: list[list[Any]] = []
+        for row in rows:
+            stamped = bool(row[1]) and row[1][0] == b"append.time"
+            if not by_stamp or by_stamp[-1][0] != stamped:
+                by_stamp.append([stamped, []])
+            by_stamp[-1][1].append(row)
+        for stamped, group in by_stamp:
+            yield self._within(self._singly(group, stamped))
+
+    def _transposed(self, rows: Sequence[Any]) -> Part | None:
+        """The part, if all entries have the same fields in the same order."""
+        ids, fields = zip(*rows, strict=True)
+        names = fields[0][0::2]
+        if len(set(names)) != len(names) or not _PLAIN.union(_VALUE_CODECS).issuperset(names):
+            return None
+        try:
+            found = list(zip(*fields, strict=True))
+        except ValueError:
+            return None
+        count = len(rows)
+        for i, name in enumerate(names):
+            if found[2 * i].count(name) != count:
+                return None
+        by_name = {name: found[2 * i + 1] for i, name in enumerate(names)}
+        stamped = b"append.time" in by_name
+        clock = by_name.get(b"append.time" if stamped else b"timestamp")
+        try:
+            milliseconds, offsets = self._ids(ids)
+            times = milliseconds if clock is None else _numbers(clock)
+        except (pa.ArrowInvalid, ValueError):
+            return None
+        part = Part(offsets, times, stamped)
+        if "key" in self._names:
+            part.keys = _column(by_name.get(b"key"), count)
+        if "value" in self._names:
+            part.values = _value_column(by_name, count)
+        if "headers" in self._names:
+            part.headers = [None] * count
+        return part
+
+    def _ids(self, ids: Sequence[bytes]) -> tuple[Any, Any]:
+        """Milliseconds and offsets; ValueError where an entry has no offset of its own."""
+        text = pa.array(ids, pa.binary()).cast(pa.string())
+        halves = pc.list_flatten(pc.split_pattern(text, "-")).cast(pa.int64())
+        pairs = halves.to_numpy().reshape(-1, 2)
+        milliseconds, sequence = pairs[:, 0], pairs[:, 1]
+        if self._log.mode == "time":
+            if sequence.max() >= 1 << self._log.bits:
+                raise ValueError
+            return milliseconds, (milliseconds << self._log.bits) | sequence
+        if (milliseconds != DENSE_MS).any():
+            raise ValueError
+        return milliseconds, sequence
+
+    def _singly(self, rows: Sequence[Any], stamped: bool) -> Part:
+        found = []
+        for raw_id, fields in rows:
+            milliseconds, sequence = split_id(raw_id)
+            if self._log.mode == "time":
+                if sequence >= 1 << self._log.bits:
+                    continue
+                offset = (milliseconds << self._log.bits) | sequence
+            elif milliseconds != DENSE_MS:
+                continue
+            else:
+                offset = sequence
+            record = entries.record_of(offset, milliseconds, fields)
+            if stamped:
+                record = (offset, entries.append_time_of(fields) or 0, *record[2:])
+            found.append(record)
+        if not found:
+            return Part(np.empty(0, np.int64), np.empty(0, np.int64), stamped)
+        offsets, times, keys, values, headers = zip(*found, strict=True)
+        return Part(
+            np.array(offsets, dtype=np.int64),
+            np.array(times, dtype=np.int64),
+            stamped,
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            [_pairs(each) for each in headers],
+        )
+
+    # Both.
+
+    def _within(self, part: Part) -> Part:
+        """The records of the part that lie in the range."""
+        offsets = part.offsets
+        if not len(offsets) or (offsets[0] >= self._start and offsets[-1] < self._end):
+            return part
+        low = int(np.searchsorted(offsets, self._start))
+        high = int(np.searchsorted(offsets, self._end))
+        return _cut(part, low, high)
+
+    def _assemble(self, part: Part) -> Any:
+        count = len(part.offsets)
+        build: dict[str, Callable[[Any], Any]] = {
+            "key": lambda _: part.keys,
+            "value": lambda _: part.values,
+            "topic": lambda type_: pa.repeat(pa.scalar(self._log.topic, type_), count),
+            "partition": lambda type_: pa.repeat(pa.scalar(self._log.partition, type_), count),
+            "offset": lambda type_: pa.array(part.offsets, type_),
+            "timestamp": lambda type_: pa.array(part.times * _TO_MICROS).cast(type_),
+            "timestampType": lambda type_: pa.repeat(
+                pa.scalar(APPEND_TIME if part.stamped else CREATE_TIME, type_), count
+            ),
+            "headers": lambda type_: pa.array(part.headers, type_),
+        }
+        arrays = [build[field.name](field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _cut(part: Part, low: int, high: int) -> Part:
+    def cut(column: Any) -> Any:
+        return None if column is None else column[low:high]
+
+    return Part(
+        part.offsets[low:high],
+        part.times[low:high],
+        part.stamped,
+        cut(part.keys),
+        cut(part.values),
+        cut(part.headers),
+    )
+
+
+def _joined(parts: Sequence[Part]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    first = parts[0]
+    return Part(
+        np.concatenate([part.offsets for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        first.stamped,
+        None if first.keys is None else pa.concat_arrays([part.keys for part in parts]),
+        None if first.values is None else pa.concat_arrays([part.values for part in parts]),
+        None if first.headers is None else [each for part in parts for each in part.headers],
+    )
+
+
+def _binary(field: uniform.Field, count: int) -> Any:
+    """Equal-length runs as one Arrow array."""
+    lengths = np.concatenate([np.full(n, length) for n, length in field.lengths])
+    nulls = lengths < 0
+    ends = np.zeros(count + 1, dtype=np.int32)
+    np.cumsum(np.maximum(lengths, 0), out=ends[1:])
+    data = np.concatenate(field.data) if field.data else np.empty(0, np.uint8)
+    valid = None
+    if nulls.any():
+        valid = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())
+    return pa.Array.from_buffers(
+        pa.binary(), count, [valid, pa.py_buffer(ends), pa.py_buffer(data)]
+    )
+
+
+def _pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]] | None:
+    """Headers as Spark's Kafka source has them: null where there is none."""
+    return [{"key": name, "value": value} for name, value in headers] or None
+
+
+def _column(values: Sequence[bytes] | None, count: int) -> Any:
+    return pa.nulls(count, pa.binary()) if values is None else pa.array(values, pa.binary())
+
+
+def _value_column(by_name: dict[bytes, Sequence[bytes]], count: int) -> Any:
+    for name, values in by_name.items():
+        if name in _VALUE_CODECS:
+            values = [entries.record_of(0, 0, (name, each))[3] or b"" for each in values]
+            return pa.array(values, pa.binary())
+    return _column(by_name.get(b"value"), count)
+
+
+def _numbers(texts: Sequence[bytes]) -> Any:
+    """Whole numbers; ArrowInvalid for anything else."""
+    return pa.array(texts, pa.binary()).cast(pa.string()).cast(pa.int64()).to_numpy()

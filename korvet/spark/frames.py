@@ -1,0 +1,160 @@
+"""The rows to write, out of Arrow: which topic and partition each goes to, and as what record.
+
+Rules
+- As Kafka's sink: option `topic` wins over column `topic`, column `partition` over the key's hash.
+- A row without a key goes where the rows near it go: runs of RUN rows take the partitions in turn,
+  beginning with the task's number. Nothing is drawn by lot, so a task that runs again sends every
+  row to the same place.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from korvet.spark.errors import BadFrame
+from korvet.spark.hashing import partitions_of
+from korvet.spark.options import WriteOptions
+from korvet.topics import Topic
+from korvet.wire.records import Headers, Record
+
+RUN = 500
+_BYTES = ("string", "binary")
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def check_schema(schema: Any, options: WriteOptions) -> None:
+    """Nothing, or BadFrame naming the column that cannot be written."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+    if "value" not in types:
+        raise BadFrame(f"A column 'value' is needed; there are {', '.join(types) or 'none'}.")
+    for name in ("key", "value"):
+        _expect(types, name, _BYTES)
+    _expect(types, "topic", ("string",))
+    _expect(types, "partition", ("int",))
+    _expect(types, "headers", (_HEADERS,))
+    if options.timestamps and "timestamp" not in types:
+        raise BadFrame("includeTimestamp needs a column 'timestamp'.")
+    if options.timestamps:
+        _expect(types, "timestamp", ("timestamp",))
+    if options.topic is None and "topic" not in types:
+        raise BadFrame("Which topic? Give option 'topic' or a column 'topic'.")
+
+
+def _expect(types: dict[str, str], name: str, wanted: tuple[str, ...]) -> None:
+    found = types.get(name)
+    if found is not None and found != "void" and found not in wanted:
+        raise BadFrame(f"Column {name!r} must be {' or '.join(wanted)}, not {found}.")
+
+
+class Rows:
+    """One Arrow batch of a task, as records."""
+
+    def __init__(self, batch: Any, options: WriteOptions, now_ms: int) -> None:
+        self._columns = {
+            name.lower(): batch.column(n) for n, name in enumerate(batch.schema.names)
+        }
+        self._options = options
+        self._count = batch.num_rows
+        self._now_ms = now_ms
+
+    def by_topic(self) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+        """Each topic's rows."""
+        if self._options.topic is not None:
+            yield self._options.topic, np.arange(self._count)
+            return
+        column = self._columns["topic"]
+        if column.null_count:
+            raise BadFrame("A row has no topic: column 'topic' is null, and there is no option.")
+        for name in sorted(pc.unique(column).to_pylist()):
+            yield name, np.flatnonzero(pc.equal(column, name).to_numpy(zero_copy_only=False))
+
+    def partitions(
+        self, rows: npt.NDArray[np.int64], topic: Topic, task: int, seen: int
+    ) -> npt.NDArray[np.int64]:
+        """The partition of each of the rows; `seen` rows without a key came before."""
+        key = self._columns.get("key")
+        if key is None or pa.types.is_null(key.type):
+            chosen = _in_turn(len(rows), topic.partitions, task, seen)
+        else:
+            chosen = self._hashed(key.take(pa.array(rows)), topic.partitions, task, seen)
+        asked = self._columns.get("partition")
+        if asked is not None and not pa.types.is_null(asked.type):
+            mine = asked.take(pa.array(rows))
+            named = pc.fill_null(mine, -1).to_numpy().astype(np.int64)
+            valid = mine.is_valid().to_numpy(zero_copy_only=False)
+            wrong = valid & ((named < 0) | (named >= topic.partitions))
+            if wrong.any():
+                raise BadFrame(
+                    f"Topic {topic.name!r} has {topic.partitions} partitions; a row asks for "
+                    f"partition {named[wrong][0]}."
+                )
+            chosen = np.where(valid, named, chosen)
+        return chosen
+
+    def unkeyed(self, rows: npt.NDArray[np.int64]) -> int:
+        """How many of the rows have no key."""
+        key = self._columns.get("key")
+        if key is None or pa.types.is_null(key.type):
+            return len(rows)
+        return int(key.take(pa.array(rows)).null_count)
+
+    def records(self, rows: npt.NDArray[np.int64]) -> list[Record]:
+        """The rows as records; their offsets are not known yet."""
+        index = pa.array(rows)
+        count = len(rows)
+        keys = self._bytes("key", index, count)
+        values = self._bytes("value", index, count)
+        headers = self._headers(index, count)
+        times = self._times(index, count)
+        return list(zip(range(count), times, keys, values, headers, strict=True))
+
+    def _bytes(self, name: str, index: Any, count: int) -> list[bytes | None]:
+        column = self._columns.get(name)
+        if column is None or pa.types.is_null(column.type):
+            return [None] * count
+        if not pa.types.is_binary(column.type):
+            column = column.cast(pa.binary())
+        found: list[bytes | None] = column.take(index).to_pylist()
+        return found
+
+    def _headers(self, index: Any, count: int) -> list[Headers]:
+        column = self._columns.get("headers")
+        if column is None or not self._options.headers or pa.types.is_null(column.type):
+            return [[]] * count
+        taken = column.take(index)
+        if taken.null_count == count:
+            return [[]] * count
+        return [
+            [(pair["key"], pair["value"]) for pair in pairs or ()] for pairs in taken.to_pylist()
+        ]
+
+    def _times(self, index: Any, count: int) -> list[int]:
+        if not self._options.timestamps:
+            return [self._now_ms] * count
+        micros = self._columns["timestamp"].take(index).cast(pa.int64())
+        found: list[int | None] = pc.divide(micros, 1000).to_pylist()
+        return [self._now_ms if at is None else at for at in found]
+
+    def _hashed(
+        self, key: Any, partitions: int, task: int, seen: int
+    ) -> npt.NDArray[np.int64]:
+        if not pa.types.is_binary(key.type):
+            key = key.cast(pa.binary())
+        none = key.is_null().to_numpy(zero_copy_only=False)
+        filled = pc.fill_null(key, b"") if none.any() else key
+        _, ends, data = filled.buffers()
+        edges = np.frombuffer(ends, dtype=np.int32)[filled.offset : filled.offset + len(key) + 1]
+        body = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
+        chosen = partitions_of(edges.astype(np.int64), body, partitions)
+        if none.any():
+            chosen[none] = _in_turn(int(none.sum()), partitions, task, seen)
+        return chosen
+
+
+def _in_turn(count: int, partitions: int, task: int, seen: int) -> npt.NDArray[np.int64]:
+    turns: npt.NDArray[np.int64] = (np.arange(seen, seen + count) // RUN + task) % partitions
+    return turns

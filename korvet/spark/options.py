@@ -1,0 +1,313 @@
+"""Options: text in, a frozen value out. Whatever cannot be honoured is refused by name.
+
+Rules
+- Names and meanings are those of Spark's Kafka source and sink; letter case does not count.
+- An option that means nothing here is an error, never ignored: a query that asked for something
+  and silently did not get it is worse than one that does not start.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from korvet.spark import columns
+from korvet.spark.errors import BadOption
+
+REDIS_VARIABLE = "KORVET_REDIS_URL"
+DEFAULT_SPLIT_BYTES = 32 << 20
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_URL = re.compile(r"(rediss?|unix)://.")
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+EARLIEST, LATEST = -2, -1
+
+Offsets = dict[str, dict[int, int]]
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """Which topics: by name, by pattern, or partition by partition."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: dict[str, tuple[int, ...]] | None = None
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"subscribePattern {self.pattern!r}"
+        return ", ".join(self.assigned if self.assigned is not None else self.topics)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A place in the log: one for all partitions, or one for each; offsets or moments (ms)."""
+
+    option: str
+    everywhere: int | None = None
+    offsets: Offsets | None = None
+    timestamp: int | None = None
+    timestamps: Offsets | None = None
+    or_latest: bool = False
+    """A moment behind the last record means the end, where it would otherwise be an error."""
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """Where Redis is, and the namespace of the keys in it."""
+
+    redis: str
+    namespace: str = "korvet"
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """A checked set of read options."""
+
+    connection: Connection
+    selection: Selection
+    start: Place
+    end: Place
+    names: tuple[str, ...]
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records: int | None = None
+    split_bytes: int = DEFAULT_SPLIT_BYTES
+    max_per_trigger: int | None = None
+    committed_only: bool = False
+    archive: str | None = None
+    archive_format: str | None = None
+
+
+class WriteOptions(msgspec.Struct, frozen=True):
+    """A checked set of write options. An empty `write_id` is replaced by one of the job's own."""
+
+    connection: Connection
+    topic: str | None = None
+    write_id: str = ""
+    compression: str | None = None
+    headers: bool = True
+    timestamps: bool = False
+
+
+_SELECT = ("subscribe", "subscribePattern", "assign")
+_READ = (
+    "redis", "namespace", *_SELECT, "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
+    "maxBytesPerPartition", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders", "columns",
+    "kafka.isolation.level", "archive", "archiveFormat",
+)  # fmt: skip
+_WRITE = (
+    "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
+    "includeHeaders", "includeTimestamp", "checkpointLocation", "queryName", "kafka.acks",
+    "kafka.enable.idempotence",
+)  # fmt: skip
+_MEANINGLESS = {
+    "kafka.bootstrap.servers": "Spark talks to Redis itself: give option 'redis', the Redis URL.",
+    "groupidprefix": "no consumer group is used: offsets live in Spark's checkpoint. Remove it.",
+    "kafka.group.id": "no consumer group is used: offsets live in Spark's checkpoint. Remove it.",
+    "minoffsetspertrigger": "is not supported: a trigger takes what is there. Use the trigger's "
+    "interval.",
+    "maxtriggerdelay": "belongs to 'minOffsetsPerTrigger', which is not supported.",
+    "kafkaconsumer.polltimeoutms": "there is no Kafka consumer here. Remove it.",
+    "fetchoffset.numretries": "offsets come from one Redis script. Remove it.",
+    "fetchoffset.retryintervalms": "offsets come from one Redis script. Remove it.",
+    "path": "topics are chosen with 'subscribe', 'subscribePattern' or 'assign', and 'topic'.",
+}
+
+
+def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """The read options, or BadOption."""
+    given = _Given(options, _READ)
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            given.refuse(name, "a stream has no end.")
+    else:
+        given.refuse("maxOffsetsPerTrigger", "a batch read has no trigger; see 'endingOffsets'.")
+    strategy = given.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    start = given.place("starting", LATEST if streaming else EARLIEST, strategy == "latest")
+    end = given.place("ending", LATEST, True)
+    if not streaming and start.everywhere == LATEST:
+        raise BadOption(start.option, "a batch read cannot start at 'latest'.")
+    if end.everywhere == EARLIEST:
+        raise BadOption(end.option, "a read cannot end at 'earliest'.")
+    isolation = given.one_of(
+        "kafka.isolation.level", ("read_committed", "read_uncommitted"), "read_uncommitted"
+    )
+    return ReadOptions(
+        connection=given.connection(),
+        selection=given.selection(),
+        start=start,
+        end=end,
+        names=given.names(),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        min_partitions=given.number("minPartitions"),
+        max_records=given.number("maxRecordsPerPartition"),
+        split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
+        max_per_trigger=given.number("maxOffsetsPerTrigger"),
+        committed_only=isolation == "read_committed",
+        archive=given.text("archive"),
+        archive_format=given.text("archiveFormat"),
+    )
+
+
+def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """The write options, or BadOption."""
+    given = _Given(options, _WRITE)
+    if streaming:
+        given.refuse("writeId", "a streaming query is known by the id in its checkpoint.")
+    if given.one_of("kafka.acks", ("all", "-1", "1", "0"), "all") == "0":
+        raise BadOption("kafka.acks", "a write that nobody waits for is not exactly once.")
+    if not given.flag("kafka.enable.idempotence", True):
+        raise BadOption("kafka.enable.idempotence", "writes are always idempotent.")
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd", "uncompressed")
+    named = "kafka.compression.type" if given.text("kafka.compression.type") else "compression"
+    compression = given.one_of(named, codecs, "") or None
+    return WriteOptions(
+        connection=given.connection(),
+        topic=given.text("topic"),
+        write_id=given.text("writeId") or "",
+        compression="none" if compression == "uncompressed" else compression,
+        headers=given.flag("includeHeaders", True),
+        timestamps=given.flag("includeTimestamp", False),
+    )
+
+
+class _Given:
+    """The options as they came, looked up without regard to letter case."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        names = {name.lower() for name in known}
+        for name in options:
+            low = name.lower()
+            if low in names:
+                continue
+            if low in _MEANINGLESS:
+                raise BadOption(name, _MEANINGLESS[low])
+            if low.startswith("kafka."):
+                raise BadOption(name, "it configures a Kafka client, and there is none. Remove it.")
+            raise BadOption(name, f"unknown. Known are {', '.join(known)}.")
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def refuse(self, name: str, reason: str) -> None:
+        if self.text(name) is not None:
+            raise BadOption(name, reason)
+
+    def one_of(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in choices:
+            raise BadOption(name, f"must be one of {', '.join(choices)}, not {value!r}.")
+        return value.lower()
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
+
+    def number(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**63):
+            raise BadOption(name, f"must be a whole number above 0, not {value!r}.")
+        return int(value)
+
+    def size(self, name: str, default: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        found = _SIZE.fullmatch(value.strip())
+        if not found or int(found[1]) == 0:
+            raise BadOption(name, f"must be a size such as 64m, not {value!r}.")
+        return int(found[1]) << _UNITS[found[2].lower()]
+
+    def connection(self) -> Connection:
+        url = self.text("redis") or os.environ.get(REDIS_VARIABLE)
+        if not url:
+            raise BadOption("redis", f"give the Redis URL, here or in {REDIS_VARIABLE}.")
+        return Connection(checked_url(url), self.text("namespace") or "korvet")
+
+    def selection(self) -> Selection:
+        given = [name for name in _SELECT if self.text(name) is not None]
+        if len(given) != 1:
+            what = f"not {' and '.join(given)}" if given else "which topics?"
+            raise BadOption("subscribe", f"give one of {', '.join(_SELECT)}: {what}")
+        name, value = given[0], (self.text(given[0]) or "").strip()
+        if not value:
+            raise BadOption(name, "names no topic.")
+        if name == "assign":
+            return Selection(assigned=_assigned(value))
+        if name == "subscribePattern":
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise BadOption(name, f"{value!r} is no regular expression: {error}.") from None
+            return Selection(pattern=value)
+        topics = dict.fromkeys(topic.strip() for topic in value.split(","))
+        return Selection(topics=tuple(topic for topic in topics if topic))
+
+    def names(self) -> tuple[str, ...]:
+        value = self.text("columns")
+        headers = self.flag("includeHeaders", False)
+        if value is None:
+            return (*columns.ALWAYS, "headers") if headers else columns.ALWAYS
+        by_low = {name.lower(): name for name in columns.TYPES}
+        asked = dict.fromkeys(part.strip() for part in value.split(",") if part.strip())
+        wrong = [name for name in asked if name.lower() not in by_low]
+        if wrong or not asked:
+            raise BadOption("columns", f"{wrong or value!r}: columns are {', '.join(by_low)}.")
+        return tuple(by_low[name.lower()] for name in asked)
+
+    def place(self, side: str, default: int, or_latest: bool) -> Place:
+        """As Kafka's source: timestamp wins over per-partition timestamps, those over offsets."""
+        moment, moments = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+        option = f"{side}Offsets"
+        if (value := self.text(moment)) is not None:
+            if not (value.isascii() and value.isdigit()):
+                raise BadOption(moment, f"must be milliseconds since 1970, not {value!r}.")
+            return Place(moment, timestamp=int(value), or_latest=or_latest)
+        if (value := self.text(moments)) is not None:
+            return Place(moments, timestamps=_per_partition(moments, value), or_latest=or_latest)
+        value = self.text(option)
+        if value is None:
+            return Place(option, everywhere=default)
+        named = {"earliest": EARLIEST, "latest": LATEST}.get(value.strip().lower())
+        if named is not None:
+            return Place(option, everywhere=named)
+        return Place(option, offsets=_per_partition(option, value))
+
+
+def checked_url(url: str) -> str:
+    """The URL, if it names one server."""
+    if not _URL.match(url):
+        raise BadOption(
+            "redis", f"must be redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, not {url!r}."
+        )
+    return url
+
+
+def _per_partition(option: str, text: str) -> Offsets:
+    try:
+        found = msgspec.json.decode(text, type=dict[str, dict[str, int | str]])
+        # A checkpoint's own JSON can be given: it also names each topic's id.
+        parsed = {
+            topic: {int(number): int(at) for number, at in places.items() if number != "id"}
+            for topic, places in found.items()
+        }
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadOption(
+            option, f'expects JSON such as {{"orders": {{"0": 23, "1": -2}}}}, not {text!r}: {error}.'
+        ) from None
+    return parsed
+
+
+def _assigned(text: str) -> dict[str, tuple[int, ...]]:
+    try:
+        found = msgspec.json.decode(text, type=dict[str, list[int]])
+    except msgspec.DecodeError as error:
+        raise BadOption(
+            "assign", f'expects JSON such as {{"orders": [0, 1]}}, not {text!r}: {error}.'
+        ) from None
+    if not any(found.values()):
+        raise BadOption("assign", "assigns no partition.")
+    return {topic: tuple(sorted(set(numbers))) for topic, numbers in found.items()}

@@ -1,0 +1,97 @@
+"""Cutting ranges into the pieces that tasks read: by bytes, by records, at least so many."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from korvet.keys import Keys
+from korvet.spark.catalog import Catalog, Range
+from korvet.spark.options import ReadOptions
+
+MOST_PIECES = 10_000
+
+
+def pieces(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -> list[Range]:
+    """The ranges, cut as the options say. They follow one another without gap or overlap."""
+    if options.max_records is not None:
+        ranges = [piece for each in ranges for piece in _by_records(catalog, each, options)]
+    wanted = _how_many(catalog, options, ranges)
+    return [
+        piece
+        for each, count in zip(ranges, wanted, strict=True)
+        for piece in _by_bytes(catalog, each, count)
+    ]
+
+
+def _by_records(catalog: Catalog, whole: Range, options: ReadOptions) -> Iterator[Range]:
+    """Pieces of at most `max_records` records."""
+    assert options.max_records is not None
+    at = whole.start
+    while at < whole.end:
+        [(end, count)] = catalog.advance([Range(whole.log, at, whole.end)], [options.max_records])
+        if count < options.max_records or end >= whole.end:
+            end = whole.end
+        yield Range(whole.log, at, end)
+        at = end
+
+
+def _how_many(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -> list[int]:
+    """Into how many pieces each range goes, by the bytes that it holds."""
+    sizes = _sizes(catalog, ranges)
+    counts = [max(1, -(-size // options.split_bytes)) for size in sizes]
+    least = options.min_partitions or 1
+    total = sum(sizes)
+    if sum(counts) < least and total:
+        counts = [
+            max(count, round(least * size / total))
+            for count, size in zip(counts, sizes, strict=True)
+        ]
+    while sizes and sum(counts) < least:
+        largest = max(range(len(counts)), key=lambda i: sizes[i] / counts[i])
+        counts[largest] += 1
+    return [min(count, MOST_PIECES) for count in counts]
+
+
+def _sizes(catalog: Catalog, ranges: Sequence[Range]) -> list[int]:
+    """How many bytes each range holds, to about one step of the index."""
+    commands: list[tuple[Any, ...]] = []
+    for each in ranges:
+        names = catalog.keys.partition(each.log.topic, each.log.partition)
+        for offset in (each.start, each.end):
+            commands.append(
+                ("ZREVRANGEBYSCORE", names.index, offset, "-inf", "LIMIT", 0, 1)
+            )
+        commands.append(("HMGET", names.log, "next", "bytes"))
+    replies = catalog.store.commands(commands)
+    sizes = []
+    for i, each in enumerate(ranges):
+        low, high, (end, total) = replies[3 * i : 3 * i + 3]
+        before = _bytes(low)
+        behind = int(total or 0) if int(end or 0) <= each.end else _bytes(high)
+        sizes.append(max(0, behind - before))
+    return sizes
+
+
+def _bytes(members: list[bytes]) -> int:
+    return int(members[0].split(b":")[2]) if members else 0
+
+
+def _by_bytes(catalog: Catalog, whole: Range, count: int) -> list[Range]:
+    """About `count` pieces of equal size: the index has a row each so many bytes."""
+    if count <= 1:
+        return [whole]
+    index = Keys.partition(catalog.keys, whole.log.topic, whole.log.partition).index
+    low, high = catalog.store.commands(
+        [
+            ("ZCOUNT", index, "-inf", whole.start),
+            ("ZCOUNT", index, "-inf", f"({whole.end}"),
+        ]
+    )
+    steps = high - low
+    count = min(count, steps + 1)
+    ranks = [low + (steps + 1) * n // count - 1 for n in range(1, count)]
+    found = catalog.store.commands([("ZRANGE", index, rank, rank) for rank in ranks])
+    cuts = sorted({int(member[0].split(b":")[0]) for member in found if member})
+    edges = [whole.start, *(cut for cut in cuts if whole.start < cut < whole.end), whole.end]
+    return [
+        Range(whole.log, start, end) for start, end in zip(edges[:-1], edges[1:], strict=True)
+    ]

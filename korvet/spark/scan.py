@@ -1,0 +1,118 @@
+"""Reading a range of a partition's stream in chunks of bounded size, on an executor.
+
+Rules
+- The sparse index says where about CHUNK_BYTES end; behind its last row little is left.
+- XRANGE and the log's state travel together, so that a trim cannot pass unnoticed.
+- Entries are given as Redis sent them: [id, [field, value, ...]].
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.offsets import entry_id, split_id
+from korvet.spark.catalog import Log, Range, lost, refuse
+from korvet.store.sync import SyncStore
+
+CHUNK_BYTES = 2 << 20
+MOST_ENTRIES = 20_000
+TAIL_ENTRIES = 1_000
+"""So many where the index says nothing of sizes: behind its last row, where natives may stand."""
+PAGE = 512
+
+logger = logging.getLogger("korvet.spark")
+
+
+class Scan:
+    """Reads one range. `position` is behind the last entry given."""
+
+    def __init__(
+        self, store: SyncStore, keys: Keys, wanted: Range, *, fail_on_data_loss: bool = True
+    ) -> None:
+        self._store = store
+        self._log = wanted.log
+        self._names = keys.partition(wanted.log.topic, wanted.log.partition)
+        self._end = wanted.end
+        self._strict = fail_on_data_loss
+        self.position = wanted.start
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for stop, most in self._steps():
+            yield from self._until(stop, most)
+        if self._log.is_batch and self.position < self._end:
+            # The end may lie inside a batch, which is stored under its last offset.
+            rows = self._read(self.position, "+", 1)
+            if rows and self._behind(rows[-1][0]) > self._end:
+                yield rows
+
+    def _until(self, stop: int, most: int) -> Iterator[list[Any]]:
+        """The entries from the position to before `stop`."""
+        at = self.position
+        while at < stop:
+            rows = self._read(at, self._id(stop - 1), most)
+            if rows:
+                at = self.position = max(at, self._behind(rows[-1][0]))
+                yield rows
+            if len(rows) < most:
+                break
+        if not self._log.is_batch:
+            self.position = max(self.position, stop)
+
+    def _steps(self) -> Iterator[tuple[int, int]]:
+        """Offsets to read up to, about CHUNK_BYTES apart, each with the most entries to ask for."""
+        begun, base, last = self.position, -1, self.position
+        while True:
+            page = self._store.command(
+                "ZRANGEBYSCORE", self._names.index, f"({begun}", f"({self._end}", "LIMIT", 0, PAGE
+            )
+            for member in page:
+                offset, _, size, _ = map(int, member.split(b":"))
+                base = size if base < 0 else base
+                if size - base >= CHUNK_BYTES:
+                    yield offset, MOST_ENTRIES
+                    base, last = size, offset
+                begun = offset
+            if len(page) < PAGE:
+                break
+        if begun > last:
+            yield begun, MOST_ENTRIES
+        yield self._end, MOST_ENTRIES if self._log.is_batch else TAIL_ENTRIES
+
+    def _read(self, start: int, last: str, most: int) -> list[Any]:
+        rows, state = self._store.commands(
+            [
+                ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most),
+                ("HMGET", self._names.log, "topic_id", "start"),
+            ]
+        )
+        self._check(state, start)
+        found: list[Any] = rows
+        return found
+
+    def _check(self, state: list[bytes | None], at: int) -> None:
+        topic_id, first = state
+        if topic_id is None or first is None:
+            refuse(self._log, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif topic_id.decode() != self._log.topic_id:
+            refuse(self._log, ErrorCode.UNKNOWN_TOPIC_ID)
+        elif int(first) > at:
+            error = lost(self._log, at, self._end, int(first))
+            if self._strict:
+                raise error
+            logger.warning("%s", error)
+
+    def _id(self, offset: int) -> str:
+        return entry_id(self._log.mode, self._log.bits, max(offset, 0))
+
+    def _behind(self, raw_id: bytes) -> int:
+        return behind(self._log, raw_id)
+
+
+def behind(log: Log, raw_id: bytes) -> int:
+    """The lowest offset behind an entry, whether or not the entry has one of its own."""
+    milliseconds, sequence = split_id(raw_id)
+    if log.mode != "time":
+        return sequence + 1
+    return (milliseconds << log.bits) + min(sequence + 1, 1 << log.bits)

@@ -1,0 +1,90 @@
+"""What Spark registers as format `korvet`: name, schema, readers, writers, in this order.
+
+Rules
+- Options are parsed when a schema, reader or writer is asked for, on the driver, so that a wrong
+  one ends the query before any task starts.
+- Everything here is pickled to other processes: it holds plain values, and what it needs for its
+  work is imported where the work is done.
+"""
+
+from typing import Any
+
+from korvet.spark import columns, options
+from korvet.spark.errors import BadOption, UnsupportedSpark
+
+try:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceWriter,
+    )
+except ImportError as error:  # pragma: no cover - another environment
+    raise UnsupportedSpark(
+        f"korvet.spark needs PySpark 4.1 or newer: pip install 'korvet[spark]' ({error})"
+    ) from error
+
+
+class KorvetDataSource(DataSource):  # type: ignore[misc]
+    """Topics of a Korvet log as a DataFrame, and DataFrames into topics."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "korvet"
+
+    def schema(self) -> str:
+        """The columns of Spark's Kafka source, or those of option `columns`."""
+        names = self._read(streaming=False, strict=False).names
+        return columns.ddl(names)
+
+    def reader(self, schema: Any) -> "DataSourceReader":
+        from korvet.spark.reader import BatchReader
+
+        return BatchReader(self._read(streaming=False), _names(schema))
+
+    def streamReader(self, schema: Any) -> "DataSourceStreamReader":
+        from korvet.spark.stream import StreamReader
+
+        return StreamReader(self._read(streaming=True), _names(schema))
+
+    def writer(self, schema: Any, overwrite: bool) -> "DataSourceWriter":
+        from korvet.spark.writer import BatchWriter
+
+        if overwrite:
+            raise BadOption("mode", "a log is only ever appended to: use mode('append').")
+        return BatchWriter(self._write(streaming=False), schema)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> "DataSourceStreamArrowWriter":
+        from korvet.spark.writer import StreamWriter
+
+        if overwrite:
+            raise BadOption("outputMode", "a log is only ever appended to; not 'complete'.")
+        return StreamWriter(self._write(streaming=True), schema)
+
+    def _read(self, *, streaming: bool, strict: bool = True) -> options.ReadOptions:
+        given = dict(self.options)
+        if not strict:
+            # Batch or stream is not yet known; what only one of them takes is checked later.
+            for name in given.copy():
+                if name.lower() in ("maxoffsetspertrigger", "startingoffsets"):
+                    del given[name]
+        return options.parse_read(given, streaming=streaming)
+
+    def _write(self, *, streaming: bool) -> options.WriteOptions:
+        return options.parse_write(dict(self.options), streaming=streaming)
+
+
+def _names(schema: Any) -> tuple[str, ...]:
+    """The columns of a schema, which may be fewer than ours and in another order, not other ones."""
+    names = tuple(field.name for field in schema.fields)
+    wrong = columns.unknown(names)
+    if wrong:
+        raise BadOption("schema", f"{', '.join(wrong)}: columns are {', '.join(columns.TYPES)}.")
+    for field in schema.fields:
+        type_ = field.dataType.simpleString()
+        if type_ != columns.TYPES[field.name]:
+            raise BadOption(
+                "schema", f"column {field.name} is {columns.TYPES[field.name]}, not {type_}."
+            )
+    return names

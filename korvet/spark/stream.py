@@ -1,0 +1,244 @@
+"""Stream reading: where a stream begins, how far the next batch goes, what its tasks read.
+
+Rules
+- An offset is plain JSON, {"orders": {"0": 17, "1": 23, "id": "..."}}: for each partition the
+  offset that comes next, and the topic's id, by which a topic deleted and made again is noticed.
+- A batch is its start and its end and nothing else: read again, it holds the same records.
+- A partition that appears while the stream runs is read from its beginning.
+- PySpark 4.2 and newer ask with the start and a limit. 4.1 asks for the end alone: there the start
+  is the end of the last batch planned, which Spark tells a restarted stream, or the initial
+  offset, which is then settled by whoever asks first. 4.1 does not say when a trigger wants all
+  there is, so under a limit AvailableNow takes one batch a run there.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from korvet.scripts.log import BoundsReply
+from korvet.spark.catalog import Catalog, Log, Range, lost
+from korvet.spark.errors import DataLost, OtherTopic
+from korvet.spark.options import ReadOptions
+from korvet.spark.places import resolve
+from korvet.spark.plan import pieces
+from korvet.spark.reader import Piece, read_piece
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # PySpark 4.1 has no limits for Python sources
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nothing in this PySpark asks for it."""
+
+
+logger = logging.getLogger("korvet.spark")
+
+Offset = dict[str, dict[str, Any]]
+ID = "id"
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """The driver's side plans batches; `read` runs in tasks."""
+
+    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = tuple(names)
+        self._known: Offset | None = None
+        self._initial: Offset | None = None
+        self._target: Offset | None = None
+
+    def initialOffset(self) -> Offset:
+        if self._initial is None:
+            self._initial = self._first()
+            self._known = self._initial
+        return self._initial
+
+    def _first(self) -> Offset:
+        with self._catalog() as catalog:
+            logs = catalog.logs(self._options.selection)
+            places = resolve(
+                catalog, self._options.start, logs, strict=self._options.fail_on_data_loss
+            )
+        return offset_of(logs, places)
+
+    def getDefaultReadLimit(self) -> Any:
+        most = self._options.max_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ends()
+
+    def reportLatestOffset(self) -> Offset:
+        return self._ends()
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
+        known = start or self._known or self.initialOffset()
+        most = self._options.max_per_trigger
+        if limit is not None:
+            most = getattr(limit, "max_rows", None)
+        with self._catalog() as catalog:
+            logs = catalog.logs(self._options.selection)
+            bounds = catalog.bounds(logs)
+            ends = [bound.next for bound in bounds]
+            if self._target is not None:
+                aims = [place(self._target, part) for part in logs]
+                ends = [end if aim is None else aim for end, aim in zip(ends, aims, strict=True)]
+            starts = self._starts(known, logs, bounds)
+            ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
+            if most is not None:
+                ends = limited(catalog, logs, starts, ends, most)
+        return offset_of(logs, ends)
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        with self._catalog() as catalog:
+            logs = [
+                part
+                for part in catalog.logs(self._options.selection)
+                if place(end, part) is not None
+            ]
+            self._refuse_vanished(end, logs)
+            bounds = catalog.bounds(logs)
+            starts = self._starts(start, logs, bounds)
+            ends = [place(end, part) for part in logs]
+            wanted = [
+                Range(part, low, high)
+                for part, low, high in zip(logs, starts, ends, strict=True)
+                if high is not None and low < high
+            ]
+            found: list[InputPartition] = [
+                Piece(piece) for piece in pieces(catalog, self._options, wanted)
+            ]
+        self._known = end
+        return found
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        if isinstance(partition, Piece):
+            yield from read_piece(self._options, self._names, partition.wanted)
+
+    def commit(self, end: Offset) -> None:
+        """Spark's checkpoint has the batch; the log keeps no reader's position."""
+
+    def stop(self) -> None:
+        """Nothing is held between calls."""
+
+    def _catalog(self) -> Catalog:
+        return Catalog(self._options.connection)
+
+    def _ends(self) -> Offset:
+        with self._catalog() as catalog:
+            logs = catalog.logs(self._options.selection)
+            return offset_of(logs, [bound.next for bound in catalog.bounds(logs)])
+
+    def _starts(
+        self, known: Offset, logs: Sequence[Log], bounds: Sequence[BoundsReply]
+    ) -> list[int]:
+        """Where to go on in each partition; DataLost where that is no longer possible."""
+        self._refuse_vanished(known, logs)
+        return [
+            self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)
+        ]
+
+    def _start(self, known: Offset, part: Log, bound: BoundsReply) -> int:
+        at = place(known, part)
+        if at is None:
+            return bound.start
+        told = known[part.topic].get(ID, part.topic_id)
+        if told != part.topic_id:
+            self._complain(
+                OtherTopic(
+                    f"The checkpoint speaks of another topic {part.topic!r} (id {told}): it was "
+                    f"deleted and created again (id {part.topic_id}), or this is another Redis. "
+                    "Start with a new checkpoint, or set failOnDataLoss to false."
+                )
+            )
+            return bound.first
+        if at > bound.next:
+            self._complain(
+                DataLost(
+                    f"The checkpoint is at offset {at} of {part}, and the log ends at "
+                    f"{bound.next}: this is another Redis, or it has lost data."
+                )
+            )
+            return bound.first
+        if at < bound.start:
+            self._complain(lost(part, at, bound.next, bound.start))
+            return bound.start
+        return at
+
+    def _refuse_vanished(self, known: Offset, logs: Sequence[Log]) -> None:
+        there = {(part.topic, str(part.partition)) for part in logs}
+        gone = [
+            f"{topic}-{number}"
+            for topic, places in known.items()
+            for number in places
+            if number != ID and (topic, number) not in there
+        ]
+        if gone:
+            self._complain(
+                DataLost(
+                    f"The checkpoint names {', '.join(gone)}, which is not there (any more) or "
+                    f"not selected by {self._options.selection}."
+                )
+            )
+
+    def _complain(self, error: Exception) -> None:
+        if self._options.fail_on_data_loss:
+            raise error
+        logger.warning("%s", error)
+
+
+def offset_of(logs: Sequence[Log], places: Sequence[int]) -> Offset:
+    """The offset that says to go on at these places."""
+    found: Offset = {}
+    for part, at in zip(logs, places, strict=True):
+        found.setdefault(part.topic, {ID: part.topic_id})[str(part.partition)] = at
+    return found
+
+
+def place(offset: Offset, part: Log) -> int | None:
+    """Where the offset stands in a partition, None where it does not name it."""
+    at = offset.get(part.topic, {}).get(str(part.partition))
+    return None if at is None else int(at)
+
+
+def limited(
+    catalog: Catalog,
+    logs: Sequence[Log],
+    starts: Sequence[int],
+    ends: Sequence[int],
+    most: int,
+) -> list[int]:
+    """Ends that hold at most `most` records, shared out by what waits in each partition."""
+    waiting = [
+        (n, Range(part, start, end))
+        for n, (part, start, end) in enumerate(zip(logs, starts, ends, strict=True))
+        if start < end
+    ]
+    ranges = [each for _, each in waiting]
+    counts = catalog.count(ranges)
+    if sum(counts) <= most:
+        return list(ends)
+    shares = shared(counts, most)
+    found = list(starts)
+    taken = [(n, each, share) for (n, each), share in zip(waiting, shares, strict=True) if share]
+    reached = catalog.advance([each for _, each, _ in taken], [share for _, _, share in taken])
+    for (n, _, _), (end, _) in zip(taken, reached, strict=True):
+        found[n] = end
+    return found
+
+
+def shared(counts: Sequence[int], most: int) -> list[int]:
+    """`most`, shared out in proportion; nothing is lost to rounding, nobody gets too much."""
+    total = sum(counts)
+    shares = [count * most // total for count in counts]
+    rest = most - sum(shares)
+    order = sorted(range(len(counts)), key=lambda n: counts[n] * most % total, reverse=True)
+    for n in order[:rest]:
+        shares[n] += 1
+    return shares

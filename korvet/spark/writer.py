@@ -1,0 +1,127 @@
+"""Writing: tasks append as they go, the driver records what is done."""
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from korvet.spark.catalog import Catalog
+from korvet.spark.frames import check_schema
+from korvet.spark.options import WriteOptions
+
+_QUERY = "sql.streaming.queryId"
+_EPOCH = "streaming.sql.batchId"
+
+
+class Written(WriterCommitMessage):  # type: ignore[misc]
+    """What one task did: under which writer and epoch, how many records, how many again."""
+
+    def __init__(self, writer_id: str, epoch: int, records: int, repeated: int) -> None:
+        self.writer_id = writer_id
+        self.epoch = epoch
+        self.records = records
+        self.repeated = repeated
+
+
+class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Writes one DataFrame. With option `writeId`, once however often the job is run."""
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        check_schema(schema, options)
+        _look(options)
+        self._options = options
+        self._id = f"job-{options.write_id or uuid.uuid4().hex}"
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        return append(self._options, self._id, 0, task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        done(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What tasks have appended stays: a log is not taken back."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writes the epochs of one query, each once. Tasks learn from Spark which query and epoch."""
+
+    def __init__(self, options: WriteOptions, schema: Any) -> None:
+        check_schema(schema, options)
+        _look(options)
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "a stream is written by Spark's tasks"
+        query, epoch = context.getLocalProperty(_QUERY), context.getLocalProperty(_EPOCH)
+        assert query is not None and epoch is not None, "Spark names the query and the epoch"
+        return append(self._options, f"query-{query}", int(epoch), context.partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        done(self._options, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The epoch comes again, and what it has appended is then found to be there."""
+
+
+def append(
+    options: WriteOptions, writer_id: str, epoch: int, task: int, batches: Iterator[Any]
+) -> Written:
+    """The task's rows are in the log, those of an earlier attempt not again."""
+    import numpy as np
+
+    from korvet.spark.appending import Claim, Outbox
+    from korvet.spark.frames import Rows
+
+    with Catalog(options.connection) as catalog:
+        claim = Claim(catalog.store, catalog.keys, writer_id, task, epoch)
+        if claim.done:
+            return Written(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))
+        outbox = Outbox(catalog.store, catalog.keys, claim, options.compression)
+        topics: dict[str, Any] = {}
+        unkeyed: dict[str, int] = {}
+        for batch in batches:
+            rows = Rows(batch, options, int(time.time() * 1000))
+            for name, mine in rows.by_topic():
+                topic = topics.get(name) or topics.setdefault(name, catalog.topic(name))
+                chosen = rows.partitions(mine, topic, task, unkeyed.get(name, 0))
+                unkeyed[name] = unkeyed.get(name, 0) + rows.unkeyed(mine)
+                for number in np.unique(chosen):
+                    outbox.put(topic, int(number), rows.records(mine[chosen == number]))
+        outbox.flush()
+        return Written(writer_id, epoch, outbox.records, outbox.repeated)
+
+
+def done(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """The epoch of these messages is recorded as committed."""
+    from korvet.scripts import writer
+    from korvet.spark.appending import KEEP_MS
+
+    found = {(each.writer_id, each.epoch) for each in messages if isinstance(each, Written)}
+    if found:
+        with Catalog(options.connection) as catalog:
+            for writer_id, epoch in found:
+                catalog.store.run(
+                    writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=KEEP_MS)
+                )
+
+
+def _look(options: WriteOptions) -> None:
+    """Redis answers and a topic named by option exists: known before any task starts."""
+    with Catalog(options.connection) as catalog:
+        if options.topic is not None:
+            catalog.topic(options.topic)
+        else:
+            catalog.topics()
