@@ -126,6 +126,12 @@ LAYERS: dict[str, Layer] = {
         ),
         others=("msgspec", "kazoo"),
     ),
+    # Spark's own processes: values on the driver, bytes on the executors.
+    "spark": Layer(
+        ("spark",),
+        ours=("words", "settings", "wire", "scripts", "store", "log"),
+        others=("msgspec", "numpy", "pyarrow", "pyspark"),
+    ),
     "cli": Layer(
         ("cli", "__main__"),
         ours=(
@@ -224,6 +230,8 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
         ("broker.server", "redis.asyncio"),
         ("keys", "korvet.wire.frames"),
         ("context", "korvet.wire"),
+        ("spark.scan", "redis"),
+        ("spark.source", "korvet.broker"),
     ],
 )
 def test_the_table_says_no(module: str, imported: str) -> None:

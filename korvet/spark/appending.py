@@ -43,9 +43,7 @@ class Claim:
 
     def __init__(self, store: SyncStore, keys: Keys, writer_id: str, task: int, epoch: int) -> None:
         slot = f"{task}.{epoch // EPOCHS}"
-        found = store.run(
-            writer.claim(keys, writer_id, slot=slot, producer_id=-1, keep_ms=KEEP_MS)
-        )
+        found = store.run(writer.claim(keys, writer_id, slot=slot, producer_id=-1, keep_ms=KEEP_MS))
         if found.producer_id < 0 and found.committed < epoch:
             fresh = store.run(producer.allocate(keys)).producer_id
             found = store.run(
@@ -128,9 +126,7 @@ class Outbox:
             fields=fields,
         )
 
-    def _judge(
-        self, topic: Topic, partition: int, batch: list[Record], reply: AppendReply
-    ) -> None:
+    def _judge(self, topic: Topic, partition: int, batch: list[Record], reply: AppendReply) -> None:
         where = f"{topic.name}-{partition}"
         if reply.error == ErrorCode.NONE:
             self.records += len(batch)

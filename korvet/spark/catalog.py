@@ -144,9 +144,7 @@ def partitions(topic: Topic) -> list[Log]:
     """The partitions of a topic."""
     policy = topic.policy
     return [
-        Log(
-            topic.name, number, topic.id, topic.is_batch, policy.offset_mode, policy.offset_bits
-        )
+        Log(topic.name, number, topic.id, topic.is_batch, policy.offset_mode, policy.offset_bits)
         for number in range(topic.partitions)
     ]
 

@@ -101,9 +101,7 @@ class Decoder:
     def _alike(
         self, found: uniform.Records, base: int, first_timestamp: int, stamped: bool
     ) -> Part:
-        part = Part(
-            found.offset_deltas + base, found.timestamp_deltas + first_timestamp, stamped
-        )
+        part = Part(found.offset_deltas + base, found.timestamp_deltas + first_timestamp, stamped)
         count = len(part.offsets)
         if "key" in self._names:
             part.keys = _binary(found.keys, count)
@@ -158,7 +156,9 @@ class Decoder:
         for i, name in enumerate(names):
             if found[2 * i].count(name) != count:
                 return None
-        by_name = {name: found[2 * i + 1] for i, name in enumerate(names)}
+        by_name: dict[bytes, Sequence[bytes]] = {
+            name: found[2 * i + 1] for i, name in enumerate(names)
+        }
         stamped = b"append.time" in by_name
         clock = by_name.get(b"append.time" if stamped else b"timestamp")
         try:

@@ -54,9 +54,7 @@ class Rows:
     """One Arrow batch of a task, as records."""
 
     def __init__(self, batch: Any, options: WriteOptions, now_ms: int) -> None:
-        self._columns = {
-            name.lower(): batch.column(n) for n, name in enumerate(batch.schema.names)
-        }
+        self._columns = {name.lower(): batch.column(n) for n, name in enumerate(batch.schema.names)}
         self._options = options
         self._count = batch.num_rows
         self._now_ms = now_ms
@@ -139,9 +137,7 @@ class Rows:
         found: list[int | None] = pc.divide(micros, 1000).to_pylist()
         return [self._now_ms if at is None else at for at in found]
 
-    def _hashed(
-        self, key: Any, partitions: int, task: int, seen: int
-    ) -> npt.NDArray[np.int64]:
+    def _hashed(self, key: Any, partitions: int, task: int, seen: int) -> npt.NDArray[np.int64]:
         if not pa.types.is_binary(key.type):
             key = key.cast(pa.binary())
         none = key.is_null().to_numpy(zero_copy_only=False)

@@ -296,7 +296,8 @@ def _per_partition(option: str, text: str) -> Offsets:
         }
     except (msgspec.DecodeError, ValueError) as error:
         raise BadOption(
-            option, f'expects JSON such as {{"orders": {{"0": 23, "1": -2}}}}, not {text!r}: {error}.'
+            option,
+            f'expects JSON such as {{"orders": {{"0": 23, "1": -2}}}}, not {text!r}: {error}.',
         ) from None
     return parsed
 

@@ -1,6 +1,7 @@
 """Cutting ranges into the pieces that tasks read: by bytes, by records, at least so many."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from korvet.keys import Keys
@@ -57,9 +58,7 @@ def _sizes(catalog: Catalog, ranges: Sequence[Range]) -> list[int]:
     for each in ranges:
         names = catalog.keys.partition(each.log.topic, each.log.partition)
         for offset in (each.start, each.end):
-            commands.append(
-                ("ZREVRANGEBYSCORE", names.index, offset, "-inf", "LIMIT", 0, 1)
-            )
+            commands.append(("ZREVRANGEBYSCORE", names.index, offset, "-inf", "LIMIT", 0, 1))
         commands.append(("HMGET", names.log, "next", "bytes"))
     replies = catalog.store.commands(commands)
     sizes = []
@@ -92,6 +91,4 @@ def _by_bytes(catalog: Catalog, whole: Range, count: int) -> list[Range]:
     found = catalog.store.commands([("ZRANGE", index, rank, rank) for rank in ranks])
     cuts = sorted({int(member[0].split(b":")[0]) for member in found if member})
     edges = [whole.start, *(cut for cut in cuts if whole.start < cut < whole.end), whole.end]
-    return [
-        Range(whole.log, start, end) for start, end in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    return [Range(whole.log, start, end) for start, end in pairwise(edges)]

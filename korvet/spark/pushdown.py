@@ -61,9 +61,10 @@ class Pushdown:
 
 def understood(bounds: Bounds, each: Filter) -> tuple[Bounds, bool]:
     """The bounds with this filter, and whether they say all that it says."""
-    if len(each.attribute if hasattr(each, "attribute") else ()) != 1:
+    attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    if len(attribute) != 1:
         return bounds, False
-    name = each.attribute[0]
+    name = attribute[0]
     if isinstance(each, IsNotNull):
         return bounds, name in _NEVER_NULL
     if isinstance(each, EqualTo | In):

@@ -12,7 +12,7 @@ from korvet.spark.plan import pieces
 from korvet.spark.pushdown import Bounds, Pushdown, narrowed, understood
 
 
-class Piece(InputPartition):  # type: ignore[misc]
+class Piece(InputPartition):
     """What one task reads."""
 
     def __init__(self, wanted: Range) -> None:
@@ -22,14 +22,14 @@ class Piece(InputPartition):  # type: ignore[misc]
         return f"{self.wanted.log} [{self.wanted.start}, {self.wanted.end})"
 
 
-class BatchReader(DataSourceReader):  # type: ignore[misc]
+class BatchReader(DataSourceReader):
     """Reads the ranges that its options name, as they are when the query is planned."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
         self._options = options
         self._names = tuple(names)
         self._bounds = Bounds()
-        self.pushFilters = Pushdown(self)
+        self.pushFilters = Pushdown(self)  # type: ignore[method-assign]
 
     def accept(self, filters: Sequence[Filter]) -> list[Filter]:
         """The filters are used where they narrow a range; those that still need Spark."""

@@ -14,10 +14,11 @@ def arrow_schema(names: Sequence[str]) -> Any:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import _parse_datatype_json_string
 
+    to_arrow: Any = to_arrow_schema
     struct = _parse_datatype_json_string(spark_json(names))
     if "timezone" in inspect.signature(to_arrow_schema).parameters:
-        return to_arrow_schema(struct, timezone="UTC")
-    return to_arrow_schema(struct)
+        return to_arrow(struct, timezone="UTC")
+    return to_arrow(struct)
 
 
 def spark_json(names: Sequence[str]) -> str:

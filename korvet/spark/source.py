@@ -26,7 +26,7 @@ except ImportError as error:  # pragma: no cover - another environment
     ) from error
 
 
-class KorvetDataSource(DataSource):  # type: ignore[misc]
+class KorvetDataSource(DataSource):
     """Topics of a Korvet log as a DataFrame, and DataFrames into topics."""
 
     @classmethod
@@ -76,7 +76,7 @@ class KorvetDataSource(DataSource):  # type: ignore[misc]
 
 
 def _names(schema: Any) -> tuple[str, ...]:
-    """The columns of a schema, which may be fewer than ours and in another order, not other ones."""
+    """The columns of a schema: any of ours, in any order."""
     names = tuple(field.name for field in schema.fields)
     wrong = columns.unknown(names)
     if wrong:

@@ -13,6 +13,7 @@ Rules
 
 import logging
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,16 +27,10 @@ from korvet.spark.plan import pieces
 from korvet.spark.reader import Piece, read_piece
 
 try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
+    _LIMITS: Any = import_module("pyspark.sql.streaming.datasource")
 except ImportError:  # PySpark 4.1 has no limits for Python sources
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nothing in this PySpark asks for it."""
-
+    _LIMITS = None
+_AvailableNow: Any = object if _LIMITS is None else _LIMITS.SupportsTriggerAvailableNow
 
 logger = logging.getLogger("korvet.spark")
 
@@ -43,7 +38,7 @@ Offset = dict[str, dict[str, Any]]
 ID = "id"
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     """The driver's side plans batches; `read` runs in tasks."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
@@ -69,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def getDefaultReadLimit(self) -> Any:
         most = self._options.max_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        return _LIMITS.ReadAllAvailable() if most is None else _LIMITS.ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends()
@@ -140,9 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
     ) -> list[int]:
         """Where to go on in each partition; DataLost where that is no longer possible."""
         self._refuse_vanished(known, logs)
-        return [
-            self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)
-        ]
+        return [self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)]
 
     def _start(self, known: Offset, part: Log, bound: BoundsReply) -> int:
         at = place(known, part)

@@ -92,9 +92,7 @@ def _shape(body: Bytes, at: int) -> _Shape | None:
     end = value + max(value_length, 0)
     if end + 1 != size or at + end >= len(body) or body[at + end] != 0:
         return None
-    return _Shape(
-        size, (timestamp, offset), (offset, i), (key, key_length), (value, value_length)
-    )
+    return _Shape(size, (timestamp, offset), (offset, i), (key, key_length), (value, value_length))
 
 
 def _run(body: Bytes, at: int, shape: _Shape, most: int) -> Bytes:

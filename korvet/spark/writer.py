@@ -19,7 +19,7 @@ _QUERY = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
 
 
-class Written(WriterCommitMessage):  # type: ignore[misc]
+class Written(WriterCommitMessage):
     """What one task did: under which writer and epoch, how many records, how many again."""
 
     def __init__(self, writer_id: str, epoch: int, records: int, repeated: int) -> None:
@@ -29,7 +29,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
         self.repeated = repeated
 
 
-class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class BatchWriter(DataSourceArrowWriter):
     """Writes one DataFrame. With option `writeId`, once however often the job is run."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
@@ -52,7 +52,7 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """What tasks have appended stays: a log is not taken back."""
 
 
-class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the epochs of one query, each once. Tasks learn from Spark which query and epoch."""
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:

@@ -1,0 +1,95 @@
+"""Topics with records in them, for tests of what Spark reads and writes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts import topic as topic_scripts
+from korvet.settings.values import Settings
+from korvet.store.sync import SyncStore
+from korvet.topic_changes import plan_topic
+from korvet.topic_config import TopicConfigs
+from korvet.topics import Topic, encode_definition, read_topic
+from korvet.wire import entries, records
+from korvet.wire.records import Record
+
+LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
+CONFIGS = TopicConfigs(Settings())
+
+
+@dataclass
+class Log:
+    """A Redis with topics, and the records that this object has appended, by partition."""
+
+    store: SyncStore
+    url: str
+    keys: Keys = field(default_factory=Keys)
+    written: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+
+    def create(
+        self, name: str, partitions: int = 1, form: str = "record", mode: str = "dense", **more: str
+    ) -> Topic:
+        """The topic exists."""
+        configs = {"storage.format": form, "offset.mode": mode}
+        configs |= {key.replace("_", "."): value for key, value in more.items()}
+        definition = plan_topic(name, partitions, configs, CONFIGS)
+        reply = self.store.run(
+            topic_scripts.create(
+                self.keys,
+                partitions,
+                topic=name,
+                definition=encode_definition(definition),
+                topic_id=definition.id,
+                **definition.shape,
+            )
+        )
+        assert reply.error == 0
+        topic = read_topic(name, encode_definition(definition), CONFIGS)
+        assert topic is not None
+        return topic
+
+    def append(
+        self, topic: Topic, partition: int, found: Sequence[Record], *, codec: int = 0
+    ) -> list[Record]:
+        """The records with the offsets they got."""
+        found = [(n, *record[1:]) for n, record in enumerate(found)]
+        newest = max(record[1] for record in found)
+        if topic.is_batch:
+            data = bytes(records.build(found, codec=codec))
+            size = len(data)
+            fields = (b"batch", data, b"count", len(found), b"max.timestamp", newest)
+        else:
+            size = sum(len(record[3] or b"") + 24 for record in found)
+            fields = tuple(entries.fields_of(found))
+        reply = self.store.run(
+            log.append(
+                self.keys,
+                topic.name,
+                partition,
+                topic_id=topic.id,
+                count=len(found),
+                size=size,
+                max_timestamp=newest,
+                stamp=int(topic.policy.log_append_time),
+                fields=fields,
+            )
+        )
+        assert reply.error == 0
+        placed = [(reply.base + n, *record[1:]) for n, record in enumerate(found)]
+        if topic.policy.log_append_time:
+            placed = [(record[0], reply.append_time, *record[2:]) for record in placed]
+        self.written.setdefault((topic.name, partition), []).extend(placed)
+        return placed
+
+    def truncate(self, topic: Topic, partition: int, before: int) -> None:
+        """Everything below `before` is gone."""
+        call = log.truncate(self.keys, topic.name, partition, topic_id=topic.id, before=before)
+        assert self.store.run(call).error == 0
+
+
+def plain(count: int, *, since: int = 1_700_000_000_000, size: int = 20) -> list[Record]:
+    """Records that look alike: a millisecond apart, a key each."""
+    return [
+        (n, since + n, b"key-%06d" % n, (b"%06d" % n).ljust(size, b"."), []) for n in range(count)
+    ]

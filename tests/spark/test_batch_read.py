@@ -1,0 +1,244 @@
+"""Reading topics as a batch: every layout, every column, every way to say from where to where."""
+
+import json
+import os
+import random
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pytest
+
+from korvet.spark.errors import BadOption, DataLost, UnknownTopic
+from korvet.wire import codecs
+from korvet.wire.records import Record
+from tests.spark.driving import Row, pieces, read
+from tests.spark.logs import LAYOUTS, Log, plain
+
+layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+
+
+def as_row(topic: str, partition: int, record: Record, *, stamped: int = 0) -> Row:
+    """The row that a record must become."""
+    offset, timestamp, key, value, headers = record
+    moment = datetime.fromtimestamp(timestamp // 1000, UTC).replace(
+        microsecond=timestamp % 1000 * 1000
+    )
+    return {
+        "key": key,
+        "value": value,
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "timestamp": moment,
+        "timestampType": stamped,
+        "headers": [{"key": name, "value": each} for name, each in headers] or None,
+    }
+
+
+def mixed(count: int, seed: int) -> list[Record]:
+    """Records of every shape: null and empty keys and values, headers, any length."""
+    draw = random.Random(seed)
+
+    def some(most: int) -> bytes | None:
+        return draw.choice([None, b"", draw.randbytes(draw.randint(1, most))])
+
+    return [
+        (
+            n,
+            1_700_000_000_000 + draw.randint(0, 10**6),
+            some(20),
+            some(3000),
+            [(f"h{i}", some(9)) for i in range(draw.choice([0, 0, 1, 3]))],
+        )
+        for n in range(count)
+    ]
+
+
+@layouts
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP, codecs.LZ4, codecs.ZSTD])
+def test_every_column_comes_back_whatever_the_record(
+    log: Log, form: str, mode: str, codec: int
+) -> None:
+    topic = log.create("orders", 2, form, mode)
+    for n in range(6):
+        log.append(topic, n % 2, mixed(50, seed=n), codec=codec)
+    log.append(topic, 0, plain(300), codec=codec)
+    found = read(log.url, subscribe="orders", includeHeaders="true")
+    wanted = [
+        as_row("orders", p, record)
+        for (_, p), records in sorted(log.written.items())
+        for record in records
+    ]
+    assert found == wanted
+
+
+@layouts
+def test_records_that_look_alike_are_read_like_any_others(log: Log, form: str, mode: str) -> None:
+    topic = log.create("alike", 1, form, mode)
+    log.append(topic, 0, plain(20_000))
+    log.append(topic, 0, [(n, 5, None, b"v", []) for n in range(200)])
+    log.append(topic, 0, [(n, 5, b"k", None, []) for n in range(200)])
+    log.append(topic, 0, [(n, 5 + n * 977, b"", b"", []) for n in range(200)])
+    found = read(log.url, subscribe="alike", includeHeaders="true")
+    assert found == [as_row("alike", 0, record) for record in log.written["alike", 0]]
+
+
+@layouts
+def test_an_append_time_topic_gives_the_moment_of_the_append(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("stamped", 1, form, mode, message_timestamp_type="LogAppendTime")
+    log.append(topic, 0, plain(5))
+    log.append(topic, 0, mixed(5, 1))
+    found = read(log.url, subscribe="stamped", includeHeaders="true")
+    assert found == [
+        as_row("stamped", 0, record, stamped=1) for record in log.written["stamped", 0]
+    ]
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_are_records_too(log: Log, mode: str) -> None:
+    topic = log.create("native", 1, "record", mode)
+    log.append(topic, 0, plain(3))
+    log.store.command("XADD", "korvet:native:0", "*", "key", "k", "value", "v")
+    log.store.command("XADD", "korvet:native:0", "*", "value", "only", "timestamp", "soon")
+    found = read(log.url, subscribe="native", columns="key,value,offset")
+    assert [(row["key"], row["value"]) for row in found[3:]] == [(b"k", b"v"), (None, b"only")]
+    offsets = [row["offset"] for row in found]
+    assert offsets == sorted(set(offsets))
+
+
+@layouts
+def test_only_the_columns_asked_for_are_built(log: Log, form: str, mode: str) -> None:
+    topic = log.create("wide", 1, form, mode)
+    written = log.append(topic, 0, mixed(40, 3)) + log.append(topic, 0, plain(100))
+    for name in ("offset", "timestamp", "key", "value", "headers", "partition"):
+        found = read(log.url, subscribe="wide", columns=name)
+        assert found == [{name: as_row("wide", 0, record)[name]} for record in written]
+    both = read(log.url, subscribe="wide", columns="value, Offset")
+    assert [tuple(row) for row in both[:1]] == [("value", "offset")]
+
+
+@layouts
+def test_ranges_are_cut_to_the_offset(log: Log, form: str, mode: str) -> None:
+    topic = log.create("cut", 1, form, mode)
+    for n in range(5):
+        log.append(topic, 0, plain(10) if n % 2 else mixed(10, n))
+    offsets = [record[0] for record in log.written["cut", 0]]
+    for low, high in [(0, 50), (3, 7), (9, 11), (10, 20), (13, 13), (49, 50), (0, 1)]:
+        start = offsets[low]
+        end = offsets[high] if high < 50 else offsets[-1] + 1
+        found = read(
+            log.url,
+            subscribe="cut",
+            startingOffsets=json.dumps({"cut": {"0": start}}),
+            endingOffsets=json.dumps({"cut": {"0": end}}),
+        )
+        assert [row["offset"] for row in found] == offsets[low:high]
+
+
+@layouts
+def test_pieces_follow_one_another_without_gap_or_overlap(log: Log, form: str, mode: str) -> None:
+    topic = log.create("big", 2, form, mode)
+    for _ in range(12):
+        log.append(topic, 0, [(0, 5, b"k", os.urandom(700), []) for _ in range(200)])
+    log.append(topic, 1, plain(10))
+    whole = read(log.url, subscribe="big", columns="partition,offset")
+    for options in (
+        {"minPartitions": 7},
+        {"maxRecordsPerPartition": 333},
+        {"maxBytesPerPartition": "300k"},
+        {"minPartitions": 9, "maxRecordsPerPartition": 500},
+    ):
+        cut = pieces(log.url, subscribe="big", **options)
+        assert len(cut) > 3
+        assert read(log.url, subscribe="big", columns="partition,offset", **options) == whole
+        for (part, _, end), (other, start, _) in pairwise(cut):
+            assert part != other or start == end
+    for part, start, end in pieces(log.url, subscribe="big", maxRecordsPerPartition=333):
+        records = log.written["big", int(part[-1])]
+        assert 0 < len([record for record in records if start <= record[0] < end]) <= 333
+
+
+@layouts
+def test_timestamps_choose_where_to_begin_and_end(log: Log, form: str, mode: str) -> None:
+    topic = log.create("times", 2, form, mode)
+    for n in range(4):
+        log.append(topic, 0, plain(25, since=1000 + 25 * n))
+    log.append(topic, 1, plain(10, since=1050))
+
+    def times(**options: object) -> list[tuple[int, int]]:
+        found = read(log.url, subscribe="times", **options)
+        return [(row["partition"], int(row["timestamp"].timestamp() * 1000)) for row in found]
+
+    assert times(startingTimestamp=1055, endingTimestamp=1058) == [
+        (p, t) for p in (0, 1) for t in (1055, 1056, 1057)
+    ]
+    asked = json.dumps({"times": {"0": 1090, "1": 1059}})
+    assert times(startingOffsetsByTimestamp=asked) == [
+        *((0, t) for t in range(1090, 1100)),
+        (1, 1059),
+    ]
+    late = json.dumps({"times": {"0": 1090, "1": 9999}})
+    with pytest.raises(BadOption, match=r"startingOffsetsByTimestamp.*times-1.*9999"):
+        times(startingOffsetsByTimestamp=late)
+    assert (
+        len(times(startingOffsetsByTimestamp=late, startingOffsetsByTimestampStrategy="latest"))
+        == 10
+    )
+
+
+def test_topics_are_chosen_by_name_by_pattern_and_by_partition(log: Log) -> None:
+    for name in ("a.one", "a.two", "b"):
+        topic = log.create(name, 3)
+        for partition in range(3):
+            log.append(topic, partition, plain(1))
+
+    def parts(**options: object) -> list[str]:
+        return [f"{r['topic']}-{r['partition']}" for r in read(log.url, **options)]
+
+    assert parts(subscribe="b, a.one") == [f"{t}-{p}" for t in ("b", "a.one") for p in range(3)]
+    assert parts(subscribePattern="a\\..*") == [
+        f"{t}-{p}" for t in ("a.one", "a.two") for p in range(3)
+    ]
+    assert parts(assign='{"b": [2, 0]}') == ["b-0", "b-2"]
+    assert parts(subscribePattern="nothing") == []
+    with pytest.raises(UnknownTopic, match=r"'c'; there are a\.one, a\.two, b"):
+        parts(subscribe="c")
+    with pytest.raises(UnknownTopic, match="'b' has 3 partitions, and no partition 3"):
+        parts(assign='{"b": [3]}')
+
+
+@layouts
+def test_what_was_trimmed_is_an_error_or_is_left_out_as_asked(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("trimmed", 1, form, mode)
+    for _ in range(3):
+        log.append(topic, 0, plain(10))
+    offsets = [record[0] for record in log.written["trimmed", 0]]
+    log.truncate(topic, 0, offsets[10])
+    start = {"startingOffsets": json.dumps({"trimmed": {"0": offsets[3]}})}
+    with pytest.raises(DataLost, match=f"'trimmed' partition 0: offsets {offsets[3]} to"):
+        read(log.url, subscribe="trimmed", **start)
+    left = read(log.url, subscribe="trimmed", failOnDataLoss="false", **start)
+    assert [row["offset"] for row in left] == offsets[10:]
+    assert [row["offset"] for row in read(log.url, subscribe="trimmed")] == offsets[10:]
+
+
+@layouts
+def test_a_trim_between_planning_and_reading_is_noticed(log: Log, form: str, mode: str) -> None:
+    from tests.spark.driving import schema_of, source
+
+    topic = log.create("race", 1, form, mode)
+    for _ in range(3):
+        log.append(topic, 0, plain(10))
+    made = source(log.url, subscribe="race")
+    reader = made.reader(schema_of(made))
+    [piece] = reader.partitions()
+    log.truncate(topic, 0, log.written["race", 0][20][0])
+    with pytest.raises(DataLost, match="'race' partition 0"):
+        list(reader.read(piece))
+    made = source(log.url, subscribe="race", failOnDataLoss="false")
+    found = list(made.reader(schema_of(made)).read(piece))
+    assert sum(batch.num_rows for batch in found) == 10
