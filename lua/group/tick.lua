@@ -37,7 +37,7 @@ for _ = 1, MOST do
     break
   end
   acted = true
-  group.expire(g, name, now_ms)
+  group.expire(g, name, moment, now_ms)
   if name == ":offsets" and g.state == group.EMPTY then
     local next_ms
     expired, next_ms = commit.expire(offsets, g.protocol_type ~= "" and g.since or nil, retention_ms, now_ms)

@@ -430,13 +430,13 @@ function M.look_later(g, now_ms)
 end
 
 --- A deadline has passed: what follows from that has happened. ":offsets" is the caller's.
-function M.expire(g, name, now_ms)
+function M.expire(g, name, moment, now_ms)
   redis.call("ZREM", g.deadlines, name)
   if name == ":join" then
     if g.state == M.PREPARING and g.initial == 1 and g.fresh == 1 and g.left > 0 then
       local step = math.min(g.delay, g.left)
       g.fresh, g.left, g.step = 0, math.max(g.left - g.step, 0), step
-      set_deadline(g, ":join", now_ms + step)
+      set_deadline(g, ":join", moment + step)
     elseif g.state == M.PREPARING then
       M.complete(g, now_ms)
     end

@@ -1,0 +1,191 @@
+"""A group driven by its scripts alone: what a broker does around each call, without a broker."""
+
+from collections.abc import Callable
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
+from korvet.scripts.group import DescribeReply, JoinReply, LeaveReply, SyncReply, TickReply
+from tests.runners import Runner
+
+KEYS = Keys()
+SESSION_MS, REBALANCE_MS = 10_000, 60_000
+RETENTION_MS = 7 * 24 * 3600 * 1000
+TOPIC_ID = "0" * 32
+RANGE = (("range", b"what I read"),)
+
+
+class Group:
+    """One group on a runner. Member ids are handed out as `m1`, `m2`, ..."""
+
+    def __init__(self, runner: Runner, name: str = "readers", delay_ms: int = 0) -> None:
+        self.runner = runner
+        self.name = name
+        self.delay_ms = delay_ms
+        self.handed_out = 0
+        self.ticks: list[TickReply] = []
+
+    def run(self, make: Callable[[int], Call[Any]]) -> Any:
+        """The reply, after what was due has happened and the group stands in the registry."""
+        registered = 0
+        while True:
+            reply = self.runner.run(make(registered))
+            if reply.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                self.tick()
+            elif reply.error == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                assert not registered
+                self.runner.run(scripts.register(KEYS, group=self.name))
+                registered = 1
+            else:
+                return reply
+
+    def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
+        reply = self.runner.run(scripts.tick(KEYS, self.name, retention_ms=retention_ms))
+        self.ticks.append(reply)
+        return reply
+
+    def join(
+        self,
+        member: str = "",
+        protocols: tuple[tuple[str, bytes], ...] = RANGE,
+        *,
+        instance: str = "",
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        protocol_type: str = "consumer",
+        known_first: int = 0,
+        skip: int = 0,
+        max_size: int = 1000,
+    ) -> JoinReply:
+        """JoinGroup, up to the first answer: it may be `waiting`."""
+        if not member:
+            self.handed_out += 1
+        fresh_id = f"m{self.handed_out}"
+        return self.run(
+            lambda registered: scripts.join(
+                KEYS,
+                self.name,
+                protocols,
+                member=member,
+                fresh_id=fresh_id,
+                instance=instance,
+                client_id="tests",
+                client_host="/127.0.0.1",
+                session_ms=session_ms,
+                rebalance_ms=rebalance_ms,
+                protocol_type=protocol_type,
+                known_first=known_first,
+                skip=skip,
+                registered=registered,
+                delay_ms=self.delay_ms,
+                max_size=max_size,
+            )
+        )
+
+    def joined(self, member: str, instance: str = "") -> JoinReply:
+        return self.run(lambda _: scripts.joined(KEYS, self.name, member=member, instance=instance))
+
+    def sync(
+        self,
+        member: str,
+        generation: int,
+        assignments: tuple[tuple[str, bytes], ...] = (),
+        *,
+        instance: str = "",
+        protocol_type: str = "",
+        protocol: str = "",
+    ) -> SyncReply:
+        return self.run(
+            lambda _: scripts.sync(
+                KEYS,
+                self.name,
+                assignments,
+                member=member,
+                instance=instance,
+                generation=generation,
+                protocol_type=protocol_type,
+                protocol=protocol,
+            )
+        )
+
+    def heartbeat(self, member: str, generation: int, instance: str = "") -> ErrorCode:
+        reply = self.run(
+            lambda _: scripts.heartbeat(
+                KEYS, self.name, member=member, instance=instance, generation=generation
+            )
+        )
+        return ErrorCode(reply.error)
+
+    def leave(self, *leavers: tuple[str, str]) -> LeaveReply:
+        return self.run(lambda _: scripts.leave(KEYS, self.name, leavers))
+
+    def commit(
+        self,
+        offset: int,
+        *,
+        member: str = "",
+        generation: int = -1,
+        instance: str = "",
+        partition: int = 0,
+        retention_ms: int = -1,
+        metadata: str = "",
+    ) -> ErrorCode:
+        reply = self.run(
+            lambda registered: scripts.commit(
+                KEYS,
+                self.name,
+                [("orders", partition, offset, 0, TOPIC_ID, metadata)],
+                member=member,
+                instance=instance,
+                generation=generation,
+                registered=registered,
+                retention_ms=retention_ms,
+            )
+        )
+        return ErrorCode(reply.error)
+
+    def committed(self, partition: int = 0) -> int | None:
+        field = KEYS.partition("orders", partition).stream
+        raw = self.runner.command("HGET", KEYS.group_offsets(self.name), field)
+        return None if raw is None else int(bytes(raw).split(b" ")[0])  # type: ignore[call-overload]
+
+    def describe(self, full: int = 1) -> DescribeReply:
+        return self.run(lambda _: scripts.describe(KEYS, self.name, full=full))
+
+    @property
+    def state(self) -> str:
+        return self.describe(0).state.decode()
+
+    def delete(self) -> Any:
+        return self.run(lambda _: scripts.delete(KEYS, self.name))
+
+    def keys(self) -> list[str]:
+        """Every key of the group that exists."""
+        k = KEYS.group(self.name)
+        names = [getattr(k, field) for field in k.__struct_fields__]
+        return [name for name in names if self.runner.command("EXISTS", name)]
+
+    def stable(self, count: int = 1, **settings: Any) -> tuple[list[str], int]:
+        """The group is Stable with so many new members: their ids, leader first, and generation."""
+        members = [self.join(**settings).member.decode() for _ in range(count)]
+        for member in members[:1] if count > 1 else ():
+            self.join(member, **settings)
+        generation = 0
+        leader = ""
+        for _ in range(count):
+            for member in members:
+                reply = self.joined(member)
+                if reply.waiting:
+                    self.join(member, **settings)
+        for member in members:
+            reply = self.joined(member)
+            assert not reply.waiting
+            generation, leader = reply.generation, reply.leader.decode()
+        assignments = tuple((member, b"for " + member.encode()) for member in members)
+        self.sync(leader, generation, assignments)
+        for member in members:
+            assert not self.sync(member, generation).waiting
+        members.sort(key=lambda member: member != leader)
+        return members, generation

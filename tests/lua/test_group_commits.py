@@ -1,0 +1,179 @@
+"""Committed offsets: who may commit, how long commits live, how they and their group go."""
+
+import pytest
+
+from korvet.commits import Commit, place_of, read_commit
+from korvet.errors import ErrorCode
+from korvet.scripts import group as scripts
+from tests.lua.groups import KEYS, RETENTION_MS, TOPIC_ID, Group
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner
+
+FIELD = KEYS.partition("orders", 0).stream
+
+
+def test_a_commit_keeps_offset_epoch_topic_and_metadata(runner: Runner) -> None:
+    group = Group(runner)
+    assert group.commit(2**52, metadata="as far as this, and further") == ErrorCode.NONE
+    raw = runner.command("HGET", "korvet:group:readers:offsets", "korvet:orders:0")
+    assert isinstance(raw, bytes)
+    found = read_commit(raw)
+    assert found is not None and abs(found.time_ms - runner.now_ms()) < 5000
+    expected = Commit(2**52, 0, found.time_ms, TOPIC_ID, "as far as this, and further")
+    assert found == expected
+
+
+def test_an_offset_written_by_hand_is_a_commit() -> None:
+    assert read_commit(b"17") == Commit(17)
+    assert read_commit(b"nonsense") is None
+    assert place_of(b"korvet:orders:3") == ("orders", 3)
+    assert place_of(b"a:b:orders:3") == ("orders", 3)
+    assert place_of(b"orders") is None
+
+
+def test_members_and_simple_consumers_commit(runner: Runner) -> None:
+    group = Group(runner)
+    assert group.commit(1) == ErrorCode.NONE
+    (member,), generation = group.stable()
+    assert group.commit(2, member=member, generation=generation) == ErrorCode.NONE
+    group.leave((member, ""))
+    assert group.commit(3) == ErrorCode.NONE
+    assert group.committed() == 3
+
+
+def test_members_that_join_again_may_still_commit_what_they_did(runner: Runner) -> None:
+    group = Group(runner)
+    (leader, other), generation = group.stable(2)
+    group.join(leader)
+    assert group.commit(5, member=other, generation=generation) == ErrorCode.NONE
+    group.join(other)
+    late = group.commit(6, member=other, generation=generation)
+    assert late == ErrorCode.ILLEGAL_GENERATION
+    assert group.committed() == 5
+
+
+def test_a_group_stands_in_the_registry_before_its_first_write(runner: Runner) -> None:
+    call = scripts.commit(
+        KEYS,
+        "readers",
+        [("orders", 0, 1, 0, TOPIC_ID, "")],
+        member="",
+        instance="",
+        generation=-1,
+        registered=0,
+        retention_ms=-1,
+    )
+    assert runner.run(call).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    group = Group(runner)
+    assert group.keys() == []
+    assert group.commit(1) == ErrorCode.NONE
+    assert runner.command("HGET", KEYS.groups(), "readers") == b"1"
+    assert runner.command("HGET", KEYS.groups(), ":version") == b"1"
+
+
+def test_a_deleted_group_leaves_no_key_and_its_mark_can_be_struck(runner: Runner) -> None:
+    group = Group(runner)
+    (member,), generation = group.stable()
+    group.commit(1, member=member, generation=generation)
+    group.leave((member, ""))
+    reply = group.delete()
+    assert (reply.error, reply.fields) == (ErrorCode.NONE, [FIELD.encode()])
+    assert group.keys() == []
+    assert runner.run(scripts.unregister(KEYS, group="readers", mark=b"0")).removed == 0
+    assert runner.run(scripts.unregister(KEYS, group="readers", mark=b"1")).removed == 1
+    assert runner.command("HGETALL", KEYS.groups()) in ([b":version", b"2"], {b":version": b"2"})
+
+
+def test_forgetting_needs_the_group_as_it_was_seen(runner: Runner) -> None:
+    group = Group(runner)
+    group.commit(1)
+
+    def forget(state: str, generation: int) -> scripts.ForgetReply:
+        return runner.run(
+            scripts.forget(KEYS, "readers", [FIELD], state=state, generation=generation)
+        )
+
+    moved = ErrorCode.CONCURRENT_TRANSACTIONS
+    assert forget("Stable", 0).error == moved
+    assert forget("Empty", 1).error == moved
+    assert group.committed() == 1
+    assert forget("Empty", 0).removed == 1
+    assert forget("Empty", 0).removed == 0
+    assert group.committed() is None
+
+
+def test_commits_of_a_simple_consumer_go_after_the_retention(lua: LuaRunner) -> None:
+    group = Group(lua)
+    group.commit(1, partition=0)
+    lua.advance(RETENTION_MS // 2)
+    group.commit(2, partition=1)
+    lua.advance(RETENTION_MS // 2)
+    group.tick()
+    assert (group.committed(0), group.committed(1)) == (None, 2)
+    lua.advance(RETENTION_MS // 2)
+    reply = group.tick()
+    assert (reply.gone, group.keys()) == (1, [])
+
+
+def test_commits_outlive_the_last_member_by_the_retention(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (member,), generation = group.stable(session_ms=2 * RETENTION_MS)
+    group.commit(1, member=member, generation=generation)
+    lua.advance(RETENTION_MS + 1)
+    group.tick()
+    assert group.committed() == 1
+    group.leave((member, ""))
+    lua.advance(RETENTION_MS - 1)
+    group.tick()
+    assert group.committed() == 1
+    lua.advance(1)
+    reply = group.tick()
+    assert (reply.expired, reply.gone, group.keys()) == ([FIELD.encode()], 1, [])
+
+
+def test_a_commit_may_say_itself_how_long_it_lives(lua: LuaRunner) -> None:
+    group = Group(lua)
+    group.commit(1, retention_ms=120_000)
+    lua.advance(60_000)
+    assert group.tick().gone == 0
+    lua.advance(60_000)
+    assert group.tick().gone == 1
+
+
+def test_a_shorter_retention_counts_from_the_next_look_on(lua: LuaRunner) -> None:
+    group = Group(lua)
+    group.commit(1)
+    lua.advance(60_000)
+    assert group.tick(retention_ms=60_000).gone == 1
+
+
+@pytest.mark.parametrize("name", ["", "x" * 300, "a{b}c:d%e\x01", "größe"])
+def test_any_group_id_will_do(runner: Runner, name: str) -> None:
+    group = Group(runner, name)
+    assert group.commit(7) == ErrorCode.NONE
+    assert group.committed() == 7
+    group.stable()
+    assert group.describe().size == 1
+
+
+def test_a_due_group_is_claimed_by_one_and_struck_off_when_nothing_is_due(lua: LuaRunner) -> None:
+    lua.run(scripts.schedule(KEYS, group="readers", after_ms=1000))
+    claim = scripts.claim(KEYS, hold_ms=10_000, limit=10)
+    assert lua.run(claim).groups == []
+    lua.advance(1000)
+    claimed = lua.run(claim)
+    assert claimed.groups == [b"readers"]
+    assert lua.run(claim).groups == []
+    settle = scripts.settle(KEYS, group="readers", held_until=claimed.held_until, after_ms=-1)
+    assert lua.run(settle).settled == 1
+    assert lua.command("EXISTS", KEYS.groups_due()) == 0
+
+
+def test_a_group_scheduled_during_a_tick_is_looked_at_again(lua: LuaRunner) -> None:
+    lua.run(scripts.schedule(KEYS, group="readers", after_ms=0))
+    claimed = lua.run(scripts.claim(KEYS, hold_ms=10_000, limit=10))
+    lua.run(scripts.schedule(KEYS, group="readers", after_ms=60_000))
+    settle = scripts.settle(KEYS, group="readers", held_until=claimed.held_until, after_ms=-1)
+    assert lua.run(settle).settled == 0
+    lua.advance(10_000)
+    assert lua.run(scripts.claim(KEYS, hold_ms=10_000, limit=10)).groups == [b"readers"]

@@ -1,0 +1,245 @@
+"""How members come, go, stay and are thrown out, step by step."""
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import group as scripts
+from tests.lua.groups import KEYS, REBALANCE_MS, SESSION_MS, Group
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner
+
+
+def test_the_first_member_leads_generation_one_and_gets_what_it_assigns(runner: Runner) -> None:
+    group = Group(runner)
+    reply = group.join()
+    assert (reply.error, reply.waiting, reply.generation) == (ErrorCode.NONE, 0, 1)
+    assert reply.leader == reply.member == b"m1"
+    assert reply.members == [b"m1", b"", b"what I read"]
+    assert (reply.protocol_type, reply.protocol, reply.began) == (b"consumer", b"range", 1)
+    assert group.state == "CompletingRebalance"
+    assigned = group.sync("m1", 1, (("m1", b"all"), ("nobody", b"lost")))
+    assert (assigned.error, assigned.assignment) == (ErrorCode.NONE, b"all")
+    assert group.state == "Stable"
+    assert group.sync("m1", 1).assignment == b"all"
+
+
+def test_a_second_member_waits_until_the_first_has_joined_again(runner: Runner) -> None:
+    group = Group(runner)
+    (first,), generation = group.stable()
+    second = group.join(protocols=(("range", b"more"),))
+    assert second.waiting
+    assert group.joined("m2").waiting
+    assert group.heartbeat(first, generation) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.commit(7, member=first, generation=generation) == ErrorCode.NONE
+    leader = group.join(first)
+    assert (leader.waiting, leader.generation, leader.leader) == (0, generation + 1, b"m1")
+    assert leader.members == [b"m1", b"", b"what I read", b"m2", b"", b"more"]
+    follower = group.joined("m2")
+    assert (follower.waiting, follower.generation, follower.members) == (0, generation + 1, [])
+    assert group.sync("m2", generation + 1).waiting
+    group.sync(first, generation + 1, (("m1", b"a"),))
+    assert group.sync("m2", generation + 1).assignment == b""
+
+
+def test_asking_again_after_a_lost_answer_gets_the_same_answer(runner: Runner) -> None:
+    group = Group(runner)
+    group.stable()
+    assert group.join().waiting
+    assert group.join("m2").waiting
+    leader = group.join("m1")
+    again = group.join("m1")
+    assert (again.generation, again.members) == (leader.generation, leader.members)
+    follower = group.joined("m2")
+    again = group.join("m2")
+    assert (again.error, again.generation, again.members) == (0, follower.generation, [])
+    group.sync("m1", leader.generation, (("m1", b"a"), ("m2", b"b")))
+    assert group.join("m2").generation == leader.generation
+    assert [group.sync("m2", leader.generation).assignment for _ in range(2)] == [b"b", b"b"]
+    assert group.state == "Stable"
+
+
+def test_a_stable_leader_that_joins_begins_a_rebalance(runner: Runner) -> None:
+    group = Group(runner)
+    (leader, other), generation = group.stable(2)
+    assert group.join(leader).waiting
+    assert group.heartbeat(other, generation) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_follower_that_reads_something_else_begins_a_rebalance(runner: Runner) -> None:
+    group = Group(runner)
+    (_, other), _ = group.stable(2)
+    assert group.join(other, protocols=(("range", b"something else"),)).waiting
+    assert group.state == "PreparingRebalance"
+
+
+def test_the_protocol_is_one_that_all_know_and_most_like(runner: Runner) -> None:
+    group = Group(runner)
+    one = (("a", b""), ("b", b"1b"), ("c", b"1c"))
+    two = (("c", b"2c"), ("b", b"2b"))
+    group.join(protocols=one)
+    group.join(protocols=two)
+    group.join(protocols=two)
+    reply = group.join("m1", protocols=one)
+    if reply.waiting:
+        reply = group.joined("m1")
+    assert reply.protocol == b"c"
+    assert reply.members[2::3] == [b"1c", b"2c", b"2c"]
+
+
+def test_a_member_that_leaves_is_missed_and_the_last_one_leaves_an_empty_group(
+    runner: Runner,
+) -> None:
+    group = Group(runner)
+    (first, second), generation = group.stable(2)
+    assert group.leave((first, "")).results == [ErrorCode.NONE]
+    assert group.heartbeat(first, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    reply = group.join(second)
+    assert (reply.waiting, reply.leader.decode(), reply.generation) == (0, second, generation + 1)
+    assert group.leave((second, "")).began == 1
+    described = group.describe()
+    assert (described.state, described.generation, described.size) == (b"Empty", generation + 2, 0)
+    assert described.protocol_type == b"consumer"
+
+
+def test_whoever_waits_is_rung(runner: Runner) -> None:
+    if not isinstance(runner, LuaRunner):
+        return
+    channel = KEYS.group("readers").group
+    listener = runner.redis.pubsub()
+    listener.subscribe(channel)
+    group = Group(runner)
+    group.stable()
+    rings = 0
+    while (message := listener.get_message(timeout=0)) is not None:
+        rings += message["type"] == "message"
+    listener.close()
+    assert rings >= 2
+
+
+def test_a_silent_member_is_out_after_its_session(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (first, second), generation = group.stable(2)
+    lua.advance(SESSION_MS - 1)
+    assert group.heartbeat(first, generation) == ErrorCode.NONE
+    lua.advance(1)
+    assert group.heartbeat(first, generation) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.heartbeat(second, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.join(first).generation == generation + 1
+
+
+def test_a_commit_is_a_sign_of_life(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (member,), generation = group.stable()
+    for _ in range(3):
+        lua.advance(SESSION_MS - 1)
+        assert group.commit(1, member=member, generation=generation) == ErrorCode.NONE
+    assert group.heartbeat(member, generation) == ErrorCode.NONE
+
+
+def test_the_rebalance_goes_on_without_those_who_do_not_come_back(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader, other), generation = group.stable(2, session_ms=100_000)
+    assert group.join(leader, session_ms=100_000).waiting
+    lua.advance(REBALANCE_MS - 1)
+    assert group.joined(leader).waiting
+    lua.advance(1)
+    reply = group.joined(leader)
+    assert (reply.waiting, reply.generation) == (0, generation + 1)
+    assert len(reply.members) == 3
+    assert group.heartbeat(other, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_members_that_never_sync_are_thrown_out(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader, other), generation = group.stable(2, session_ms=100_000)
+    group.join(leader, session_ms=100_000)
+    group.join(other, session_ms=100_000)
+    group.sync(leader, generation + 1, ((leader, b"all"),))
+    assert group.state == "Stable"
+    lua.advance(REBALANCE_MS)
+    assert group.heartbeat(leader, generation + 1) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.heartbeat(other, generation + 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_members_wait_for_an_assignment_without_being_taken_for_dead(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader, other), generation = group.stable(2)
+    group.join(leader)
+    group.join(other)
+    assert group.sync(other, generation + 1).waiting
+    for _ in range(5):
+        lua.advance(SESSION_MS - 1)
+        assert group.heartbeat(leader, generation + 1) == ErrorCode.NONE
+    assert group.sync(other, generation + 1).waiting
+    group.sync(leader, generation + 1, ((other, b"some"),))
+    assert group.sync(other, generation + 1).assignment == b"some"
+    lua.advance(SESSION_MS)
+    assert group.heartbeat(other, generation + 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_ends_the_wait_for_an_assignment(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader, other), generation = group.stable(2)
+    group.join(leader)
+    group.join(other)
+    assert group.sync(other, generation + 1).waiting
+    assert group.leave((leader, "")).began == 1
+    assert group.sync(other, generation + 1).error == ErrorCode.REBALANCE_IN_PROGRESS
+    lua.advance(SESSION_MS)
+    assert group.state == "Empty"
+
+
+def test_an_empty_group_waits_for_others_and_longer_while_they_come(lua: LuaRunner) -> None:
+    group = Group(lua, delay_ms=3000)
+    assert group.join().waiting
+    lua.advance(2000)
+    assert group.join().waiting
+    lua.advance(2000)
+    assert group.joined("m1").waiting
+    lua.advance(1999)
+    assert group.joined("m1").waiting
+    lua.advance(1)
+    reply = group.joined("m1")
+    assert (reply.waiting, reply.generation, len(reply.members)) == (0, 1, 6)
+
+
+def test_an_empty_group_waits_no_longer_than_the_rebalance_timeout(lua: LuaRunner) -> None:
+    group = Group(lua, delay_ms=3000)
+    waited = 0
+    group.join(rebalance_ms=10_000)
+    while group.joined("m1").waiting:
+        lua.advance(1000)
+        waited += 1000
+        group.join(rebalance_ms=10_000)
+    assert waited == 10_000
+
+
+def test_an_id_that_nobody_comes_back_with_is_forgotten(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (member,), generation = group.stable(session_ms=100_000)
+    assert group.join(known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    assert group.join(member, session_ms=100_000).waiting
+    lua.advance(SESSION_MS)
+    assert group.joined(member).generation == generation + 1
+    assert group.join("m2").error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_new_member_whose_join_nobody_waits_for_any_more_is_out_after_five_minutes(
+    lua: LuaRunner,
+) -> None:
+    group = Group(lua)
+    (leader,), generation = group.stable(session_ms=1_000_000, rebalance_ms=1_000_000)
+    group.join()
+    lua.advance(300_000)
+    assert group.joined("m2").error == ErrorCode.UNKNOWN_MEMBER_ID
+    reply = group.join(leader, rebalance_ms=1_000_000)
+    assert (reply.waiting, reply.generation) == (0, generation + 1)
+
+
+def test_several_groups_and_namespaces_do_not_touch_each_other(runner: Runner) -> None:
+    one, two = Group(runner, "a:{b}%"), Group(runner, "a")
+    one.stable(2)
+    assert two.describe().error == ErrorCode.GROUP_ID_NOT_FOUND
+    two.stable()
+    assert one.describe().size == 2
+    other = runner.run(scripts.describe(Keys("other"), "a", full=0))
+    assert other.error == ErrorCode.GROUP_ID_NOT_FOUND

@@ -1,0 +1,122 @@
+"""What the scripts of groups refuse: Kafka's codes, in Kafka's order, with nothing written."""
+
+import pytest
+
+from korvet.errors import ErrorCode
+from tests.lua.groups import RANGE, Group
+from tests.runners import Runner
+
+OTHER = (("sticky", b""),)
+
+
+def test_an_id_in_a_group_that_does_not_exist_is_a_stranger(runner: Runner) -> None:
+    group = Group(runner)
+    assert group.join("m7").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.joined("m7").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.sync("m7", 1).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat("m7", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.leave(("m7", "")).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.commit(1, member="m7", generation=1) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.describe().error == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.delete().error == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.keys() == []
+
+
+@pytest.mark.parametrize(("protocol_type", "protocols"), [("", RANGE), ("consumer", ())])
+def test_a_new_group_needs_a_type_and_a_protocol(
+    runner: Runner, protocol_type: str, protocols: tuple[tuple[str, bytes], ...]
+) -> None:
+    group = Group(runner)
+    reply = group.join(protocol_type=protocol_type, protocols=protocols)
+    assert reply.error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert group.keys() == []
+
+
+def test_a_stranger_is_one_in_a_group_that_exists(runner: Runner) -> None:
+    group = Group(runner)
+    _, generation = group.stable()
+    assert group.join("stranger").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.joined("stranger").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.sync("stranger", generation + 7).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat("stranger", generation + 7) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.commit(1, member="stranger", generation=99) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.leave(("stranger", "")).results == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_member_of_another_generation_is_refused(runner: Runner, off: int) -> None:
+    group = Group(runner)
+    (member,), generation = group.stable()
+    wrong = max(generation + off, 0)
+    assert group.sync(member, wrong).error == ErrorCode.ILLEGAL_GENERATION
+    assert group.heartbeat(member, wrong) == ErrorCode.ILLEGAL_GENERATION
+    assert group.commit(5, member=member, generation=wrong) == ErrorCode.ILLEGAL_GENERATION
+    assert group.committed() is None
+
+
+def test_another_protocol_is_refused(runner: Runner) -> None:
+    group = Group(runner)
+    (member,), generation = group.stable()
+    refused = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert group.join(protocols=OTHER).error == refused
+    assert group.join(member, protocols=OTHER).error == refused
+    assert group.join(protocol_type="connect").error == refused
+    assert group.sync(member, generation, protocol_type="connect").error == refused
+    assert group.sync(member, generation, protocol="sticky").error == refused
+
+
+def test_a_full_group_takes_nobody_else(runner: Runner) -> None:
+    group = Group(runner)
+    (member,), _ = group.stable()
+    assert group.join(max_size=1).error == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert group.join(member, max_size=1).error == ErrorCode.NONE
+
+
+def test_between_join_and_sync_nobody_commits(runner: Runner) -> None:
+    group = Group(runner)
+    reply = group.join()
+    member = reply.member.decode()
+    refused = group.commit(5, member=member, generation=reply.generation)
+    assert refused == ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.committed() is None
+
+
+def test_only_members_commit_to_a_group_with_members(runner: Runner) -> None:
+    group = Group(runner)
+    group.stable()
+    assert group.commit(5) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.committed() is None
+
+
+def test_a_group_with_members_is_not_deleted(runner: Runner) -> None:
+    group = Group(runner)
+    (member,), generation = group.stable()
+    assert group.delete().error == ErrorCode.NON_EMPTY_GROUP
+    assert group.heartbeat(member, generation) == ErrorCode.NONE
+
+
+def test_whoever_holds_the_old_id_of_a_static_member_is_fenced(runner: Runner) -> None:
+    group = Group(runner)
+    (old,), generation = group.stable(instance="one")
+    new = group.join(instance="one").member.decode()
+    assert new != old
+    fenced = ErrorCode.FENCED_INSTANCE_ID
+    assert group.join(old, instance="one").error == fenced
+    assert group.joined(old, "one").error == fenced
+    assert group.sync(old, generation, instance="one").error == fenced
+    assert group.heartbeat(old, generation, "one") == fenced
+    assert group.commit(5, member=old, generation=generation, instance="one") == fenced
+    assert group.leave((old, "one")).results == [fenced]
+    assert group.heartbeat(old, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat(new, generation, "two") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat(new, generation, "one") == ErrorCode.NONE
+
+
+def test_an_id_that_was_only_handed_out_is_no_member_yet(runner: Runner) -> None:
+    group = Group(runner)
+    reply = group.join(known_first=1)
+    assert reply.error == ErrorCode.MEMBER_ID_REQUIRED
+    pending = reply.member.decode()
+    assert group.heartbeat(pending, 0) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.sync(pending, 0).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.join(pending).error == ErrorCode.NONE

@@ -1,0 +1,103 @@
+"""Static members: they come back to the place they had."""
+
+import pytest
+
+from korvet.errors import ErrorCode
+from tests.lua.groups import SESSION_MS, Group
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner
+
+
+def pair(group: Group) -> tuple[str, str, int]:
+    """Two static members, leader and follower, in a stable group."""
+    one = group.join(instance="one").member.decode()
+    two = group.join(instance="two").member.decode()
+    reply = group.join(one, instance="one")
+    group.sync(one, reply.generation, ((one, b"first"), (two, b"second")), instance="one")
+    group.sync(two, reply.generation, instance="two")
+    return one, two, reply.generation
+
+
+def test_a_follower_comes_back_without_a_rebalance(runner: Runner) -> None:
+    group = Group(runner)
+    one, two, generation = pair(group)
+    reply = group.join(instance="two")
+    back = reply.member.decode()
+    assert (reply.error, reply.waiting, reply.generation, reply.began) == (0, 0, generation, 0)
+    assert (reply.leader.decode(), reply.members) == (one, [])
+    assert back not in (one, two)
+    assert group.sync(back, generation, instance="two").assignment == b"second"
+    assert group.heartbeat(one, generation, "one") == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_leader_comes_back_without_a_rebalance(runner: Runner, skip: int) -> None:
+    group = Group(runner)
+    one, two, generation = pair(group)
+    reply = group.join(instance="one", skip=skip)
+    back = reply.member.decode()
+    assert (reply.waiting, reply.generation, reply.skip) == (0, generation, skip)
+    if skip:
+        assert (reply.leader.decode(), len(reply.members)) == (back, 6)
+    else:
+        # An old client would compute an assignment if it were told that it leads.
+        assert (reply.leader.decode(), reply.members) == (one, [])
+    assert group.sync(back, generation, instance="one").assignment == b"first"
+    assert group.heartbeat(two, generation, "two") == ErrorCode.NONE
+    assert group.describe().leader.decode() == back
+
+
+def test_coming_back_with_another_protocol_is_a_rebalance(runner: Runner) -> None:
+    group = Group(runner)
+    protocols = (("range", b"r"), ("sticky", b"s"))
+    member = group.join(protocols=protocols, instance="one").member.decode()
+    group.sync(member, 1, instance="one")
+    reply = group.join(protocols=protocols[::-1], instance="one")
+    assert (reply.generation, reply.protocol, reply.began) == (2, b"sticky", 1)
+
+
+def test_coming_back_between_join_and_sync_is_a_rebalance(runner: Runner) -> None:
+    group = Group(runner)
+    one, _two, generation = pair(group)
+    group.join(one, instance="one")
+    reply = group.join(instance="two")
+    assert group.joined(one, "one").generation == generation + 1
+    assert reply.waiting == 0
+    later = group.join(instance="two")
+    assert later.waiting
+    assert group.heartbeat(one, generation + 1, "one") == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_silent_static_member_keeps_its_place_until_its_session_ends(lua: LuaRunner) -> None:
+    group = Group(lua)
+    one, two, generation = pair(group)
+    group.join(one, instance="one", rebalance_ms=1000)
+    lua.advance(SESSION_MS - 1)
+    assert group.joined(one, "one").waiting or group.describe().size == 2
+    group.leave(("", "two"))
+    reply = group.joined(one, "one")
+    assert (reply.waiting, reply.generation) == (0, generation + 1)
+    assert group.heartbeat(two, generation, "two") == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_can_be_thrown_out_by_its_name(runner: Runner) -> None:
+    group = Group(runner)
+    pair(group)
+    reply = group.leave(("", "two"), ("", "three"), ("stranger", ""))
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert reply.results == [ErrorCode.NONE, unknown, unknown]
+    assert group.describe().size == 1
+
+
+def test_the_group_waits_for_silent_static_members_as_long_as_nobody_else_joins(
+    lua: LuaRunner,
+) -> None:
+    group = Group(lua)
+    one, two, generation = pair(group)
+    three = group.join(rebalance_ms=5000).member.decode()
+    group.leave((three, ""))
+    assert group.state == "PreparingRebalance"
+    lua.advance(SESSION_MS)
+    assert group.state == "Empty"
+    for member, instance in ((one, "one"), (two, "two")):
+        assert group.heartbeat(member, generation, instance) == ErrorCode.UNKNOWN_MEMBER_ID
