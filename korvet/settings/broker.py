@@ -48,7 +48,8 @@ _OURS = (
         "offset.bits",
         Whole(8, 12),
         "10",
-        "In `time` mode, how many low bits of an offset are the sequence within a millisecond.",
+        "In `time` mode, how many low bits of an offset are the sequence within a millisecond; "
+        "11 last until the year 2109, 12 until 2039.",
     ),
     Setting(
         "storage.compression",

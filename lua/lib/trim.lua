@@ -22,12 +22,12 @@ function M.to(stream, log, index, mode, bits, target)
   return removed
 end
 
---- The log is empty and starts at its end, `target`.
+--- The log is empty and starts at its end, `target`, which native entries may have moved.
 function M.all(stream, log, index, mode, bits, target, bytes, records)
   local removed = redis.call("XTRIM", stream, "MINID", entry.id(mode, bits, target))
   redis.call("UNLINK", index)
   redis.call(
-    "HSET", log, "start", num.text(target), "start_bytes", num.text(bytes),
+    "HSET", log, "start", num.text(target), "next", num.text(target), "start_bytes", num.text(bytes),
     "start_records", num.text(records), "indexed", "-1"
   )
   return removed

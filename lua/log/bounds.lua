@@ -1,4 +1,4 @@
---- log.bounds  version 1  reads
+--- log.bounds  version 2  reads
 --- Where one partition begins and ends, native entries included.
 ---
 --- KEYS     stream    stream  the partition's records
@@ -16,6 +16,7 @@
 --- COST     O(1), at most 3 calls
 --- NOTES    The two entries it looks at never leave Redis.
 local codes = require("lib.codes")
+local ends = require("lib.ends")
 local entry = require("lib.entry")
 
 local stream, log = KEYS[1], KEYS[2]
@@ -38,6 +39,9 @@ local head = redis.call("XRANGE", stream, "-", "+", "COUNT", 1)[1]
 if format == "record" and head then
   local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
   next_offset = math.max(next_offset, entry.behind(mode, bits, tail[1]))
+elseif format == "record" then
+  -- Native entries may have come and been trimmed since the last append.
+  next_offset = math.max(next_offset, ends.behind_all(mode, bits, stream))
 end
 local first = next_offset
 if head then

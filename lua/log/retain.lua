@@ -1,4 +1,4 @@
---- log.retain  version 1  writes
+--- log.retain  version 2  writes
 --- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
 ---
 --- KEYS     stream           stream  the partition's records
@@ -16,10 +16,13 @@
 --- COST     O(entries removed), at most 190 calls
 --- NOTES    Never early: only index steps go whose every record is old enough, or without which
 ---          retention_bytes remain. When the newest record of all is too old, everything goes.
+---          Native entries behind `next` are as old as the milliseconds of their ids. In dense mode
+---          ids tell no time: such entries count as appended when this script first meets them.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry = require("lib.entry")
 local index_rows = require("lib.index")
+local num = require("lib.num")
 local trim = require("lib.trim")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
@@ -29,7 +32,7 @@ local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
 -- Check. Refusals live here.
 local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
-  "max_timestamp", "start_bytes"
+  "max_timestamp", "start_records"
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
@@ -39,54 +42,64 @@ if state[1] ~= topic_id then
 end
 local mode, bits = state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])
-local bytes, newest = tonumber(state[7]), tonumber(state[9])
+local bytes, records, newest = tonumber(state[7]), tonumber(state[8]), tonumber(state[9])
 
--- Native entries behind `next` count by the time in their ids.
-local tail
+local appended = next_offset
 if state[2] == "record" then
-  tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
   if tail then
     next_offset = math.max(next_offset, entry.behind(mode, bits, tail[1]))
-    if mode == "time" and next_offset > tonumber(state[5]) then
-      newest = math.max(newest, tonumber(string.match(tail[1], "^(%d+)")))
-    end
   end
 end
-local target, cutoff = start, nil
-if retention_ms >= 0 then
-  cutoff = clock.now_ms() - retention_ms
+local now_ms = clock.now_ms()
+local cutoff = retention_ms >= 0 and now_ms - retention_ms or nil
+local old = cutoff ~= nil and newest < cutoff
+local first_met = cutoff ~= nil and mode ~= "time" and next_offset > appended
+
+-- From here on nothing lies below `target` that may stay.
+local target, more = start, 0
+if old and not first_met then
+  target = next_offset
+  if next_offset > appended then
+    target = math.min(next_offset, math.max(appended, cutoff * 2 ^ bits))
+  end
 end
-local everything = cutoff and newest < cutoff and (newest >= 0 or next_offset > start)
-local more = 0
-if not everything then
+if target < next_offset then
   local row = index_rows.last(index, function(candidate)
     return (cutoff and candidate.newest < cutoff)
       or (retention_bytes >= 0 and bytes - candidate.bytes >= retention_bytes)
   end)
   -- A row with nothing before it would move the start past offsets that were never there.
-  if row and row.bytes > tonumber(state[10]) then
-    target = math.max(start, row.offset)
+  if row and row.records > tonumber(state[10]) then
+    target = math.max(target, row.offset)
   end
 end
 local limit = redis.call("ZRANGE", index, steps, steps)[1]
 if limit then
   local step = index_rows.parse(limit)
-  if everything or step.offset < target then
-    target, everything, more = math.max(start, step.offset), false, 1
+  if step.offset < target then
+    target, more = math.max(start, step.offset), 1
   end
-end
-if not everything and target <= start then
-  return { codes.NONE, start, 0, more }
 end
 
 -- Write.
+if first_met then
+  local text = num.text(appended)
+  redis.call(
+    "ZADD", index, text,
+    text .. ":" .. num.text(newest) .. ":" .. num.text(bytes) .. ":" .. num.text(records)
+  )
+  redis.call(
+    "HSET", log, "next", num.text(next_offset), "max_timestamp", num.text(now_ms),
+    "records", num.text(records + next_offset - appended), "indexed", num.text(bytes)
+  )
+end
+if target <= start then
+  return { codes.NONE, start, 0, more }
+end
 local removed
-if everything then
-  target = next_offset
-  if target <= start then
-    return { codes.NONE, start, 0, 0 }
-  end
-  removed = trim.all(stream, log, index, mode, bits, target, bytes, tonumber(state[8]))
+if target == next_offset then
+  removed = trim.all(stream, log, index, mode, bits, target, bytes, records)
 else
   removed = trim.to(stream, log, index, mode, bits, target)
 end

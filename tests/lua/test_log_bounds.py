@@ -1,0 +1,116 @@
+"""log.bounds and log.seek: where a partition begins and ends, and where a moment lies in it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode
+from korvet.scripts import log
+from tests.lua.harness import LuaRunner
+from tests.lua.partition import ID, KEYS, OTHER_ID, Part
+from tests.runners import Runner
+
+
+def seek(part: Part, timestamp: int, topic_id: str = ID) -> log.SeekReply:
+    return part.runner.run(log.seek(KEYS, "t", 0, topic_id=topic_id, timestamp=timestamp))
+
+
+def test_what_is_not_there_or_another_topic_is_refused(runner: Runner) -> None:
+    part = Part(runner)
+    assert part.bounds().error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert seek(part, 1).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    part.create()
+    assert part.bounds(OTHER_ID).error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert seek(part, 1, OTHER_ID).error == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_whichever_topic_is_there_is_taken_without_an_id(runner: Runner) -> None:
+    assert Part(runner).create().bounds("").error == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_an_empty_log_begins_and_ends_at_0(runner: Runner, mode: str) -> None:
+    bounds = Part(runner, mode=mode).create().bounds()
+    assert (bounds.start, bounds.first, bounds.next) == (0, 0, 0)
+    assert (bounds.epoch, bounds.bytes, bounds.records, bounds.newest) == (0, 0, 0, -1)
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_the_first_offset_of_a_batch_is_counted_back_from_its_last(
+    runner: Runner, mode: str
+) -> None:
+    part = Part(runner, "batch", mode).create()
+    base = part.append(5).base
+    assert (part.bounds().first, part.bounds().next) == (base, base + 5)
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_lie_within_the_bounds(runner: Runner, mode: str) -> None:
+    part = Part(runner, mode=mode).create()
+    part.native()
+    assert part.bounds().first == part.offsets()[0]
+    part.append()
+    part.native()
+    assert part.bounds().next == part.offsets()[-1] + 1
+
+
+def test_a_native_trim_moves_the_first_offset_and_not_the_start(runner: Runner) -> None:
+    part = Part(runner, mode="dense").create()
+    part.append(10)
+    runner.command("XTRIM", part.keys.stream, "MAXLEN", 4)
+    bounds = part.bounds()
+    assert (bounds.start, bounds.first, bounds.next) == (0, 6, 10)
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_that_came_and_went_still_took_their_offsets(
+    runner: Runner, mode: str
+) -> None:
+    part = Part(runner, mode=mode).create()
+    part.append()
+    part.native()
+    end = part.bounds().next
+    runner.command("XTRIM", part.keys.stream, "MAXLEN", 0)
+    bounds = part.bounds()
+    assert (bounds.first, bounds.next) == (end, end)
+    assert part.append().base >= end
+
+
+def test_an_id_without_an_offset_of_its_own_pushes_the_end_behind_it(lua: LuaRunner) -> None:
+    part = Part(lua, bits=8).create()
+    ms = lua.now_ms()
+    lua.command("XADD", part.keys.stream, f"{ms}-5000", "value", "v")
+    assert part.bounds().next == (ms + 1) << 8
+    assert part.append().base == (ms + 1) << 8
+
+
+def test_the_newest_moment_is_the_newest_that_was_ever_appended(runner: Runner) -> None:
+    part = Part(runner).create()
+    for moment in (50, 90, 10):
+        part.append(max_timestamp=moment)
+    assert part.bounds().newest == 90
+    assert seek(part, -3).timestamp == 90
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(
+    moments=st.lists(st.integers(0, 1000), min_size=1, max_size=40),
+    asked=st.integers(0, 1100),
+    trimmed=st.integers(0, 40),
+)
+def test_everything_before_the_place_a_moment_is_sought_from_is_older(
+    moments: list[int], asked: int, trimmed: int
+) -> None:
+    part = Part(LuaRunner(), mode="dense").create()
+    for moment in moments:
+        part.append(size=30_000, max_timestamp=moment)
+    part.truncate(min(trimmed, len(moments)))
+    place = seek(part, asked).offset
+    assert place <= len(moments)
+    live = range(min(trimmed, len(moments)), len(moments))
+    right = next((n for n in live if moments[n] >= asked), None)
+    assert right is None or place <= right
+    steps = len(part.runner.command("ZRANGE", part.keys.index, 0, -1))  # type: ignore[arg-type]
+    if right is not None and steps:
+        assert right - place <= len(moments)
+        assert all(moments[n] < asked for n in range(place) if n in live)

@@ -1,0 +1,154 @@
+"""log.retain: what retention.ms or retention.bytes lets go of is gone, and nothing else."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode
+from tests.lua.harness import LuaRunner
+from tests.lua.partition import OTHER_ID, Part
+from tests.runners import Runner
+
+STEP = 65_536
+HOUR = 3_600_000
+
+
+def test_what_is_refused_changes_nothing(runner: Runner) -> None:
+    part = Part(runner)
+    assert part.retain(0).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    part.create()
+    part.append()
+    assert part.retain(0, topic_id=OTHER_ID).error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert len(part.offsets()) == 1
+
+
+def test_nothing_goes_from_an_empty_log_or_without_limits(runner: Runner) -> None:
+    part = Part(runner).create()
+    assert part.retain(1, 1).removed == 0
+    part.append()
+    assert part.retain().removed == 0
+    assert part.bounds().start == 0
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_everything_goes_when_the_newest_record_is_too_old(
+    lua: LuaRunner, form: str, mode: str
+) -> None:
+    part = Part(lua, form, mode).create()
+    for _ in range(3):
+        part.append(4)
+    end = part.bounds().next
+    lua.advance(HOUR)
+    assert part.retain(HOUR).removed == 0, "exactly as old as it may be"
+    lua.advance(1)
+    reply = part.retain(HOUR)
+    assert (reply.start, reply.removed) == (end, 12 if form == "record" else 3)
+    assert part.bounds().start == part.bounds().first == end
+    assert part.append().base >= end
+
+
+def test_a_batch_younger_than_its_neighbours_keeps_what_is_behind_it(lua: LuaRunner) -> None:
+    part = Part(lua, mode="dense").create()
+    now = lua.now_ms()
+    for moment in (now - 2 * HOUR, now - 2 * HOUR, now, now - 2 * HOUR):
+        part.append(size=STEP, max_timestamp=moment)
+    assert part.retain(HOUR).start == 2
+    assert part.offsets() == [2, 3]
+
+
+def test_so_many_bytes_stay_at_least(lua: LuaRunner) -> None:
+    part = Part(lua, mode="dense").create()
+    for _ in range(10):
+        part.append(size=STEP)
+    assert part.retain(size=4 * STEP).start == 6
+    assert part.bounds().bytes == 4 * STEP
+    assert part.retain(size=4 * STEP).removed == 0
+
+
+def test_one_call_removes_at_most_so_many_steps(lua: LuaRunner) -> None:
+    part = Part(lua, mode="dense").create()
+    for _ in range(10):
+        part.append(size=STEP)
+    lua.advance(HOUR)
+    seen = []
+    while True:
+        reply = part.retain(1, steps=3)
+        seen.append(reply.start)
+        if not reply.more:
+            break
+    assert seen == [3, 6, 9, 10]
+    assert part.offsets() == []
+
+
+def test_native_entries_of_a_time_topic_go_by_the_time_in_their_ids(lua: LuaRunner) -> None:
+    part = Part(lua).create()
+    begin = lua.now_ms()
+    for minute in range(10):
+        lua.command("XADD", part.keys.stream, f"{begin + minute * 60_000}-0", "value", "v")
+    lua.advance(9 * 60_000)
+    reply = part.retain(5 * 60_000)
+    assert reply.removed == 4
+    assert part.offsets()[0] == (begin + 4 * 60_000) << 10 == reply.start
+    lua.advance(HOUR)
+    assert part.retain(5 * 60_000).removed == 6
+
+
+def test_native_entries_do_not_keep_what_is_older(lua: LuaRunner) -> None:
+    part = Part(lua).create()
+    part.append(5)
+    lua.advance(HOUR)
+    lua.command("XADD", part.keys.stream, f"{lua.now_ms()}-0", "value", "v")
+    assert part.retain(HOUR // 2).removed == 5
+    assert len(part.offsets()) == 1
+
+
+def test_native_entries_of_a_dense_topic_count_from_when_they_are_met(lua: LuaRunner) -> None:
+    part = Part(lua, mode="dense").create()
+    part.append(2)
+    lua.advance(HOUR)
+    part.native()
+    part.native()
+    assert part.retain(HOUR // 2).removed == 0
+    assert part.bounds().records == 4
+    lua.advance(HOUR // 2)
+    part.append()
+    lua.advance(1)
+    assert part.retain(HOUR // 2).removed in (0, 2), "never before its time"
+    lua.advance(HOUR)
+    part.retain(HOUR // 2)
+    assert part.offsets() == []
+
+
+@pytest.mark.parametrize(
+    ("form", "mode"), [("record", "time"), ("record", "dense"), ("batch", "dense")]
+)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    ages=st.lists(st.tuples(st.integers(0, 3 * HOUR), st.integers(1, 3)), max_size=30),
+    retention=st.integers(0, 3 * HOUR),
+    steps=st.integers(1, 5),
+)
+def test_what_is_gone_was_too_old_and_what_is_too_old_goes_within_a_step(
+    form: str, mode: str, ages: list[tuple[int, int]], retention: int, steps: int
+) -> None:
+    """Invariant 6: never earlier than retention.ms says, and at most an index step later."""
+    runner = LuaRunner()
+    part = Part(runner, form, mode).create()
+    moments: list[int] = []
+    spans = []
+    for age, count in ages:
+        moment = runner.now_ms() - age
+        base = part.append(count, size=STEP // 2, max_timestamp=moment).base
+        spans.append((base + count - 1, moment))
+        moments.append(moment)
+    while part.retain(retention, steps=steps).more:
+        pass
+    cutoff = runner.now_ms() - retention
+    start = part.bounds().start
+    gone = [moment for last, moment in spans if last < start]
+    assert all(moment < cutoff for moment in gone)
+    due = next((n for n, moment in enumerate(moments) if moment >= cutoff), len(moments))
+    assert len(gone) >= due - 2, "two appends fill a step of the index"
+    if due == len(moments):
+        assert part.offsets() == []
