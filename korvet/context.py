@@ -9,6 +9,7 @@ from korvet.keys import Keys
 from korvet.metrics import Metrics
 from korvet.settings.values import Settings
 from korvet.store.aio import AsyncStore
+from korvet.store.copies import Copies
 from korvet.store.wake import Wake
 from korvet.topic_config import TopicConfigs
 from korvet.topics import TopicTable
@@ -49,6 +50,7 @@ class Node:
         self.membership = membership
         self.apis = apis
         self.metrics = metrics
+        self.copies = Copies(store)
         self.topic_configs: TopicConfigs = config.topics
         self.configs = ConfigTable(store, keys)
         self.memory: dict[str, Any] = {}

@@ -64,7 +64,7 @@ LAYERS: dict[str, Layer] = {
     ),
     # What several handlers do in the same way.
     "shared": Layer(
-        ("altering", "fetching", "groups", "refusals", "topic_creation"),
+        ("acknowledging", "altering", "fetching", "groups", "refusals", "topic_creation"),
         ours=("words", "settings", "wire", "scripts", "store.errors", "log", "context"),
         others=("anyio", "msgspec"),
     ),

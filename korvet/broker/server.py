@@ -93,7 +93,11 @@ async def _node(config: Config) -> AsyncIterator[Node]:
             where = config.advertise or config.listen
             me = Member(config.node_id, where.host, where.port, _rack(config))
             membership = Membership(store, keys, me, config.settings.text("cluster.id"))
-            yield Node(config, store, keys, topics, wake, membership, apis.TABLE, metrics)
+            node = Node(config, store, keys, topics, wake, membership, apis.TABLE, metrics)
+            try:
+                yield node
+            finally:
+                await node.copies.close()
 
 
 def _rack(config: Config) -> str | None:

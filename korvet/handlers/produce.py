@@ -6,8 +6,10 @@ Behaviour
   INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
   (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
   OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; a repeated batch answers its first offset
-- acks other than 0, 1, -1: INVALID_REQUIRED_ACKS; more than one copy asked for by number (0-2):
-  NOT_ENOUGH_REPLICAS
+- acks other than 0, 1, -1: INVALID_REQUIRED_ACKS, but for a number of copies N in versions 0-2. For
+  that, and for acks=-1 with acks.all.wait.replicas or acks.all.fsync: NOT_ENOUGH_REPLICAS and
+  nothing written when Redis has too few replicas, NOT_ENOUGH_REPLICAS_AFTER_APPEND when they, or
+  the disk, do not have it within timeout_ms
 - acks=0 answers nothing and still writes
 - Redis failing answers KAFKA_STORAGE_ERROR (clients try again)
 - a missing topic is created when the broker allows it
@@ -19,6 +21,9 @@ import asyncio
 from collections.abc import Awaitable
 from time import time
 
+import msgspec
+
+from korvet.acknowledging import Copies, copies_wanted, made, possible
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.producing import prepare
@@ -45,6 +50,9 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
     refusal = _refuse_acks(request.acks, context)
     if refusal:
         return _refuse_all(request, refusal)
+    copies = copies_wanted(request.acks, context)
+    if copies is not None:
+        return _with_copies(request, copies, context)
     topics: list[Topic | None] = []
     for data in request.topic_data:
         topic = _peek(data, context)
@@ -57,10 +65,8 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
 
 
 def _refuse_acks(acks: int, context: Context) -> ErrorCode:
-    if acks in (0, 1, -1):
+    if acks in (0, 1, -1) or (acks > 1 and context.version <= 2):
         return ErrorCode.NONE
-    if acks > 1 and context.version <= 2:
-        return ErrorCode.NOT_ENOUGH_REPLICAS
     return ErrorCode.INVALID_REQUIRED_ACKS
 
 
@@ -81,6 +87,40 @@ async def _look_up_first(request: ProduceRequest, context: Context) -> ProduceRe
     sent = _send(request, topics, context)
     context.release()
     return await _answer(request, sent, context)
+
+
+async def _with_copies(
+    request: ProduceRequest, copies: Copies, context: Context
+) -> ProduceResponse | None:
+    """The answer waits for copies of what was written; nothing is, where there cannot be enough."""
+    topics: list[Topic | None] = []
+    try:
+        for data in request.topic_data:
+            topics.append(await _look_up(data, context))
+    except StoreUnavailable:
+        return await _refuse_all(request, ErrorCode.KAFKA_STORAGE_ERROR)
+    streams = [
+        context.keys.partition(topic.name, row.index).stream
+        for data, topic in zip(request.topic_data, topics, strict=True)
+        for row in data.partition_data
+        if topic is not None
+    ]
+    if not await possible(copies, streams, context):
+        return await _refuse_all(request, ErrorCode.NOT_ENOUGH_REPLICAS)
+    sent = _send(request, topics, context)
+    context.release()
+    answer = await _answer(request, sent, context)
+    if answer is None or await made(copies, streams, request.timeout_ms, context):
+        return answer
+    late = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    for response in answer.responses:
+        response.partition_responses[:] = [
+            row
+            if row.error_code
+            else msgspec.structs.replace(row, error_code=late, error_message=late.message)
+            for row in response.partition_responses
+        ]
+    return answer
 
 
 async def _look_up(data: TopicProduceData, context: Context) -> Topic | None:

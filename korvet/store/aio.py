@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, Self, TypeVar
 
 from korvet.scripts.call import Arg, Call, Reply
-from korvet.store.address import BadAddress, Location, parse
+from korvet.store.address import Address, BadAddress, Location, parse
 from korvet.store.cluster import ClusterRouter
 from korvet.store.errors import RedisUnreachable, StoreUnavailable
 from korvet.store.lane import Lane, Listener, Manner, Server
@@ -163,6 +163,10 @@ class AsyncStore(Listener):
     async def command(self, *command: Arg) -> Any:
         """The raw reply to a plain command: bytes, int, None or a list of these."""
         return await self.submit_command(*command)
+
+    def place_of(self, key: str) -> Address:
+        """The server that takes what is written to the key."""
+        return self._router.for_command(("EXISTS", key)).place
 
     # What the lanes call.
 

@@ -91,6 +91,8 @@ class Lane:
     ) -> None:
         self.link: Link | Down = Down("it was never opened")
         self.reconnects = 0
+        self.place = Address()
+        """Where the newest link leads."""
         self._find = find
         self._manner = manner
         self._listener = listener
@@ -174,6 +176,7 @@ class Lane:
             link.close("the greeting was refused")
             raise
         self.link = link
+        self.place = address
         self._listener.opened(self, link)
         return server
 

@@ -1,0 +1,61 @@
+"""What acks asks for beside Redis having applied a write: replicas that have it, the disk too.
+
+- acks=N above 1 (Produce 0-2) wants N copies: Redis's own and N - 1 replicas'
+- acks=-1 wants what acks.all.wait.replicas and acks.all.fsync say, if anything
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from korvet import logs
+from korvet.context import Context
+from korvet.store.errors import StoreError
+
+log = logs.get("acknowledging")
+
+
+class Copies(NamedTuple):
+    """What to wait for."""
+
+    replicas: int
+    fsync: bool
+
+
+def copies_wanted(acks: int, context: Context) -> Copies | None:
+    """None when the reply of the script is all there is to wait for."""
+    if acks in (0, 1):
+        return None
+    if acks > 1:
+        return Copies(acks - 1, False)
+    settings = context.settings
+    found = Copies(settings.integer("acks.all.wait.replicas"), settings.flag("acks.all.fsync"))
+    return found if found.replicas or found.fsync else None
+
+
+async def possible(wanted: Copies, streams: Iterable[str], context: Context) -> bool:
+    """Whether there are so many replicas at all. Nothing has to be written to know that."""
+    if not wanted.replicas:
+        return True
+    try:
+        return all([await context.node.copies.replicas(s) >= wanted.replicas for s in streams])
+    except StoreError:
+        return False
+
+
+async def made(wanted: Copies, streams: Iterable[str], timeout_ms: int, context: Context) -> bool:
+    """Whether what was written to these streams has its copies within the time."""
+    places = {str(context.store.place_of(stream)): stream for stream in streams}
+    try:
+        for stream in places.values():
+            done = await context.node.copies.wait(
+                stream,
+                replicas=wanted.replicas,
+                fsync=wanted.fsync,
+                timeout_s=max(timeout_ms, 0) / 1000,
+            )
+            if not done:
+                return False
+    except StoreError as error:
+        log.warning("copies cannot be waited for", reason=str(error))
+        return False
+    return True

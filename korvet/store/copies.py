@@ -1,0 +1,93 @@
+"""Waiting until replicas, or the disk, have what was written.
+
+Rules
+- WAIT and WAITAOF hold up their whole connection: each waiting caller has one to itself, from a
+  pool, to the very server that took the write.
+- They cover what their own connection wrote. So each begins with a write that changes nothing, a
+  PUBLISH nobody hears: by then the server has everything that was answered before.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from korvet.store.address import Address
+from korvet.store.aio import AsyncStore
+from korvet.store.lane import Lane, Listener, Manner, ask, parse_info
+from korvet.store.link import Link, Ticket
+
+MOST = 32
+"""Callers that wait at the same time; more of them queue."""
+LONGEST_S = 60.0
+FRESH_S = 1.0
+CHANNEL = "korvet:copies"
+
+
+class Copies:
+    """Asks the servers behind a store how many copies there are."""
+
+    def __init__(self, store: AsyncStore) -> None:
+        self._store = store
+        self._idle: dict[str, list[Lane]] = defaultdict(list)
+        self._room = asyncio.Semaphore(MOST)
+        self._known: dict[str, tuple[float, int]] = {}
+
+    async def replicas(self, key: str) -> int:
+        """How many replicas the server of `key` has online; at most a second old."""
+        place = self._store.place_of(key)
+        until, count = self._known.get(str(place), (0.0, 0))
+        if monotonic() < until:
+            return count
+        async with self._room, self._connected(place) as link:
+            rows = parse_info(await ask(link, "INFO", "replication"))
+        count = sum(
+            "state=online" in value
+            for name, value in rows.items()
+            if name.startswith("slave") and name[5:].isdigit()
+        )
+        self._known[str(place)] = (monotonic() + FRESH_S, count)
+        return count
+
+    async def wait(self, key: str, *, replicas: int, fsync: bool, timeout_s: float) -> bool:
+        """Whether so many replicas, and the server's own disk when `fsync`, have what was answered
+        before this call, within the time."""
+        limit_ms = max(1, int(min(timeout_s, LONGEST_S) * 1000))
+        async with self._room, self._connected(self._store.place_of(key)) as link:
+            # Behind one another in one burst: the wait is for what stands before it.
+            written = asyncio.get_running_loop().create_future()
+            link.send(Ticket(written, command=("PUBLISH", CHANNEL, "")))
+            if fsync:
+                reply = await ask(link, "WAITAOF", 1, replicas, limit_ms)
+            else:
+                reply = [1, await ask(link, "WAIT", replicas, limit_ms)]
+            await written
+        return bool(reply[0] >= 1 and reply[1] >= replicas)
+
+    @asynccontextmanager
+    async def _connected(self, place: Address) -> AsyncIterator[Link]:
+        """A connection for one caller alone."""
+        idle = self._idle[str(place)]
+        lane = idle.pop() if idle else _lane(place)
+        try:
+            await lane.open()
+            assert isinstance(lane.link, Link)
+            yield lane.link
+        except BaseException:
+            await lane.close()
+            raise
+        idle.append(lane)
+
+    async def close(self) -> None:
+        """All connections are gone."""
+        for lanes in self._idle.values():
+            for lane in lanes:
+                await lane.close()
+
+
+def _lane(place: Address) -> Lane:
+    async def find() -> Address:
+        return place
+
+    return Lane(find, Manner("korvet-copies", timeout_s=2 * LONGEST_S), Listener())
