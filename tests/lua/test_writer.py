@@ -1,0 +1,42 @@
+"""writer.claim and writer.commit: who writes under which producer id, and what is done."""
+
+from korvet.keys import Keys
+from korvet.scripts import writer
+from korvet.scripts.writer import ClaimReply
+from tests.runners import Runner
+
+KEYS = Keys()
+YEAR = 366 * 86_400_000
+
+
+def claim(runner: Runner, slot: str, producer_id: int, writer_id: str = "w") -> ClaimReply:
+    return runner.run(
+        writer.claim(KEYS, writer_id, slot=slot, producer_id=producer_id, keep_ms=YEAR)
+    )
+
+
+def test_asking_alone_changes_nothing(runner: Runner) -> None:
+    assert claim(runner, "0.0", -1) == ClaimReply(0, -1, -1)
+    assert runner.command("EXISTS", KEYS.writer("w")) == 0
+
+
+def test_the_first_claim_stands_and_others_learn_of_it(runner: Runner) -> None:
+    assert claim(runner, "0.0", 7).producer_id == 7
+    assert claim(runner, "0.0", 8).producer_id == 7
+    assert claim(runner, "0.0", -1).producer_id == 7
+    assert claim(runner, "1.0", 8).producer_id == 8
+    assert claim(runner, "0.0", 9, "other").producer_id == 9
+
+
+def test_a_commit_is_never_taken_back(runner: Runner) -> None:
+    committed = [
+        runner.run(writer.commit(KEYS, "w", epoch=epoch, keep_ms=YEAR)).committed
+        for epoch in (0, 3, 1)
+    ]
+    assert committed == [0, 3, 3]
+    assert claim(runner, "0.0", -1).committed == 3
+
+
+def test_a_writer_is_forgotten_in_the_end(runner: Runner) -> None:
+    claim(runner, "0.0", 7)
+    assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR

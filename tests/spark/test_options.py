@@ -1,0 +1,124 @@
+"""What is asked for is done, or refused by name: never ignored."""
+
+import pytest
+
+from korvet.spark.errors import BadOption
+from korvet.spark.options import EARLIEST, LATEST, parse_read, parse_write
+from tests.spark.driving import source
+
+HERE = {"redis": "redis://localhost:6379"}
+READ = {**HERE, "subscribe": "orders"}
+WRITE = {**HERE, "topic": "orders"}
+
+REFUSED = [
+    ("kafka.bootstrap.servers", "localhost:9092", "give option 'redis'"),
+    ("kafka.security.protocol", "SASL_SSL", "there is none"),
+    ("groupIdPrefix", "mine", "no consumer group"),
+    ("kafka.group.id", "mine", "no consumer group"),
+    ("minOffsetsPerTrigger", "10", "not supported"),
+    ("maxTriggerDelay", "10m", "not supported"),
+    ("kafkaConsumer.pollTimeoutMs", "10", "no Kafka consumer"),
+    ("fetchOffset.numRetries", "3", "Remove it"),
+    ("fetchOffset.retryIntervalMs", "3", "Remove it"),
+    ("path", "orders", "subscribe"),
+    ("startingOfsets", "earliest", "unknown"),
+    ("subscribePattern", "o.*", "subscribe and subscribePattern"),
+    ("startingOffsets", "latest", "cannot start at 'latest'"),
+    ("endingOffsets", "earliest", "cannot end at 'earliest'"),
+    ("startingOffsets", "{", "expects JSON"),
+    ("startingOffsets", '{"orders": {"zero": 1}}', "expects JSON"),
+    ("startingOffsets", '{"orders": [1]}', "expects JSON"),
+    ("startingTimestamp", "yesterday", "milliseconds"),
+    ("startingOffsetsByTimestamp", "7", "expects JSON"),
+    ("startingOffsetsByTimestampStrategy", "nearest", "must be one of error, latest"),
+    ("minPartitions", "0", "above 0"),
+    ("minPartitions", "many", "above 0"),
+    ("maxRecordsPerPartition", "-1", "above 0"),
+    ("maxBytesPerPartition", "big", "a size"),
+    ("maxOffsetsPerTrigger", "10", "no trigger"),
+    ("failOnDataLoss", "perhaps", "true, false"),
+    ("includeHeaders", "yes", "true, false"),
+    ("columns", "key,valu", "valu"),
+    ("columns", " ", "columns are"),
+    ("kafka.isolation.level", "serializable", "read_committed"),
+    ("redis", "localhost:6379", "redis://HOST:PORT"),
+    ("redis", "redis+cluster://localhost:6379", "redis://HOST:PORT"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "words"), REFUSED)
+def test_a_read_option_that_cannot_be_honoured_is_refused_by_name(
+    name: str, value: str, words: str
+) -> None:
+    with pytest.raises(BadOption) as caught:
+        parse_read({**READ, name: value}, streaming=False)
+    assert words in str(caught.value)
+    assert name in str(caught.value) or name == "subscribePattern"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("kafka.acks", "0", "exactly once"),
+        ("kafka.enable.idempotence", "false", "always"),
+        ("compression", "brotli", "must be one of"),
+        ("kafka.linger.ms", "5", "there is none"),
+        ("subscribe", "orders", "unknown"),
+    ],
+)
+def test_a_write_option_that_cannot_be_honoured_is_refused_by_name(
+    name: str, value: str, words: str
+) -> None:
+    with pytest.raises(BadOption) as caught:
+        parse_write({**WRITE, name: value}, streaming=False)
+    assert name in str(caught.value) and words in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(BadOption, match=f"{name}.*no end"):
+        parse_read({**READ, name: "latest"}, streaming=True)
+
+
+def test_a_batch_begins_at_the_earliest_record_and_a_stream_at_the_latest() -> None:
+    batch, stream = (parse_read(READ, streaming=streaming) for streaming in (False, True))
+    assert (batch.start.everywhere, batch.end.everywhere) == (EARLIEST, LATEST)
+    assert stream.start.everywhere == LATEST
+    assert batch.fail_on_data_loss and not batch.committed_only
+
+
+def test_letter_case_does_not_count() -> None:
+    options = parse_read(
+        {"REDIS": HERE["redis"], "Subscribe": "b,a,b", "MinPartitions": "3"}, streaming=False
+    )
+    assert options.selection.topics == ("b", "a") and options.min_partitions == 3
+
+
+def test_redis_can_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
+    with pytest.raises(BadOption, match="KORVET_REDIS_URL"):
+        parse_read({"subscribe": "orders"}, streaming=False)
+    monkeypatch.setenv("KORVET_REDIS_URL", "redis://elsewhere:1")
+    options = parse_read({"subscribe": "orders", "namespace": "mine"}, streaming=False)
+    connection = options.connection
+    assert (connection.redis, connection.namespace) == ("redis://elsewhere:1", "mine")
+
+
+def test_which_topics_has_to_be_said() -> None:
+    with pytest.raises(BadOption, match="which topics"):
+        parse_read(HERE, streaming=False)
+
+
+def test_a_log_is_never_overwritten() -> None:
+    made = source(HERE["redis"], topic="orders")
+    with pytest.raises(BadOption, match="append"):
+        made.writer(None, overwrite=True)
+    with pytest.raises(BadOption, match="append"):
+        made.streamWriter(None, overwrite=True)
+
+
+def test_a_query_for_either_kind_of_read_has_a_schema() -> None:
+    made = source(HERE["redis"], subscribe="orders", maxOffsetsPerTrigger=5)
+    assert made.schema().startswith("key binary, value binary, topic string")
+    latest = source(HERE["redis"], subscribe="orders", startingOffsets="latest", columns="value")
+    assert latest.schema() == "value binary"

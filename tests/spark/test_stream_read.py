@@ -1,0 +1,196 @@
+"""Streams in-process: offsets as a protocol, driven as Spark drives them, pickled and restarted."""
+
+import json
+from typing import Any
+
+import pytest
+
+from korvet.spark.errors import DataLost, OtherTopic
+from korvet.spark.stream import StreamReader, shared
+from tests.spark.driving import schema_of, sent, source
+from tests.spark.logs import LAYOUTS, Log, plain
+
+layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+Offset = dict[str, dict[str, Any]]
+
+
+class Query:
+    """A streaming query with a checkpoint: what Spark 4.1 does, step by step."""
+
+    def __init__(self, url: str, **options: object) -> None:
+        self._made = source(url, **options)
+        self._schema = schema_of(self._made)
+        self.checkpoint: list[Offset] = []
+        self.rows: list[tuple[str, int, int]] = []
+        self.reader = self._fresh()
+
+    def _fresh(self) -> StreamReader:
+        reader = sent(self._made).streamReader(self._schema)
+        assert isinstance(reader, StreamReader)
+        return reader
+
+    def restart(self) -> None:
+        """The driver died and is back: all it knows is the checkpoint."""
+        self.reader.stop()
+        self.reader = self._fresh()
+        if self.checkpoint:
+            last = through_json(self.checkpoint[-1])
+            assert self.reader.partitions(last, last) == []
+
+    def trigger(self) -> int:
+        """One micro-batch, if there is anything: how many rows it had."""
+        end = through_json(self.reader.latestOffset())
+        if not self.checkpoint:
+            self.checkpoint.append(through_json(self.reader.initialOffset()))
+        start = self.checkpoint[-1]
+        if end == start:
+            return 0
+        found = self.batch(start, end)
+        assert found == self.batch(start, end), "a batch read again is the same batch"
+        self.rows += found
+        self.checkpoint.append(end)
+        self.reader.commit(end)
+        return len(found)
+
+    def batch(self, start: Offset, end: Offset) -> list[tuple[str, int, int]]:
+        found: list[tuple[str, int, int]] = []
+        for piece in self.reader.partitions(through_json(start), through_json(end)):
+            for batch in sent(self.reader).read(sent(piece)):
+                found += [
+                    (row["topic"], row["partition"], row["offset"]) for row in batch.to_pylist()
+                ]
+        return found
+
+
+def through_json(offset: Offset) -> Offset:
+    copy: Offset = json.loads(json.dumps(offset))
+    return copy
+
+
+def all_of(log: Log) -> list[tuple[str, int, int]]:
+    return [(t, p, r[0]) for (t, p), records in sorted(log.written.items()) for r in records]
+
+
+@layouts
+def test_a_stream_gives_every_record_once_across_restarts(log: Log, form: str, mode: str) -> None:
+    topic = log.create("s", 2, form, mode)
+    log.append(topic, 0, plain(10))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    assert query.trigger() == 10 and query.trigger() == 0
+    log.append(topic, 1, plain(5))
+    query.restart()
+    assert query.trigger() == 5
+    query.restart()
+    assert query.trigger() == 0
+    assert sorted(query.rows) == all_of(log)
+
+
+@layouts
+def test_a_stream_from_latest_begins_where_it_was_asked_first(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("s", 1, form, mode)
+    log.append(topic, 0, plain(10))
+    query = Query(log.url, subscribe="s")
+    query.reader.latestOffset()
+    behind = log.append(topic, 0, plain(3))
+    assert query.trigger() == 3
+    assert [offset for *_, offset in query.rows] == [record[0] for record in behind]
+
+
+@layouts
+def test_a_trigger_takes_at_most_so_many_records(log: Log, form: str, mode: str) -> None:
+    topic = log.create("s", 3, form, mode)
+    for n in range(20):
+        log.append(topic, n % 2, plain(50))
+    log.append(topic, 2, plain(1))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest", maxOffsetsPerTrigger=130)
+    sizes = []
+    while size := query.trigger():
+        sizes.append(size)
+        query.restart()
+    assert sizes == [130] * 7 + [91]
+    assert sorted(query.rows) == all_of(log)
+
+
+@layouts
+def test_new_partitions_and_new_topics_are_read_from_their_beginning(
+    log: Log, form: str, mode: str
+) -> None:
+    first = log.create("n.one", 1, form, mode)
+    log.append(first, 0, plain(2))
+    query = Query(log.url, subscribePattern="n\\..*", startingOffsets="earliest")
+    assert query.trigger() == 2
+    second = log.create("n.two", 2, form, mode)
+    log.append(second, 1, plain(4))
+    assert query.trigger() == 4
+    query.restart()
+    log.append(first, 0, plain(1))
+    assert query.trigger() == 1
+    assert sorted(query.rows) == all_of(log)
+
+
+@layouts
+def test_a_trim_behind_the_checkpoint_ends_the_stream_or_is_passed_over(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("s", 1, form, mode)
+    log.append(topic, 0, plain(5))
+    strict, lenient = (
+        Query(log.url, subscribe="s", startingOffsets="earliest", failOnDataLoss=flag)
+        for flag in ("true", "false")
+    )
+    for query in (strict, lenient):
+        assert query.trigger() == 5
+    log.append(topic, 0, plain(5))
+    log.append(topic, 0, plain(5))
+    log.truncate(topic, 0, log.written["s", 0][10][0])
+    with pytest.raises(DataLost, match="'s' partition 0"):
+        strict.trigger()
+    assert lenient.trigger() == 5
+
+
+def test_a_topic_made_again_is_not_taken_for_the_old_one(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(5))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    assert query.trigger() == 5
+    log.store.command("FLUSHALL")
+    again = log.create("s", 1)
+    log.append(again, 0, plain(9))
+    with pytest.raises(OtherTopic, match="deleted and created again"):
+        query.trigger()
+
+
+def test_a_topic_that_vanished_ends_the_stream(log: Log) -> None:
+    topic = log.create("s.a", 1)
+    log.create("s.b", 1)
+    log.append(topic, 0, plain(5))
+    query = Query(log.url, subscribePattern="s.*", startingOffsets="earliest")
+    assert query.trigger() == 5
+    log.store.command("HDEL", "korvet:topics", "s.a")
+    with pytest.raises(DataLost, match=r"s\.a-0"):
+        query.trigger()
+
+
+def test_a_checkpoint_s_offset_is_a_place_for_a_batch_too(log: Log) -> None:
+    from tests.spark.driving import read
+
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(5))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    query.trigger()
+    behind = log.append(topic, 0, plain(2))
+    found = read(log.url, subscribe="s", startingOffsets=json.dumps(query.checkpoint[-1]))
+    assert [row["offset"] for row in found] == [record[0] for record in behind]
+
+
+@pytest.mark.parametrize(
+    ("counts", "most"), [([10, 0, 5], 7), ([1, 1, 1], 2), ([1000, 1], 10), ([3], 2), ([5, 5], 9)]
+)
+def test_a_limit_is_shared_out_whole_and_nobody_gets_more_than_waits(
+    counts: list[int], most: int
+) -> None:
+    shares = shared(counts, most)
+    assert sum(shares) == most
+    assert all(0 <= share <= count for share, count in zip(shares, counts, strict=True))

@@ -1,0 +1,75 @@
+"""Any order of appends, trims, growth, triggers and restarts: each record once, in order."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.spark.logs import LAYOUTS, Log, plain
+from tests.spark.test_stream_read import Query
+
+
+def machine(log: Log, form: str, mode: str) -> type[RuleBasedStateMachine]:
+    """The machine for one layout on this Redis."""
+
+    class Streaming(RuleBasedStateMachine):
+        @initialize(limit=st.sampled_from([None, 1, 7, 100]), partitions=st.integers(1, 3))
+        def begin(self, limit: int | None, partitions: int) -> None:
+            log.store.command("FLUSHALL")
+            log.written.clear()
+            self.topic = log.create("s", partitions, form, mode)
+            more = {} if limit is None else {"maxOffsetsPerTrigger": limit}
+            self.limit = limit
+            self.query = Query(log.url, subscribe="s", startingOffsets="earliest", **more)
+
+        @rule(
+            partition=st.integers(0, 2), count=st.integers(1, 30), size=st.sampled_from([10, 9000])
+        )
+        def append(self, partition: int, count: int, size: int) -> None:
+            log.append(self.topic, partition % self.topic.partitions, plain(count, size=size))
+
+        @rule()
+        def trigger(self) -> None:
+            count = self.query.trigger()
+            assert self.limit is None or count <= self.limit
+
+        @rule()
+        def restart(self) -> None:
+            self.query.restart()
+
+        @precondition(lambda self: self.query.checkpoint)
+        @rule(partition=st.integers(0, 2))
+        def trim_what_was_read(self, partition: int) -> None:
+            partition %= self.topic.partitions
+            log.truncate(self.topic, partition, self.query.checkpoint[-1]["s"][str(partition)])
+
+        def teardown(self) -> None:
+            if not hasattr(self, "query"):
+                return
+            while self.query.trigger():
+                pass
+            for (_, partition), records in log.written.items():
+                mine = [o for _, p, o in self.query.rows if p == partition]
+                assert mine == [record[0] for record in records]
+
+    return Streaming
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+def test_a_stream_holds_its_promises_whatever_happens(log: Log, form: str, mode: str) -> None:
+    run_state_machine_as_test(
+        machine(log, form, mode),
+        settings=settings(
+            max_examples=10,
+            stateful_step_count=20,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,257 @@
+"""Writing in-process: where rows go, what they become, and that nothing is written twice."""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from aiokafka.partitioner import murmur2
+from pyspark.sql.types import _parse_datatype_json_string
+
+from korvet.spark import appending
+from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
+from korvet.spark.options import WriteOptions, parse_write
+from korvet.spark.writer import Written, append, done
+from tests.spark.driving import read, sent, source
+from tests.spark.logs import LAYOUTS, Log
+
+layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def options(log: Log, **more: str) -> WriteOptions:
+    return parse_write({"redis": log.url, "topic": "out", **more}, streaming=False)
+
+
+def frame(count: int, seed: int = 0) -> dict[str, list[Any]]:
+    """Columns of rows with all kinds of keys and values."""
+    draw = random.Random(seed)
+    return {
+        "key": [draw.choice([None, b"", b"k%d" % draw.randrange(50)]) for _ in range(count)],
+        "value": [b"%d.%d" % (seed, n) for n in range(count)],
+    }
+
+
+def batches(columns: dict[str, Any], size: int = 100) -> Iterator[Any]:
+    """The columns as Arrow batches of so many rows."""
+    whole = pa.table(columns)
+    yield from whole.to_batches(max_chunksize=size)
+
+
+def write(
+    given: WriteOptions,
+    columns: dict[str, Any],
+    *,
+    writer: str = "w",
+    epoch: int = 0,
+    task: int = 0,
+    size: int = 100,
+) -> Written:
+    return sent(append(given, writer, epoch, task, batches(columns, size)))
+
+
+def values(log: Log, topic: str = "out") -> list[bytes]:
+    return [row["value"] for row in read(log.url, subscribe=topic, columns="value")]
+
+
+@layouts
+def test_rows_become_the_records_that_they_say(log: Log, form: str, mode: str) -> None:
+    log.create("out", 3, form, mode)
+    columns = {
+        "key": pa.array(["a", None, "", "d"], pa.string()),
+        "value": pa.array([b"1", None, b"", b"4"], pa.binary()),
+        "headers": pa.array(
+            [[{"key": "h", "value": b"x"}, {"key": "h", "value": None}], None, [], None], HEADERS
+        ),
+        "partition": pa.array([2, 1, 0, None], pa.int32()),
+    }
+    written = write(options(log), columns)
+    assert (written.records, written.repeated) == (4, 0)
+    found = read(log.url, subscribe="out", includeHeaders="true")
+    by_value = {row["value"]: row for row in found}
+    first, null, empty, last = (by_value[value] for value in (b"1", None, b"", b"4"))
+    assert (first["key"], first["partition"]) == (b"a", 2)
+    assert first["headers"] == [{"key": "h", "value": b"x"}, {"key": "h", "value": None}]
+    assert (null["key"], null["partition"], null["headers"]) == (None, 1, None)
+    assert (empty["key"], empty["partition"]) == (b"", 0)
+    assert last["partition"] == (murmur2(b"d") & 0x7FFFFFFF) % 3
+
+
+@layouts
+def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "BATCH_RECORDS", 7)
+    log.create("out", 3, form, mode)
+    columns = frame(600)
+    for rows in (30, 210, 211, 600):
+        part = {name: column[:rows] for name, column in columns.items()}
+        dying = Dying(part)
+        with pytest.raises(Killed):
+            append(options(log), "w", 0, 5, iter(dying))
+    written = write(options(log), columns, task=5, size=17)
+    assert written.records == 600 and written.repeated > 0
+    assert sorted(values(log)) == sorted(columns["value"])
+    assert write(options(log), columns, task=5).repeated == 600
+    assert len(values(log)) == 600
+
+
+class Killed(Exception):
+    """A task dies here."""
+
+
+class Dying:
+    """Batches that end in death: what came before is partly appended, partly not."""
+
+    def __init__(self, columns: dict[str, Any]) -> None:
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from batches(self._columns, 50)
+        raise Killed
+
+
+def test_tasks_and_writers_are_kept_apart(log: Log) -> None:
+    log.create("out", 1)
+    columns = frame(10)
+    for writer, task in (("w", 0), ("w", 1), ("v", 0)):
+        assert write(options(log), columns, writer=writer, task=task).repeated == 0
+    assert len(values(log)) == 30
+
+
+def test_a_committed_epoch_is_passed_over_and_the_next_is_not(log: Log) -> None:
+    log.create("out", 2, "batch")
+    given = options(log)
+    for epoch in range(3):
+        columns = frame(20, seed=epoch)
+        done(given, [write(given, columns, epoch=epoch), None])
+        again = write(given, frame(33, seed=9), epoch=epoch)
+        assert (again.records, again.repeated) == (0, 33)
+    assert len(values(log)) == 60
+
+
+def test_an_epoch_that_was_not_committed_is_repeated_without_doubles(log: Log) -> None:
+    log.create("out", 2)
+    given = options(log)
+    for epoch in (0, 1, 32767, 32768, 40000):
+        for _ in range(3):
+            write(given, frame(50, seed=epoch), epoch=epoch)
+        done(given, [write(given, frame(50, seed=epoch), epoch=epoch)])
+    assert len(values(log)) == 250
+
+
+def test_a_task_of_an_epoch_that_has_passed_cannot_write_any_more(log: Log) -> None:
+    log.create("out", 1)
+    given = options(log)
+    write(given, frame(5, seed=1), epoch=1)
+    with pytest.raises(NotRepeatable, match="later epoch"):
+        write(given, frame(5, seed=0), epoch=0)
+    assert values(log) == frame(5, seed=1)["value"]
+
+
+@layouts
+def test_rows_that_come_back_otherwise_are_refused(log: Log, form: str, mode: str) -> None:
+    log.create("out", 1, form, mode)
+    columns = frame(40)
+    write(options(log), columns)
+    other = {name: list(reversed(column)) for name, column in columns.items()}
+    fewer = {name: column[:30] for name, column in columns.items()}
+    for changed in (other, fewer):
+        with pytest.raises(NotRepeatable, match="out-0: an earlier attempt"):
+            write(options(log), changed)
+    assert values(log) == columns["value"]
+
+
+def test_rows_without_a_key_are_spread_in_runs_and_always_alike(log: Log) -> None:
+    log.create("out", 3)
+    columns = {"value": [b"%d" % n for n in range(2000)]}
+    for _ in range(2):
+        write(options(log), columns, task=1, size=333)
+    found = read(log.url, subscribe="out")
+    assert len(found) == 2000
+    counts = [sum(row["partition"] == p for row in found) for p in range(3)]
+    assert counts == [500, 1000, 500] or sorted(counts) == [500, 500, 1000]
+
+
+def test_each_row_can_name_its_topic(log: Log) -> None:
+    for name in ("one", "two"):
+        log.create(name, 2)
+    given = parse_write({"redis": log.url}, streaming=False)
+    write(given, {"topic": ["one", "two", "one"], "value": [b"a", b"b", b"c"]})
+    assert sorted(values(log, "one")) == [b"a", b"c"] and values(log, "two") == [b"b"]
+    with pytest.raises(BadFrame, match="no topic"):
+        write(given, {"topic": ["one", None], "value": [b"a", b"b"]}, writer="x")
+    with pytest.raises(UnknownTopic, match="'three'"):
+        write(given, {"topic": ["three"], "value": [b"a"]}, writer="y")
+
+
+def test_a_partition_that_does_not_exist_is_refused(log: Log) -> None:
+    log.create("out", 2)
+    columns = {"value": [b"a"], "partition": pa.array([2], pa.int32())}
+    with pytest.raises(BadFrame, match="has 2 partitions; a row asks for partition 2"):
+        write(options(log), columns)
+    assert values(log) == []
+
+
+def test_timestamps_are_kept_when_asked_for(log: Log) -> None:
+    log.create("out", 1, "batch")
+    moments = pa.array([1_000_000, None], pa.timestamp("us", "UTC"))
+    columns = {"value": [b"a", b"b"], "timestamp": moments}
+    write(options(log, includeTimestamp="true"), columns)
+    first, second = (row["timestamp"].timestamp() for row in read(log.url, subscribe="out"))
+    assert first == 1.0 and second > 1_600_000_000
+
+
+SCHEMAS: Sequence[tuple[dict[str, Any], str]] = [
+    ({"key": "string"}, "'value' is needed"),
+    ({"value": "long"}, "'value' must be string or binary, not bigint"),
+    ({"value": "string", "key": "integer"}, "'key' must be string or binary"),
+    ({"value": "string", "partition": "long"}, "'partition' must be int"),
+    ({"value": "string", "topic": "binary"}, "'topic' must be string"),
+    ({"value": "string", "headers": "string"}, "'headers' must be array"),
+]
+
+
+@pytest.mark.parametrize(("types", "words"), SCHEMAS)
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_frame_that_cannot_be_written_is_refused_before_any_task(
+    log: Log, types: dict[str, Any], words: str, streaming: bool
+) -> None:
+    log.create("out", 1)
+    schema = spark_schema(types)
+    made = source(log.url, topic="out")
+    with pytest.raises(BadFrame, match=words):
+        (made.streamWriter if streaming else made.writer)(schema, False)
+
+
+def test_a_topic_that_does_not_exist_is_refused_before_any_task(log: Log) -> None:
+    schema = spark_schema({"value": "string"})
+    with pytest.raises(UnknownTopic, match="no topic 'out'"):
+        source(log.url, topic="out").writer(schema, False)
+    with pytest.raises(BadFrame, match="Which topic"):
+        source(log.url).writer(schema, False)
+
+
+def test_a_job_with_a_write_id_is_done_once_however_often_it_runs(log: Log) -> None:
+    log.create("out", 1)
+    schema = spark_schema({"value": "string"})
+    for _ in range(3):
+        writer = sent(
+            source(log.url, topic="out", writeId="daily 2026-11-21").writer(schema, False)
+        )
+        writer.commit([sent(writer).write(batches({"value": ["a", "b"]}))])
+    for _ in range(2):
+        writer = sent(source(log.url, topic="out").writer(schema, False))
+        writer.commit([sent(writer).write(batches({"value": ["c"]}))])
+    assert values(log) == [b"a", b"b", b"c", b"c"]
+
+
+def spark_schema(types: dict[str, Any]) -> Any:
+    import json
+
+    fields = [
+        {"name": name, "type": type_, "nullable": True, "metadata": {}}
+        for name, type_ in types.items()
+    ]
+    return _parse_datatype_json_string(json.dumps({"type": "struct", "fields": fields}))
