@@ -9,17 +9,22 @@ Rules
   that is no later than the group's next deadline.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import TypeVar
 
 from korvet import logs
-from korvet.context import Context, Node
+from korvet.commits import place_of
 from korvet.errors import ErrorCode
-from korvet.keys import decode_group, encode_group
+from korvet.keys import Keys, decode_group, encode_group
 from korvet.scripts import group as scripts
+from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.group import JoinReply, SyncReply
+from korvet.settings.values import Settings
+from korvet.store.aio import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.store.wake import Wake
 from korvet.topics import VERSION_FIELD
 
 TICK_FIRST = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -29,6 +34,9 @@ LONGEST_WAIT_S = 5.0
 HOLD_MS = 10_000
 CLAIM = 100
 
+Row = tuple[str, int, int, int, str, str]
+"""A commit: topic, partition, offset, leader epoch, topic id, metadata."""
+
 R = TypeVar("R", bound=Reply)
 
 logger = logs.get("groups")
@@ -37,23 +45,34 @@ logger = logs.get("groups")
 class Groups:
     """The groups of one namespace, as one broker process reaches them."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        settings: Callable[[], Settings],
+        wake: Wake | None = None,
+        on_rebalance: Callable[[int], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._settings = settings
+        self._wake = wake
+        self._on_rebalance = on_rebalance
         self._scheduled: dict[str, float] = {}
 
     async def run(self, group_id: str, make: Callable[[int], Call[R]]) -> R:
         """The reply of a call on the group; `make(registered)` builds it, maybe several times."""
         registered = 0
         while True:
-            reply = await self._node.store.run(make(registered))
+            reply = await self._store.run(make(registered))
             error = getattr(reply, "error", 0)
             if error == TICK_FIRST:
                 await self.tick(group_id)
             elif error == REGISTER_FIRST and not registered:
-                await self._node.store.run(scripts.register(self._node.keys, group=group_id))
+                await self._store.run(scripts.register(self._keys, group=group_id))
                 registered = 1
             else:
-                self._node.metrics.rebalances.add(getattr(reply, "began", 0))
+                self._began(getattr(reply, "began", 0))
                 await self.watch(group_id, getattr(reply, "wait_ms", -1))
                 return reply
 
@@ -64,12 +83,12 @@ class Groups:
         reply = await self.run(group_id, make)
         if reply.error or not reply.waiting:
             return reply
-        keys, member = self._node.keys, reply.member.decode()
+        keys, member = self._keys, reply.member.decode()
 
         def look(_: int) -> Call[JoinReply]:
             return scripts.joined(keys, group_id, member=member, instance=instance)
 
-        async with self._node.wake.listen([keys.group(group_id).group]) as bell:
+        async with self._ears().listen([keys.group(group_id).group]) as bell:
             while True:
                 reply = await self.run(group_id, look)
                 if reply.error or not reply.waiting:
@@ -86,12 +105,20 @@ class Groups:
         reply = await self.run(group_id, make)
         if reply.error or not reply.waiting:
             return reply
-        async with self._node.wake.listen([self._node.keys.group(group_id).group]) as bell:
+        async with self._ears().listen([self._keys.group(group_id).group]) as bell:
             while True:
                 reply = await self.run(group_id, again)
                 if reply.error or not reply.waiting:
                     return reply
                 await bell.wait(_patience(reply.wait_ms))
+
+    def _began(self, rebalances: int) -> None:
+        if rebalances and self._on_rebalance is not None:
+            self._on_rebalance(rebalances)
+
+    def _ears(self) -> Wake:
+        assert self._wake is not None, "only brokers wait"
+        return self._wake
 
     async def watch(self, group_id: str, wait_ms: int) -> None:
         """Somebody looks at the group within `wait_ms`, unless that is negative."""
@@ -104,17 +131,14 @@ class Groups:
         if len(self._scheduled) > 100_000:
             self._scheduled.clear()
         self._scheduled[group_id] = moment
-        await self._node.store.run(
-            scripts.schedule(self._node.keys, group=group_id, after_ms=wait_ms)
-        )
+        await self._store.run(scripts.schedule(self._keys, group=group_id, after_ms=wait_ms))
 
     async def tick(self, group_id: str) -> int:
         """What was due in the group has happened; the ms until its next deadline, -1 for none."""
-        retention_ms = self._node.settings.integer("offsets.retention.minutes") * 60_000
-        reply = await self._node.store.run(
-            scripts.tick(self._node.keys, group_id, retention_ms=retention_ms)
-        )
-        self._node.metrics.rebalances.add(reply.began)
+        retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
+        reply = await self._store.run(scripts.tick(self._keys, group_id, retention_ms=retention_ms))
+        self._began(reply.began)
+        await self.unfollow(group_id, reply.expired)
         if reply.gone:
             logger.info("group expired", group=group_id)
             await self.strike(group_id)
@@ -122,7 +146,7 @@ class Groups:
 
     async def tick_due(self) -> int:
         """Groups whose moment has passed were ticked; how many."""
-        store, keys = self._node.store, self._node.keys
+        store, keys = self._store, self._keys
         claimed = await store.run(scripts.claim(keys, hold_ms=HOLD_MS, limit=CLAIM))
         for encoded in claimed.groups:
             group_id = decode_group(encoded.decode())
@@ -136,17 +160,49 @@ class Groups:
 
     async def delete(self, group_id: str) -> ErrorCode:
         """The group is gone with all it committed, provided it has no members."""
-        keys = self._node.keys
+        keys = self._keys
         reply = await self.run(group_id, lambda _: scripts.delete(keys, group_id))
         if not reply.error:
+            await self.unfollow(group_id, reply.fields)
             await self.strike(group_id)
         return ErrorCode(reply.error)
+
+    async def follow(self, group_id: str, rows: Iterable[Row], *, move: bool = True) -> None:
+        """The Redis groups of that name want what was just committed next."""
+        if not group_id:
+            return
+        calls = [
+            log.follow(
+                self._keys,
+                topic,
+                partition,
+                group=group_id,
+                topic_id=topic_id,
+                offset=offset,
+                move=int(move),
+            )
+            for topic, partition, offset, _, topic_id, _ in rows
+        ]
+        try:
+            await self._store.run_many(calls)
+        except StoreError as error:
+            # The commit stands; the Redis group follows with the next one.
+            logger.warning("a Redis group did not follow", group=group_id, reason=str(error))
+
+    async def unfollow(self, group_id: str, fields: Iterable[bytes]) -> None:
+        """There are no Redis groups of that name where these commits were."""
+        places = [place for place in map(place_of, fields) if place is not None]
+        if group_id and places:
+            await self._store.run_many(
+                log.unfollow(self._keys, topic, partition, group=group_id)
+                for topic, partition in places
+            )
 
     async def forget(
         self, group_id: str, fields: Sequence[str], state: str, generation: int
     ) -> ErrorCode:
         """These commits are gone; CONCURRENT_TRANSACTIONS when the group is not as it was seen."""
-        keys = self._node.keys
+        keys = self._keys
         reply = await self.run(
             group_id,
             lambda _: scripts.forget(keys, group_id, fields, state=state, generation=generation),
@@ -155,7 +211,7 @@ class Groups:
 
     async def strike(self, group_id: str) -> None:
         """A group that is gone is out of the registry; one that came back meanwhile is in it."""
-        store, keys = self._node.store, self._node.keys
+        store, keys = self._store, self._keys
         mark = await store.command("HGET", keys.groups(), encode_group(group_id))
         if mark is None:
             return
@@ -165,22 +221,9 @@ class Groups:
 
     async def names(self) -> list[str]:
         """Every group there is."""
-        found = await self._node.store.command("HKEYS", self._node.keys.groups())
+        found = await self._store.command("HKEYS", self._keys.groups())
         return [decode_group(name.decode()) for name in found if name != VERSION_FIELD.encode()]
 
 
 def _patience(wait_ms: int) -> float:
     return LONGEST_WAIT_S if wait_ms < 0 else min(wait_ms / 1000, LONGEST_WAIT_S)
-
-
-def groups_of(node: Node) -> Groups:
-    """The process's one: it remembers which groups are being looked after."""
-    found = node.memory.get("groups")
-    if not isinstance(found, Groups):
-        found = node.memory["groups"] = Groups(node)
-    return found
-
-
-def groups(context: Context) -> Groups:
-    """The same, for a handler."""
-    return groups_of(context.node)

@@ -43,6 +43,7 @@ LAYERS: dict[str, Layer] = {
         (
             "byte_topics",
             "config_table",
+            "groups",
             "logs",
             "membership",
             "producing",
@@ -65,6 +66,7 @@ LAYERS: dict[str, Layer] = {
     # What several handlers do in the same way.
     "shared": Layer(
         ("acknowledging", "altering", "fetching", "groups", "refusals", "topic_creation"),
+        ("altering", "coordinating", "fetching", "refusals", "topic_creation"),
         ours=("words", "settings", "wire", "scripts", "store.errors", "log", "context"),
         others=("anyio", "msgspec"),
     ),

@@ -11,7 +11,8 @@ import anyio
 
 from korvet import logs, topic_steps
 from korvet.context import Node
-from korvet.groups import CLAIM, groups_of
+from korvet.coordinating import groups_of
+from korvet.groups import CLAIM
 from korvet.membership import BEAT_S
 from korvet.scripts import broker, log
 from korvet.store.errors import StoreError

@@ -10,7 +10,7 @@ Versions
 import asyncio
 
 from korvet.context import Context
-from korvet.groups import groups
+from korvet.coordinating import groups
 from korvet.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,

@@ -10,8 +10,8 @@ Versions
 import asyncio
 
 from korvet.context import Context
+from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.groups import groups
 from korvet.scripts import group as scripts
 from korvet.wire.messages.describe_groups import (
     DescribedGroup,

@@ -8,8 +8,8 @@ Versions
 """
 
 from korvet.context import Context
+from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.groups import groups
 from korvet.scripts import group as scripts
 from korvet.wire.messages.leave_group import (
     LeaveGroupRequest,

@@ -6,6 +6,7 @@ Behaviour
   9 on) for a generation of a group that does not exist, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
   ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS between JoinGroup and SyncGroup
 - without membership (generation -1) a group without members takes commits; a group id may be empty
+- the Redis group of that name moves along, so that XREADGROUP goes on at the committed offset
 - a commit also says that the member is alive
 Versions
 - v1 member and generation, v2-4 retention, v6 leader epochs, v7 group.instance.id, v10 topic ids
@@ -14,8 +15,9 @@ Left out
 """
 
 from korvet.context import Context
+from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.groups import groups
+from korvet.groups import Row
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
@@ -28,8 +30,6 @@ from korvet.wire.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-
-Row = tuple[str, int, int, int, str, str]
 
 
 async def offset_commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
@@ -107,6 +107,9 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
 
     reply = await groups(context).run(request.group_id, make)
     error = ErrorCode(reply.error)
+    if not error:
+        move = context.settings.text("group.read.mode") == "offset"
+        await groups(context).follow(request.group_id, rows, move=move)
     if error is ErrorCode.GROUP_ID_NOT_FOUND and context.version < 9:
         return ErrorCode.ILLEGAL_GENERATION
     return error

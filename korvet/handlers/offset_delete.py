@@ -6,8 +6,8 @@ Behaviour
 """
 
 from korvet.context import Context
+from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.groups import groups
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
 from korvet.subscriptions import topics_of

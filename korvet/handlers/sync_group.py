@@ -14,8 +14,8 @@ Versions
 from collections.abc import Iterable
 
 from korvet.context import Context
+from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.groups import groups
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import SyncReply

@@ -80,6 +80,22 @@ class AdvanceReply(Reply):
     records: int
 
 
+class FollowReply(Reply):
+    """`acked` entries are no longer pending."""
+
+    error: int
+    acked: int
+
+
+class UnfollowReply(Reply):
+    """`removed` is 1 when there was such a group."""
+
+    error: int
+    removed: int
+
+
+FOLLOW = Script("log.follow", FollowReply)
+UNFOLLOW = Script("log.unfollow", UnfollowReply)
 APPEND = Script("log.append", AppendReply)
 BOUNDS = Script("log.bounds", BoundsReply)
 SEEK = Script("log.seek", SeekReply)
@@ -176,3 +192,24 @@ def advance(
     """The offset behind `records` records from `offset` on, at most `end`."""
     k = keys.partition(topic, partition)
     return Call(ADVANCE, (k.stream, k.log, k.index), (topic_id, offset, records, end))
+
+
+def follow(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    group: str,
+    topic_id: str,
+    offset: int,
+    move: int,
+) -> Call[FollowReply]:
+    """The Redis group wants `offset` next, and nothing below is pending."""
+    k = keys.partition(topic, partition)
+    return Call(FOLLOW, (k.stream, k.log), (group, topic_id, offset, move))
+
+
+def unfollow(keys: Keys, topic: str, partition: int, *, group: str) -> Call[UnfollowReply]:
+    """The Redis group is gone from this partition."""
+    k = keys.partition(topic, partition)
+    return Call(UNFOLLOW, (k.stream,), (group,))
