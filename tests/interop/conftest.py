@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from korvet.apis import TABLE
 from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers
 from tests.interop.jvm import Jvm, prepared
 from tests.servers import server
@@ -18,14 +19,22 @@ MakeTopic = Callable[..., str]
 def pytest_configure(config: pytest.Config) -> None:
     """`korvet_only`: needs Korvet's process, its Redis, or versions Apache Kafka dropped."""
     config.addinivalue_line("markers", "korvet_only: not collected when another broker is named")
+    config.addinivalue_line("markers", "needs_api(key): collected once the table of APIs has it")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of Korvet's own affairs are left out when another broker is named."""
-    if EXTERNAL:
-        own = [item for item in items if item.get_closest_marker("korvet_only")]
-        config.hook.pytest_deselected(items=own)
-        items[:] = [item for item in items if item not in own]
+    """Tests of Korvet's own affairs, or of APIs it does not serve yet, are left out."""
+    served = {api.key for api in TABLE}
+
+    def applies(item: pytest.Item) -> bool:
+        if EXTERNAL:
+            return item.get_closest_marker("korvet_only") is None
+        return all(mark.args[0] in served for mark in item.iter_markers("needs_api"))
+
+    left_out = [item for item in items if not applies(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if applies(item)]
 
 
 @pytest.fixture(scope="session")

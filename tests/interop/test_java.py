@@ -45,7 +45,9 @@ def test_a_topic_lives_and_dies_by_the_admin_client(default_broker: Broker, java
     ]
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize(
+    "protocol", ["classic", pytest.param("consumer", marks=pytest.mark.needs_api(68))]
+)
 def test_two_members_share_a_topic(default_broker: Broker, java: Jvm, protocol: str) -> None:
     address = default_broker.address
     topic = create_topic(address, partitions=2)
@@ -58,6 +60,7 @@ def test_two_members_share_a_topic(default_broker: Broker, java: Jvm, protocol: 
     ]
 
 
+@pytest.mark.needs_api(26)
 def test_a_transaction_is_all_or_nothing(default_broker: Broker, java: Jvm) -> None:
     address = default_broker.address
     origin, copy = create_topic(address), create_topic(address)

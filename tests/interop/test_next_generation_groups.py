@@ -12,6 +12,9 @@ from tests.interop.librdkafka import consumer, eventually, producer, send
 from tests.interop.members import Member, Writer, settled, union
 from tests.interop.records import Record
 
+CONSUMER_GROUP_HEARTBEAT = 68
+pytestmark = pytest.mark.needs_api(CONSUMER_GROUP_HEARTBEAT)
+
 
 @pytest.fixture
 def quick(brokers: Any) -> Broker:

@@ -23,6 +23,9 @@ from tests.interop.kafka_python import KafkaAdminClient
 from tests.interop.kafka_python import TopicPartition as PythonPlace
 from tests.interop.librdkafka import consumer, eventually, take
 
+END_TXN = 26
+pytestmark = pytest.mark.needs_api(END_TXN)
+
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 
 
