@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from korvet.context import Context
+from korvet.handlers.add_partitions_to_txn import add_partitions_to_txn
 from korvet.handlers.alter_configs import alter_configs
 from korvet.handlers.alter_partition_reassignments import alter_partition_reassignments
 from korvet.handlers.api_versions import api_versions
@@ -30,6 +31,7 @@ from korvet.handlers.describe_quorum import describe_quorum
 from korvet.handlers.describe_topic_partitions import describe_topic_partitions
 from korvet.handlers.describe_user_scram_credentials import describe_user_scram_credentials
 from korvet.handlers.elect_leaders import elect_leaders
+from korvet.handlers.end_txn import end_txn
 from korvet.handlers.fetch import fetch
 from korvet.handlers.find_coordinator import find_coordinator
 from korvet.handlers.heartbeat import heartbeat
@@ -50,6 +52,10 @@ from korvet.handlers.produce import produce
 from korvet.handlers.sasl_handshake import sasl_handshake
 from korvet.handlers.sync_group import sync_group
 from korvet.handlers.update_features import update_features
+from korvet.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
 from korvet.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from korvet.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -82,6 +88,7 @@ from korvet.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
 )
 from korvet.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from korvet.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from korvet.wire.messages.fetch import FetchRequest, FetchResponse
 from korvet.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -188,6 +195,15 @@ TABLE: tuple[Api, ...] = (
         OffsetForLeaderEpochResponse,
         offset_for_leader_epoch,
     ),
+    Api(
+        24,
+        "AddPartitionsToTxn",
+        (0, 5),
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+        add_partitions_to_txn,
+    ),
+    Api(26, "EndTxn", (0, 5), EndTxnRequest, EndTxnResponse, end_txn),
     Api(
         29,
         "DescribeAcls",

@@ -13,6 +13,7 @@ from korvet.store.copies import Copies
 from korvet.store.wake import Wake
 from korvet.topic_config import TopicConfigs
 from korvet.topics import TopicTable
+from korvet.transactions import Transactions
 
 if TYPE_CHECKING:
     from korvet.membership import Membership
@@ -51,6 +52,7 @@ class Node:
         self.apis = apis
         self.metrics = metrics
         self.copies = Copies(store)
+        self.transactions = Transactions(store, keys, topics)
         self.topic_configs: TopicConfigs = config.topics
         self.configs = ConfigTable(store, keys)
         self.memory: dict[str, Any] = {}
@@ -101,6 +103,10 @@ class Context:
     @property
     def topics(self) -> TopicTable:
         return self.node.topics
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.node.transactions
 
     @property
     def wake(self) -> Wake:

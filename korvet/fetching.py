@@ -4,19 +4,27 @@ import asyncio
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from korvet import byte_topics
+from korvet.contents import any_zstd, batches_of, only_markers, records_in, runs_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.producing import CODECS
-from korvet.reading import PartitionReader, Slice, any_zstd, batches_of, records_in
+from korvet.reading import Entry, PartitionReader, Slice
 from korvet.store.errors import StoreError
 from korvet.topics import Topic
-from korvet.wire import codecs, entries, message_sets, records
-from korvet.wire.messages.fetch import FetchPartition, FetchRequest, PartitionData
+from korvet.wire import codecs, entries, markers, message_sets, records
+from korvet.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchPartition,
+    FetchRequest,
+    PartitionData,
+)
 from korvet.wire.records import Buffer
 
 LEADER_EPOCH = 0
+READ_COMMITTED = 1
 
 
 def epoch_error(current: int) -> ErrorCode:
@@ -45,27 +53,33 @@ async def collect(
         while at < len(wanted) and (at == wave or size + planned < limit):
             planned += max(wanted[at].asked.partition_max_bytes, 0)
             at += 1
-        reads = [_read(row, context, limit - size) for row in wanted[wave:at]]
+        committed = request.isolation_level == READ_COMMITTED
+        reads = [_read(row, context, limit - size, committed) for row in wanted[wave:at]]
         slices = await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
         for row, found in zip(wanted[wave:at], slices, strict=True):
             row.answer, taken = _answer(row, found, limit - size, size == 0, context)
+            if committed:
+                row.answer = replace(row.answer, aborted_transactions=_aborted(found))
             size += taken
             failed = failed or row.answer.error_code != 0
     return size, failed
 
 
-async def _read(wanted: Wanted, context: Context, limit: int) -> Slice:
+async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -> Slice:
     asked = wanted.asked
     error = epoch_error(asked.current_leader_epoch)
     if error:
         return Slice(error)
+    offset, most = asked.fetch_offset, max(0, min(asked.partition_max_bytes, limit))
     try:
-        return await reader(context).read(
-            wanted.topic,
-            asked.partition,
-            asked.fetch_offset,
-            max(0, min(asked.partition_max_bytes, limit)),
-        )
+        while True:
+            found = await reader(context).read(
+                wanted.topic, asked.partition, offset, most, committed=committed
+            )
+            # A message set cannot say that markers are passed over: it has to begin behind them.
+            if context.version >= 4 or not only_markers(wanted.topic, found.entries):
+                return found
+            offset = found.entries[-1].last + 1
     except StoreError:
         return Slice(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -90,24 +104,32 @@ def _answer(
     elif not error and found.entries and (found.size <= limit or first):
         error, parts = _records(wanted, found, context)
     answer = PartitionData(
+        aborted_transactions=None,
         partition_index=wanted.asked.partition,
         error_code=error,
         high_watermark=found.end,
-        last_stable_offset=found.end,
+        last_stable_offset=found.last_stable,
         log_start_offset=found.start,
         records=parts,
     )
     return answer, sum(map(len, parts))
 
 
+def _aborted(found: Slice) -> list[AbortedTransaction]:
+    return [
+        AbortedTransaction(producer_id=producer_id, first_offset=first)
+        for producer_id, first in found.aborted
+    ]
+
+
 def _records(wanted: Wanted, found: Slice, context: Context) -> tuple[ErrorCode, list[Buffer]]:
     """The slice in the message format and codec this version understands."""
     if context.version < 4:
-        return ErrorCode.NONE, [_message_set(wanted.topic, found, context.version)]
+        return ErrorCode.NONE, _message_set(wanted.topic, found, context.version)
     if wanted.topic.is_bytes:
         return ErrorCode.NONE, _byte_batches(wanted, found, context.version)
     if not wanted.topic.is_batch:
-        return ErrorCode.NONE, [_one_batch(wanted.topic, found, context.version)]
+        return ErrorCode.NONE, _batches(wanted.topic, found, context.version)
     if context.version < 10 and any_zstd(found.entries):
         return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, []
     return ErrorCode.NONE, batches_of(found.entries, found.epoch)
@@ -131,20 +153,36 @@ def _byte_batches(wanted: Wanted, found: Slice, version: int) -> list[Buffer]:
     return [batch for batch in built if batch is not None]
 
 
-def _one_batch(topic: Topic, found: Slice, version: int) -> bytearray:
-    """The records of a `record` topic as one batch, in the topic's compression.type."""
+def _batches(topic: Topic, found: Slice, version: int) -> list[Buffer]:
+    """The records of a `record` topic as batches: one, unless transactions are among them."""
+    if found.stable is None:
+        return [_one_batch(topic, found.entries, found.epoch, version, None)]
+    return [
+        markers.batch_of(run[0].last, run[0].fields, found.epoch)
+        if marker
+        else _one_batch(topic, run, found.epoch, version, producer_id)
+        for producer_id, marker, run in runs_of(found.entries)
+    ]
+
+
+def _one_batch(
+    topic: Topic, run: Sequence[Entry], epoch: int, version: int, producer_id: int | None
+) -> bytearray:
+    """These records as one batch, in the topic's compression.type."""
     codec = _codec(topic, version)
-    stamped = entries.append_time_of(found.entries[-1].fields)
     return records.build(
-        records_in(topic, found.entries),
+        [entries.record_of(entry.last, entry.milliseconds, entry.fields) for entry in run],
         codec=codec,
-        append_time=stamped,
-        leader_epoch=found.epoch,
+        append_time=entries.append_time_of(run[-1].fields),
+        leader_epoch=epoch,
+        transactional=producer_id is not None,
+        producer=(-1, -1, -1) if producer_id is None else (producer_id, 0, -1),
     )
 
 
-def _message_set(topic: Topic, found: Slice, version: int) -> bytearray:
+def _message_set(topic: Topic, found: Slice, version: int) -> list[Buffer]:
     codec = CODECS.get(topic.policy.compression_type, codecs.NONE)
-    return message_sets.build(
-        records_in(topic, found.entries), magic=0 if version < 2 else 1, codec=codec
-    )
+    rows = records_in(topic, found.entries)
+    if not rows:
+        return []
+    return [message_sets.build(rows, magic=0 if version < 2 else 1, codec=codec)]

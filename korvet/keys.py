@@ -50,9 +50,27 @@ class Partition(msgspec.Struct, frozen=True):
     index: str
     """sorted set: sparse index, offset -> state before it."""
     producers: str
-    """hash: producer id -> epoch and last five batches."""
+    """hash: producer id -> epoch, last five batches, transaction."""
+    open: str
+    """sorted set: producer id -> end of the log before its open transaction."""
+    aborted: str
+    """sorted set: aborted transactions by the offset of their marker."""
     channel: str
     """pub/sub channel, not a key: an append rings it."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every key of the partition: what goes with it when its topic is deleted."""
+        return (self.stream, self.log, self.index, self.producers, self.open, self.aborted)
+
+
+class Transaction(msgspec.Struct, frozen=True):
+    """The keys of one transactional id, in one cluster slot."""
+
+    transaction: str
+    """hash: state, producer id, epoch, number of transactions, times."""
+    members: str
+    """set: the partitions and groups of the open transaction."""
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -133,7 +151,13 @@ class Keys:
             plain = f"{self.namespace}:{topic}:{partition}"
             tagged = f"{{{plain}}}"
             known = Partition(
-                plain, f"{tagged}:log", f"{tagged}:index", f"{tagged}:producers", plain
+                plain,
+                f"{tagged}:log",
+                f"{tagged}:index",
+                f"{tagged}:producers",
+                f"{tagged}:open",
+                f"{tagged}:aborted",
+                plain,
             )
             if len(self._partitions) > 100_000:
                 self._partitions.clear()
@@ -168,3 +192,12 @@ class Keys:
     def group_part(self, group_id: str, what: str) -> str:
         """One of the group's own structures, in the slot of its offsets."""
         return f"{{{self.group_offsets(group_id)}}}:{what}"
+
+    def transactions(self) -> str:
+        """sorted set: encoded transactional id -> moment somebody has to look at it, ms."""
+        return f"{self.namespace}:transactions"
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        """The keys of one transactional id."""
+        tagged = f"{{{self.namespace}:txn:{encode_group(transactional_id)}}}"
+        return Transaction(f"{tagged}:state", f"{tagged}:members")

@@ -3,6 +3,7 @@
 Rules
 - A `batch` topic keeps a v2 batch byte for byte, unless its compression.type names another codec.
 - A `record` topic and the old message sets are taken apart once, here.
+- A transactional batch says so in its attributes; the caller says which transaction that is.
 - Decompression is bounded: BOMB_FACTOR times the topic's max.message.bytes.
 """
 
@@ -31,8 +32,12 @@ def prepare(
     version: int,
     now_ms: int,
     settings: Settings,
+    transaction: int | None = None,
 ) -> Call[AppendReply]:
-    """The call that appends what Produce `version` brought for one partition, or BadBatch."""
+    """The call that appends what Produce `version` brought for one partition, or BadBatch.
+
+    `transaction` is that of log.append for transactional batches; None: there may be none.
+    """
     if len(data) <= records.MAGIC_AT:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are no record batch")
     limit = topic.policy.max_message_bytes
@@ -47,6 +52,7 @@ def prepare(
             raise _too_large(len(data), limit)
         return _append_records(keys, topic, partition, found, None, len(data), settings, now_ms)
     header = records.check(data)
+    transaction = _transaction(header, transaction)
     if len(data) > limit:
         raise _too_large(len(data), limit)
     if header.codec == codecs.ZSTD and version < 7:
@@ -55,9 +61,25 @@ def prepare(
         )
     if not topic.is_batch:
         found = records.records_of(data, limit=limit * BOMB_FACTOR)
-        return _append_records(keys, topic, partition, found, header, len(data), settings, now_ms)
+        return _append_records(
+            keys, topic, partition, found, header, len(data), settings, now_ms, transaction
+        )
     _check_times(topic, header.first_timestamp, header.max_timestamp, now_ms)
-    return _append_batch(keys, topic, partition, _recoded(topic, data, header), header)
+    return _append_batch(keys, topic, partition, _recoded(topic, data, header), header, transaction)
+
+
+def _transaction(header: BatchHeader, transaction: int | None) -> int:
+    """What log.append is told of the batch's transaction."""
+    if not header.attributes & records.TRANSACTIONAL:
+        return -1
+    if transaction is None:
+        raise BadBatch(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch came in a request without a transactional id",
+        )
+    if header.producer_id < 0:
+        raise BadBatch(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
+    return transaction
 
 
 def _too_large(size: int, limit: int) -> BadBatch:
@@ -107,7 +129,12 @@ def _producer(header: BatchHeader | None) -> tuple[int, int, int]:
 
 
 def _append_batch(
-    keys: Keys, topic: Topic, partition: int, batch: Buffer, header: BatchHeader
+    keys: Keys,
+    topic: Topic,
+    partition: int,
+    batch: Buffer,
+    header: BatchHeader,
+    transaction: int = -1,
 ) -> Call[AppendReply]:
     if topic.is_bytes:
         return byte_topics.append_batch(keys, topic, partition, batch, header)
@@ -124,6 +151,7 @@ def _append_batch(
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=producer[2],
+        transaction=transaction,
         stamp=int(topic.policy.log_append_time),
         fields=(b"batch", batch, b"count", count, b"max.timestamp", header.max_timestamp),
     )
@@ -138,6 +166,7 @@ def _append_records(
     size: int,
     settings: Settings,
     now_ms: int,
+    transaction: int = -1,
 ) -> Call[AppendReply]:
     newest = max(record[1] for record in found)
     _check_times(topic, min(record[1] for record in found), newest, now_ms)
@@ -161,10 +190,12 @@ def _append_records(
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=producer[2],
+        transaction=transaction,
         stamp=int(topic.policy.log_append_time),
         fields=entries.fields_of(
             found,
             codec=CODECS[topic.policy.storage_compression],
             threshold=settings.integer("storage.compression.min.bytes"),
+            producer_id=producer[0] if transaction >= 0 else None,
         ),
     )

@@ -5,6 +5,8 @@ Rules
   COUNT comes from the average entry, and where the largest could make that far too much, its end
   comes from the sparse index, which knows bytes.
 - The first read of a partition asks for the state alone: nothing is known of its sizes yet.
+- A committed read ends at the last stable offset, and names the aborted transactions that reach
+  into it. The state is read first: what has ended by then is in the index of aborted ones for sure.
 - What lies below the stored start or above the end is OFFSET_OUT_OF_RANGE. Anything else, gaps
   included, gives the next records there are.
 """
@@ -16,22 +18,21 @@ from typing import Any, Protocol
 
 import msgspec
 
-from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, Partition
 from korvet.offsets import DENSE_MS, entry_id, split_id
 from korvet.scripts import log
 from korvet.topics import Topic
-from korvet.wire import codecs, entries, records
-from korvet.wire.records import Buffer, Record
+from korvet.wire import records
 
-STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest")
+STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable")
 MAX_ENTRIES = 10_000
 """XRANGE answers at most this many: a few milliseconds of Redis's time."""
 ROUND_BYTES = 8 << 20
 """An XRANGE that could answer more, were every entry as large as the largest, asks the index."""
 INDEX_ROWS = 64
 _WHOLE = (b"batch", b"set")
+ABORTED_ROWS = 256
 
 logger = logging.getLogger("korvet.reading")
 
@@ -75,7 +76,11 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Slice(msgspec.Struct):
-    """What one read found. `entries` fit the bytes asked for, or are the first one alone."""
+    """What one read found. `entries` fit the bytes asked for, or are the first one alone.
+
+    `stable` is the last stable offset, None in a partition that never saw a transaction. `aborted`
+    lists producer id and first offset of aborted transactions, of a committed read only.
+    """
 
     error: ErrorCode
     start: int = -1
@@ -83,6 +88,15 @@ class Slice(msgspec.Struct):
     epoch: int = 0
     entries: list[Entry] = []
     size: int = 0
+    stable: int | None = None
+    aborted: list[tuple[int, int]] = []
+
+    @property
+    def last_stable(self) -> int:
+        """The offset of the oldest record of an open transaction, or the end."""
+        if self.stable is None or self.stable < 0:
+            return self.end
+        return max(self.stable, self.start)
 
 
 class PartitionReader:
@@ -95,12 +109,20 @@ class PartitionReader:
         self._passed_over: set[tuple[str, int]] = set()
 
     async def read(
-        self, topic: Topic, partition: int, offset: int, max_bytes: int, *, raw: bool = False
+        self,
+        topic: Topic,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        *,
+        raw: bool = False,
+        committed: bool = False,
     ) -> Slice:
         """The entries from `offset` on, about `max_bytes` of them, at least one.
 
         In bytes mode an offset may lie behind the last record of its entry; whoever wants bytes,
-        not records, says `raw` and gets that entry too.
+        not records, says `raw` and gets that entry too. `committed` leaves out what lies at or
+        behind the last stable offset.
         """
         k = self._keys.partition(topic.name, partition)
         shape = self._shapes.get((topic.id, partition))
@@ -123,9 +145,30 @@ class PartitionReader:
         self._take(found, topic, partition, offset, max_bytes, rows, raw)
         if rows and not found.entries and topic.is_bytes and offset <= (end := _last_of(rows)):
             return await self.read(topic, partition, end + 1, max_bytes, raw=raw)
+        if committed and found.stable is not None:
+            found.entries = [entry for entry in found.entries if entry.last < found.last_stable]
+            await self._name_aborted(found, k, offset)
         if offset < found.start or (not found.entries and offset > found.end):
             return await self._outside(topic, partition, offset)
         return found
+
+    async def _name_aborted(self, found: Slice, k: Partition, offset: int) -> None:
+        """`found.aborted` has every aborted transaction with a record among the entries."""
+        found.aborted = []
+        upper = found.entries[-1].last + 1 if found.entries else offset
+        low, more = f"{offset}", bool(found.entries)
+        while more:
+            flat = await self._store.submit_command(
+                "ZRANGEBYSCORE", k.aborted, low, "+inf", "WITHSCORES", "LIMIT", 0, ABORTED_ROWS
+            )
+            stable = upper
+            for member in flat[::2]:
+                producer_id, first, stable = map(int, member.split(b":"))
+                if first < upper:
+                    found.aborted.append((producer_id, first))
+            # Whatever was aborted later began at or behind the last row's `stable`.
+            more = len(flat) == 2 * ABORTED_ROWS and stable < upper
+            low = "(" + flat[-1].decode() if flat else low
 
     async def _careful(
         self, topic: Topic, k: Partition, offset: int, max_bytes: int, shape: Shape
@@ -156,11 +199,14 @@ class PartitionReader:
             return Slice(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if state[0].decode() != topic.id:
             return Slice(ErrorCode.UNKNOWN_TOPIC_ID)
-        end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:])
+        end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:7])
         if len(self._shapes) > 100_000:
             self._shapes.clear()
         self._shapes[topic.id, partition] = Shape(size / max(count, 1), largest)
-        return Slice(ErrorCode.NONE, start, end, epoch, [])
+        found = Slice(ErrorCode.NONE, start, end, epoch, [])
+        if state[7] is not None:
+            found.stable = int(state[7])
+        return found
 
     def _take(
         self,
@@ -187,7 +233,7 @@ class PartitionReader:
             first = last
             size = sum(map(len, fields))
             if topic.is_batch:
-                batch, count = _batch_of(fields)
+                batch, count = batch_of(fields)
                 if batch is None:
                     self._pass_over(topic, partition, raw_id)
                     continue
@@ -222,7 +268,7 @@ class PartitionReader:
         )
         if bounds.error:
             return Slice(ErrorCode(bounds.error))
-        found = Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [])
+        found = Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)
         if not bounds.start <= offset <= bounds.next:
             found.error = ErrorCode.OFFSET_OUT_OF_RANGE
         return found
@@ -232,52 +278,9 @@ def _last_of(rows: Sequence[Any]) -> int:
     return split_id(rows[-1][0])[1]
 
 
-def _batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
+def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
+    """The batch an entry of layout `batch` holds, and how many offsets it takes."""
     at = 2 if fields[0] == b"append.time" else 0
     if len(fields) >= at + 4 and fields[at] in _WHOLE and fields[at + 2] == b"count":
         return fields[at + 1], int(fields[at + 3])
     return None, 0
-
-
-def batches_of(entries_read: Sequence[Entry], epoch: int) -> list[Buffer]:
-    """The stored batches of a `batch` topic, as buffers to send."""
-    parts: list[Buffer] = []
-    for entry in entries_read:
-        batch, _ = _batch_of(entry.fields)
-        assert batch is not None
-        parts += records.place(batch, entry.first, epoch, entries.append_time_of(entry.fields))
-    return parts
-
-
-def records_in(topic: Topic, entries_read: Sequence[Entry]) -> list[Record]:
-    """Every record of these entries, at its own offset, whatever the layout."""
-    if topic.is_bytes:
-        return [
-            record
-            for entry in entries_read
-            for record in byte_topics.records_of(entry.first, entry.fields)
-        ]
-    if not topic.is_batch:
-        return [
-            entries.record_of(entry.last, entry.milliseconds, entry.fields)
-            for entry in entries_read
-        ]
-    found: list[Record] = []
-    for entry in entries_read:
-        batch, _ = _batch_of(entry.fields)
-        assert batch is not None
-        stamped = entries.append_time_of(entry.fields)
-        for offset, timestamp, key, value, headers in records.records_of(batch):
-            time = timestamp if stamped is None else stamped
-            base = records.read_header(batch).base_offset
-            found.append((entry.first + offset - base, time, key, value, headers))
-    return found
-
-
-def any_zstd(entries_read: Sequence[Entry]) -> bool:
-    """Whether one of the stored batches is compressed with zstd."""
-    found = (_batch_of(entry.fields)[0] for entry in entries_read)
-    return any(
-        batch is not None and batch[records.ATTRIBUTES_AT + 1] & records.CODEC_MASK == codecs.ZSTD
-        for batch in found
-    )

@@ -1,7 +1,8 @@
 """Finding the first record at or after a moment: the index says where to scan from."""
 
+from korvet.contents import records_in
 from korvet.keys import Keys
-from korvet.reading import PartitionReader, Store, records_in
+from korvet.reading import PartitionReader, Store
 from korvet.scripts import log
 from korvet.topics import Topic
 

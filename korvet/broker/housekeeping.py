@@ -26,6 +26,8 @@ GROUPS_S = 0.5
 
 HALF_WAY_S = 5.0
 """A change of a topic that is half-way for so long is somebody's who died."""
+TRANSACTIONS_S = 1.0
+TRANSACTIONS_LEASE_S = 5.0
 
 logger = logs.get("broker.housekeeping")
 
@@ -46,6 +48,7 @@ class Housekeeping:
             tasks.start_soon(self._tick_groups)
             if self._node.store.is_cluster:
                 tasks.start_soon(self._finish_topics)
+            tasks.start_soon(self._end_transactions)
 
     async def _beat(self) -> None:
         while True:
@@ -109,6 +112,21 @@ class Housekeeping:
                 await topic_steps.finish(node.store, node.keys, name, raw)
                 logger.info("finished what another broker began", topic=name)
         return {name: raw for name, raw in found.items() if known.get(name) != raw}
+
+    async def _end_transactions(self) -> None:
+        """What is due among the transactions is looked at, by one broker at a time."""
+        settings = self._node.settings
+        most = settings.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")
+        every = min(most / 1000, TRANSACTIONS_S)
+        while True:
+            await anyio.sleep(every)
+            try:
+                if await self.hold("transactions", TRANSACTIONS_LEASE_S):
+                    await self._node.transactions.look_at_due(
+                        forget_ms=settings.integer("transactional.id.expiration.ms")
+                    )
+            except StoreError as error:
+                logger.warning("transactions wait", reason=str(error))
 
     async def hold(self, name: str, seconds: float) -> bool:
         """Whether this process has the duty now, and for that long."""

@@ -159,7 +159,7 @@ class _Tape:
     async def _step(self, number: int, advance: Callable[[int], None]) -> bool:
         """Whether there was more in the partition."""
         from korvet.config import StartError
-        from korvet.reading import records_in
+        from korvet.contents import records_in
 
         place = self._places[number]
         found = await self._cluster.reader.read(self._topic, number, place, _READ)

@@ -3,20 +3,28 @@
 Behaviour
 - the list is the very table that requests are dispatched by
 - a version above ours is answered as version 0 with UNSUPPORTED_VERSION and the list (dispatch)
+- features: transaction.version 2 (KIP-890: EndTxn 5 bumps the epoch, Produce 12 adds partitions)
 - INVALID_REQUEST for a software name or version that is not letters, digits, '.' and '-'
 Versions
 - v1 throttle_time_ms, v3 flexible, client software name and version
-Left out
-- features: group.version and transaction.version are named where their APIs are served
 """
 
 import re
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from korvet.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
+
+FEATURES = {"transaction.version": 2}
+FEATURES_EPOCH = 1
 
 
 async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
@@ -31,5 +39,14 @@ async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVers
         else [
             ApiVersion(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
             for row in context.node.apis
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=int(context.version < 4), max_version=level)
+            for name, level in FEATURES.items()
+        ],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in FEATURES.items()
         ],
     )

@@ -7,7 +7,7 @@ Behaviour
 - max_bytes and partition_max_bytes hold, but the first batch there is always comes whole
 - with fewer than min_bytes the answer waits, at most max_wait_ms; an append through any broker ends
   the wait, a native XADD is noticed within 200 ms
-- last stable offset = high watermark: there are no open transactions
+- read_committed ends at the last stable offset and names the aborted transactions there are
 - no fetch sessions: session id 0, every request names its partitions (KIP-227 allows it)
 Versions
 - 0-1 answers message sets v0, 2-3 v1, from 4 on batches; v7 sessions, v9 leader epochs, v10 zstd,

@@ -3,11 +3,16 @@
 Behaviour
 - without a transactional id: a fresh id with epoch 0; a producer that names the id and epoch it has
   gets the next epoch of the same id, and a fresh id when the epochs are used up
-- INVALID_REQUEST for an id without an epoch or an epoch without an id
+- with one: the id's next epoch, which fences everybody who used it before; a transaction they left
+  open is aborted first, markers and all. INVALID_TRANSACTION_TIMEOUT (0 or above
+  transaction.max.timeout.ms), PRODUCER_FENCED for an id or epoch that is not the newest,
+  CONCURRENT_TRANSACTIONS while somebody else is ending the transaction
+- INVALID_REQUEST for an id without an epoch, an epoch without an id, an empty transactional id
 Versions
-- v2 flexible, v3 producer id and epoch in the request, v4 PRODUCER_FENCED may be answered
+- v2 flexible, v3 producer id and epoch in the request, v4 PRODUCER_FENCED instead of
+  INVALID_PRODUCER_EPOCH
 Left out
-- transactional ids: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since transactions are not served yet
+- two-phase commit (v6)
 """
 
 from korvet.context import Context
@@ -21,10 +26,10 @@ LAST_EPOCH = 2**15 - 1
 async def init_producer_id(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
-    if request.transactional_id is not None:
-        return _refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (request.producer_id >= 0) != (request.producer_epoch >= 0):
         return _refusal(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return await _transactional(request.transactional_id, request, context)
     if request.producer_id >= 0 and request.producer_epoch < LAST_EPOCH - 1:
         return InitProducerIdResponse(
             error_code=ErrorCode.NONE,
@@ -34,6 +39,32 @@ async def init_producer_id(
     reply = await context.store.run(producer.allocate(context.keys))
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE, producer_id=reply.producer_id, producer_epoch=0
+    )
+
+
+async def _transactional(
+    transactional_id: str, request: InitProducerIdRequest, context: Context
+) -> InitProducerIdResponse:
+    if not transactional_id:
+        return _refusal(ErrorCode.INVALID_REQUEST)
+    timeout_ms = request.transaction_timeout_ms
+    if not 0 < timeout_ms <= context.settings.integer("transaction.max.timeout.ms"):
+        return _refusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+    reply = await context.transactions.init(
+        transactional_id,
+        timeout_ms=timeout_ms,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+    )
+    error = ErrorCode(reply.error)
+    if error == ErrorCode.PRODUCER_FENCED and context.version < 4:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    if error:
+        return _refusal(error)
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE,
+        producer_id=reply.producer_id,
+        producer_epoch=reply.producer_epoch,
     )
 
 

@@ -7,6 +7,9 @@ Behaviour
   there is none
 - per partition: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, and
   UNSUPPORTED_VERSION for a moment that the request's version does not have
+- under isolation level read_committed the last stable offset stands for the end
+- per partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_FOR_MESSAGE_FORMAT
+  never
 Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
 """
@@ -15,7 +18,7 @@ import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import LEADER_EPOCH, epoch_error, reader
+from korvet.fetching import LEADER_EPOCH, READ_COMMITTED, epoch_error, reader
 from korvet.scripts import log
 from korvet.searching import find_time
 from korvet.store.errors import StoreError
@@ -35,15 +38,16 @@ SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     answers = []
     for data in request.topics:
+        committed = request.isolation_level == READ_COMMITTED
         rows = await asyncio.gather(
-            *(_partition(data.name, row, context) for row in data.partitions)
+            *(_partition(data.name, row, committed, context) for row in data.partitions)
         )
         answers.append(ListOffsetsTopicResponse(name=data.name, partitions=list(rows)))
     return ListOffsetsResponse(topics=answers)
 
 
 async def _partition(
-    name: str, asked: ListOffsetsPartition, context: Context
+    name: str, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
     try:
         topic = await context.topics.get(name)
@@ -52,13 +56,13 @@ async def _partition(
         error = epoch_error(asked.current_leader_epoch)
         if error:
             return _refusal(asked, error)
-        return await _find(topic, asked, context)
+        return await _find(topic, asked, committed, context)
     except StoreError:
         return _refusal(asked, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 async def _find(
-    topic: Topic, asked: ListOffsetsPartition, context: Context
+    topic: Topic, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
     number, moment = asked.partition_index, asked.timestamp
     if context.version < SINCE.get(moment, 0) or moment < PENDING_UPLOAD:
@@ -69,15 +73,19 @@ async def _find(
     if bounds.error:
         context.topics.drop()
         return _refusal(asked, ErrorCode(bounds.error))
+    end = bounds.stable if committed else bounds.next
     if moment == LATEST:
-        return _found(asked, -1, bounds.next)
+        return _found(asked, -1, end)
     if moment in (EARLIEST, EARLIEST_LOCAL):
-        return _found(asked, -1, bounds.first)
+        # An open transaction at the head of the log: a reader of committed records waits before it.
+        return _found(asked, -1, min(bounds.first, bounds.stable))
     if moment in (LATEST_TIERED, PENDING_UPLOAD):
         return _found(asked, -1, -1)
     found = await find_time(reader(context), context.store, context.keys, topic, number, moment)
     if found is None and context.version == 0:
         return _found(asked, -1, bounds.next)
+    if found is not None and found[1] >= end:
+        found = None
     return _found(asked, *(found or (-1, -1)))
 
 

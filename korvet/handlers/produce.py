@@ -6,6 +6,8 @@ Behaviour
   INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
   (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
   OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; a repeated batch answers its first offset
+- transactional batches: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id,
+  INVALID_TXN_STATE for a partition outside the transaction (from 11 on TRANSACTION_ABORTABLE)
 - acks other than 0, 1, -1: INVALID_REQUIRED_ACKS, but for a number of copies N in versions 0-2. For
   that, and for acks=-1 with acks.all.wait.replicas or acks.all.fsync: NOT_ENOUGH_REPLICAS and
   nothing written when Redis has too few replicas, NOT_ENOUGH_REPLICAS_AFTER_APPEND when they, or
@@ -14,11 +16,12 @@ Behaviour
 - Redis failing answers KAFKA_STORAGE_ERROR (clients try again)
 - a missing topic is created when the broker allows it
 Versions
-- 0-2 message sets, v3 record batches, v7 zstd, v8 error messages, v13 topic ids
+- 0-2 message sets, v3 record batches, v7 zstd, v8 error messages, v12 partitions join their
+  transaction by being produced to (KIP-890), v13 topic ids
 """
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from time import time
 
 import msgspec
@@ -26,6 +29,7 @@ import msgspec
 from korvet.acknowledging import Copies, copies_wanted, made, possible
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
 from korvet.producing import prepare
 from korvet.scripts.log import AppendReply
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -42,6 +46,8 @@ from korvet.wire.messages.produce import (
 from korvet.wire.records import BadBatch
 
 STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+ABORTABLE_SINCE = 11
+Refused = Mapping[Producer, ErrorCode]
 Sent = tuple[Topic | None, list[PartitionProduceResponse | tuple[int, asyncio.Future[AppendReply]]]]
 
 
@@ -59,6 +65,8 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
         if topic is None:
             return _look_up_first(request, context)
         topics.append(topic)
+    if request.transactional_id is not None and unjoined(request, topics, context):
+        return _join_first(request, topics, context)
     sent = _send(request, topics, context)
     context.release()
     return _answer(request, sent, context)
@@ -84,7 +92,15 @@ async def _look_up_first(request: ProduceRequest, context: Context) -> ProduceRe
             topics.append(await _look_up(data, context))
     except StoreUnavailable:
         return await _refuse_all(request, ErrorCode.KAFKA_STORAGE_ERROR)
-    sent = _send(request, topics, context)
+    return await _join_first(request, topics, context)
+
+
+async def _join_first(
+    request: ProduceRequest, topics: list[Topic | None], context: Context
+) -> ProduceResponse | None:
+    """Partitions new to their transaction join it: the connection's next request waits."""
+    refused = await join(unjoined(request, topics, context), context)
+    sent = _send(request, topics, context, refused)
     context.release()
     return await _answer(request, sent, context)
 
@@ -132,15 +148,31 @@ async def _look_up(data: TopicProduceData, context: Context) -> Topic | None:
     return topic
 
 
-def _send(request: ProduceRequest, topics: list[Topic | None], context: Context) -> list[Sent]:
+def _send(
+    request: ProduceRequest,
+    topics: list[Topic | None],
+    context: Context,
+    refused: Refused | None = None,
+) -> list[Sent]:
+    transactional_id = request.transactional_id
     return [
-        (topic, [_submit(topic, partition, context) for partition in data.partition_data])
+        (
+            topic,
+            [
+                _submit(topic, partition, transactional_id, context, refused or {})
+                for partition in data.partition_data
+            ],
+        )
         for data, topic in zip(request.topic_data, topics, strict=True)
     ]
 
 
 def _submit(
-    topic: Topic | None, data: PartitionProduceData, context: Context
+    topic: Topic | None,
+    data: PartitionProduceData,
+    transactional_id: str | None,
+    context: Context,
+    refused: Refused,
 ) -> PartitionProduceResponse | tuple[int, asyncio.Future[AppendReply]]:
     if topic is None:
         by_id = context.version >= 13
@@ -150,6 +182,13 @@ def _submit(
         )
     if not 0 <= data.index < topic.partitions:
         return _refusal(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    transaction = None
+    if transactional_id is not None:
+        producer = producer_of(transactional_id, data.records)
+        error = refused.get(producer) if producer else None
+        if error:
+            return _refusal(data.index, error)
+        transaction = transaction_of(transactional_id, data.records, context)
     try:
         call = prepare(
             context.keys,
@@ -159,6 +198,7 @@ def _submit(
             version=context.version,
             now_ms=int(time() * 1000),
             settings=context.settings,
+            transaction=transaction,
         )
     except BadBatch as bad:
         return _refusal(data.index, bad.error, str(bad))
@@ -197,6 +237,8 @@ async def _reply(
     if reply.error:
         if reply.error in STALE:
             context.topics.drop()
+        if reply.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:
+            return _refusal(index, ErrorCode.TRANSACTION_ABORTABLE)
         return _refusal(index, ErrorCode(reply.error))
     return PartitionProduceResponse(
         index=index,

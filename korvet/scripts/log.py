@@ -27,6 +27,7 @@ class BoundsReply(Reply):
     bytes: int
     records: int
     newest: int
+    stable: int
 
 
 class SeekReply(Reply):
@@ -96,12 +97,28 @@ class UnfollowReply(Reply):
 
 FOLLOW = Script("log.follow", FollowReply)
 UNFOLLOW = Script("log.unfollow", UnfollowReply)
+class BeginReply(Reply):
+    """The partition knows of the transaction, unless `error` says why not."""
+
+    error: int
+
+
+class MarkReply(Reply):
+    """`offset` is the marker's, -1 when there was nothing to end."""
+
+    error: int
+    offset: int
+    stable: int
+
+
 APPEND = Script("log.append", AppendReply)
 BOUNDS = Script("log.bounds", BoundsReply)
 SEEK = Script("log.seek", SeekReply)
 TRUNCATE = Script("log.truncate", TruncateReply)
 RETAIN = Script("log.retain", RetainReply)
 ADVANCE = Script("log.advance", AdvanceReply)
+BEGIN = Script("log.begin", BeginReply)
+MARK = Script("log.mark", MarkReply)
 
 
 def append(
@@ -116,13 +133,55 @@ def append(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    transaction: int = -1,
     stamp: int = 0,
     fields: Sequence[Arg],
 ) -> Call[AppendReply]:
     """One producer batch stands in the log, or nothing has changed."""
     k = keys.partition(topic, partition)
-    head = (topic_id, count, size, max_timestamp, producer_id, producer_epoch, base_sequence, stamp)
-    return Call(APPEND, (k.stream, k.log, k.index, k.producers), (*head, *fields))
+    head = (topic_id, count, size, max_timestamp, producer_id, producer_epoch, base_sequence)
+    return Call(
+        APPEND,
+        (k.stream, k.log, k.index, k.producers, k.open),
+        (*head, transaction, stamp, *fields),
+    )
+
+
+def begin(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    transaction: int,
+) -> Call[BeginReply]:
+    """The partition takes records of the producer's transaction of that number."""
+    k = keys.partition(topic, partition)
+    return Call(BEGIN, (k.log, k.producers), (topic_id, producer_id, producer_epoch, transaction))
+
+
+def mark(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    transaction: int,
+    committed: int,
+    size: int,
+    fields: Sequence[Arg],
+) -> Call[MarkReply]:
+    """The transaction is over in the partition; a second call changes nothing."""
+    k = keys.partition(topic, partition)
+    return Call(
+        MARK,
+        (k.stream, k.log, k.producers, k.open, k.aborted),
+        (topic_id, producer_id, producer_epoch, transaction, committed, size, *fields),
+    )
 
 
 def bounds(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[BoundsReply]:
@@ -175,7 +234,7 @@ def open_log(
 def drop(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[DropReply]:
     """Nothing of the partition is left, if it was that topic's."""
     k = keys.partition(topic, partition)
-    parts = (k.stream, k.index, k.producers)
+    parts = [key for key in k.all if key != k.log]
     return Call(DROP, (k.log, *parts), (topic_id,))
 
 

@@ -84,7 +84,7 @@ def delete(
     fields: list[str] = []
     for number in range(partitions):
         k = keys.partition(topic, number)
-        parts += (k.stream, k.log, k.index, k.producers)
+        parts += k.all
         fields.append(k.stream)
     parts += (keys.group_offsets(group) for group in groups)
     return Call(

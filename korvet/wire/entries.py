@@ -6,6 +6,7 @@
     null.header.<name>    a header whose value is null
     value.<codec>         instead of `value`: the bytes compressed at rest (storage.compression)
     append.time           ms as decimal text, of a topic with message.timestamp.type=LogAppendTime
+    transaction           first, if at all: the id of the producer whose transaction it belongs to
 
 Fields nobody knows are ignored. `redis-cli XADD stream '*' key k value v` is a whole record.
 """
@@ -25,17 +26,23 @@ _FIELD_AT_REST = {codec: field for field, codec in _AT_REST.items()}
 
 
 def fields_of(
-    records: Sequence[Record], *, codec: int = codecs.NONE, threshold: int = 0
+    records: Sequence[Record],
+    *,
+    codec: int = codecs.NONE,
+    threshold: int = 0,
+    producer_id: int | None = None,
 ) -> list[Buffer | int]:
     """For each record the number of its fields and values, then those: log.append's `fields`.
 
-    Values longer than `threshold` bytes are compressed when that makes them shorter.
+    Values longer than `threshold` bytes are compressed when that makes them shorter. A
+    `producer_id` marks them all as part of that producer's transaction.
     Raises BadBatch INVALID_RECORD for a record with too many headers.
     """
     out: list[Buffer | int] = []
+    head = (0,) if producer_id is None else (0, b"transaction", b"%d" % producer_id)
     for _, timestamp, key, value, headers in records:
         mark = len(out)
-        out.append(0)
+        out += head
         if key is not None:
             out += (b"key", key)
         if value is not None:

@@ -1,10 +1,11 @@
---- log.append  version 2  writes
+--- log.append  version 3  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
 ---          log             hash    the partition's state
 ---          index           zset    sparse index: offset -> max timestamp, bytes and records before it
----          producers       hash    producer id -> epoch and last five batches
+---          producers       hash    producer id -> epoch, last five batches, transaction
+---          open            zset    producer id -> end of the log before its open transaction
 --- ARGV     topic_id        bytes   the topic the caller believes in, 32 hex digits
 ---          count           int     records: last offset delta + 1, and so the offsets the batch takes,
 ---                                  but for bytes mode
@@ -13,6 +14,8 @@
 ---          producer_id     int     -1 without idempotence
 ---          producer_epoch  int     -1 without idempotence
 ---          base_sequence   int     -1 without idempotence
+---          transaction     int     -1 in none; 0 in the one this partition was told of (log.begin);
+---                                  else the number of the producer's transaction, begun if new here
 ---          stamp           int     1: LogAppendTime, the entry says when it was appended
 ---          fields...       bytes   batch layout: the entry's fields and values; record layout: for
 ---                                  each record the number of its fields and values, then those;
@@ -24,22 +27,25 @@
 ---          append_time     int     ms of Redis's clock, -1 without LogAppendTime
 ---          stored          int     1 appended now, 0 a duplicate of what was stored before
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH DUPLICATE_SEQUENCE_NUMBER
----          OUT_OF_ORDER_SEQUENCE_NUMBER
---- COST     O(records), at most 9 calls + 1 per fields
+---          OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
+--- COST     O(records), at most 12 calls + 1 per fields
 --- NOTES    A native XADD may stand behind `next`; then the first XADD fails with nothing written,
 ---          and the batch goes behind the stream's last id.
 ---          In batch layout and in bytes mode an entry's id is that of the last offset it takes.
+---          Without transactions `open` is never touched, and `stable` of the state is absent: the end
+---          of the log before the oldest open transaction, -1 when none is open. In time mode offsets
+---          jump: a reader that has all before the transaction stands there, and not at its first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry = require("lib.entry")
 local num = require("lib.num")
 
-local stream, log, index, producers = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, log, index, producers, open = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local topic_id, count, size = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local max_timestamp = tonumber(ARGV[4])
 local producer_id, epoch, sequence = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
-local stamp = ARGV[8] == "1"
-local FIELDS = 9
+local transaction, stamp = tonumber(ARGV[8]), ARGV[9] == "1"
+local FIELDS = 10
 local INDEX_BYTES = 65536
 
 -- Check. Refusals live here.
@@ -76,8 +82,19 @@ if sequence >= 0 then
   elseif verdict == "gap" then
     return { codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, start, -1, 0 }
   end
+  if not producer.may_append(known, epoch, transaction) then
+    return { codes.INVALID_TXN_STATE, -1, start, -1, 0 }
+  end
   remember = function(now_ms, base)
-    return producer.remember(known, epoch, now_ms, sequence, last_sequence, base)
+    local round, first = producer.transaction_after(known, transaction, base)
+    redis.call(
+      "HSET", producers, producer_id,
+      producer.remember(known, epoch, now_ms, sequence, last_sequence, base, round, first)
+    )
+    if first == base then
+      redis.call("ZADD", open, next_offset, producer_id)
+      redis.call("HSET", log, "stable", redis.call("ZRANGE", open, 0, 0, "WITHSCORES")[2])
+    end
   end
 end
 
@@ -115,12 +132,9 @@ end
 -- Write.
 local added = add(redis.pcall, base + per_entry - 1, at, last)
 if type(added) == "table" and added.err then
-  local info = redis.call("XINFO", "STREAM", stream)
-  for i = 1, #info, 2 do
-    if info[i] == "last-generated-id" then
-      base = math.max(base, entry.behind(mode, bits, info[i + 1]))
-    end
-  end
+  local behind = require("lib.behind")
+  next_offset = behind.last(stream, mode, bits)
+  base = math.max(base, next_offset)
   add(redis.call, base + per_entry - 1, at, last)
 end
 for i = 2, #plan do
@@ -147,7 +161,7 @@ redis.call(
   "largest", math.max(largest, widest), "entries", entries + added_entries
 )
 if remember then
-  redis.call("HSET", producers, producer_id, remember(now_ms, base))
+  remember(now_ms, base)
 end
 redis.call("PUBLISH", stream, base + width)
 return { codes.NONE, base, start, stamp and now_ms or -1, 1 }

@@ -12,6 +12,7 @@
 ---          bytes     int     bytes appended and not trimmed
 ---          records   int     records appended and not trimmed
 ---          newest    int     the newest timestamp ever appended, ms, -1 for none
+---          stable    int     the last stable offset: where the oldest open transaction begins, or the end
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(1), at most 3 calls
 --- NOTES    The two entries it looks at never leave Redis.
@@ -24,13 +25,13 @@ local topic_id = ARGV[1]
 
 local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "epoch", "bytes", "records",
-  "max_timestamp", "start_bytes", "start_records"
+  "max_timestamp", "start_bytes", "start_records", "stable"
 )
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1, -1 }
 end
 if topic_id ~= "" and state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1 }
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])
@@ -54,8 +55,9 @@ if head then
     end
   end
 end
+local stable = tonumber(state[13] or "-1")
 return {
   codes.NONE, start, math.max(start, first), next_offset, tonumber(state[7]),
   tonumber(state[8]) - tonumber(state[11]), tonumber(state[9]) - tonumber(state[12]),
-  tonumber(state[10]),
+  tonumber(state[10]), stable < 0 and next_offset or math.max(start, stable),
 }

@@ -1,9 +1,9 @@
---- topic.delete  version 1  writes
+--- topic.delete  version 2  writes
 --- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition
 ---          groups            hash    the group registry
----          parts...          string  stream, log, index and producers of each partition, then the
+---          parts...          string  the keys of each partition (keys.Partition.all), then the
 ---                                    committed offsets of each group
 --- ARGV     topic             bytes   its name
 ---          expected          bytes   the definition the caller read
@@ -21,7 +21,7 @@ local codes = require("lib.codes")
 local topics, groups = KEYS[1], KEYS[2]
 local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
 local partitions = tonumber(ARGV[4])
-local PARTS, FIELDS = 2, 5
+local PARTS, OF_EACH, FIELDS = 2, 6, 5
 
 -- Check. Refusals live here.
 local current = redis.call("HGET", topics, topic)
@@ -34,10 +34,10 @@ end
 
 -- Write. UNLINK of a stream takes its Redis groups with it.
 for i = 0, partitions - 1 do
-  local at = PARTS + 4 * i
-  redis.call("UNLINK", KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4])
+  local at = PARTS + OF_EACH * i
+  redis.call("UNLINK", unpack(KEYS, at + 1, at + OF_EACH))
 end
-for i = PARTS + 4 * partitions + 1, #KEYS do
+for i = PARTS + OF_EACH * partitions + 1, #KEYS do
   for from = FIELDS, #ARGV, 1000 do
     redis.call("HDEL", KEYS[i], unpack(ARGV, from, math.min(from + 999, #ARGV)))
   end

@@ -1,0 +1,115 @@
+"""What the entries of a partition hold: records, batches to send, and the marks of transactions."""
+
+from collections.abc import Iterator, Sequence
+
+from korvet import byte_topics
+from korvet.reading import Entry, batch_of
+from korvet.topics import Topic
+from korvet.wire import codecs, entries, markers, records
+from korvet.wire.records import Buffer, Record
+
+
+def batches_of(entries_read: Sequence[Entry], epoch: int) -> list[Buffer]:
+    """The stored batches of a `batch` topic, as buffers to send."""
+    parts: list[Buffer] = []
+    for entry in entries_read:
+        batch, _ = batch_of(entry.fields)
+        assert batch is not None
+        parts += records.place(batch, entry.first, epoch, entries.append_time_of(entry.fields))
+    return parts
+
+
+def runs_of(entries_read: Sequence[Entry]) -> Iterator[tuple[int | None, bool, list[Entry]]]:
+    """Entries of a `record` topic that can share a batch: (producer of their transaction or None,
+    whether it is a marker, the entries)."""
+    run: list[Entry] = []
+    owner: int | None = None
+    for entry in entries_read:
+        if markers.is_marker(entry.fields):
+            if run:
+                yield owner, False, run
+            yield markers.producer_of(entry.fields), True, [entry]
+            run = []
+            continue
+        producer_id = markers.producer_of(entry.fields)
+        if run and producer_id != owner:
+            yield owner, False, run
+            run = []
+        owner = producer_id
+        run.append(entry)
+    if run:
+        yield owner, False, run
+
+
+def records_in(
+    topic: Topic, entries_read: Sequence[Entry], aborted: Sequence[tuple[int, int]] = ()
+) -> list[Record]:
+    """Every record of these entries, at its own offset, whatever the layout; markers are none.
+
+    What transactions named in `aborted` (of a committed read) wrote is left out.
+    """
+    found: list[Record] = []
+    dropped: dict[int, int] = {}
+    began = sorted(aborted, key=lambda row: row[1], reverse=True)
+    for entry in entries_read:
+        while began and began[-1][1] <= entry.last:
+            producer_id, first = began.pop()
+            dropped[producer_id] = first
+        owner, marker = _owner(topic, entry)
+        if marker:
+            dropped.pop(owner, None)
+        elif owner not in dropped:
+            found += _records_of(topic, entry)
+    return found
+
+
+def _owner(topic: Topic, entry: Entry) -> tuple[int, bool]:
+    """Whose transaction the entry belongs to, -1 for none, and whether it is a marker."""
+    if topic.is_bytes:
+        return -1, False
+    if not topic.is_batch:
+        producer_id = markers.producer_of(entry.fields)
+        if producer_id is None:
+            return -1, False
+        return producer_id, markers.is_marker(entry.fields)
+    batch, _ = batch_of(entry.fields)
+    assert batch is not None
+    attributes = batch[records.ATTRIBUTES_AT + 1]
+    if not attributes & records.TRANSACTIONAL:
+        return -1, False
+    return records.read_header(batch).producer_id, bool(attributes & records.CONTROL)
+
+
+def only_markers(topic: Topic, entries_read: Sequence[Entry]) -> bool:
+    """Whether there are entries, and not one with a record for anybody."""
+    return bool(entries_read) and all(_owner(topic, entry)[1] for entry in entries_read)
+
+
+def _records_of(topic: Topic, entry: Entry) -> list[Record]:
+    if topic.is_bytes:
+        return list(byte_topics.records_of(entry.first, entry.fields))
+    if not topic.is_batch:
+        return [entries.record_of(entry.last, entry.milliseconds, entry.fields)]
+    batch, _ = batch_of(entry.fields)
+    assert batch is not None
+    stamped = entries.append_time_of(entry.fields)
+    base = records.read_header(batch).base_offset
+    return [
+        (
+            entry.first + offset - base,
+            timestamp if stamped is None else stamped,
+            key,
+            value,
+            headers,
+        )
+        for offset, timestamp, key, value, headers in records.records_of(batch)
+    ]
+
+
+def any_zstd(entries_read: Sequence[Entry]) -> bool:
+    """Whether one of the stored batches is compressed with zstd."""
+    found = (batch_of(entry.fields)[0] for entry in entries_read)
+    return any(
+        batch is not None and batch[records.ATTRIBUTES_AT + 1] & records.CODEC_MASK == codecs.ZSTD
+        for batch in found
+    )

@@ -1,0 +1,144 @@
+"""AddPartitionsToTxn (key 24), versions 0-5. Partitions take part in a transaction, open now.
+
+Behaviour
+- the transaction takes note first, then each partition: a partition that knows of no transaction
+  refuses transactional records, so nothing is ever left open that no marker would close
+- UNKNOWN_TOPIC_OR_PARTITION for the missing ones, then OPERATION_NOT_ATTEMPTED for the others
+- INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS for all; INVALID_REQUEST for
+  an empty transactional id
+- verify_only asks whether they take part: TRANSACTION_ABORTABLE (v4 INVALID_TXN_STATE) when not
+Versions
+- v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH, v4 several transactions a request
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.scripts import log
+from korvet.topics import Topic
+from korvet.transactions import member_of, names
+from korvet.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+Place = tuple[str, int]
+Outcome = dict[Place, ErrorCode]
+
+
+async def add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, context: Context
+) -> AddPartitionsToTxnResponse:
+    if context.version >= 4:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=[
+                AddPartitionsToTxnResult(
+                    transactional_id=asked.transactional_id,
+                    topic_results=await _results(asked, context),
+                )
+                for asked in request.transactions
+            ]
+        )
+    asked = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=await _results(asked, context))
+
+
+async def _results(
+    asked: AddPartitionsToTxnTransaction, context: Context
+) -> list[AddPartitionsToTxnTopicResult]:
+    places = [(topic.name, number) for topic in asked.topics for number in topic.partitions]
+    outcome = await _outcome(asked, places, context)
+    return [_topic_result(topic, outcome, context.version) for topic in asked.topics]
+
+
+def _topic_result(
+    topic: AddPartitionsToTxnTopic, outcome: Outcome, version: int
+) -> AddPartitionsToTxnTopicResult:
+    rows = []
+    for number in topic.partitions:
+        error = outcome[topic.name, number]
+        if error == ErrorCode.PRODUCER_FENCED and version < 2:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        rows.append(
+            AddPartitionsToTxnPartitionResult(partition_index=number, partition_error_code=error)
+        )
+    return AddPartitionsToTxnTopicResult(name=topic.name, results_by_partition=rows)
+
+
+async def _outcome(
+    asked: AddPartitionsToTxnTransaction, places: list[Place], context: Context
+) -> Outcome:
+    if not asked.transactional_id:
+        return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+    topics = {name: await context.topics.get(name) for name, _ in places}
+    known: list[tuple[Topic, int]] = []
+    missing: Outcome = {}
+    for name, number in places:
+        topic = topics[name]
+        if topic is not None and 0 <= number < topic.partitions:
+            known.append((topic, number))
+        else:
+            missing[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if missing:
+        return dict.fromkeys(places, ErrorCode.OPERATION_NOT_ATTEMPTED) | missing
+    if asked.verify_only:
+        return await _verify(asked, places, context)
+    return await _add(asked, known, context)
+
+
+async def _add(
+    asked: AddPartitionsToTxnTransaction, known: list[tuple[Topic, int]], context: Context
+) -> Outcome:
+    who = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
+    places = [(topic.name, number) for topic, number in known]
+    members = [member_of(*place) for place in places]
+    reply = await context.transactions.add(*who, members)
+    if reply.error:
+        return dict.fromkeys(places, ErrorCode(reply.error))
+    began = await context.store.run_many(
+        log.begin(
+            context.keys,
+            topic.name,
+            number,
+            topic_id=topic.id,
+            producer_id=asked.producer_id,
+            producer_epoch=asked.producer_epoch,
+            transaction=reply.transaction,
+        )
+        for topic, number in known
+    )
+    return {place: _of_begin(row.error) for place, row in zip(places, began, strict=True)}
+
+
+def _of_begin(error: int) -> ErrorCode:
+    if error == ErrorCode.INVALID_PRODUCER_EPOCH:
+        return ErrorCode.PRODUCER_FENCED
+    if error == ErrorCode.UNKNOWN_TOPIC_ID:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode(error)
+
+
+async def _verify(
+    asked: AddPartitionsToTxnTransaction, places: list[Place], context: Context
+) -> Outcome:
+    view = await context.transactions.view(asked.transactional_id)
+    if view.error or view.producer_id != asked.producer_id:
+        return dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if view.producer_epoch != asked.producer_epoch:
+        return dict.fromkeys(places, ErrorCode.PRODUCER_FENCED)
+    if view.state.startswith(b"Prepare"):
+        return dict.fromkeys(places, ErrorCode.CONCURRENT_TRANSACTIONS)
+    outside = (
+        ErrorCode.TRANSACTION_ABORTABLE if context.version >= 5 else ErrorCode.INVALID_TXN_STATE
+    )
+    members = set(names(view.members)) if view.state == b"Ongoing" else set()
+    return {place: ErrorCode.NONE if member_of(*place) in members else outside for place in places}

@@ -1,0 +1,39 @@
+"""EndTxn (key 26), versions 0-5. A transaction is committed or aborted.
+
+Behaviour
+- decided in one script; then the markers in every partition, the groups' offsets, and only then the
+  answer, so the next transaction finds nothing left over. A broker that dies on the way leaves the
+  rest to any other, which finishes it as it was decided
+- a repeated request whose first answer was lost is answered again
+- INVALID_REQUEST (empty id), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+  INVALID_TXN_STATE (nothing to end, or decided the other way), CONCURRENT_TRANSACTIONS
+Versions
+- v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH, v5 the next transaction has the next epoch,
+  which the answer names; aborting when nothing is open is allowed then
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.joining import joined
+from korvet.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+BUMPS_SINCE = 5
+
+
+async def end_txn(request: EndTxnRequest, context: Context) -> EndTxnResponse:
+    if not request.transactional_id:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    reply = await context.transactions.end(
+        request.transactional_id,
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        committed=request.committed,
+        bump=context.version >= BUMPS_SINCE,
+    )
+    joined(context).forget((request.transactional_id, request.producer_id, request.producer_epoch))
+    error = ErrorCode(reply.error)
+    if error == ErrorCode.PRODUCER_FENCED and context.version < 2:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return EndTxnResponse(
+        error_code=error, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch
+    )

@@ -1,0 +1,314 @@
+"""Ending transactions: decided once in Redis, then carried out by whichever broker gets to it.
+
+Rules
+- `transaction.finish` (or `init`, `look`) decides; from then on the end can only be carried out.
+- Carrying it out is a marker in each partition, the groups' offsets, then `transaction.complete`.
+  Every one of these may be repeated, by any broker, and changes nothing the second time: the
+  transaction's number tells a repetition from the next transaction.
+- Before the decision the id is put down to be looked at soon, so a broker that dies in between
+  leaves nothing that nobody would find.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from time import time
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys, decode_group, encode_group
+from korvet.scripts import log, producer, transaction
+from korvet.scripts.call import Call, Reply
+from korvet.scripts.log import MarkReply
+from korvet.scripts.transaction import (
+    AddReply,
+    FinishReply,
+    InitReply,
+    LookReply,
+    ViewReply,
+)
+from korvet.topics import Topic, TopicTable
+from korvet.wire import markers
+
+PATIENCE_MS = 2000
+"""An end that was decided this long ago and is not carried out has lost its broker."""
+ATTEMPTS = 4
+FOR_EVER_MS = 2**52
+GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+R = TypeVar("R", bound=Reply)
+
+
+class Store(Protocol):
+    """What ending transactions needs of a store."""
+
+    def submit(self, call: Call[R]) -> asyncio.Future[R]: ...
+    async def run(self, call: Call[R]) -> R: ...
+    async def command(self, *command: Any) -> Any: ...
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """How a transaction ends, and where that has to be said."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    committed: bool
+    members: tuple[str, ...]
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """The topics and partitions that take part."""
+        return [partition_of(member) for member in self.members if member.startswith("p:")]
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups whose offsets take part."""
+        return [member[2:] for member in self.members if member.startswith("g:")]
+
+
+def member_of(topic: str, partition: int) -> str:
+    """A partition as a member of a transaction."""
+    return f"p:{topic}:{partition}"
+
+
+def member_group(group_id: str) -> str:
+    """A group as a member of a transaction."""
+    return f"g:{group_id}"
+
+
+def partition_of(member: str) -> tuple[str, int]:
+    """The topic and partition that `member_of` wrote."""
+    _, topic, number = member.split(":")
+    return topic, int(number)
+
+
+class Transactions:
+    """The transactions of one store, as one broker looks after them."""
+
+    def __init__(self, store: Store, keys: Keys, topics: TopicTable) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+
+    async def init(
+        self, transactional_id: str, *, timeout_ms: int, producer_id: int, producer_epoch: int
+    ) -> InitReply:
+        """The id has an epoch that fences everybody before; what they left open is aborted."""
+        await self._soon(transactional_id, timeout_ms)
+        fresh_id = -1
+        for _ in range(ATTEMPTS):
+            reply = await self._store.run(
+                transaction.init(
+                    self._keys,
+                    transactional_id,
+                    timeout_ms=timeout_ms,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    fresh_id=fresh_id,
+                )
+            )
+            if reply.fresh:
+                fresh_id = await self._fresh_id()
+            elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
+                await self._help(transactional_id)
+            else:
+                break
+        return reply
+
+    async def add(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
+    ) -> AddReply:
+        """The members take part in the transaction, which is open now, or `error` says why not."""
+        for attempt in range(2):
+            reply = await self._store.run(
+                transaction.add(
+                    self._keys,
+                    transactional_id,
+                    producer_id=producer_id,
+                    producer_epoch=producer_epoch,
+                    members=members,
+                )
+            )
+            if reply.error != ErrorCode.CONCURRENT_TRANSACTIONS or attempt:
+                break
+            await self._help(transactional_id)
+        return reply
+
+    async def end(
+        self,
+        transactional_id: str,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        bump: bool,
+    ) -> FinishReply:
+        """The transaction has ended as asked, markers and all, or `error` says why not."""
+        fresh_id = -1
+        for _ in range(ATTEMPTS):
+            reply = await self._end(
+                transactional_id, producer_id, producer_epoch, committed, bump, fresh_id
+            )
+            if reply.fresh:
+                fresh_id = await self._fresh_id()
+            elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
+                await self._help(transactional_id)
+            else:
+                break
+        return reply
+
+    async def view(self, transactional_id: str) -> ViewReply:
+        """What is known of the id."""
+        return await self._store.run(transaction.view(self._keys, transactional_id))
+
+    async def ids(self) -> list[str]:
+        """Every transactional id there is."""
+        found = await self._store.command("ZRANGE", self._keys.transactions(), 0, -1)
+        return [decode_group(raw.decode()) for raw in found]
+
+    async def _fresh_id(self) -> int:
+        return (await self._store.run(producer.allocate(self._keys))).producer_id
+
+    async def _help(self, transactional_id: str) -> None:
+        """A decided end of the id is carried out, whoever decided it."""
+        await self.look(transactional_id, forget_ms=FOR_EVER_MS, patience_ms=0)
+
+    async def watch(self, transactional_id: str, after_ms: int) -> None:
+        """Somebody looks at the id once `after_ms` have passed, whatever happens to this broker."""
+        await self._soon(transactional_id, after_ms)
+
+    def _soon(self, transactional_id: str, after_ms: int) -> asyncio.Future[Any]:
+        moment = int(time() * 1000) + after_ms
+        return self._store.submit_command(
+            "ZADD", self._keys.transactions(), moment, encode_group(transactional_id)
+        )
+
+    async def _end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        bump: bool,
+        fresh_id: int,
+    ) -> FinishReply:
+        """The transaction has ended as asked, or was refused, or needs a fresh id."""
+        watched = self._soon(transactional_id, PATIENCE_MS)
+        decided = self._store.submit(
+            transaction.finish(
+                self._keys,
+                transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                committed=int(committed),
+                bump=int(bump),
+                fresh_id=fresh_id,
+            )
+        )
+        await asyncio.gather(watched, decided)
+        reply = decided.result()
+        if reply.pending:
+            await self.carry_out(_decided(transactional_id, reply, committed))
+        return reply
+
+    async def look(self, transactional_id: str, *, forget_ms: int, patience_ms: int) -> LookReply:
+        """What the id's timeouts ask for has been done, and what was left half done is finished."""
+        reply = await self._store.run(
+            transaction.look(
+                self._keys, transactional_id, forget_ms=forget_ms, patience_ms=patience_ms
+            )
+        )
+        if reply.pending:
+            await self.carry_out(_decided(transactional_id, reply, bool(reply.committed)))
+        return reply
+
+    async def look_at_due(self, *, forget_ms: int, at_most: int = 100) -> int:
+        """Every id that is due has been looked at, at most so many. Returns how many there were."""
+        now = int(time() * 1000)
+        due = await self._store.command(
+            "ZRANGEBYSCORE", self._keys.transactions(), "-inf", now, "LIMIT", 0, at_most
+        )
+        for raw in due:
+            await self._look_at(decode_group(raw.decode()), raw, forget_ms)
+        return len(due)
+
+    async def _look_at(self, transactional_id: str, raw: bytes, forget_ms: int) -> None:
+        reply = await self.look(transactional_id, forget_ms=forget_ms, patience_ms=PATIENCE_MS)
+        if reply.wait_ms < 0:
+            await self._store.command("ZREM", self._keys.transactions(), raw)
+        else:
+            await self.watch(transactional_id, reply.wait_ms)
+
+    async def carry_out(self, decided: Decided) -> None:
+        """The end stands everywhere and the transaction is complete."""
+        marked = self._mark_all(decided, await self._topics_of(decided))
+        await asyncio.gather(*marked)
+        if any(future.result().error in GONE for future in marked):
+            # A topic of that name is another one by now, or gone: then nothing is open in it.
+            self._topics.drop()
+            again = self._mark_all(decided, await self._topics_of(decided))
+            await asyncio.gather(*again)
+        await self._store.run(
+            transaction.complete(
+                self._keys, decided.transactional_id, transaction=decided.transaction
+            )
+        )
+
+    async def _topics_of(self, decided: Decided) -> dict[str, Topic]:
+        names = {topic for topic, _ in decided.partitions}
+        found = {name: await self._topics.get(name) for name in names}
+        return {name: topic for name, topic in found.items() if topic is not None}
+
+    def _mark_all(
+        self, decided: Decided, topics: dict[str, Topic]
+    ) -> Sequence[asyncio.Future[MarkReply]]:
+        now_ms = int(time() * 1000)
+        return [
+            self._store.submit(mark_call(self._keys, topics[name], number, decided, now_ms))
+            for name, number in decided.partitions
+            if name in topics and number < topics[name].partitions
+        ]
+
+
+def mark_call(
+    keys: Keys, topic: Topic, partition: int, decided: Decided, now_ms: int
+) -> Call[MarkReply]:
+    """The call that writes the marker into one partition, in its topic's layout."""
+    who = (now_ms, decided.producer_id, decided.producer_epoch, decided.committed)
+    if topic.is_batch:
+        batch = bytes(markers.control_batch(0, *who))
+        fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
+    else:
+        fields = markers.fields_of(*who)
+    return log.mark(
+        keys,
+        topic.name,
+        partition,
+        topic_id=topic.id,
+        producer_id=decided.producer_id,
+        producer_epoch=decided.producer_epoch,
+        transaction=decided.transaction,
+        committed=int(decided.committed),
+        size=sum(map(len, fields)),
+        fields=fields,
+    )
+
+
+def _decided(transactional_id: str, reply: FinishReply | LookReply, committed: bool) -> Decided:
+    return Decided(
+        transactional_id,
+        reply.marker_id,
+        reply.marker_epoch,
+        reply.transaction,
+        committed,
+        tuple(names(reply.members)),
+    )
+
+
+def names(members: Iterable[bytes]) -> list[str]:
+    """Members as Redis has them, as text."""
+    return sorted(member.decode("utf-8", "surrogateescape") for member in members)

@@ -1,0 +1,29 @@
+--- transaction.complete  version 1  writes
+--- A transaction whose markers all stand is over, and the next one may begin.
+---
+--- KEYS     transaction  hash  state of the transactional id
+---          members      set   who took part
+--- ARGV     transaction  int   its number
+--- RETURNS  error        int   a lib.codes value
+---          done         int   1: it was still ending; 0: somebody else has completed it
+--- COST     O(1), at most 4 calls
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local transactions = require("lib.transaction")
+
+local transaction, members = KEYS[1], KEYS[2]
+local round = tonumber(ARGV[1])
+
+-- Write.
+local t = transactions.read(transaction)
+if not t or t.round ~= round or not transactions.is_ending(t) then
+  return { codes.NONE, 0 }
+end
+t.state = t.state == "PrepareCommit" and "CompleteCommit" or "CompleteAbort"
+t.updated = clock.now_ms()
+if t.next_id >= 0 then
+  t.previous_id, t.producer_id, t.next_id, t.epoch = t.producer_id, t.next_id, -1, 0
+end
+transactions.write(transaction, t)
+redis.call("UNLINK", members)
+return { codes.NONE, 1 }

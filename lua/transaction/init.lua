@@ -1,0 +1,66 @@
+--- transaction.init  version 1  writes
+--- A transactional id has a producer id and an epoch that fences whoever used the id before.
+---
+--- KEYS     transaction     hash   state of the transactional id
+--- ARGV     timeout_ms      int    how long its transactions may stay open
+---          producer_id     int    the producer id the caller has, -1 for none
+---          producer_epoch  int    the epoch it has, -1 for none
+---          fresh_id        int    a producer id nobody has had, -1 while none was asked for
+--- RETURNS  error           int    a lib.codes value
+---          producer_id     int    -1 when refused
+---          producer_epoch  int    -1 when refused
+---          fresh           int    1: nothing was done, call again with a fresh producer id
+--- REFUSES  PRODUCER_FENCED
+--- SIGNALS  CONCURRENT_TRANSACTIONS
+--- COST     O(1), at most 3 calls
+--- NOTES    CONCURRENT_TRANSACTIONS: a transaction was open, which is now to be aborted, or one is
+---          ending: finish it and call again.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local transactions = require("lib.transaction")
+
+local transaction = KEYS[1]
+local timeout_ms, producer_id = tonumber(ARGV[1]), tonumber(ARGV[2])
+local epoch, fresh_id = tonumber(ARGV[3]), tonumber(ARGV[4])
+
+-- Check. Refusals live here.
+local t = transactions.read(transaction)
+if not t then
+  if fresh_id < 0 then
+    return { codes.NONE, -1, -1, 1 }
+  end
+elseif producer_id >= 0 then
+  local current = producer_id == t.producer_id and (epoch == t.epoch or epoch == t.last_epoch)
+  local rotated = producer_id == t.previous_id and epoch == t.last_epoch
+    and epoch >= transactions.EXHAUSTED
+  if not current and not rotated then
+    return { codes.PRODUCER_FENCED, -1, -1, 0 }
+  end
+end
+
+-- Write.
+local now_ms = clock.now_ms()
+if not t then
+  t = {
+    producer_id = fresh_id, epoch = 0, last_epoch = -1, previous_id = -1, next_id = -1, round = 0,
+  }
+elseif transactions.is_ending(t) then
+  return { codes.CONCURRENT_TRANSACTIONS, -1, -1, 0 }
+elseif t.state == "Ongoing" then
+  transactions.fence(t, now_ms)
+  transactions.write(transaction, t)
+  return { codes.CONCURRENT_TRANSACTIONS, -1, -1, 0 }
+elseif producer_id >= 0 and epoch == t.last_epoch and epoch ~= t.epoch then
+  return { codes.NONE, t.producer_id, t.epoch, 0 }
+elseif t.epoch >= transactions.EXHAUSTED then
+  if fresh_id < 0 then
+    return { codes.NONE, -1, -1, 1 }
+  end
+  t.previous_id, t.producer_id = t.producer_id, fresh_id
+  t.last_epoch, t.epoch = producer_id >= 0 and t.epoch or -1, 0
+else
+  t.last_epoch, t.epoch = producer_id >= 0 and t.epoch or -1, t.epoch + 1
+end
+t.state, t.timeout_ms, t.started, t.updated = "Empty", timeout_ms, -1, now_ms
+transactions.write(transaction, t)
+return { codes.NONE, t.producer_id, t.epoch, 0 }
