@@ -123,7 +123,8 @@ async def _with_copies(
     ]
     if not await possible(copies, streams, context):
         return await _refuse_all(request, ErrorCode.NOT_ENOUGH_REPLICAS)
-    sent = _send(request, topics, context)
+    refused = await join(unjoined(request, topics, context), context)
+    sent = _send(request, topics, context, refused)
     context.release()
     answer = await _answer(request, sent, context)
     if answer is None or await made(copies, streams, request.timeout_ms, context):

@@ -1,4 +1,4 @@
---- log.bounds  version 2  reads
+--- log.bounds  version 3  reads
 --- Where one partition begins and ends, native entries included.
 ---
 --- KEYS     stream    stream  the partition's records
