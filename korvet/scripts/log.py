@@ -97,6 +97,8 @@ class UnfollowReply(Reply):
 
 FOLLOW = Script("log.follow", FollowReply)
 UNFOLLOW = Script("log.unfollow", UnfollowReply)
+
+
 class BeginReply(Reply):
     """The partition knows of the transaction, unless `error` says why not."""
 
