@@ -60,7 +60,7 @@ def read(runner: Runner, count: int = 10) -> list[bytes]:
     found = runner.command(
         *("XREADGROUP", "GROUP", "readers", "worker", "COUNT", count, "STREAMS", STREAM, ">")
     )
-    rows = list(found.values())[0] if isinstance(found, dict) else found and found[0][1]
+    rows = next(iter(found.values())) if isinstance(found, dict) else found and found[0][1]
     rows = rows[0] if rows and isinstance(rows[0][0], list) else rows
     return [fields[1] if isinstance(fields, list) else fields[b"value"] for _, fields in rows or ()]
 
