@@ -76,7 +76,6 @@ LAYERS: dict[str, Layer] = {
             "refusals",
             "topic_creation",
         ),
-        ("acknowledging", "altering", "coordinating", "fetching", "refusals", "topic_creation"),
         ours=("words", "settings", "wire", "scripts", "store.errors", "log", "context"),
         others=("anyio", "msgspec"),
     ),
