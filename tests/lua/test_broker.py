@@ -1,0 +1,84 @@
+"""lua/broker and producer.allocate: who is alive, who is controller, who holds which duty."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.scripts import broker, producer
+from tests.lua.harness import LuaRunner
+from tests.lua.partition import KEYS
+from tests.runners import Runner
+
+
+def register(runner: Runner, node_id: int, ttl_ms: int = 1000) -> tuple[int, dict[int, bytes]]:
+    """The controller and the live brokers, as this one hears of them."""
+    address = b"address of %d" % node_id
+    reply = runner.run(broker.register(KEYS, node_id=node_id, address=address, ttl_ms=ttl_ms))
+    ids, places = reply.brokers[::2], reply.brokers[1::2]
+    return reply.controller, dict(zip(ids, places, strict=True))  # type: ignore[arg-type]
+
+
+def lease(runner: Runner, name: str, holder: str, ttl_ms: int = 1000) -> bool:
+    reply = runner.run(broker.lease(KEYS, name=name, holder=holder, ttl_ms=ttl_ms))
+    return reply.held == 1
+
+
+def test_brokers_know_of_each_other(runner: Runner) -> None:
+    assert register(runner, 3) == (3, {3: b"address of 3"})
+    controller, live = register(runner, 1)
+    assert controller == 3, "the controller stays while it lives"
+    assert live == {1: b"address of 1", 3: b"address of 3"}
+
+
+def test_a_broker_not_heard_from_is_forgotten_and_replaced_as_controller(lua: LuaRunner) -> None:
+    register(lua, 1)
+    register(lua, 2)
+    lua.advance(900)
+    assert register(lua, 2)[0] == 1
+    lua.advance(200)
+    assert register(lua, 2) == (2, {2: b"address of 2"})
+    assert register(lua, 1)[0] == 2, "who comes back is not controller again"
+
+
+def test_a_broker_that_leaves_takes_only_its_own_registration(runner: Runner) -> None:
+    register(runner, 1)
+    register(runner, 2)
+    runner.run(broker.unregister(KEYS, node_id=2, address=b"somebody else's"))
+    assert set(register(runner, 1)[1]) == {1, 2}
+    runner.run(broker.unregister(KEYS, node_id=2, address=b"address of 2"))
+    assert set(register(runner, 1)[1]) == {1}
+
+
+def test_the_cluster_keeps_its_first_id(runner: Runner) -> None:
+    for wanted in ("first", "second"):
+        reply = runner.run(broker.identify(KEYS, cluster_id=wanted))
+        assert reply.cluster_id == b"first"
+
+
+def test_producer_ids_are_handed_out_once(runner: Runner) -> None:
+    ids = [runner.run(producer.allocate(KEYS)).producer_id for _ in range(5)]
+    assert ids == sorted(set(ids)) and ids[0] >= 0
+
+
+def test_a_duty_is_anothers_only_after_its_lease(lua: LuaRunner) -> None:
+    assert lease(lua, "retention", "a")
+    assert not lease(lua, "retention", "b")
+    assert lease(lua, "expiry", "b"), "each duty has a lease of its own"
+    lua.advance(999)
+    assert not lease(lua, "retention", "b")
+    assert lease(lua, "retention", "a"), "the holder renews it"
+    lua.advance(1000)
+    assert lease(lua, "retention", "b")
+    assert not lease(lua, "retention", "a")
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50), st.integers(0, 30))))
+def test_no_two_ever_hold_one_duty(steps: list[tuple[str, int, int]]) -> None:
+    lua = LuaRunner()
+    held: dict[str, int] = {}
+    for holder, ttl_ms, passes in steps:
+        if lease(lua, "duty", holder, ttl_ms):
+            held[holder] = lua.now_ms() + ttl_ms
+        now = lua.now_ms()
+        assert sum(ends > now for ends in held.values()) <= 1
+        lua.advance(passes)

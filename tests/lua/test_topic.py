@@ -1,0 +1,259 @@
+"""lua/topic and config.alter: topics come, change and go, and their definitions with them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode
+from korvet.scripts import config, log, topic
+from korvet.scripts.call import Call
+from tests.lua.harness import LuaRunner
+from tests.lua.partition import ID, KEYS
+from tests.runners import Runner
+
+SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "mode": "dense", "bits": 10}
+
+
+def create(name: str = "t", partitions: int = 3, definition: bytes = b"one") -> Call[Any]:
+    return topic.create(KEYS, partitions, topic=name, definition=definition, **SHAPE)
+
+
+def grow(expected: bytes, name: str = "t") -> Call[Any]:
+    return topic.grow(KEYS, range(3, 5), topic=name, expected=expected, definition=b"two", **SHAPE)
+
+
+def alter(expected: bytes, name: str = "t") -> Call[Any]:
+    return topic.alter(KEYS, topic=name, expected=expected, definition=b"two")
+
+
+def remove(expected: bytes, name: str = "t") -> Call[Any]:
+    return topic.remove(KEYS, topic=name, expected=expected)
+
+
+def delete(
+    expected: bytes, name: str = "t", version: bytes = b"", groups: tuple[str, ...] = ()
+) -> Call[Any]:
+    return topic.delete(
+        KEYS, groups, topic=name, expected=expected, registry_version=version, partitions=3
+    )
+
+
+def reconfigure(expected: bytes, wanted: bytes) -> Call[Any]:
+    return config.alter(KEYS, resource="r", expected=expected, wanted=wanted)
+
+
+def definition(runner: Runner, name: str = "t") -> object:
+    return runner.command("HGET", KEYS.topics(), name)
+
+
+def dump(runner: Runner) -> dict[bytes, object]:
+    """Every key and, where it is a hash, its content."""
+    names: Any = runner.command("KEYS", "*")
+    kinds = {name: runner.command("TYPE", name) for name in names}
+    return {
+        name: runner.command("HGETALL", name) if kind in (b"hash", "hash") else kind
+        for name, kind in kinds.items()
+    }
+
+
+REFUSALS: list[tuple[Call[Any], ErrorCode]] = [
+    (create(), ErrorCode.TOPIC_ALREADY_EXISTS),
+    (grow(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (grow(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (alter(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (alter(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (remove(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (remove(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (delete(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (delete(b"one", version=b"9"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (delete(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    (
+        config.alter(KEYS, resource="r", expected=b"x", wanted=b"y"),
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "error"), REFUSALS, ids=lambda value: getattr(value, "name", "call")
+)
+def test_what_is_refused_changes_nothing(runner: Runner, call: Call[Any], error: ErrorCode) -> None:
+    runner.run(create())
+    before = dump(runner)
+    reply = runner.run(call)
+    assert (reply.error, reply.version) == (error, -1)
+    assert dump(runner) == before
+
+
+def test_a_topic_exists_with_an_empty_log_for_each_partition(runner: Runner) -> None:
+    reply = runner.run(create())
+    assert (reply.error, reply.version) == (ErrorCode.NONE, 1)
+    assert definition(runner) == b"one"
+    for number in range(3):
+        bounds = runner.run(log.bounds(KEYS, "t", number, topic_id=ID))
+        assert (bounds.error, bounds.first, bounds.next) == (ErrorCode.NONE, 0, 0)
+    missing = runner.run(log.bounds(KEYS, "t", 3, topic_id=ID))
+    assert missing.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
+    runner.run(create())
+    runner.command("XADD", KEYS.partition("t", 0).stream, "*", "value", "v")
+    assert runner.run(grow(b"one")).version == 2
+    assert definition(runner) == b"two"
+    assert runner.run(log.bounds(KEYS, "t", 0, topic_id=ID)).next == 1
+    assert runner.run(log.bounds(KEYS, "t", 4, topic_id=ID)).error == ErrorCode.NONE
+
+
+def test_each_change_raises_the_version_and_rings(lua: LuaRunner) -> None:
+    heard = lua.redis.pubsub()
+    heard.subscribe(KEYS.topics_channel())
+    for call in (create(), alter(b"one"), grow(b"two"), remove(b"two")):
+        assert lua.run(call).error == ErrorCode.NONE
+    told = [heard.get_message(timeout=0) for _ in range(5)]
+    assert [message["data"] for message in told[1:] if message] == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_group_forgets_a_topic_and_no_other(runner: Runner) -> None:
+    offsets = KEYS.group_offsets("g")
+    for name in ("t", "other"):
+        for number in range(3):
+            runner.command("HSET", offsets, KEYS.partition(name, number).stream, "5")
+    assert runner.run(topic.forget(KEYS, "g", "t", 3)).forgotten == 3
+    assert runner.run(topic.forget(KEYS, "g", "t", 3)).forgotten == 0
+    kept: Any = runner.command("HKEYS", offsets)
+    assert sorted(kept) == [b"korvet:other:%d" % n for n in range(3)]
+
+
+def test_configs_are_set_replaced_and_taken_back(lua: LuaRunner) -> None:
+    def alter(expected: bytes, wanted: bytes) -> tuple[int, int]:
+        reply = lua.run(reconfigure(expected, wanted))
+        return reply.error, reply.version
+
+    heard = lua.redis.pubsub()
+    heard.subscribe(KEYS.configs_channel())
+    assert alter(b"", b"one") == (ErrorCode.NONE, 1)
+    assert alter(b"", b"two") == (ErrorCode.CONCURRENT_TRANSACTIONS, -1)
+    assert alter(b"one", b"two") == (ErrorCode.NONE, 2)
+    assert lua.command("HGET", KEYS.configs(), "r") == b"two"
+    assert alter(b"two", b"") == (ErrorCode.NONE, 3)
+    assert lua.command("HEXISTS", KEYS.configs(), "r") == 0
+    told = [heard.get_message(timeout=0) for _ in range(4)]
+    assert [message["data"] for message in told[1:] if message] == [b"1", b"2", b"3"]
+
+
+GROUPS = ("readers", "wri:ters", "b{a}d%")
+
+
+def test_a_deleted_topic_leaves_no_key_behind(runner: Runner) -> None:
+    """Invariant 4, on every server: Redis groups and commits of live groups go too."""
+    runner.run(create())
+    runner.run(create("other"))
+    for number in range(3):
+        k = KEYS.partition("t", number)
+        for n in range(5):
+            runner.run(
+                log.append(
+                    KEYS,
+                    "t",
+                    number,
+                    topic_id=ID,
+                    count=1,
+                    size=70_000,
+                    max_timestamp=1,
+                    producer_id=4,
+                    producer_epoch=0,
+                    base_sequence=n,
+                    fields=[2, b"value", b"v"],
+                )
+            )
+        for group in GROUPS:
+            runner.command("XGROUP", "CREATE", k.stream, group, "0")
+            for name in ("t", "other"):
+                field = KEYS.partition(name, number).stream
+                runner.command("HSET", KEYS.group_offsets(group), field, "3")
+        runner.command("XREADGROUP", "GROUP", "readers", "me", "COUNT", 2, "STREAMS", k.stream, ">")
+    runner.command("HSET", KEYS.groups(), ":version", "7")
+    before = set(dump(runner))
+    reply = runner.run(delete(b"one", version=b"7", groups=GROUPS))
+    assert reply.error == ErrorCode.NONE
+    gone = before - set(dump(runner))
+    assert gone == {key for key in before if b"korvet:t:" in key}
+    for group in GROUPS:
+        fields: Any = runner.command("HKEYS", KEYS.group_offsets(group))
+        assert sorted(fields) == [b"korvet:other:%d" % n for n in range(3)]
+    assert runner.run(delete(b"one")).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+NAMES = st.sampled_from(["t", "u"])
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["create", "grow", "append", "commit", "group", "delete"]), NAMES),
+    max_size=20,
+)
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(steps=STEPS)
+def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
+    steps: list[tuple[str, str]],
+) -> None:
+    """Invariant 4: after any interleaving, only topics that are there have keys."""
+    runner = LuaRunner()
+    partitions: dict[str, int] = {}
+    version = 0
+    for what, name in steps:
+        there = name in partitions
+        if what == "create":
+            reply = runner.run(create(name, 2, b"2"))
+            assert (reply.error == ErrorCode.NONE) != there
+            partitions.setdefault(name, 2)
+        elif not there:
+            continue
+        elif what == "grow":
+            now = partitions[name]
+            runner.run(
+                topic.grow(
+                    KEYS,
+                    range(now, now + 1),
+                    topic=name,
+                    expected=b"%d" % now,
+                    definition=b"%d" % (now + 1),
+                    **SHAPE,
+                )
+            )
+            partitions[name] = now + 1
+        elif what == "append":
+            runner.command("XADD", KEYS.partition(name, partitions[name] - 1).stream, "*", "v", "")
+        elif what == "commit":
+            version += 1
+            runner.command("HSET", KEYS.groups(), "g", "mark", ":version", version)
+            runner.command("HSET", KEYS.group_offsets("g"), KEYS.partition(name, 0).stream, "1")
+        elif what == "group":
+            stream = KEYS.partition(name, 0).stream
+            if not runner.command("XINFO", "GROUPS", stream):
+                runner.command("XGROUP", "CREATE", stream, "g", "0")
+        else:
+            count = partitions.pop(name)
+            reply = runner.run(
+                topic.delete(
+                    KEYS,
+                    ["g"],
+                    topic=name,
+                    expected=b"%d" % count,
+                    registry_version=b"%d" % version if version else b"",
+                    partitions=count,
+                )
+            )
+            assert reply.error == ErrorCode.NONE
+        _only_these(runner, set(partitions))
+
+
+def _only_these(runner: LuaRunner, names: set[str]) -> None:
+    keys = {key.decode() for key in runner.command("KEYS", "*")}
+    fields = {f.decode() for f in runner.command("HKEYS", KEYS.group_offsets("g"))}
+    for word in keys | fields:
+        parts = word.strip("{").split(":")
+        if len(parts) > 2 and parts[1] != "group":
+            assert parts[1] in names, word
