@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from korvet import api_docs, key_docs
 from korvet.config import OPTIONS, Config
 from korvet.metrics import Metrics
 from korvet.scripts import docs as scripts
@@ -72,9 +73,13 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "topic configs": topic_configs,
     "group configs": group_configs,
+    "keys": key_docs.render,
     "metrics": metrics,
 }
-WHOLE: dict[str, Callable[[], str]] = {"scripts.md": scripts.render}
+WHOLE: dict[str, Callable[[], str]] = {
+    "protocol.md": api_docs.render,
+    "scripts.md": scripts.render,
+}
 
 
 def fill(page: str) -> str:

@@ -160,7 +160,11 @@ LAYERS: dict[str, Layer] = {
         others=("aiokafka", "anyio", "msgspec", "rich", "typer", "uvloop"),
     ),
     # The pages that are written from the tables.
-    "docs": Layer(("docs",), ours=("words", "settings", "scripts", "metrics", "apis")),
+    "docs": Layer(
+        ("docs", "api_docs", "key_docs"),
+        ours=("words", "settings", "scripts", "metrics", "apis"),
+        others=("msgspec",),
+    ),
 }
 
 

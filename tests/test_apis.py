@@ -1,0 +1,57 @@
+"""The API table: one row an API, within what the codecs know, and told truly by its handler."""
+
+import pytest
+
+from korvet.api_docs import CLAIMED, claims, docstring, render, span
+from korvet.apis import BY_KEY, TABLE, Api
+
+rows = pytest.mark.parametrize("api", TABLE, ids=lambda api: api.name)
+
+
+def test_keys_are_in_order_and_stand_once() -> None:
+    keys = [api.key for api in TABLE]
+    assert keys == sorted(set(keys))
+    assert list(BY_KEY.values()) == list(TABLE)
+
+
+@rows
+def test_the_codecs_know_every_version_that_is_served(api: Api) -> None:
+    for shape in (api.request, api.response):
+        info = shape.__message__
+        assert info.key == api.key
+        assert info.versions[0] <= api.versions[0] <= api.versions[1] <= info.versions[1]
+
+
+@rows
+def test_a_request_has_the_name_of_its_api(api: Api) -> None:
+    assert api.request.__name__ == f"{api.name}Request"
+    assert api.response.__name__ == f"{api.name}Response"
+    assert api.handler.__name__ == api.handler.__module__.rpartition(".")[2]
+
+
+@rows
+def test_the_handlers_heading_is_the_row(api: Api) -> None:
+    assert claims(api) == (api.name, api.key, span(*api.versions))
+
+
+@rows
+def test_the_lists_of_a_handlers_comment_have_the_three_known_names(api: Api) -> None:
+    for line in docstring(api).splitlines():
+        if line.istitle() and " " not in line.strip("."):
+            assert line in ("Behaviour", "Versions"), line
+
+
+@rows
+def test_what_kafka_claims_is_served_to_its_highest_version(api: Api) -> None:
+    if api.key in CLAIMED:
+        name, lowest, highest = CLAIMED[api.key]
+        assert name == api.name
+        assert api.versions[0] <= lowest and api.versions[1] == highest
+
+
+def test_the_page_names_every_api_once_as_served_or_not() -> None:
+    page = render()
+    served = page.partition("## Not served")[0]
+    for key, (name, _, _) in CLAIMED.items():
+        assert (f"| [{name}](" in served) == (key in BY_KEY)
+        assert page.count(f"| {key} | [{name}](") + page.count(f"| {key} | {name} |") == 1
