@@ -45,7 +45,7 @@ def render() -> str:
     lines = ["| Key | Type | What | Written by |", "|---|---|---|---|"]
     for key in known:
         if key.type != "channel":
-            scripts = ", ".join(f"`{name}`" for name in writers(key.name))
+            scripts = ", ".join(f"`{name}`" for name in writers(key.name)) or "plain commands"
             lines.append(f"| `{key.text}` | {key.type} | {key.what} | {scripts} |")
     lines += ["", "| Channel | Rung |", "|---|---|"]
     lines += [f"| `{key.text}` | {key.what} |" for key in known if key.type == "channel"]
