@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from korvet import byte_topics
+from korvet import byte_topics, logs
 from korvet.contents import any_zstd, batches_of, only_markers, records_in, runs_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
@@ -25,6 +25,7 @@ from korvet.wire.records import Buffer
 
 LEADER_EPOCH = 0
 READ_COMMITTED = 1
+log = logs.get("fetching")
 
 
 def epoch_error(current: int) -> ErrorCode:
@@ -84,6 +85,20 @@ async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -
         return Slice(ErrorCode.KAFKA_STORAGE_ERROR)
 
 
+def note_replica(replica_id: int, context: Context) -> None:
+    """Somebody says to be a replica: it is answered as a consumer, and the log says so once."""
+    seen = context.node.memory.setdefault("replicas", set())
+    who = (context.client_host, replica_id)
+    if who not in seen and len(seen) < 1000:
+        seen.add(who)
+        log.info(
+            "a replica id is ignored: replicas are answered as consumers are",
+            client=context.client_host,
+            client_id=context.client_id,
+            replica_id=replica_id,
+        )
+
+
 def reader(context: Context) -> PartitionReader:
     """The node's one reader: it remembers how large entries are."""
     memory = context.node.memory
@@ -125,7 +140,7 @@ def _aborted(found: Slice) -> list[AbortedTransaction]:
 def _records(wanted: Wanted, found: Slice, context: Context) -> tuple[ErrorCode, list[Buffer]]:
     """The slice in the message format and codec this version understands."""
     if context.version < 4:
-        return ErrorCode.NONE, _message_set(wanted.topic, found, context.version)
+        return ErrorCode.NONE, [_message_set(wanted, found, context.version)]
     if wanted.topic.is_bytes:
         return ErrorCode.NONE, _byte_batches(wanted, found, context.version)
     if not wanted.topic.is_batch:
@@ -180,9 +195,20 @@ def _one_batch(
     )
 
 
-def _message_set(topic: Topic, found: Slice, version: int) -> list[Buffer]:
-    codec = CODECS.get(topic.policy.compression_type, codecs.NONE)
-    rows = records_in(topic, found.entries)
+def _message_set(wanted: Wanted, found: Slice, version: int) -> Buffer:
+    """The records as clients before 0.11 read them. Before version 3 such a client gets what it
+    asked for to the byte, the last message cut: one that has room for no message says so."""
+    asked, magic = wanted.asked, 0 if version < 2 else 1
+    codec = CODECS.get(wanted.topic.policy.compression_type, codecs.NONE)
+    rows = [row for row in records_in(wanted.topic, found.entries) if row[0] >= asked.fetch_offset]
     if not rows:
-        return []
-    return [message_sets.build(rows, magic=0 if version < 2 else 1, codec=codec)]
+        return b""
+    if version > 2:
+        return message_sets.build(rows, magic=magic, codec=codec)
+    most = max(asked.partition_max_bytes, 0)
+    rows = message_sets.within(rows, most, magic=magic)
+    built = message_sets.build(rows, magic=magic, codec=codec)
+    while len(built) > most and len(rows) > 1 and message_sets.is_compressed(built):
+        rows = rows[: len(rows) // 2]  # half of one compressed message would be nothing
+        built = message_sets.build(rows, magic=magic, codec=codec)
+    return memoryview(built)[:most]

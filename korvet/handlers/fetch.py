@@ -22,7 +22,7 @@ from typing import Any
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import Wanted, collect
+from korvet.fetching import Wanted, collect, note_replica
 from korvet.store.errors import StoreUnavailable
 from korvet.topics import Topic
 from korvet.wire.messages.fetch import (
@@ -39,6 +39,8 @@ NATIVE_RECHECK_S = 0.2
 def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchResponse]:
     """Reads change nothing: the connection's next request may begin at once."""
     context.release()
+    if request.replica_id != -1:
+        note_replica(request.replica_id, context)
     return _fetch(request, context)
 
 

@@ -18,7 +18,7 @@ import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import LEADER_EPOCH, READ_COMMITTED, epoch_error, reader
+from korvet.fetching import LEADER_EPOCH, READ_COMMITTED, epoch_error, note_replica, reader
 from korvet.scripts import log
 from korvet.searching import find_time
 from korvet.store.errors import StoreError
@@ -36,6 +36,8 @@ SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 
 
 async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
+    if request.replica_id != -1:
+        note_replica(request.replica_id, context)
     answers = []
     for data in request.topics:
         committed = request.isolation_level == READ_COMMITTED

@@ -195,7 +195,12 @@ class LegacyConnection(Connection):
 
     async def _read(self, frame: Frame, began: float) -> list[Buffer]:
         await self._stored()
-        parts = [await self._answer(request) for request in frame.requests]
+        parts = []
+        left = reads.MAX_ANSWER
+        for request in frame.requests:
+            part, error = await self._answer(request, left)
+            left = max(0, left - sum(map(len, part)))
+            parts.append((part, error))
         answer = (
             multi_answer([part for part, _ in parts]) if frame.kind == MULTIFETCH else parts[0][0]
         )
@@ -203,10 +208,11 @@ class LegacyConnection(Connection):
         self._count(frame, outcome, began)
         return answer
 
-    async def _answer(self, request: Any) -> tuple[list[Buffer], LegacyError]:
+    async def _answer(self, request: Any, room: int) -> tuple[list[Buffer], LegacyError]:
         try:
             if isinstance(request, Fetch):
-                return await reads.fetch(request, self._node, self._reader), LegacyError.NO_ERROR
+                found = await reads.fetch(request, self._node, self._reader, room)
+                return found, LegacyError.NO_ERROR
             return await reads.offsets(request, self._node), LegacyError.NO_ERROR
         except Refusal as refusal:
             self._say(request, refusal)

@@ -33,12 +33,12 @@ from korvet.topics import Topic
 from korvet.wire import byte_sets
 
 MAX_ANSWER = 64 << 20
-"""A FETCH that asks for more gets this much."""
+"""A FETCH that asks for more, or a MULTIFETCH in all, gets this much."""
 MAX_OFFSETS = 10_000
 
 
-async def fetch(request: Fetch, node: Node, reader: PartitionReader) -> list[Buffer]:
-    """The answer's buffers; Refusal where 0.7 has an error for it."""
+async def fetch(request: Fetch, node: Node, reader: PartitionReader, room: int) -> list[Buffer]:
+    """The answer's buffers, at most `room` bytes of messages; Refusal where 0.7 has an error."""
     topic = await _topic(request.topic, request.partition, node)
     if request.most < 0:
         raise Refusal(
@@ -47,7 +47,7 @@ async def fetch(request: Fetch, node: Node, reader: PartitionReader) -> list[Buf
     if topic is None:
         return messages_answer(0, [])
     try:
-        return messages_answer(0, await _bytes(topic, request, reader))
+        return messages_answer(0, await _bytes(topic, request, reader, room))
     except StoreError as error:
         raise Refusal(LegacyError.UNKNOWN, str(error)) from None
 
@@ -65,9 +65,9 @@ async def _topic(name: str, partition: int, node: Node) -> Topic | None:
     return None
 
 
-async def _bytes(topic: Topic, request: Fetch, reader: PartitionReader) -> list[Buffer]:
+async def _bytes(topic: Topic, request: Fetch, reader: PartitionReader, room: int) -> list[Buffer]:
     """The log's bytes from the offset on, as many as were asked for and there are."""
-    at, end = request.offset, request.offset + min(request.most, MAX_ANSWER)
+    at, end = request.offset, request.offset + min(request.most, room)
     parts: list[Buffer] = []
     while True:
         # The first entry may begin long before `at`: a little more saves a second round.

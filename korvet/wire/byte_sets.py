@@ -58,41 +58,82 @@ def pieces(data: Buffer, *, limit: int, most: int) -> list[Piece]:
     `most` bounds one message's length, `limit` what all its compressed messages may decompress to.
     Raises BadBatch: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
-    view = memoryview(data)
-    found: list[Piece] = []
-    begin = at = count = 0
-    tail = 0
-    for message in _messages(view, most):
-        if message.codec:
-            inner = _inner(view, message, limit)
-            limit -= sum(map(len, inner))
-            size = message.end - message.at
-            if len(inner) > size:
-                if at > begin:
-                    found.append(Piece(view[begin:at], count, tail))
-                found += _packed_again(inner, message.codec)
-                begin = at = message.end
-                count = tail = 0
-                continue
-            count += len(inner)
-            tail = size - len(inner) if inner else tail + size
-        else:
-            count += 1
-            tail = message.end - message.at - 1
-        at = message.end
-        if at - begin >= PIECE_BYTES:
-            found.append(Piece(view[begin:at], count, tail))
-            begin, count, tail = at, 0, 0
-    if at > begin:
-        found.append(Piece(view[begin:at], count, tail))
-    if not found:
+    raw = bytes(data)
+    if not raw:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set is empty")
-    return found
+    cutter = _Cutter(raw, limit)
+    at = cutter.plain(0, most)
+    if at < len(raw):
+        for message in _messages(memoryview(raw), most, at):
+            cutter.add(message)
+    return cutter.finish()
 
 
-def _messages(view: memoryview, most: int) -> Iterator[_Message]:
-    """The messages of a set, each with its checksum right. Raises BadBatch."""
-    at, size = 0, len(view)
+class _Cutter:
+    """Cuts a set into pieces, front to back."""
+
+    def __init__(self, raw: bytes, limit: int) -> None:
+        self._raw = raw
+        self._view = memoryview(raw)
+        self._limit = limit
+        self._found: list[Piece] = []
+        self._begin = self._at = self._count = self._tail = 0
+
+    def plain(self, at: int, most: int) -> int:
+        """Takes messages of magic 1 without compression, as nearly all are; where others begin."""
+        raw, size, head, crc32 = self._raw, len(self._raw), _HEAD.unpack_from, zlib.crc32
+        begin, count, last = at, 0, at
+        while at + OVERHEAD <= size:
+            length, magic, codec, crc = head(raw, at)
+            end = at + 4 + length
+            if magic != 1 or codec or not 6 <= length <= most or end > size:
+                break
+            if crc32(raw[at + OVERHEAD : end]) != crc:
+                break
+            count += 1
+            last, at = at, end
+            if at - begin >= PIECE_BYTES:
+                self._found.append(Piece(self._view[begin:at], count, at - last - 1))
+                begin, count = at, 0
+        self._begin, self._at, self._count, self._tail = begin, at, count, at - last - 1
+        return at
+
+    def add(self, message: _Message) -> None:
+        """The next message is in."""
+        size = message.end - message.at
+        if message.codec:
+            inner = _inner(self._view, message, self._limit)
+            self._limit -= sum(map(len, inner))
+            if len(inner) > size:
+                self._cut()
+                self._found += _packed_again(inner, message.codec)
+                self._begin = self._at = message.end
+                return
+            self._count += len(inner)
+            self._tail = size - len(inner) if inner else self._tail + size
+        else:
+            self._count += 1
+            self._tail = size - 1
+        self._at = message.end
+        if self._at - self._begin >= PIECE_BYTES:
+            self._cut()
+
+    def _cut(self) -> None:
+        if self._at > self._begin:
+            raw = self._view[self._begin : self._at]
+            tail = self._tail if self._count else len(raw)
+            self._found.append(Piece(raw, self._count, tail))
+        self._begin, self._count, self._tail = self._at, 0, 0
+
+    def finish(self) -> list[Piece]:
+        """All pieces."""
+        self._cut()
+        return self._found
+
+
+def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
+    """The messages of a set from `at` on, each with its checksum right. Raises BadBatch."""
+    size = len(view)
     crc32, head = zlib.crc32, _HEAD.unpack_from
     while at < size:
         if at + 9 > size:

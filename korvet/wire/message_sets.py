@@ -106,6 +106,22 @@ def _bytes(view: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
     return bytes(view[at : at + length]), at + length
 
 
+def within(rows: list[Record], most: int, *, magic: int) -> list[Record]:
+    """The first records, uncompressed as many as `most` bytes hold and one more."""
+    size = 0
+    overhead = 26 if magic == 0 else 34
+    for count, (_, _, key, value, _) in enumerate(rows):
+        if size > most:
+            return rows[:count]
+        size += overhead + len(key or b"") + len(value or b"")
+    return rows
+
+
+def is_compressed(built: Buffer) -> bool:
+    """Whether the set is one compressed message."""
+    return bool(_HEAD.unpack_from(built)[4] & 0x07)
+
+
 def build(records: Iterable[Record], *, magic: int, codec: int = codecs.NONE) -> bytearray:
     """A message set of these records at their own offsets; headers are left out, v0 has no times.
 

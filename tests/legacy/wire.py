@@ -42,6 +42,14 @@ def messages(data: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
+def size_of(data: bytes, count: int) -> int:
+    """The bytes that the first messages of a set take."""
+    at = 0
+    for _ in range(count):
+        at += 4 + struct.unpack_from(">i", data, at)[0]
+    return at
+
+
 def place(topic: str, partition: int) -> bytes:
     """A topic and a partition as every request names them."""
     raw = topic.encode()
