@@ -43,6 +43,7 @@ LAYERS: dict[str, Layer] = {
         (
             "byte_topics",
             "config_table",
+            "group_offsets",
             "groups",
             "logs",
             "membership",

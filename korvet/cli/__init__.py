@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import typer
 
-from korvet.cli import check, consume, doctor, produce, scripts, serve, topics
+from korvet.cli import check, consume, doctor, groups, produce, scripts, serve, topics
 from korvet.cli.failure import complain, sentence
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app = typer.Typer(
 app.callback(invoke_without_command=True)(serve.serve)
 app.add_typer(scripts.app, name="scripts")
 app.add_typer(topics.app, name="topics")
+app.add_typer(groups.app, name="groups")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("doctor")(doctor.doctor)

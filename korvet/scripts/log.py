@@ -95,6 +95,16 @@ class UnfollowReply(Reply):
     removed: int
 
 
+class LagReply(Reply):
+    """`records` stand at or behind the offset."""
+
+    error: int
+    records: int
+    next: int
+    newest: int
+
+
+LAG = Script("log.lag", LagReply)
 FOLLOW = Script("log.follow", FollowReply)
 UNFOLLOW = Script("log.unfollow", UnfollowReply)
 
@@ -274,3 +284,9 @@ def unfollow(keys: Keys, topic: str, partition: int, *, group: str) -> Call[Unfo
     """The Redis group is gone from this partition."""
     k = keys.partition(topic, partition)
     return Call(UNFOLLOW, (k.stream,), (group,))
+
+
+def lag(keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int) -> Call[LagReply]:
+    """How many records there are from `offset` on."""
+    k = keys.partition(topic, partition)
+    return Call(LAG, (k.stream, k.log, k.index), (topic_id, offset))

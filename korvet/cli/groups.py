@@ -1,0 +1,204 @@
+"""`korvet groups`: list, describe, create, reset and delete, through the brokers' own scripts."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import show
+
+if TYPE_CHECKING:
+    from korvet.cli.cluster import Cluster
+    from korvet.groups import Groups
+
+app = typer.Typer(help="Consumer groups: list, describe, create, reset, delete.")
+
+_Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
+_Topics = Annotated[
+    list[str], typer.Option("--topic", "-t", metavar="TOPIC", help="A topic; repeatable.")
+]
+_To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="PLACE", help="earliest, latest, an offset, or a time (ISO 8601, UTC)."
+    ),
+]
+
+
+@app.command("list")
+def list_(redis: o.Redis = None, data_dir: o.DataDir = None, namespace: o.Namespace = None) -> None:
+    """Print every group with its state, protocol and number of members."""
+    from korvet.cli.cluster import on_cluster
+
+    async def rows(cluster: "Cluster") -> list[tuple[object, ...]]:
+        found = []
+        for name in sorted(await _groups(cluster).names()):
+            kind, state, protocol, size = await cluster.store.command(
+                *("HMGET", cluster.keys.group(name).group),
+                *("type", "state", "protocol_type", "size"),
+            )
+            if kind is not None:
+                words = (kind, state, protocol or b"-", size or b"0")
+                found.append((name, *(word.decode() for word in words)))
+        return found
+
+    show.table(
+        ("group", "type", "state", "protocol", "members"),
+        on_cluster(rows, redis, data_dir, namespace),
+    )
+
+
+@app.command("describe")
+def describe(
+    name: _Name,
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+) -> None:
+    """Print a group's members, and per partition what it has committed and how far it lags."""
+    from korvet.cli.cluster import on_cluster
+    from korvet.config import StartError
+    from korvet.group_offsets import standings
+    from korvet.scripts import group as scripts
+
+    async def run(cluster: "Cluster") -> None:
+        keys = cluster.keys
+        found = await _groups(cluster).run(name, lambda _: scripts.describe(keys, name, full=1))
+        places = await standings(cluster.store, keys, cluster.topics, name)
+        if found.error and not places:
+            raise StartError(f"There is no group {name!r}.")
+        if not found.error:
+            state, protocol = found.state.decode(), found.protocol.decode() or "-"
+            show.line(f"{name}: {state}, generation {found.generation}, protocol {protocol}")
+            rows = found.members
+            show.table(
+                ("member", "instance", "client", "host"),
+                [
+                    tuple(cell.decode() or "-" for cell in rows[at : at + 4])
+                    for at in range(0, len(rows), 6)
+                ],
+            )
+            show.line("")
+        show.table(
+            ("topic", "partition", "committed", "end", "lag", "behind", "metadata"),
+            [
+                (
+                    row.topic,
+                    row.partition,
+                    row.commit.offset,
+                    row.end,
+                    row.lag,
+                    "-" if row.behind_ms < 0 else f"{row.behind_ms / 1000:g} s",
+                    row.commit.metadata or "-",
+                )
+                for row in places
+            ],
+        )
+
+    on_cluster(run, redis, data_dir, namespace)
+
+
+@app.command("create")
+def create(
+    name: _Name,
+    topic: _Topics,
+    to: _To = "latest",
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+) -> None:
+    """Create a group that begins to read these topics at a place, in Kafka and in Redis alike."""
+    from korvet.cli.cluster import on_cluster
+    from korvet.config import StartError
+
+    async def run(cluster: "Cluster") -> None:
+        if await cluster.store.command("EXISTS", cluster.keys.group(name).group):
+            raise StartError(f"There is a group {name!r} already: `korvet groups reset` moves it.")
+        await _move(cluster, name, topic, to)
+
+    on_cluster(run, redis, data_dir, namespace)
+
+
+@app.command("reset")
+def reset(
+    name: _Name,
+    topic: _Topics,
+    to: _To,
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+) -> None:
+    """Move a group that has no members to a place in these topics."""
+    from korvet.cli.cluster import on_cluster
+
+    async def run(cluster: "Cluster") -> None:
+        await _move(cluster, name, topic, to)
+
+    on_cluster(run, redis, data_dir, namespace)
+
+
+@app.command("delete")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...", help="The groups' ids.")],
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+) -> None:
+    """Delete groups that have no members, with what they committed."""
+    from korvet.cli.cluster import on_cluster
+    from korvet.config import StartError
+    from korvet.errors import ErrorCode
+
+    async def run(cluster: "Cluster") -> None:
+        for name in names:
+            error = await _groups(cluster).delete(name)
+            if error is ErrorCode.GROUP_ID_NOT_FOUND:
+                raise StartError(f"There is no group {name!r}.")
+            if error:
+                raise StartError(f"Group {name!r} has members: stop them first.")
+            show.line(f"deleted {name}")
+
+    on_cluster(run, redis, data_dir, namespace)
+
+
+def _groups(cluster: "Cluster") -> "Groups":
+    from korvet.groups import Groups
+
+    return Groups(cluster.store, cluster.keys, lambda: cluster.settings)
+
+
+async def _move(cluster: "Cluster", name: str, topics: list[str], to: str) -> None:
+    """The group has committed that place in every partition of the topics."""
+    from korvet.config import StartError
+    from korvet.group_offsets import BadPlace, find_place, parse_place
+    from korvet.scripts import group as scripts
+
+    try:
+        place = parse_place(to)
+    except BadPlace as error:
+        raise StartError(f"--to: {error}") from None
+    rows = []
+    for topic in [await cluster.topic(one) for one in topics]:
+        for number in range(topic.partitions):
+            offset = await find_place(
+                cluster.store, cluster.keys, cluster.reader, topic, number, place
+            )
+            rows.append((topic.name, number, offset, -1, topic.id, ""))
+    groups = _groups(cluster)
+    reply = await groups.run(
+        name,
+        lambda registered: scripts.commit(
+            cluster.keys,
+            name,
+            rows,
+            member="",
+            instance="",
+            generation=-1,
+            registered=registered,
+            retention_ms=-1,
+        ),
+    )
+    if reply.error:
+        raise StartError(f"Group {name!r} has members: stop them first.")
+    await groups.follow(name, rows)
+    show.table(("topic", "partition", "offset"), [row[:3] for row in rows])

@@ -1,0 +1,119 @@
+"""Where a group stands, and where it could be put: what tools and metrics ask about groups."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from korvet.commits import Commit, place_of, read_commit
+from korvet.keys import Keys
+from korvet.reading import PartitionReader
+from korvet.scripts import log
+from korvet.searching import find_time
+from korvet.store.aio import AsyncStore
+from korvet.topics import Topic, TopicTable
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class BadPlace(Exception):
+    """The text is no place in a log; the message says what would be."""
+
+
+class Tables(Protocol):
+    """What is needed of the table of topics."""
+
+    async def get(self, name: str) -> Topic | None: ...
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """One partition a group has committed. `lag` is in records, `behind_ms` -1 where unknown."""
+
+    topic: str
+    partition: int
+    commit: Commit
+    end: int
+    lag: int
+    behind_ms: int
+
+
+def parse_place(text: str) -> str | int | datetime:
+    """`earliest`, `latest`, an offset or a moment, or BadPlace."""
+    word = text.strip().lower()
+    if word in (EARLIEST, LATEST):
+        return word
+    if word.isdecimal():
+        return int(word)
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise BadPlace(
+            f"{text!r} is no place: earliest, latest, an offset, or a time like 2026-01-31T12:00."
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+async def find_place(
+    store: AsyncStore,
+    keys: Keys,
+    reader: PartitionReader,
+    topic: Topic,
+    partition: int,
+    place: str | int | datetime,
+) -> int:
+    """The offset that stands at that place; a time is the first record at or after it."""
+    if isinstance(place, int):
+        return place
+    bounds = await store.run(log.bounds(keys, topic.name, partition, topic_id=topic.id))
+    if place == EARLIEST:
+        return bounds.first
+    if isinstance(place, datetime):
+        moment = int(place.timestamp() * 1000)
+        found = await find_time(reader, store, keys, topic, partition, moment)
+        if found is not None:
+            return found[1]
+    return bounds.next
+
+
+async def standings(
+    store: AsyncStore, keys: Keys, topics: TopicTable, group_id: str
+) -> list[Standing]:
+    """Every partition the group has committed, of topics that exist, in order."""
+    flat = await store.command("HGETALL", keys.group_offsets(group_id))
+    rows = await _known(topics, zip(flat[::2], flat[1::2], strict=True))
+    replies = await store.run_many(
+        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
+        for topic, number, commit in rows
+    )
+    found = [
+        Standing(
+            topic.name, number, commit, reply.next, reply.records, _behind(topic, commit, reply)
+        )
+        for (topic, number, commit), reply in zip(rows, replies, strict=True)
+        if not reply.error
+    ]
+    return sorted(found, key=lambda row: (row.topic, row.partition))
+
+
+async def _known(
+    topics: TopicTable, pairs: Iterable[tuple[bytes, bytes]]
+) -> Sequence[tuple[Topic, int, Commit]]:
+    rows = []
+    for field, raw in pairs:
+        place, commit = place_of(field), read_commit(raw)
+        if place is None or commit is None:
+            continue
+        topic = await topics.get(place[0])
+        if topic is not None and commit.topic_id in ("", topic.id):
+            rows.append((topic, place[1], commit))
+    return rows
+
+
+def _behind(topic: Topic, commit: Commit, reply: Any) -> int:
+    """Milliseconds from the committed place to the newest record, where offsets are times."""
+    if reply.records == 0:
+        return 0
+    if topic.policy.offset_mode != "time" or reply.newest < 0:
+        return -1
+    return max(0, int(reply.newest) - (commit.offset >> topic.policy.offset_bits))

@@ -1,0 +1,60 @@
+--- log.lag  version 1  reads
+--- How many records stand from an offset on, whatever the offsets' mode.
+---
+--- KEYS     stream    stream  the partition's records
+---          log       hash    the partition's state
+---          index     zset    sparse index
+--- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits
+---          offset    int     the next record wanted
+--- RETURNS  error     int     a lib.codes value
+---          records   int     records at or behind the offset
+---          next      int     the end: last record + 1
+---          newest    int     the newest timestamp ever appended, ms, -1 for none
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(log index), and the entries of one index step, at most 3 calls
+local codes = require("lib.codes")
+local entry = require("lib.entry")
+local index_rows = require("lib.index")
+local num = require("lib.num")
+
+local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, offset = ARGV[1], tonumber(ARGV[2])
+
+local state = redis.call(
+  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "records", "max_timestamp", "start"
+)
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1 }
+end
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, 0, -1, -1 }
+end
+local format, mode, bits = state[2], state[3], tonumber(state[4])
+local next_offset, newest = tonumber(state[5]), tonumber(state[7])
+offset = math.max(offset, tonumber(state[8]))
+if offset >= next_offset then
+  return { codes.NONE, 0, next_offset, newest }
+end
+
+-- What lies behind the next index step is known; up to there the entries are counted.
+local step = redis.call(
+  "ZRANGEBYSCORE", index, "(" .. num.text(offset), "+inf", "LIMIT", 0, 1
+)[1]
+local records, last = 0, "+"
+if step then
+  local row = index_rows.parse(step)
+  records, last = tonumber(state[6]) - row.records, entry.id(mode, bits, row.offset - 1)
+end
+for _, found in ipairs(redis.call("XRANGE", stream, entry.id(mode, bits, offset), last)) do
+  local count = 1
+  if format == "batch" then
+    for i = 1, #found[2], 2 do
+      if found[2][i] == "count" then
+        -- A batch that reaches past the offset stands under its last one.
+        count = math.min(tonumber(found[2][i + 1]), entry.offset(mode, bits, found[1]) - offset + 1)
+      end
+    end
+  end
+  records = records + count
+end
+return { codes.NONE, records, next_offset, newest }

@@ -1,0 +1,124 @@
+"""`korvet groups`, against a real server."""
+
+from collections.abc import Callable
+
+import pytest
+import redis
+
+from korvet.cli import run
+from korvet.keys import Keys
+from korvet.scripts import group as scripts
+from korvet.store.sync import SyncStore
+from tests.servers import TestServer
+
+KEYS = Keys()
+Korvet = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture
+def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
+    """Runs a command line on an empty server; returns exit code, lines and stderr."""
+    with valkey_server.client() as client:
+        client.flushall()
+
+    def command(*words: str) -> tuple[int, list[str], str]:
+        code = run([*words, "--redis", valkey_server.url])
+        said = capfd.readouterr()
+        return code, said.out.splitlines(), said.err
+
+    return command
+
+
+@pytest.fixture
+def orders(korvet: Korvet, valkey_server: TestServer) -> redis.Redis:
+    """A topic of one partition with dense offsets and five records."""
+    korvet("topics", "create", "orders", "--config", "offset.mode=dense")
+    client = valkey_server.client()
+    for number in range(5):
+        client.xadd("korvet:orders:0", {"value": str(number), "timestamp": "1700000000000"})
+    return client
+
+
+@pytest.mark.parametrize(
+    ("to", "offset"),
+    [("earliest", 0), ("latest", 5), ("3", 3), ("2001-02-03", 0), ("2999-01-01T00:00Z", 5)],
+)
+def test_a_group_begins_where_it_is_told(
+    korvet: Korvet, orders: redis.Redis, to: str, offset: int
+) -> None:
+    with orders:
+        code, lines, _ = korvet("groups", "create", "readers", "--topic", "orders", "--to", to)
+        assert (code, lines) == (0, [f"orders\t0\t{offset}"])
+        found = orders.xreadgroup("readers", "worker", {"korvet:orders:0": ">"})
+        rows = found[0][1] if found else []
+        assert [int(row[1][b"value"]) for row in rows] == list(range(offset, 5))
+
+
+def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: redis.Redis) -> None:
+    with orders:
+        korvet("groups", "create", "readers", "-t", "orders", "--to", "earliest")
+        assert korvet("groups", "list")[1] == ["readers\tclassic\tEmpty\t-\t0"]
+        korvet("groups", "reset", "readers", "-t", "orders", "--to", "2")
+        lines = korvet("groups", "describe", "readers")[1]
+        assert lines[0] == "readers: Empty, generation 0, protocol -"
+        assert lines[-1].startswith("orders\t0\t2\t")
+        assert korvet("groups", "delete", "readers")[:2] == (0, ["deleted readers"])
+        assert korvet("groups", "list")[1] == []
+        assert orders.xinfo_groups("korvet:orders:0") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("describe", "readers"), "There is no group 'readers'."),
+        (("delete", "readers"), "There is no group 'readers'."),
+        (("create", "readers", "-t", "absent"), "There is no topic 'absent'"),
+        (("reset", "readers", "-t", "orders", "--to", "noon"), "'noon' is no place"),
+    ],
+)
+def test_what_cannot_be_done_says_why(
+    korvet: Korvet, orders: redis.Redis, words: tuple[str, ...], sentence: str
+) -> None:
+    with orders:
+        code, lines, said = korvet("groups", *words)
+        assert (code, lines) == (2, [])
+        assert sentence in said
+        assert orders.keys("*group*") == []
+
+
+def test_a_group_with_members_stays_where_it_is(
+    korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
+) -> None:
+    with orders:
+        korvet("groups", "create", "readers", "-t", "orders", "--to", "1")
+        code, _, said = korvet("groups", "create", "readers", "-t", "orders")
+        assert code == 2 and "already" in said
+        joined = SyncStore(valkey_server.client()).run(
+            scripts.join(
+                KEYS,
+                "readers",
+                [("range", b"")],
+                member="",
+                fresh_id="m1",
+                instance="",
+                client_id="tests",
+                client_host="/here",
+                session_ms=60_000,
+                rebalance_ms=60_000,
+                protocol_type="consumer",
+                known_first=0,
+                skip=0,
+                registered=1,
+                delay_ms=0,
+                max_size=9,
+            )
+        )
+        assert joined.error == 0
+        code, _, said = korvet("groups", "reset", "readers", "-t", "orders", "--to", "earliest")
+        assert code == 2 and "has members" in said
+        code, _, said = korvet("groups", "delete", "readers")
+        assert code == 2 and "has members" in said
+        lines = korvet("groups", "describe", "readers")[1]
+        assert lines[0] == "readers: CompletingRebalance, generation 1, protocol range"
+        assert lines[1] == "m1\t-\ttests\t/here"
+        assert lines[-1].startswith("orders\t0\t1\t")

@@ -1,0 +1,83 @@
+"""Lag in records, exact in every layout and offset mode."""
+
+from random import Random
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log, topic
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner
+
+KEYS = Keys()
+ID = "1" * 32
+
+
+def lag(runner: Runner, offset: int, topic_id: str = ID) -> log.LagReply:
+    return runner.run(log.lag(KEYS, "orders", 0, topic_id=topic_id, offset=offset))
+
+
+def create(runner: Runner, format: str, mode: str) -> None:
+    runner.run(
+        topic.create(
+            KEYS,
+            1,
+            topic="orders",
+            definition=b"{}",
+            topic_id=ID,
+            format=format,
+            mode=mode,
+            bits=10,
+        )
+    )
+
+
+def append(runner: Runner, format: str, count: int, size: int) -> int:
+    fields: tuple[object, ...] = (2, b"value", b"v") * count
+    if format == "batch":
+        fields = (b"batch", b"b", b"count", count, b"max.timestamp", 1)
+    return runner.run(
+        log.append(
+            KEYS,
+            "orders",
+            0,
+            topic_id=ID,
+            count=count,
+            size=size,
+            max_timestamp=1,
+            fields=fields,  # type: ignore[arg-type]
+        )
+    ).base
+
+
+def test_what_is_not_there_has_no_lag(runner: Runner) -> None:
+    assert lag(runner, 0).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    create(runner, "record", "time")
+    assert lag(runner, 0, "2" * 32).error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (lag(runner, 0).records, lag(runner, 99).records) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("format", ["record", "batch"])
+@pytest.mark.parametrize("seed", range(3))
+def test_lag_counts_the_records_that_are_left(
+    lua: LuaRunner, format: str, mode: str, seed: int
+) -> None:
+    random = Random(f"{format} {mode} {seed}")
+    create(lua, format, mode)
+    offsets: list[int] = []
+    for _ in range(40):
+        count = random.randint(1, 12)
+        base = append(lua, format, count, random.choice([100, 30_000, 70_000]))
+        offsets += range(base, base + count)
+        lua.advance(random.choice([0, 1, 50]))
+    for _ in range(60):
+        at = random.randrange(len(offsets))
+        assert lag(lua, offsets[at]).records == len(offsets) - at
+    assert lag(lua, offsets[-1] + 1).records == 0
+    assert lag(lua, 0).records == len(offsets)
+    cut = random.randrange(1, len(offsets))
+    lua.run(log.truncate(KEYS, "orders", 0, topic_id=ID, before=offsets[cut]))
+    later = random.randrange(cut, len(offsets))
+    assert lag(lua, offsets[later]).records == len(offsets) - later
