@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from korvet.context import Context
+from korvet.handlers.add_offsets_to_txn import add_offsets_to_txn
 from korvet.handlers.add_partitions_to_txn import add_partitions_to_txn
 from korvet.handlers.alter_configs import alter_configs
 from korvet.handlers.alter_partition_reassignments import alter_partition_reassignments
@@ -27,8 +28,10 @@ from korvet.handlers.describe_cluster import describe_cluster
 from korvet.handlers.describe_configs import describe_configs
 from korvet.handlers.describe_groups import describe_groups
 from korvet.handlers.describe_log_dirs import describe_log_dirs
+from korvet.handlers.describe_producers import describe_producers
 from korvet.handlers.describe_quorum import describe_quorum
 from korvet.handlers.describe_topic_partitions import describe_topic_partitions
+from korvet.handlers.describe_transactions import describe_transactions
 from korvet.handlers.describe_user_scram_credentials import describe_user_scram_credentials
 from korvet.handlers.elect_leaders import elect_leaders
 from korvet.handlers.end_txn import end_txn
@@ -43,6 +46,7 @@ from korvet.handlers.list_config_resources import list_config_resources
 from korvet.handlers.list_groups import list_groups
 from korvet.handlers.list_offsets import list_offsets
 from korvet.handlers.list_partition_reassignments import list_partition_reassignments
+from korvet.handlers.list_transactions import list_transactions
 from korvet.handlers.metadata import metadata
 from korvet.handlers.offset_commit import offset_commit
 from korvet.handlers.offset_delete import offset_delete
@@ -51,7 +55,9 @@ from korvet.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from korvet.handlers.produce import produce
 from korvet.handlers.sasl_handshake import sasl_handshake
 from korvet.handlers.sync_group import sync_group
+from korvet.handlers.txn_offset_commit import txn_offset_commit
 from korvet.handlers.update_features import update_features
+from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -78,10 +84,18 @@ from korvet.wire.messages.describe_cluster import DescribeClusterRequest, Descri
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from korvet.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from korvet.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
 from korvet.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from korvet.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+)
+from korvet.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
 )
 from korvet.wire.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -109,6 +123,10 @@ from korvet.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from korvet.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from korvet.wire.messages.metadata import MetadataRequest, MetadataResponse
 from korvet.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from korvet.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -120,6 +138,7 @@ from korvet.wire.messages.offset_for_leader_epoch import (
 from korvet.wire.messages.produce import ProduceRequest, ProduceResponse
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from korvet.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from korvet.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 from korvet.wire.schema import Message
 
@@ -203,7 +222,23 @@ TABLE: tuple[Api, ...] = (
         AddPartitionsToTxnResponse,
         add_partitions_to_txn,
     ),
+    Api(
+        25,
+        "AddOffsetsToTxn",
+        (0, 4),
+        AddOffsetsToTxnRequest,
+        AddOffsetsToTxnResponse,
+        add_offsets_to_txn,
+    ),
     Api(26, "EndTxn", (0, 5), EndTxnRequest, EndTxnResponse, end_txn),
+    Api(
+        28,
+        "TxnOffsetCommit",
+        (0, 5),
+        TxnOffsetCommitRequest,
+        TxnOffsetCommitResponse,
+        txn_offset_commit,
+    ),
     Api(
         29,
         "DescribeAcls",
@@ -333,6 +368,30 @@ TABLE: tuple[Api, ...] = (
         DescribeClusterRequest,
         DescribeClusterResponse,
         describe_cluster,
+    ),
+    Api(
+        61,
+        "DescribeProducers",
+        (0, 0),
+        DescribeProducersRequest,
+        DescribeProducersResponse,
+        describe_producers,
+    ),
+    Api(
+        65,
+        "DescribeTransactions",
+        (0, 0),
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+        describe_transactions,
+    ),
+    Api(
+        66,
+        "ListTransactions",
+        (0, 2),
+        ListTransactionsRequest,
+        ListTransactionsResponse,
+        list_transactions,
     ),
     Api(
         74,

@@ -2,6 +2,7 @@
 
 from korvet.context import Context, Node
 from korvet.groups import Groups
+from korvet.transactions import Row
 
 
 def groups_of(node: Node) -> Groups:
@@ -21,3 +22,13 @@ def groups_of(node: Node) -> Groups:
 def groups(context: Context) -> Groups:
     """The same, for a handler."""
     return groups_of(context.node)
+
+
+def follow_transactions(node: Node) -> None:
+    """What a transaction commits for a group moves the Redis group of that name, too."""
+
+    async def follow(group_id: str, rows: list[Row]) -> None:
+        move = node.settings.text("group.read.mode") == "offset"
+        await groups_of(node).follow(group_id, rows, move=move)
+
+    node.transactions.on_commit = follow

@@ -92,6 +92,8 @@ class Group(msgspec.Struct, frozen=True):
     """sorted set: member id or phase -> moment, ms."""
     offsets: str
     """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, times, topic id, metadata."""
+    waiting: str
+    """hash: producer id -> its newest transaction; with a partition -> a commit that waits."""
 
 
 class Keys:
@@ -183,6 +185,7 @@ class Keys:
                 f"{tagged}:assignments",
                 f"{tagged}:deadlines",
                 offsets,
+                f"{tagged}:waiting",
             )
             if len(self._groups) > 100_000:
                 self._groups.clear()

@@ -10,15 +10,16 @@ Rules
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import time
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from korvet.commits import place_of, read_commit
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group, encode_group
-from korvet.scripts import log, producer, transaction
+from korvet.scripts import group, log, producer, transaction
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.log import MarkReply
 from korvet.scripts.transaction import (
@@ -38,6 +39,8 @@ FOR_EVER_MS = 2**52
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 R = TypeVar("R", bound=Reply)
+Row = tuple[str, int, int, int, str, str]
+OnCommit = Callable[[str, list[Row]], Awaitable[None]]
 
 
 class Store(Protocol):
@@ -86,6 +89,20 @@ def partition_of(member: str) -> tuple[str, int]:
     return topic, int(number)
 
 
+async def _nobody(group_id: str, rows: list[Row]) -> None:
+    """Nobody wants to know."""
+
+
+def rows_of(flat: Sequence[bytes]) -> list[Row]:
+    """Stream keys and commits as rows: topic, partition, offset, epoch, topic id, metadata."""
+    rows: list[Row] = []
+    for field, raw in zip(flat[::2], flat[1::2], strict=True):
+        place, commit = place_of(field), read_commit(raw)
+        if place is not None and commit is not None:
+            rows.append((*place, commit.offset, commit.epoch, commit.topic_id, commit.metadata))
+    return rows
+
+
 class Transactions:
     """The transactions of one store, as one broker looks after them."""
 
@@ -93,6 +110,8 @@ class Transactions:
         self._store = store
         self._keys = keys
         self._topics = topics
+        self.on_commit: OnCommit = _nobody
+        """Told of a group's rows that a transaction has committed."""
 
     async def init(
         self, transactional_id: str, *, timeout_ms: int, producer_id: int, producer_epoch: int
@@ -137,6 +156,20 @@ class Transactions:
                 break
             await self._help(transactional_id)
         return reply
+
+    async def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, member: str
+    ) -> AddReply:
+        """The number of the open transaction, provided that the member takes part in it."""
+        return await self._store.run(
+            transaction.verify(
+                self._keys,
+                transactional_id,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                member=member,
+            )
+        )
 
     async def end(
         self,
@@ -252,11 +285,26 @@ class Transactions:
             self._topics.drop()
             again = self._mark_all(decided, await self._topics_of(decided))
             await asyncio.gather(*again)
+        await asyncio.gather(*(self._resolve(decided, group_id) for group_id in decided.groups))
         await self._store.run(
             transaction.complete(
                 self._keys, decided.transactional_id, transaction=decided.transaction
             )
         )
+
+    async def _resolve(self, decided: Decided, group_id: str) -> None:
+        reply = await self._store.run(
+            group.resolve(
+                self._keys,
+                group_id,
+                producer_id=decided.producer_id,
+                producer_epoch=decided.producer_epoch,
+                transaction=decided.transaction,
+                committed=int(decided.committed),
+            )
+        )
+        if reply.committed:
+            await self.on_commit(group_id, rows_of(reply.committed))
 
     async def _topics_of(self, decided: Decided) -> dict[str, Topic]:
         names = {topic for topic, _ in decided.partitions}

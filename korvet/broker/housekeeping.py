@@ -11,7 +11,7 @@ import anyio
 
 from korvet import logs, topic_steps
 from korvet.context import Node
-from korvet.coordinating import groups_of
+from korvet.coordinating import follow_transactions, groups_of
 from korvet.groups import CLAIM
 from korvet.membership import BEAT_S
 from korvet.scripts import broker, log
@@ -37,6 +37,7 @@ class Housekeeping:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        follow_transactions(node)
         self._holder = f"{node.config.node_id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
     async def run(self) -> None:

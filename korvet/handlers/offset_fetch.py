@@ -4,13 +4,18 @@ Behaviour
 - offset -1, empty metadata and no error where nothing is committed, the group or the topic unknown;
   UNKNOWN_TOPIC_ID for an id nobody has
 - null topics: everything the group has committed
+- require_stable: UNSTABLE_OFFSET_COMMIT where offsets wait for the end of a transaction
 - a commit made for an earlier topic of the same name does not count
 Versions
-- v2 null asks for all, v5 leader epochs, v8 several groups, v9 member epochs, v10 topic ids
+- v2 null asks for all, v5 leader epochs, v7 require_stable, v8 several groups, v9 member
+  epochs, v10 topic ids
 """
 
 import asyncio
 from collections.abc import Iterable
+from uuid import UUID
+
+from msgspec.structs import replace
 
 from korvet.commits import Commit, place_of, read_commit
 from korvet.context import Context
@@ -33,7 +38,8 @@ NOTHING = Commit(-1)
 
 async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     if context.version >= 8:
-        found = await asyncio.gather(*(_group(group, context) for group in request.groups))
+        stable = request.require_stable
+        found = await asyncio.gather(*(_group(group, stable, context) for group in request.groups))
         return OffsetFetchResponse(groups=list(found))
     topics = None
     if request.topics is not None:
@@ -41,7 +47,8 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
             OffsetFetchRequestTopics(name=row.name, partition_indexes=row.partition_indexes)
             for row in request.topics
         ]
-    group = await _group(OffsetFetchRequestGroup(group_id=request.group_id, topics=topics), context)
+    asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+    group = await _group(asked, request.require_stable, context)
     return OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -62,12 +69,42 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
     )
 
 
-async def _group(asked: OffsetFetchRequestGroup, context: Context) -> OffsetFetchResponseGroup:
+async def _group(
+    asked: OffsetFetchRequestGroup, stable: bool, context: Context
+) -> OffsetFetchResponseGroup:
+    # What waits is read first: what is committed in between is then merely called unstable.
+    waiting = await _waiting(asked.group_id, context) if stable else set()
     if asked.topics is None:
         topics = await _everything(asked.group_id, context)
     else:
         topics = await _some(asked.group_id, asked.topics, context)
+    if waiting:
+        topics = [_unstable(topic, waiting) for topic in topics]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+async def _waiting(group_id: str, context: Context) -> set[tuple[UUID, int]]:
+    """The partitions with offsets that wait for the end of a transaction."""
+    fields = await context.store.command("HKEYS", context.keys.group(group_id).waiting)
+    found: set[tuple[UUID, int]] = set()
+    for field in fields:
+        place = place_of(field.partition(b" ")[2])
+        topic = await context.topics.get(place[0]) if place is not None else None
+        if place is not None and topic is not None:
+            found.add((topic.uuid, place[1]))
+    return found
+
+
+def _unstable(
+    topic: OffsetFetchResponseTopics, waiting: set[tuple[UUID, int]]
+) -> OffsetFetchResponseTopics:
+    rows = [
+        _partition(row.partition_index, NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        if (topic.topic_id, row.partition_index) in waiting
+        else row
+        for row in topic.partitions
+    ]
+    return replace(topic, partitions=rows)
 
 
 async def _everything(group_id: str, context: Context) -> list[OffsetFetchResponseTopics]:

@@ -105,6 +105,13 @@ class UnregisterReply(Reply):
     removed: int
 
 
+class ResolveReply(Reply):
+    """`committed` is flat: stream key and commit of what counts now."""
+
+    error: int
+    committed: list[bytes]
+
+
 class ScheduleReply(Reply):
     """The group will be looked at."""
 
@@ -136,6 +143,8 @@ TICK = Script("group.tick", TickReply)
 DESCRIBE = Script("group.describe", DescribeReply)
 DELETE = Script("group.delete", DeleteReply)
 FORGET = Script("group.forget", ForgetReply)
+PEND = Script("group.pend", MemberReply)
+RESOLVE = Script("group.resolve", ResolveReply)
 REGISTER = Script("group.register", RegisterReply)
 UNREGISTER = Script("group.unregister", UnregisterReply)
 SCHEDULE = Script("group.schedule", ScheduleReply)
@@ -268,9 +277,6 @@ def commit(
 ) -> Call[MemberReply]:
     """Rows of topic, partition, offset, leader epoch, topic id and metadata are committed."""
     k = keys.group(group_id)
-    flat: list[Arg] = []
-    for topic, partition, offset, epoch, topic_id, metadata in rows:
-        flat += (keys.partition(topic, partition).stream, offset, epoch, topic_id, metadata)
     return Call(
         COMMIT,
         (
@@ -283,7 +289,7 @@ def commit(
             k.deadlines,
             k.offsets,
         ),
-        (member, instance, generation, registered, retention_ms, *flat),
+        (member, instance, generation, registered, retention_ms, *_flat(keys, rows)),
     )
 
 
@@ -355,6 +361,64 @@ def forget(
     )
 
 
+def pend(
+    keys: Keys,
+    group_id: str,
+    rows: Iterable[tuple[str, int, int, int, str, str]],
+    *,
+    member: str,
+    instance: str,
+    generation: int,
+    registered: int,
+    producer_id: int,
+    producer_epoch: int,
+    transaction: int,
+) -> Call[MemberReply]:
+    """The rows (as in `commit`) wait for the end of the transaction."""
+    k = keys.group(group_id)
+    return Call(
+        PEND,
+        (
+            k.group,
+            k.members,
+            k.profiles,
+            k.protocols,
+            k.instances,
+            k.assignments,
+            k.deadlines,
+            k.waiting,
+        ),
+        (
+            member,
+            instance,
+            generation,
+            registered,
+            producer_id,
+            producer_epoch,
+            transaction,
+            *_flat(keys, rows),
+        ),
+    )
+
+
+def resolve(
+    keys: Keys,
+    group_id: str,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    transaction: int,
+    committed: int,
+) -> Call[ResolveReply]:
+    """The transaction is over in the group; a second call changes nothing."""
+    k = keys.group(group_id)
+    return Call(
+        RESOLVE,
+        (k.group, k.offsets, k.waiting),
+        (producer_id, producer_epoch, transaction, committed),
+    )
+
+
 def register(keys: Keys, *, group: str) -> Call[RegisterReply]:
     """The group is known to whoever deletes topics."""
     return Call(REGISTER, (keys.groups(),), (encode_group(group),))
@@ -378,3 +442,10 @@ def claim(keys: Keys, *, hold_ms: int, limit: int) -> Call[ClaimReply]:
 def settle(keys: Keys, *, group: str, held_until: int, after_ms: int) -> Call[SettleReply]:
     """A claimed group has its next moment, or none."""
     return Call(SETTLE, (keys.groups_due(),), (encode_group(group), held_until, after_ms))
+
+
+def _flat(keys: Keys, rows: Iterable[tuple[str, int, int, int, str, str]]) -> list[Arg]:
+    flat: list[Arg] = []
+    for topic, partition, offset, epoch, topic_id, metadata in rows:
+        flat += (keys.partition(topic, partition).stream, offset, epoch, topic_id, metadata)
+    return flat

@@ -78,6 +78,7 @@ ADD = Script("transaction.add", AddReply)
 FINISH = Script("transaction.finish", FinishReply)
 COMPLETE = Script("transaction.complete", CompleteReply)
 LOOK = Script("transaction.look", LookReply)
+VERIFY = Script("transaction.verify", AddReply)
 VIEW = Script("transaction.view", ViewReply)
 
 
@@ -143,3 +144,11 @@ def view(keys: Keys, transactional_id: str) -> Call[ViewReply]:
     """What is known of the id."""
     k = keys.transaction(transactional_id)
     return Call(VIEW, (k.transaction, k.members))
+
+
+def verify(
+    keys: Keys, transactional_id: str, *, producer_id: int, producer_epoch: int, member: str
+) -> Call[AddReply]:
+    """Whether the member takes part in the producer's open transaction."""
+    k = keys.transaction(transactional_id)
+    return Call(VERIFY, (k.transaction, k.members), (producer_id, producer_epoch, member))

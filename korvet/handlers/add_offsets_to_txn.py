@@ -1,0 +1,30 @@
+"""AddOffsetsToTxn (key 25), versions 0-4. A group's offsets take part in a transaction, open now.
+
+Behaviour
+- INVALID_REQUEST for an empty transactional id, INVALID_GROUP_ID never, as in Kafka;
+  INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
+Versions
+- v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH
+"""
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.transactions import member_group
+from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+
+async def add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, context: Context
+) -> AddOffsetsToTxnResponse:
+    if not request.transactional_id:
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    reply = await context.transactions.add(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        [member_group(request.group_id)],
+    )
+    error = ErrorCode(reply.error)
+    if error == ErrorCode.PRODUCER_FENCED and context.version < 2:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)

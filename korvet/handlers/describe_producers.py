@@ -1,0 +1,76 @@
+"""DescribeProducers (key 61), version 0. The producers that partitions remember.
+
+Behaviour
+- per partition: UNKNOWN_TOPIC_OR_PARTITION; producers of transactions with where theirs began
+Left out
+- the coordinator's epoch: there is one coordinator, and it never changes
+"""
+
+import re
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.topics import Topic
+from korvet.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+_ROW = re.compile(rb"(-?\d+):(\d+):([^@]*)(?:@\d+:(-?\d+))?")
+"""Epoch, time, batches and the first offset of the transaction: lua/lib/producer.lua has it."""
+
+
+async def describe_producers(
+    request: DescribeProducersRequest, context: Context
+) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=asked.name,
+                partitions=[
+                    await _partition(await context.topics.get(asked.name), number, context)
+                    for number in asked.partition_indexes
+                ],
+            )
+            for asked in request.topics
+        ]
+    )
+
+
+async def _partition(topic: Topic | None, number: int, context: Context) -> PartitionResponse:
+    if topic is None or not 0 <= number < topic.partitions:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return PartitionResponse(
+            partition_index=number,
+            error_code=error,
+            error_message=error.message,
+            active_producers=[],
+        )
+    key = context.keys.partition(topic.name, number).producers
+    flat = await context.store.command("HGETALL", key)
+    return PartitionResponse(
+        partition_index=number,
+        error_code=ErrorCode.NONE,
+        active_producers=[
+            _producer(int(producer_id), row)
+            for producer_id, row in zip(flat[::2], flat[1::2], strict=True)
+        ],
+    )
+
+
+def _producer(producer_id: int, row: bytes) -> ProducerState:
+    found = _ROW.fullmatch(row)
+    assert found is not None, row
+    epoch, time, batches, first = found.groups()
+    newest = batches.rpartition(b",")[2]
+    return ProducerState(
+        producer_id=producer_id,
+        producer_epoch=int(epoch),
+        last_sequence=int(newest.split(b"-")[1]) if newest else -1,
+        last_timestamp=int(time),
+        coordinator_epoch=0,
+        current_txn_start_offset=max(int(first or -1), -1),
+    )

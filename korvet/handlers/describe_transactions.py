@@ -1,0 +1,64 @@
+"""DescribeTransactions (key 65), version 0. State, producer and partitions of transactional ids.
+
+Behaviour
+- per id: INVALID_REQUEST for an empty one, TRANSACTIONAL_ID_NOT_FOUND
+- the partitions are those of the open transaction, or of one that is ending
+"""
+
+import asyncio
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.transactions import names, partition_of
+from korvet.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+
+
+async def describe_transactions(
+    request: DescribeTransactionsRequest, context: Context
+) -> DescribeTransactionsResponse:
+    found = await asyncio.gather(*(_describe(name, context) for name in request.transactional_ids))
+    return DescribeTransactionsResponse(transaction_states=list(found))
+
+
+async def _describe(transactional_id: str, context: Context) -> TransactionState:
+    if not transactional_id:
+        return _refusal(transactional_id, ErrorCode.INVALID_REQUEST)
+    view = await context.transactions.view(transactional_id)
+    if view.error:
+        return _refusal(transactional_id, ErrorCode(view.error))
+    by_topic: dict[str, list[int]] = {}
+    for member in names(view.members):
+        if member.startswith("p:"):
+            topic, number = partition_of(member)
+            by_topic.setdefault(topic, []).append(number)
+    return TransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=view.state.decode(),
+        transaction_timeout_ms=view.timeout_ms,
+        transaction_start_time_ms=view.started,
+        producer_id=view.producer_id,
+        producer_epoch=view.producer_epoch,
+        topics=[
+            TopicData(topic=topic, partitions=sorted(numbers))
+            for topic, numbers in sorted(by_topic.items())
+        ],
+    )
+
+
+def _refusal(transactional_id: str, error: ErrorCode) -> TransactionState:
+    return TransactionState(
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )

@@ -1,0 +1,74 @@
+"""ListTransactions (key 66), versions 0-2. The transactional ids there are, filtered if wanted.
+
+Behaviour
+- every broker lists every id, since any of them coordinates it
+- states nobody knows come back in unknown_state_filters and match nothing
+- INVALID_REGULAR_EXPRESSION for a pattern that is none
+Versions
+- v1 duration_filter, v2 transactional_id_pattern
+"""
+
+import asyncio
+import re
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.scripts.transaction import ViewReply
+from korvet.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+
+STATES = frozenset(
+    (
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    )
+)
+
+
+async def list_transactions(
+    request: ListTransactionsRequest, context: Context
+) -> ListTransactionsResponse:
+    try:
+        pattern = re.compile(request.transactional_id_pattern or "")
+    except re.error:
+        return ListTransactionsResponse(
+            error_code=ErrorCode.INVALID_REGULAR_EXPRESSION,
+            unknown_state_filters=[],
+            transaction_states=[],
+        )
+    wanted = [
+        name
+        for name in await context.transactions.ids()
+        if not request.transactional_id_pattern or pattern.fullmatch(name)
+    ]
+    views = await asyncio.gather(*(context.transactions.view(name) for name in wanted))
+    return ListTransactionsResponse(
+        error_code=ErrorCode.NONE,
+        unknown_state_filters=[name for name in request.state_filters if name not in STATES],
+        transaction_states=[
+            TransactionState(
+                transactional_id=name,
+                producer_id=view.producer_id,
+                transaction_state=view.state.decode(),
+            )
+            for name, view in zip(wanted, views, strict=True)
+            if not view.error and _matches(view, request)
+        ],
+    )
+
+
+def _matches(view: ViewReply, request: ListTransactionsRequest) -> bool:
+    if request.state_filters and view.state.decode() not in request.state_filters:
+        return False
+    if request.producer_id_filters and view.producer_id not in request.producer_id_filters:
+        return False
+    return request.duration_filter < 0 or view.now_ms - view.started > request.duration_filter

@@ -1,0 +1,97 @@
+--- group.pend  version 1  writes
+--- Offsets wait in the group for the end of a transaction; until then nobody sees them.
+---
+--- KEYS     group           hash   state, generation, protocol, counters, votes
+---          members         hash   member id -> timeouts and flags
+---          profiles        hash   member id -> client id, host, instance
+---          protocols       hash   member id -> protocols and metadata
+---          instances       hash   group instance id -> member id
+---          assignments     hash   member id -> assignment
+---          deadlines       zset   member id or phase -> moment, ms
+---          waiting         hash   producer id -> its newest transaction here; producer id, a space and
+---                                 a partition's stream key -> what lib.commit says
+--- ARGV     member          bytes  the member id, empty for none
+---          instance        bytes  group instance id, empty for none
+---          generation      int    the generation the member believes in, negative without membership
+---          registered      int    1: the group stands in the registry
+---          producer_id     int    whose transaction it is
+---          producer_epoch  int    its epoch
+---          transaction     int    its number
+---          field...        bytes  a partition's stream key
+---          offset...       bytes  the offset, digits
+---          epoch...        bytes  leader epoch, digits, -1 for none
+---          topic...        bytes  topic id, 32 hex digits
+---          metadata...     bytes  the client's own words
+--- RETURNS  error           int    a lib.codes value
+---          wait_ms         int    until the group's next deadline, -1 for none
+--- REFUSES  COORDINATOR_LOAD_IN_PROGRESS ILLEGAL_GENERATION UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+---          INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
+--- COST     O(partitions), at most 11 calls + 1 per field
+--- NOTES    The old versions of the request name no member: then no membership is asked for.
+---          INVALID_TXN_STATE: the transaction, or a later one, has ended here.
+---          COORDINATOR_LOAD_IN_PROGRESS and COORDINATOR_NOT_AVAILABLE: as in group.commit.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local commit = require("lib.commit")
+local group = require("lib.group")
+local num = require("lib.num")
+local pending = require("lib.pending")
+
+local waiting = KEYS[8]
+local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local registered, producer_id = ARGV[4] == "1", ARGV[5]
+local epoch, round = tonumber(ARGV[6]), tonumber(ARGV[7])
+local ROWS = 8
+
+local g = group.load(KEYS)
+local now_ms = clock.now_ms()
+
+-- Check. Refusals live here.
+if group.overdue(g, now_ms) then
+  return { codes.COORDINATOR_LOAD_IN_PROGRESS, 0 }
+end
+if not g.exists and generation >= 0 then
+  return { codes.ILLEGAL_GENERATION, -1 }
+end
+local named = generation >= 0 or id ~= "" or instance ~= ""
+if named and not (generation < 0 and g.state == group.EMPTY) then
+  local verdict = group.validate(g, id, instance)
+  if verdict ~= codes.NONE then
+    return { verdict, -1 }
+  end
+  if generation ~= g.generation then
+    return { codes.ILLEGAL_GENERATION, -1 }
+  end
+end
+local last = pending.last(waiting, producer_id)
+if last and epoch < last.epoch then
+  return { codes.INVALID_PRODUCER_EPOCH, -1 }
+end
+if last and (round < last.round or (round == last.round and not last.open)) then
+  return { codes.INVALID_TXN_STATE, -1 }
+end
+if not g.exists and not registered then
+  return { codes.COORDINATOR_NOT_AVAILABLE, -1 }
+end
+
+-- Write.
+pending.turn(waiting, producer_id, round, epoch, true, now_ms)
+for i = ROWS, #ARGV, 5 do
+  redis.call(
+    "HSET", waiting, producer_id .. " " .. ARGV[i],
+    commit.text(ARGV[i + 1], ARGV[i + 2], num.text(now_ms), "-1", ARGV[i + 3], ARGV[i + 4])
+  )
+end
+if g.state == group.EMPTY then
+  group.look_later(g, now_ms)
+  if not g.exists then
+    g.since = now_ms
+    group.save(g)
+  end
+elseif named then
+  local row = group.row(g, id)
+  if not row.awaiting then
+    group.restart(g, id, row, now_ms)
+  end
+end
+return { codes.NONE, group.wait_ms(g, now_ms) }

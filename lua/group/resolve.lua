@@ -1,0 +1,43 @@
+--- group.resolve  version 1  writes
+--- A transaction is over in a group: its offsets are committed, or gone.
+---
+--- KEYS     group           hash   state of the group
+---          offsets         hash   `korvet:<topic>:<p>` -> what lib.commit says
+---          waiting         hash   producer id -> its newest transaction here; producer id, a space and
+---                                 a partition's stream key -> what lib.commit says
+--- ARGV     producer_id     int    whose transaction it is
+---          producer_epoch  int    the epoch its next offsets need at least
+---          transaction     int    its number
+---          committed       int    1: the offsets count; 0: they never do
+--- RETURNS  error           int    a lib.codes value
+---          committed       list   stream key and commit, flat, of what counts now
+--- COST     O(offsets that wait in the group), at most 8 calls + 2 per row
+--- NOTES    Called again for the same transaction, or for one before it, nothing changes. A group that
+---          was deleted meanwhile gets nothing back.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local pending = require("lib.pending")
+
+local group, offsets, waiting = KEYS[1], KEYS[2], KEYS[3]
+local producer_id, epoch, round = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local committed = ARGV[4] == "1"
+
+-- Write.
+local last = pending.last(waiting, producer_id)
+if last and (last.round > round or (last.round == round and not last.open)) then
+  return { codes.NONE, {} }
+end
+local now_ms = clock.now_ms()
+pending.turn(waiting, producer_id, round, math.max(epoch, last and last.epoch or 0), false, now_ms)
+local counts = {}
+if last then
+  local rows = pending.take(waiting, producer_id)
+  if committed and #rows > 0 and redis.call("EXISTS", group) == 1 then
+    counts = rows
+    for i = 1, #rows, 2 do
+      redis.call("HSET", offsets, rows[i], rows[i + 1])
+    end
+  end
+end
+pending.prune(waiting, now_ms)
+return { codes.NONE, counts }

@@ -1,0 +1,32 @@
+--- transaction.verify  version 1  reads
+--- Whether somebody takes part in a producer's open transaction.
+---
+--- KEYS     transaction     hash   state of the transactional id
+---          members         set    who takes part in the open transaction
+--- ARGV     producer_id     int    the producer that asks
+---          producer_epoch  int    its epoch
+---          member          bytes  p:<topic>:<partition> or g:<group id>
+--- RETURNS  error           int    a lib.codes value
+---          transaction     int    the transaction's number, -1 when refused
+--- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED CONCURRENT_TRANSACTIONS INVALID_TXN_STATE
+--- COST     O(1), at most 2 calls
+local codes = require("lib.codes")
+local transactions = require("lib.transaction")
+
+local transaction, members = KEYS[1], KEYS[2]
+local producer_id, epoch, member = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+
+local t = transactions.read(transaction)
+if not t or t.producer_id ~= producer_id then
+  return { codes.INVALID_PRODUCER_ID_MAPPING, -1 }
+end
+if t.epoch ~= epoch then
+  return { codes.PRODUCER_FENCED, -1 }
+end
+if transactions.is_ending(t) then
+  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+if t.state ~= "Ongoing" or redis.call("SISMEMBER", members, member) == 0 then
+  return { codes.INVALID_TXN_STATE, -1 }
+end
+return { codes.NONE, t.round }
