@@ -64,7 +64,7 @@ def append_batch(
             "a topic with offset.mode=bytes takes no transactions: Kafka 0.7 knows none",
         )
     limit = topic.policy.max_message_bytes * BOMB_FACTOR
-    sizes = byte_sets.sizes(records.records_of(batch, limit=limit))
+    sizes = byte_sets.sizes(records.taken_apart(batch, limit=limit))
     span = sum(sizes)
     return log.append(
         keys,

@@ -94,6 +94,7 @@ def _records_of(topic: Topic, entry: Entry) -> list[Record]:
     assert batch is not None
     stamped = entries.append_time_of(entry.fields)
     base = records.read_header(batch).base_offset
+    limit = topic.policy.max_message_bytes * records.BOMB_FACTOR
     return [
         (
             entry.first + offset - base,
@@ -102,7 +103,7 @@ def _records_of(topic: Topic, entry: Entry) -> list[Record]:
             value,
             headers,
         )
-        for offset, timestamp, key, value, headers in records.records_of(batch)
+        for offset, timestamp, key, value, headers in records.records_of(batch, limit=limit)
     ]
 
 

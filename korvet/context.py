@@ -55,6 +55,8 @@ class Node:
         self.transactions = Transactions(store, keys, topics)
         self.topic_configs: TopicConfigs = config.topics
         self.configs = ConfigTable(store, keys)
+        self.owed_bytes = 0
+        """How much of answers to fetches is being read, or is not yet taken by its client."""
         self.memory: dict[str, Any] = {}
         """Hints that handlers keep between requests; losing them costs time, never truth."""
 

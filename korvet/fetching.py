@@ -21,10 +21,13 @@ from korvet.wire.messages.fetch import (
     FetchRequest,
     PartitionData,
 )
-from korvet.wire.records import Buffer
+from korvet.wire.records import BadBatch, Buffer
 
 LEADER_EPOCH = 0
 READ_COMMITTED = 1
+MOST_OWED = 512 << 20
+"""Beyond so many bytes that clients have not taken yet, a fetch answers LEAST_ANSWER at most."""
+LEAST_ANSWER = 1 << 20
 log = logs.get("fetching")
 
 
@@ -41,22 +44,35 @@ class Wanted(msgspec.Struct):
     topic: Topic
     asked: FetchPartition
     answer: PartitionData | None = None
+    records: int = 0
+    size: int = 0
 
 
 async def collect(
     wanted: Sequence[Wanted], request: FetchRequest, context: Context
 ) -> tuple[int, bool]:
     """The rows hold what there is now. Returns their bytes, and whether any has an error."""
-    limit = min(max(request.max_bytes, 0), context.settings.integer("fetch.max.bytes"))
+    node = context.node
+    limit = min(
+        max(request.max_bytes, 0),
+        context.settings.integer("fetch.max.bytes"),
+        max(MOST_OWED - node.owed_bytes, LEAST_ANSWER),
+    )
     size, failed, at = 0, False, 0
     while at < len(wanted):
         wave, planned = at, 0
         while at < len(wanted) and (at == wave or size + planned < limit):
-            planned += max(wanted[at].asked.partition_max_bytes, 0)
+            row = wanted[at]
+            # However little is asked for, a whole batch comes.
+            planned += max(row.asked.partition_max_bytes, row.topic.policy.max_message_bytes)
             at += 1
         committed = request.isolation_level == READ_COMMITTED
         reads = [_read(row, context, limit - size, committed) for row in wanted[wave:at]]
-        slices = await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
+        node.owed_bytes += (reading := min(planned, limit))
+        try:
+            slices = await asyncio.gather(*reads) if len(reads) > 1 else [await reads[0]]
+        finally:
+            node.owed_bytes -= reading
         for row, found in zip(wanted[wave:at], slices, strict=True):
             row.answer, taken = _answer(row, found, limit - size, size == 0, context)
             if committed:
@@ -104,7 +120,8 @@ def reader(context: Context) -> PartitionReader:
     memory = context.node.memory
     found = memory.get("reader")
     if not isinstance(found, PartitionReader):
-        found = memory["reader"] = PartitionReader(context.store, context.keys)
+        made = found = memory["reader"] = PartitionReader(context.store, context.keys)
+        context.node.metrics.strays.ask = lambda: made.passed_over
     return found
 
 
@@ -117,7 +134,10 @@ def _answer(
     if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         context.topics.drop()
     elif not error and found.entries and (found.size <= limit or first):
-        error, parts = _records(wanted, found, context)
+        try:
+            error, parts = _records(wanted, found, context)
+        except BadBatch as bad:
+            error = bad.error
     answer = PartitionData(
         aborted_transactions=None,
         partition_index=wanted.asked.partition,
@@ -127,7 +147,18 @@ def _answer(
         log_start_offset=found.start,
         records=parts,
     )
-    return answer, sum(map(len, parts))
+    wanted.records = _count(wanted.topic, found, parts)
+    wanted.size = sum(map(len, parts))
+    return answer, wanted.size
+
+
+def _count(topic: Topic, found: Slice, parts: Sequence[Buffer]) -> int:
+    """How many records these parts carry; of 0.7's sets, how many entries."""
+    if not parts:
+        return 0
+    if topic.is_bytes:
+        return len(found.entries)
+    return sum(entry.last - entry.first + 1 for entry in found.entries)
 
 
 def _aborted(found: Slice) -> list[AbortedTransaction]:

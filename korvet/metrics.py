@@ -40,12 +40,13 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class Counter:
-    """A number per label values that only grows."""
+    """A number per label values that only grows; with `ask`, one that is asked for when wanted."""
 
-    __slots__ = ("labels", "name", "sentence", "values")
+    __slots__ = ("ask", "labels", "name", "sentence", "values")
 
     def __init__(self, name: str, sentence: str, *labels: str) -> None:
         self.name, self.sentence, self.labels = name, sentence, labels
+        self.ask: Callable[[], float] | None = None
         self.values: defaultdict[Labels, float] = defaultdict(float)
         if not labels:
             self.values[()] = 0
@@ -54,6 +55,8 @@ class Counter:
         self.values[labels] += by
 
     def family(self) -> Family:
+        if self.ask is not None:
+            self.values[()] = self.ask()
         samples = [Sample(labels, value) for labels, value in self.values.items()]
         return Family(self.name, "counter", self.sentence, self.labels, samples)
 
@@ -169,6 +172,14 @@ class Metrics:
         """One request was answered."""
         self.requests.values[api, error] += 1
         self.request_seconds.of(api).observe(seconds)
+
+    def appended(self, records: int, size: int) -> None:
+        """One batch of so many bytes was appended, or, when no record was, had been before."""
+        if records:
+            self.records_in.values[()] += records
+            self.record_bytes_in.values[()] += size
+        else:
+            self.duplicates.values[()] += 1
 
     def snapshot(self) -> list[Family]:
         """All families as plain data."""

@@ -60,7 +60,7 @@ def prepare(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer"
         )
     if not topic.is_batch:
-        found = records.records_of(data, limit=limit * BOMB_FACTOR)
+        found = records.taken_apart(data, limit=limit * BOMB_FACTOR)
         return _append_records(
             keys, topic, partition, found, header, len(data), settings, now_ms, transaction
         )
@@ -114,7 +114,7 @@ def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
         return data
     limit = topic.policy.max_message_bytes * BOMB_FACTOR
     return records.build(
-        records.records_of(data, limit=limit),
+        records.taken_apart(data, limit=limit),
         codec=wanted,
         transactional=bool(header.attributes & records.TRANSACTIONAL),
         producer=(header.producer_id, header.producer_epoch, header.base_sequence),

@@ -107,6 +107,7 @@ class PartitionReader:
         self._keys = keys
         self._shapes: dict[tuple[str, int], Shape] = {}
         self._passed_over: set[tuple[str, int]] = set()
+        self.passed_over = 0
 
     async def read(
         self,
@@ -251,6 +252,7 @@ class PartitionReader:
             found.end = max(found.end, found.entries[-1].last + 1)
 
     def _pass_over(self, topic: Topic, partition: int, raw_id: bytes) -> None:
+        self.passed_over += 1
         if (topic.id, partition) not in self._passed_over:
             self._passed_over.add((topic.id, partition))
             logger.warning(

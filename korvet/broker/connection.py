@@ -1,15 +1,13 @@
-"""One client connection: bytes in, frames out of them, answers back in the order of the requests.
+"""One client connection: frames in, answers back in the order of the requests.
 
 Rules
-- Small frames are cut out of a scratch buffer that all connections of a loop share (reading is
-  synchronous, so it is free again before the next one reads); a large frame is received straight
-  into its own buffer and never copied.
-- A frame's announced length is checked before a byte of it is kept, and its buffer grows with what
-  arrives: announcing much costs the announcer, not us.
 - One request at a time, as Kafka does, until its handler calls `release`: then the next one begins,
   while answers still leave in order.
-- Reading stops while too many requests are unanswered, while the client does not read its answers,
-  or while Redis is behind. Whoever floods us waits; nobody else does.
+- Reading stops while too many requests are unanswered or too many of their bytes wait, while the
+  client does not read its answers, or while Redis is behind. Whoever floods us waits; nobody else
+  does.
+- A request whose answer may be large (`promise`) waits while the connection owes LARGE_ANSWERS.
+- What ends a connection, ends it with one line in the log: who, which request, and why.
 """
 
 import asyncio
@@ -18,21 +16,33 @@ from time import monotonic
 from typing import Any, TypeAlias, cast
 
 from korvet import logs
-from korvet.broker.dispatch import Hang, Request, begin, finish
+from korvet.broker.dispatch import PRODUCE, Hang, Request, begin, finish, may_be_large
+from korvet.broker.intake import BadFrame, Intake
+from korvet.broker.refused import named, wrong_length
 from korvet.context import Node
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-SCRATCH = memoryview(bytearray(128 * 1024))
-FIRST_CHUNK = 1 << 20
-MAX_UNANSWERED = 128
+MAX_HELD = 4 << 20
+"""So many bytes of requests may wait behind the one at work before reading stops."""
 MAX_UNSENT = 1 << 20
+LARGE_ANSWERS = 16 << 20
+"""Answers promised beyond this let no further fetch of the connection begin."""
+MAX_CONTROL = 16 << 20
+"""The longest request that carries no records. Real ones are far below; and a frame of many tiny
+elements becomes an order of magnitude more memory once it is decoded."""
+LINGER_S = 10.0
+"""How long a connection that was ended may take to read what it was sent before."""
 
 log = logs.get("broker.connection")
 
 
 class Connection(asyncio.BufferedProtocol):
     """Belongs to one socket; `connections` is the set of all that are open."""
+
+    # What is spoken here; the listener for Kafka 0.7 says otherwise.
+    speaks = "Kafka's protocol"
+    max_control = MAX_CONTROL
 
     def __init__(
         self,
@@ -46,16 +56,16 @@ class Connection(asyncio.BufferedProtocol):
         self._most = most
         self._most_per_host = most_per_host
         self._connections = connections
-        self._max_frame = max_frame
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._tail = bytearray()
-        self._frame: bytearray | None = None
-        self._filled = 0
-        self._length = 0
-        self._waiting: deque[Buffer] = deque()
+        self._intake = Intake(max_frame, self.max_control, PRODUCE)
+        self._waiting = self._intake.frames
+        self._max_unanswered = node.settings.integer("queued.max.requests")
         self._answers: deque[list[Buffer] | bool | None] = deque()
         self._first = 0
+        self._promises: dict[int, int] = {}
+        self._owed = 0
+        self._counted = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._busy = False
         self._current = -1
@@ -64,6 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._awaits_room = False
         self._flushing = False
+        self._gone_by: float | None = None
+        self._unsent = 0
         self.closed = self._loop.create_future()
         self.host = ""
         self.port = 0
@@ -78,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=MAX_UNSENT)
         self._node.metrics.connections_opened.add()
         if len(self._connections) >= self._most or self._crowded():
-            log.warning("connection refused: too many", client=f"{self.host}:{self.port}")
+            log.warning("connection refused", client=self.client, reason="too many connections")
             self._node.metrics.refused.add(1, "too many")
             self._transport.abort()
             return
@@ -96,30 +108,34 @@ class Connection(asyncio.BufferedProtocol):
         self._connections.discard(self)
         if not self.closed.done():
             self.closed.set_result(None)
-        self._waiting.clear()
+        self._intake.clear()
         self._answers.clear()
+        self._node.owed_bytes -= self._counted
+        self._counted = 0
         for task in self._tasks:
             task.cancel()
 
     def eof_received(self) -> bool:
         """The client sends no more; what it has sent is still answered."""
+        half = self._intake.half
+        if half is not None:
+            self._refuse("the client stopped inside a frame", named(half))
         if not self._answers and not self._waiting:
             return False
         self._closing = True
         return True
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._frame is None:
-            return SCRATCH
-        return memoryview(self._frame)[self._filled :]
+        return self._intake.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._node.metrics.received_bytes.add(nbytes)
         self.last_active = monotonic()
-        if self._frame is not None:
-            self._fill(nbytes)
-        else:
-            self._cut(SCRATCH[:nbytes])
+        try:
+            self._intake.took(nbytes)
+        except BadFrame as bad:
+            self.hang(wrong_length(bad, self.speaks), **named(bad.head))
+            return
         self._pump()
 
     def pause_writing(self) -> None:
@@ -128,89 +144,51 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._count_unsent()
         self._pump()
-
-    # Frames.
-
-    def _fill(self, nbytes: int) -> None:
-        assert self._frame is not None
-        self._filled += nbytes
-        if self._filled < len(self._frame):
-            return
-        if self._filled < self._length:
-            # Resizing needs the memoryviews gone: they were the loop's, and it is done with them.
-            grown = bytearray(min(self._length, 2 * self._filled))
-            grown[: self._filled] = self._frame
-            self._frame = grown
-            return
-        self._waiting.append(self._frame)
-        self._frame, self._filled = None, 0
-
-    def _cut(self, data: memoryview) -> None:
-        """Frames out of the scratch buffer; what is left over is kept."""
-        if self._tail:
-            self._tail += data
-            data = memoryview(bytes(self._tail))
-            self._tail.clear()
-        at, end = 0, len(data)
-        while end - at >= 4:
-            length = int.from_bytes(data[at : at + 4], "big", signed=True)
-            if not 0 < length <= self._max_frame:
-                head = bytes(data[at : at + 4])
-                self.hang(_wrong_length(length, self._max_frame, head, self.speaks))
-                return
-            if at + 4 + length > end:
-                self._start(length, data[at + 4 :])
-                return
-            self._waiting.append(bytes(data[at + 4 : at + 4 + length]))
-            at += 4 + length
-        self._tail += data[at:]
-
-    def _start(self, length: int, begun: memoryview) -> None:
-        """A frame that is not complete yet gets a buffer of its own."""
-        frame = bytearray(min(length, max(FIRST_CHUNK, len(begun))))
-        frame[: len(begun)] = begun
-        self._frame, self._filled, self._length = frame, len(begun), length
 
     # Requests.
 
     def _pump(self) -> None:
         """Begins the next requests as far as order and bounds allow."""
-        node = self._node
-        while self._waiting and not self._busy and self._writable:
-            if len(self._answers) >= MAX_UNANSWERED:
-                break
-            if node.store.pending_bytes >= node.store.max_pending_bytes:
-                self._await_room()
-                break
-            frame = self._waiting.popleft()
+        while self._waiting and not self._busy and self._may_begin():
+            frame = self._intake.next()
             self._busy = True
             try:
                 begun = self._begin(frame)
             except Hang as reason:
-                self.hang(str(reason))
+                self.hang(str(reason), **reason.about)
                 return
             except Exception as error:
-                log.exception("a handler failed", error, client=self.host)
-                self.hang("a handler failed")
+                log.exception("a handler failed", error, client=self.client)
+                self.hang("")
                 return
             if isinstance(begun, list):
                 self._answers.append(begun)
                 self._busy = False
-                if not self._flushing:
-                    self._flushing = True
-                    self._loop.call_soon(self._flush)
+                self._flush_soon()
                 continue
             self._answers.append(False)
             number = self._current = self._first + len(self._answers) - 1
+            promise = self._promise(begun)
+            if promise:
+                self._promises[number] = promise
+                self._owed += promise
             task = self._loop.create_task(self._run(begun, number))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         self._regulate()
 
-    # What is spoken here; the listener for Kafka 0.7 says otherwise.
-
-    speaks = "Kafka's protocol"
+    def _may_begin(self) -> bool:
+        if not self._writable or len(self._answers) >= self._max_unanswered:
+            return False
+        if self._owed >= LARGE_ANSWERS and self._may_be_large(self._waiting[0]):
+            return False
+        store = self._node.store
+        if store.pending_bytes >= store.max_pending_bytes:
+            self._await_room()
+            return False
+        return True
 
     def _begin(self, frame: Buffer) -> Any:
         """The request, for `_finish`; or its answer as a list. Raises Hang."""
@@ -218,6 +196,14 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _finish(self, request: Any) -> list[Buffer] | None:
         return await finish(request, self._node)
+
+    def _may_be_large(self, frame: Buffer) -> bool:
+        """Whether the answer to this frame could be large."""
+        return may_be_large(frame)
+
+    def _promise(self, request: Any) -> int:
+        """How many bytes the answer may have, where that is many."""
+        return request.promise if isinstance(request, Request) else 0
 
     def _about(self, request: Any) -> dict[str, object]:
         """What a log line says of a request."""
@@ -239,44 +225,57 @@ class Connection(asyncio.BufferedProtocol):
         try:
             answer = await self._finish(request)
         except Hang as reason:
-            self.hang(str(reason))
+            self.hang(str(reason), **reason.about)
             return
         except Exception as error:
-            about = self._about(request)
-            log.exception("a handler failed", error, client=self.host, **about)
-            self.hang("a handler failed")
+            log.exception("a handler failed", error, client=self.client, **self._about(request))
+            self.hang("")
             return
         if self._transport.is_closing() or number < self._first:
             return
         self._answers[number - self._first] = answer
-        if not self._flushing:
-            # Requests that were sent to Redis together are answered together, in one write.
-            self._flushing = True
-            self._loop.call_soon(self._flush)
+        self._flush_soon()
         if number == self._current:
             self._busy = False
             if self._waiting:
                 self._pump()
 
+    def _flush_soon(self) -> None:
+        """Requests that were sent to Redis together are answered together, in one write."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
     def _flush(self) -> None:
         """Every answer leaves for which all earlier ones have."""
         self._flushing = False
         parts: list[Buffer] = []
-        answers = self._answers
+        answers, promises = self._answers, self._promises
         while answers and answers[0] is not False:
             answer = answers.popleft()
+            if promises:
+                self._owed -= promises.pop(self._first, 0)
             self._first += 1
             if isinstance(answer, list):
                 parts += answer
         if parts:
             self._node.metrics.sent_bytes.add(sum(map(len, parts)))
             self._transport.writelines(parts)
+            self._count_unsent()
         if self._waiting or not self._reading:
             self._pump()
         if self._closing and not answers and not self._waiting:
             self._transport.close()
 
     # Bounds.
+
+    def _count_unsent(self) -> None:
+        """The node knows how many bytes wait for this client, where they are many."""
+        if self._writable and not self._counted:
+            return
+        unsent = 0 if self._writable else self._transport.get_write_buffer_size()
+        self._node.owed_bytes += unsent - self._counted
+        self._counted = unsent
 
     def _await_room(self) -> None:
         if not self._awaits_room:
@@ -292,7 +291,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def _regulate(self) -> None:
         """Reads from the client exactly while more requests can be taken."""
-        wanted = len(self._waiting) < MAX_UNANSWERED and self._writable and not self._awaits_room
+        wanted = (
+            self._writable
+            and len(self._waiting) < self._max_unanswered
+            and self._intake.held < MAX_HELD
+            and not self._awaits_room
+        )
         if wanted == self._reading or self._transport.is_closing():
             return
         self._reading = wanted
@@ -304,22 +308,49 @@ class Connection(asyncio.BufferedProtocol):
     # The end.
 
     @property
+    def client(self) -> str:
+        """The client's address, for the log."""
+        return f"{self.host}:{self.port}"
+
+    @property
     def idle(self) -> bool:
         """Nothing is under way."""
         return not self._answers and not self._waiting
 
-    def hang(self, reason: str) -> None:
-        """The connection ends at once, with one line in the log."""
+    def look(self, now: float, patience: float) -> None:
+        """Looked at now and then: who said nothing, or read nothing, for `patience` is gone."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent = unsent
+            self.last_active = now
+        if self._gone_by is not None and now >= self._gone_by:
+            self._transport.abort()
+        elif patience < 0 or now - self.last_active < patience or not self.idle:
+            return
+        elif unsent:
+            self._refuse("the client does not read its answers", {})
+            self._transport.abort()
+        else:
+            self.drain()
+
+    def hang(self, reason: str, **about: object) -> None:
+        """The connection ends at once, with one line in the log; no reason: it has been written."""
         if not self._transport.is_closing():
-            log.warning("connection closed", client=f"{self.host}:{self.port}", reason=reason)
-            self._node.metrics.refused.add(1, "protocol")
-        self._waiting.clear()
+            self._gone_by = monotonic() + LINGER_S
+            if reason:
+                self._refuse(reason, about)
+        self._intake.clear()
         self._transport.close()
+
+    def _refuse(self, reason: str, about: dict[str, object]) -> None:
+        known = {"api": None, "version": None, **about}
+        log.warning("connection closed", client=self.client, **known, reason=reason)
+        self._node.metrics.refused.add(1, "protocol")
 
     def drain(self) -> None:
         """No further request is taken; the connection ends once what is under way is answered."""
         self._closing = True
-        self._waiting.clear()
+        self._intake.clear()
         if not self._transport.is_closing():
             self._transport.pause_reading()
             self._reading = False
@@ -329,11 +360,3 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """The connection is gone, answered or not."""
         self._transport.abort()
-
-
-def _wrong_length(length: int, limit: int, raw: bytes, speaks: str) -> str:
-    if raw in (b"GET ", b"POST", b"HEAD", b"PUT "):
-        return f"this is HTTP, and the port speaks {speaks}"
-    if raw[:2] == b"\x16\x03":
-        return f"this is TLS, and the port speaks {speaks} in the clear"
-    return f"a frame of {length} bytes: from 1 to {limit} (socket.request.max.bytes) are taken"

@@ -26,11 +26,15 @@ from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-API_VERSIONS = 18
+PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 
 
 class Hang(Exception):
-    """The connection must end; the message says why, for the log."""
+    """The connection must end; the message says why, and `about` which request, for the log."""
+
+    def __init__(self, reason: str, **about: object) -> None:
+        super().__init__(reason)
+        self.about = about
 
 
 class Request(msgspec.Struct):
@@ -43,6 +47,13 @@ class Request(msgspec.Struct):
     answer: Awaitable[Message | None]
     body: Message | None
     began: float
+    promise: int = 0
+    """How many bytes the answer may have, where that is many."""
+
+
+def may_be_large(frame: Buffer) -> bool:
+    """Whether the answer to this frame could be large."""
+    return frame[0] == 0 and frame[1] == FETCH
 
 
 def begin(
@@ -53,21 +64,43 @@ def begin(
     try:
         header, at = decode_request_header(frame)
     except MalformedRequest as error:
-        raise Hang(f"{error}{_hint(frame)}") from None
+        raise Hang(f"{error}{_hint(frame)}", **_claimed(frame)) from None
     row = apis.BY_KEY.get(header.api_key)
     version = header.api_version
     if row is None or not row.versions[0] <= version <= row.versions[1]:
         if header.api_key == API_VERSIONS:
             return _unsupported(header.correlation_id, node)
-        name = row.name if row else f"key {header.api_key}"
-        raise Hang(f"{name} version {version} is not served here{_hint(frame)}")
+        raise Hang(
+            f"this API or version is not served here{_hint(frame)}",
+            api=row.name if row else header.api_key,
+            version=version,
+            client_id=header.client_id,
+        )
     try:
         body = decode(row.request, frame, version, at, exact=False)
     except MalformedRequest as error:
-        raise Hang(f"{row.name} version {version}: {error}{_hint(frame)}") from None
+        raise Hang(
+            f"{error}{_hint(frame)}",
+            api=row.name,
+            version=version,
+            client_id=header.client_id,
+        ) from None
     context = Context(node, row.key, version, header.client_id, client_host, release)
     answer = row.handler(body, context)
-    return Request(row, version, header.correlation_id, header.client_id, answer, body, began)
+    promise = _promise(body, node) if row.key == FETCH else 0
+    return Request(
+        row, version, header.correlation_id, header.client_id, answer, body, began, promise
+    )
+
+
+def _claimed(frame: Buffer) -> dict[str, object]:
+    """The API and version that a frame begins with."""
+    if len(frame) < 4:
+        return {}
+    key = int.from_bytes(frame[:2], "big", signed=True)
+    row = apis.BY_KEY.get(key)
+    version = int.from_bytes(frame[2:4], "big", signed=True)
+    return {"api": row.name if row else key, "version": version}
 
 
 def _hint(frame: Buffer) -> str:
@@ -94,6 +127,11 @@ async def finish(request: Request, node: Node) -> list[Buffer] | None:
     outcome = "NONE" if not code else ErrorCode(code).name
     node.metrics.answered(row.name, outcome, perf_counter() - request.began)
     return [size.to_bytes(4, "big") + head, *parts]
+
+
+def _promise(fetch: Message, node: Node) -> int:
+    asked: int = getattr(fetch, "max_bytes", 0)
+    return max(0, min(asked, node.settings.integer("fetch.max.bytes")))
 
 
 def _unsupported(correlation_id: int, node: Node) -> list[Buffer]:

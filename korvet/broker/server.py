@@ -12,6 +12,7 @@ from korvet import apis, logs
 from korvet.broker import ops
 from korvet.broker.connection import Connection
 from korvet.broker.housekeeping import Housekeeping
+from korvet.broker.readiness import ready
 from korvet.config import Address, Config
 from korvet.context import Node
 from korvet.keys import Keys
@@ -46,6 +47,7 @@ async def serve(
     """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
     async with _node(config) as node:
         connections: set[Connection] = set()
+        node.metrics.connections.ask = lambda: {(): len(connections)}
         server = await _listen(config, node, connections)
         legacy = await listener.open_port(config, node, connections)
         host, port = _address(config, server)
@@ -55,7 +57,7 @@ async def serve(
             tasks.start_soon(housekeeping.run)
             tasks.start_soon(_close_idle, node, connections)
             if config.ops_place is not None:
-                page = ops.Page(node.metrics, lambda: _ready(node))
+                page = ops.Page(node.metrics, lambda: ready(node.store))
                 await tasks.start(ops.serve, page, config.ops_place)
             await server.start_serving()
             on_listening(config.listen.host, port)
@@ -81,11 +83,17 @@ async def _node(config: Config) -> AsyncIterator[Node]:
     keys = Keys(config.namespace)
     metrics = Metrics()
     try:
-        store = await AsyncStore.connect(config.redis, client_name=f"korvet-{config.node_id}")
+        store = await AsyncStore.connect(
+            config.redis,
+            client_name=f"korvet-{config.node_id}",
+            timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
+        )
     except StoreError as error:
         raise StartError(f"--redis: {error}.") from None
     async with store:
         store.on_call = _count_calls(metrics)
+        metrics.redis_round_trips.ask = lambda: store.round_trips
+        metrics.redis_up.ask = lambda: {(): int(store.connected)}
         wake = await Wake.connect(config.redis)
         async with wake:
             topics = TopicTable(store, keys, config.topics)
@@ -178,17 +186,6 @@ async def _leave(node: Node) -> None:
         log.info("left without saying so: Redis is away")
 
 
-async def _ready(node: Node) -> str | None:
-    try:
-        with anyio.fail_after(2.0):
-            await node.store.command("PING")
-    except TimeoutError:
-        return "Redis does not answer within 2 s"
-    except StoreError as error:
-        return str(error)
-    return None
-
-
 async def _drain(connections: set[Connection]) -> None:
     """What is under way is answered, as far as that takes no longer than DRAIN_S."""
     for connection in list(connections):
@@ -200,14 +197,11 @@ async def _drain(connections: set[Connection]) -> None:
 
 
 async def _close_idle(node: Node, connections: set[Connection]) -> None:
-    """Connections that said nothing for connections.max.idle.ms are closed, as Kafka does."""
+    """Connections that said nothing for connections.max.idle.ms are closed, as Kafka does, and
+    those whose client has read nothing for so long."""
+    patience = node.settings.integer("connections.max.idle.ms") / 1000
     while True:
-        await anyio.sleep(IDLE_LOOK_S)
-        node.metrics.connections.value = len(connections)
-        node.metrics.redis_up.value = int(node.store.connected)
-        patience = node.settings.integer("connections.max.idle.ms") / 1000
-        if patience < 0:
-            continue
-        before = monotonic() - patience
-        for connection in [one for one in connections if one.idle and one.last_active < before]:
-            connection.drain()
+        await anyio.sleep(min(IDLE_LOOK_S, patience / 2) if patience > 0 else IDLE_LOOK_S)
+        now = monotonic()
+        for connection in list(connections):
+            connection.look(now, patience)

@@ -53,6 +53,7 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     size, failed = await collect(wanted, request, context)
     if size < request.min_bytes and not failed and request.max_wait_ms > 0 and wanted:
         await _wait(wanted, request, context, deadline)
+    _count(wanted, context)
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
@@ -63,6 +64,12 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
             for data, found in zip(request.topics, rows, strict=True)
         ]
     )
+
+
+def _count(wanted: Sequence[Wanted], context: Context) -> None:
+    metrics = context.node.metrics
+    metrics.records_out.add(sum(row.records for row in wanted))
+    metrics.record_bytes_out.add(sum(row.size for row in wanted))
 
 
 def _answer_of(row: Wanted | PartitionData) -> PartitionData | None:

@@ -31,7 +31,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
 from korvet.producing import prepare
-from korvet.scripts.log import AppendReply
+from korvet.scripts.log import AppendReply, count_of
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topic_creation import auto_create
 from korvet.topics import Topic
@@ -48,7 +48,8 @@ from korvet.wire.records import BadBatch
 STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 ABORTABLE_SINCE = 11
 Refused = Mapping[Producer, ErrorCode]
-Sent = tuple[Topic | None, list[PartitionProduceResponse | tuple[int, asyncio.Future[AppendReply]]]]
+Row = PartitionProduceResponse | tuple[int, int, asyncio.Future[AppendReply]]
+Sent = tuple[Topic | None, list[Row]]
 
 
 def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceResponse | None]:
@@ -174,7 +175,7 @@ def _submit(
     transactional_id: str | None,
     context: Context,
     refused: Refused,
-) -> PartitionProduceResponse | tuple[int, asyncio.Future[AppendReply]]:
+) -> Row:
     if topic is None:
         by_id = context.version >= 13
         return _refusal(
@@ -203,7 +204,7 @@ def _submit(
         )
     except BadBatch as bad:
         return _refusal(data.index, bad.error, str(bad))
-    return data.index, context.store.submit(call)
+    return data.index, count_of(call), context.store.submit(call)
 
 
 async def _answer(
@@ -212,11 +213,11 @@ async def _answer(
     responses = []
     for data, (_, partitions) in zip(request.topic_data, sent, strict=True):
         rows = []
-        for row in partitions:
+        for row, partition in zip(partitions, data.partition_data, strict=True):
             if not isinstance(row, tuple):
                 rows.append(row)
                 continue
-            rows.append(await _reply(row, context))
+            rows.append(await _reply(row, len(partition.records or b""), context))
         responses.append(
             TopicProduceResponse(
                 name=data.name,
@@ -228,9 +229,9 @@ async def _answer(
 
 
 async def _reply(
-    row: tuple[int, asyncio.Future[AppendReply]], context: Context
+    row: tuple[int, int, asyncio.Future[AppendReply]], size: int, context: Context
 ) -> PartitionProduceResponse:
-    index, future = row
+    index, count, future = row
     try:
         reply = await future
     except StoreError:
@@ -241,6 +242,7 @@ async def _reply(
         if reply.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:
             return _refusal(index, ErrorCode.TRANSACTION_ABORTABLE)
         return _refusal(index, ErrorCode(reply.error))
+    context.node.metrics.appended(count if reply.stored else 0, size)
     return PartitionProduceResponse(
         index=index,
         error_code=0,

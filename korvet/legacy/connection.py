@@ -13,12 +13,13 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from korvet import logs
-from korvet.broker.connection import Buffer, Connection
+from korvet.broker.connection import LARGE_ANSWERS, Buffer, Connection
 from korvet.broker.dispatch import Hang
 from korvet.context import Node
 from korvet.errors import ErrorCode
 from korvet.legacy import reads, writes
 from korvet.legacy.frames import (
+    FETCH,
     MULTIFETCH,
     NAMES,
     BrokenFrame,
@@ -48,6 +49,7 @@ class LegacyConnection(Connection):
     """The same socket, limits and order as for newer clients; other requests."""
 
     speaks = "Kafka 0.7's protocol"
+    max_control = 2**31 - 1
 
     def __init__(
         self,
@@ -130,6 +132,12 @@ class LegacyConnection(Connection):
     async def _finish(self, request: Any) -> list[Buffer] | None:
         answer: list[Buffer] | None = await request
         return answer
+
+    def _may_be_large(self, frame: Buffer) -> bool:
+        return frame[1] in (FETCH, MULTIFETCH)
+
+    def _promise(self, request: Any) -> int:
+        return LARGE_ANSWERS
 
     def _about(self, request: Any) -> dict[str, object]:
         return {"api": "Legacy"}

@@ -196,6 +196,13 @@ def mark(
     )
 
 
+def count_of(call: Call[AppendReply]) -> int:
+    """How many records an append's call is to store."""
+    count = call.args[1]
+    assert isinstance(count, int)
+    return count
+
+
 def bounds(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[BoundsReply]:
     """Where one partition begins and ends. An empty `topic_id` takes whichever is there."""
     k = keys.partition(topic, partition)

@@ -96,6 +96,14 @@ _OURS = (
         "Whether acks=-1 waits until the append-only file is on disk (WAITAOF, Redis 7.2).",
     ),
     Setting(
+        "redis.timeout.ms",
+        Whole(100),
+        "15000",
+        "A Redis that answers nothing for so long is taken for dead: what waits for it fails, and "
+        "it is connected to anew.",
+        dynamic=False,
+    ),
+    Setting(
         "cluster.id",
         Text(200),
         "korvet-cluster-1",
@@ -247,8 +255,9 @@ _SOCKETS = (
         "max.incremental.fetch.session.cache.slots",
         Whole(0),
         "1000",
-        "Incremental fetch sessions a broker process remembers; 0 is none.",
+        "Fetch sessions; none are kept here, every fetch names its partitions.",
         dynamic=False,
+        effect=False,
     ),
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
 )

@@ -101,6 +101,7 @@ class Link(asyncio.BufferedProtocol):
         self._missing: list[Ticket] = []
         self._held: list[Ticket] | None = None
         self._oldest: Ticket | None = None
+        self._silent = 0
         self._watch_handle: asyncio.TimerHandle | None = None
         self._why = "Redis closed the connection"
         self._retiring = False
@@ -146,7 +147,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
+        self._watch_handle = self._loop.call_later(self._timeout_s / 2, self._watch)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view
@@ -272,8 +273,9 @@ class Link(asyncio.BufferedProtocol):
 
     def _watch(self) -> None:
         """A server that answers nothing for a whole period is as good as gone."""
-        self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
+        self._watch_handle = self._loop.call_later(self._timeout_s / 2, self._watch)
         oldest = self._pending[0] if self._pending else None
-        if oldest is not None and oldest is self._oldest:
+        self._silent = self._silent + 1 if oldest is not None and oldest is self._oldest else 0
+        if self._silent == 2:
             self.close(f"Redis answered nothing for {self._timeout_s:g} s")
         self._oldest = oldest

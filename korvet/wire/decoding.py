@@ -5,7 +5,9 @@ Rules
 2. Structs and lists are inlined: one function per message and version, no call per element.
 3. A slice never fails in Python, so every length is compared with `limit` before it is used; reads
    of fixed size fail by themselves at the end of the data.
-4. A count is compared with the bytes left, over the least size of an element, before any list.
+4. A count is compared with the bytes left, over the least size of an element, before any list; and
+   all lists of a message have at most MOST_ITEMS elements: the smallest take a byte or two on the
+   wire, and a hundred of memory.
 """
 
 import struct
@@ -17,6 +19,8 @@ from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
 from korvet.wire.primitives import UUIDS, Fault, skip_tags, unpackers, uvarint_tail
 from korvet.wire.source import Source, span
+
+MOST_ITEMS = 250_000
 
 FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
 
@@ -46,6 +50,7 @@ class _Decoder:
         with out.block("def decode(data, view, pos, limit, exact):"):
             out.line("pass")  # becomes the loop indexes, known only at the end
             place = len(out.lines) - 1
+            out.line(f"room = {MOST_ITEMS}")
             with out.block("try:"):
                 value = self.struct(layout)
                 with out.block("if exact and pos != limit:"):
@@ -165,6 +170,9 @@ class _Decoder:
                 out.line(
                     f"raise Fault(f'a count of {{{count}}} where {{limit - pos}} bytes are left')"
                 )
+            out.line(f"room -= {count}")
+            with out.block("if room < 0:"):
+                out.line("raise Fault('more elements than any request has')")
             if item.code and item.kind != "uuid":
                 unpacks = out.constant("unpacks", unpackers(item.code), item.code)
                 out.line(f"{name} = list({unpacks}[{count}](data, pos))")

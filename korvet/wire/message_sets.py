@@ -13,7 +13,14 @@ from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from korvet.errors import ErrorCode
 from korvet.wire import codecs
-from korvet.wire.records import LOG_OVERHEAD, BadBatch, Buffer, Record
+from korvet.wire.records import (
+    LOG_OVERHEAD,
+    MAX_TAKEN_APART,
+    BadBatch,
+    Buffer,
+    Record,
+    too_many,
+)
 
 _HEAD = struct.Struct(">qiIbb")
 _CRC_FROM = 4
@@ -31,6 +38,8 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
     for timestamp, codec, key, value, magic in _messages(memoryview(data)):
         if codec == codecs.NONE:
             found.append((len(found), timestamp, key, value, []))
+            if len(found) > MAX_TAKEN_APART:
+                raise too_many(len(found), MAX_TAKEN_APART)
             continue
         inner = _inflate(codec, value, magic, limit)
         limit -= len(inner)
@@ -40,6 +49,8 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
                     ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
                 )
             found.append((len(found), stamp, inner_key, inner_value, []))
+            if len(found) > MAX_TAKEN_APART:
+                raise too_many(len(found), MAX_TAKEN_APART)
     if not found:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set is empty")
     return found

@@ -36,6 +36,12 @@ MAX_SPAN = 2**31 - 1
 BOMB_FACTOR = 64
 """A batch may decompress to this many times `message.max.bytes` at most."""
 
+MAX_RECORDS = 500_000
+"""A batch holds so many records at most: its count is believed wherever it is not counted again."""
+MAX_TAKEN_APART = 100_000
+"""So many where the broker takes it apart: each costs it some hundred bytes, and Redis some µs."""
+LEAST_RECORD = 7
+
 _UNLIMITED = 2**31 - 1
 
 
@@ -95,11 +101,7 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
         )
     if verify_crc and crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]) != header.crc:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC-32C does not match its bytes")
-    if header.records < 1 or header.last_offset_delta != header.records - 1:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            f"{header.records} records cannot end at offset delta {header.last_offset_delta}",
-        )
+    _check_count(header, size)
     if header.codec > codecs.ZSTD:
         raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.codec}")
     if header.attributes & CONTROL:
@@ -111,11 +113,35 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
     return header
 
 
+def _check_count(header: BatchHeader, size: int) -> None:
+    if header.records < 1 or header.last_offset_delta != header.records - 1:
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD,
+            f"{header.records} records cannot end at offset delta {header.last_offset_delta}",
+        )
+    if header.records > MAX_RECORDS:
+        raise too_many(header.records, MAX_RECORDS)
+    if not header.codec and header.records * LEAST_RECORD > size - HEADER_SIZE:
+        raise BadBatch(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"{size - HEADER_SIZE} bytes cannot hold {header.records} records",
+        )
+
+
+def too_many(count: int, most: int) -> BadBatch:
+    """The refusal of a batch of so many records: clients split it and try again."""
+    return BadBatch(
+        ErrorCode.MESSAGE_TOO_LARGE, f"A batch of {count} records: {most} can be taken here."
+    )
+
+
 def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
     """The records of one batch, decompressed to at most `limit` bytes.
 
     Raises BadBatch: CORRUPT_MESSAGE for bytes that are none, MESSAGE_TOO_LARGE beyond `limit`.
     """
+    if len(batch) < HEADER_SIZE:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are no record batch")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     plain: Buffer = batch
     if header.codec:
@@ -127,6 +153,14 @@ def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
     except (CorruptRecordException, ValueError, MemoryError, OverflowError) as error:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"the records do not parse: {error}") from None
     return found
+
+
+def taken_apart(batch: Buffer, *, limit: int) -> list[Record]:
+    """The same of a batch that a client produced; MESSAGE_TOO_LARGE above MAX_TAKEN_APART too."""
+    count = read_header(batch).records
+    if count > MAX_TAKEN_APART:
+        raise too_many(count, MAX_TAKEN_APART)
+    return records_of(batch, limit=limit)
 
 
 def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:

@@ -34,6 +34,12 @@ class Broker:
         path = self.folder / "stderr.log"
         return path.read_text() if path.exists() else ""
 
+    @property
+    def pid(self) -> int:
+        """The process that serves."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """The broker serves; after a stop or a kill at the same address, with the same data."""
         self.folder.mkdir(parents=True, exist_ok=True)
