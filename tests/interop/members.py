@@ -94,9 +94,11 @@ class Member:
 class Writer:
     """Writes to all partitions of a topic in turn until stopped, and knows what was stored."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, pause: float = 0.002) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, pause: float = 0.002, **settings: Any
+    ) -> None:
         self.stored: set[Place] = set()
-        self._sink: Producer = librdkafka.producer(bootstrap)
+        self._sink: Producer = librdkafka.producer(bootstrap, **settings)
         self._stop = threading.Event()
         self._arguments = (topic, partitions, pause)
         self._thread = threading.Thread(target=self._run, daemon=True)
