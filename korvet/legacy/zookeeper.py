@@ -37,15 +37,14 @@ LOOK_S = 2.0
 LEASE_MS = 10_000
 SESSION_S = 6.0
 CONNECT_S = 5.0
+RENEW_S = 10.0
 IDS, TOPICS = "/brokers/ids", "/brokers/topics"
 
 log = logs.get("legacy.zookeeper")
 
 
-def _ring(loop: asyncio.AbstractEventLoop, bell: Callable[[], None]) -> None:
-    """Called from kazoo's threads, and must not answer True: that would end the listening."""
-    with suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(bell)
+def _nobody() -> None:
+    """Nobody waits for the session to change."""
 
 
 class Taken(Exception):
@@ -66,7 +65,10 @@ class Registry:
         self._creator = f"{where.host}-{int(time.time() * 1000)}"
         self._holder = f"{self._id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._client: KazooClient | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ring: Callable[[], None] = _nobody
         self._listed: set[str] = set()
+        self._outlived: set[int] = set()
         self._said = ""
 
     async def open(self) -> None:
@@ -86,43 +88,70 @@ class Registry:
         )
 
     def _connect(self) -> None:
+        from importlib.util import find_spec
+
+        if find_spec("kazoo") is None:
+            raise StartError("--zookeeper needs kazoo: pip install 'korvet[zookeeper]'.")
+        from kazoo.handlers.threading import KazooTimeoutError
+
         try:
-            from kazoo.client import KazooClient
-            from kazoo.handlers.threading import KazooTimeoutError
-        except ImportError:
-            raise StartError("--zookeeper needs kazoo: pip install 'korvet[zookeeper]'.") from None
-        quiet = logging.getLogger("korvet.legacy.kazoo")
-        quiet.setLevel(logging.ERROR)
-        try:
-            self._client = KazooClient(
-                hosts=self._hosts,
-                timeout=SESSION_S,
-                logger=quiet,
-                connection_retry={"max_tries": -1, "max_delay": 2.0},
-                command_retry={"max_tries": 1},
-            )
+            self._client = self._new_client()
         except ValueError as error:
             raise StartError(f"--zookeeper {self._hosts}: {error}.") from None
         try:
             self._client.start(timeout=CONNECT_S)
         except KazooTimeoutError:
             log.warning("ZooKeeper does not answer; trying on", hosts=self._hosts)
-            self._client.start_async()
+            self._renew()
             return
         self._put(f"{self._ids}/{self._id}", f"{self._creator}:{self._place}")
+
+    def _new_client(self) -> "KazooClient":
+        from kazoo.client import KazooClient
+
+        quiet = logging.getLogger("korvet.legacy.kazoo")
+        quiet.setLevel(logging.CRITICAL)  # we say what matters, and once
+        client = KazooClient(
+            hosts=self._hosts,
+            timeout=SESSION_S,
+            logger=quiet,
+            connection_retry={"max_tries": -1, "max_delay": 2.0},
+            command_retry={"max_tries": 1},
+        )
+        client.add_listener(self._changed)
+        return client
+
+    def _changed(self, _: object) -> None:
+        """Called from kazoo's threads, and must not answer True: that would end the listening."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def _renew(self) -> None:
+        """Another client tries: a ZooKeeper that lost its data refuses those who saw more."""
+        old, self._client = self._client, self._new_client()
+        self._client.start_async()
+        if old is not None:
+            old.stop()
+            old.close()
 
     async def run(self) -> None:
         """The registry is as the topics are, until cancelled."""
         node = self._node
-        assert self._client is not None
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
+        connected = time.monotonic()
         async with node.wake.listen([node.keys.topics_channel()]) as bell:
-            self._client.add_listener(lambda _: _ring(loop, bell.ring))
+            self._ring = bell.ring
             while True:
                 try:
+                    assert self._client is not None
                     wanted = await self._wanted()
                     if self._client.connected:
+                        connected = time.monotonic()
                         await asyncio.to_thread(self._settle, wanted)
+                    elif time.monotonic() - connected > RENEW_S:
+                        connected = time.monotonic()
+                        await asyncio.to_thread(self._renew)
                     self._said = ""
                 except Exception as error:
                     self._complain(error)
@@ -179,7 +208,9 @@ class Registry:
         if path.startswith(self._ids) and not data.decode(errors="replace").endswith(self._place):
             raise Taken(data.decode(errors="replace"))
         # An earlier session of this broker: the node goes when ZooKeeper notices its end.
-        log.info("an earlier life is still registered; waiting", path=path)
+        if stat.ephemeralOwner not in self._outlived:
+            self._outlived.add(stat.ephemeralOwner)
+            log.info("an earlier life is still registered; waiting for its end", path=path)
 
     def _remove(self, path: str) -> None:
         from kazoo.exceptions import NoNodeError

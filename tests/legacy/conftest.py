@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import Broker
+from tests.legacy.clients import Java, old07
 from tests.legacy.wire import Client
 
 LEGACY = "legacy listening on "
@@ -70,3 +71,9 @@ def own(tmp_path: Path) -> Iterator[LegacyBroker]:
 def topic() -> str:
     """A name no other test uses."""
     return f"legacy-{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def jafka(tmp_path_factory: pytest.TempPathFactory) -> Java:
+    """The Java port of Kafka 0.7 (its jars include ZooKeeper)."""
+    return old07(tmp_path_factory.mktemp("old07"))

@@ -1,0 +1,250 @@
+"""The registry of Kafka 0.7 in a real ZooKeeper, and the clients that find brokers there."""
+
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from tests.legacy.clients import Java, ZooKeeper, zookeeper
+from tests.legacy.conftest import LegacyBroker
+from tests.legacy.wire import message, produce
+from tests.servers import TestServer, server
+
+PATIENCE = 40.0
+
+
+@pytest.fixture(scope="module")
+def shared_zookeeper(jafka: Java, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    with zookeeper(jafka, tmp_path_factory.mktemp("zk")) as running:
+        yield running
+
+
+@pytest.fixture
+def zk(shared_zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Any]:
+    """A client in a chroot of the test's own, which it does not create."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the chroot does not exist yet
+        client = KazooClient(f"{shared_zookeeper.address}/{tmp_path.name}")
+        client.start()
+    client.root = f"{shared_zookeeper.address}/{tmp_path.name}"
+    yield client
+    client.stop()
+    client.close()
+
+
+def until(there: Callable[[], Any]) -> Any:
+    """What it finds, once it finds something."""
+    end = time.monotonic() + PATIENCE
+    while not (found := there()):
+        assert time.monotonic() < end, "it never came to be"
+    return found
+
+
+def value(zk: Any, path: str) -> str | None:
+    try:
+        text: str = zk.get(path)[0].decode()
+    except NoNodeError:
+        return None
+    return text
+
+
+@pytest.fixture
+def registered(own: LegacyBroker, zk: Any) -> LegacyBroker:
+    """A broker that names itself in ZooKeeper; not started yet."""
+    own.options = ("--zookeeper", zk.root)
+    own.settings["legacy.num.partitions"] = "4"
+    return own
+
+
+def place(broker: LegacyBroker, zk: Any, node: int = 0) -> str:
+    """What ZooKeeper has of a broker, once it has it: host and port."""
+    text = until(lambda: value(zk, f"/brokers/ids/{node}"))
+    creator, host, port = text.split(":")
+    assert creator
+    return f"{host}:{port}"
+
+
+def test_a_broker_and_its_topics_are_registered_while_they_last(
+    registered: LegacyBroker, zk: Any, topic: str
+) -> None:
+    registered.start()
+    assert place(registered, zk) == registered.legacy
+    assert zk.exists("/brokers/ids/0").ephemeralOwner
+    with registered.client() as client:
+        client.send(produce(topic, message(b"to partition 0"), 0))
+    assert until(lambda: value(zk, f"/brokers/topics/{topic}/0")) == "4"
+    assert zk.exists(f"/brokers/topics/{topic}/0").ephemeralOwner
+    admin = AdminClient({"bootstrap.servers": registered.address})
+    admin.delete_topics([topic])[topic].result(10)
+    until(lambda: not zk.exists(f"/brokers/topics/{topic}/0"))
+    assert registered.stop() == 0
+    assert not zk.exists("/brokers/ids/0")
+
+
+def test_only_topics_of_byte_positions_are_listed(
+    registered: LegacyBroker, zk: Any, topic: str
+) -> None:
+    registered.start()
+    from tests.interop.conftest import create_topic
+
+    other = create_topic(registered.address)
+    listed = create_topic(registered.address, partitions=2, offset_mode="bytes")
+    assert until(lambda: value(zk, f"/brokers/topics/{listed}/0")) == "2"
+    assert not zk.exists(f"/brokers/topics/{other}")
+
+
+def test_what_somebody_removed_comes_back(registered: LegacyBroker, zk: Any) -> None:
+    registered.start()
+    place(registered, zk)
+    zk.delete("/brokers/ids/0")
+    assert place(registered, zk) == registered.legacy
+
+
+def test_a_zookeeper_that_restarts_or_forgets_everything_is_told_again(
+    jafka: Java, own: LegacyBroker, tmp_path: Path, topic: str
+) -> None:
+    with zookeeper(jafka, tmp_path) as keeper:
+        own.options = ("--zookeeper", keeper.address)
+        own.start()
+        with own.client() as client:
+            client.send(produce(topic, message(b"x")))
+        for forgets in (False, True):
+            keeper.stop()
+            if forgets:
+                for path in sorted((tmp_path / "data").rglob("*"), reverse=True):
+                    path.rmdir() if path.is_dir() else path.unlink()
+            keeper.start()
+            zk = KazooClient(keeper.address)
+            zk.start()
+            assert place(own, zk) == own.legacy
+            assert until(lambda zk=zk: value(zk, f"/brokers/topics/{topic}/0")) == "1"
+            zk.stop()
+            zk.close()
+
+
+def test_a_zookeeper_that_comes_later_is_told_then(
+    jafka: Java, own: LegacyBroker, tmp_path: Path, topic: str
+) -> None:
+    keeper = ZooKeeper(jafka, tmp_path)
+    own.options = ("--zookeeper", keeper.address)
+    own.start()
+    with own.client() as client:
+        client.send(produce(topic, message(b"x")))
+        assert client.fetch(topic, 0) == (0, message(b"x"))
+    assert "ZooKeeper does not answer" in own.log
+    keeper.start()
+    zk = KazooClient(keeper.address)
+    zk.start()
+    assert place(own, zk) == own.legacy
+    assert until(lambda: value(zk, f"/brokers/topics/{topic}/0")) == "1"
+    zk.stop()
+    zk.close()
+    keeper.stop()
+
+
+def test_a_broker_that_died_waits_for_its_own_earlier_life(
+    registered: LegacyBroker, zk: Any
+) -> None:
+    registered.start()
+    place(registered, zk)
+    first = zk.exists("/brokers/ids/0").ephemeralOwner
+    registered.kill_everything()
+    registered.start()
+    assert "an earlier life is still registered" in registered.log
+    until(lambda: (found := zk.exists("/brokers/ids/0")) and found.ephemeralOwner != first)
+    assert place(registered, zk) == registered.legacy
+
+
+def test_an_id_that_another_broker_has_is_refused(zk: Any, tmp_path: Path) -> None:
+    zk.create("/brokers/ids/0", b"other-1:10.0.0.9:9092", ephemeral=True, makepath=True)
+    words = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0"]
+    words += ["--legacy-listen", "127.0.0.1:0", "--zookeeper", zk.root]
+    words += ["--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "belongs to another broker, other-1:10.0.0.9:9092" in done.stderr
+    assert "--node-id" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def common() -> Iterator[TestServer]:
+    with server("valkey") as running:
+        yield running
+
+
+def test_brokers_on_one_redis_list_a_topic_once(
+    zk: Any, common: TestServer, tmp_path: Path, topic: str
+) -> None:
+    brokers = [
+        LegacyBroker(
+            tmp_path / f"{node}",
+            {},
+            ("--redis", common.url, "--node-id", f"{node}", "--zookeeper", zk.root),
+        )
+        for node in (1, 2)
+    ]
+    try:
+        for broker in brokers:
+            broker.start()
+        for node, broker in zip((1, 2), brokers, strict=True):
+            assert place(broker, zk, node) == broker.legacy
+        with brokers[1].client() as client:
+            client.send(produce(topic, message(b"x")))
+        assert until(lambda: value(zk, f"/brokers/topics/{topic}/1")) == "1"
+        assert not zk.exists(f"/brokers/topics/{topic}/2")
+        brokers[0].stop()
+        assert until(lambda: value(zk, f"/brokers/topics/{topic}/2")) == "1"
+        assert not zk.exists(f"/brokers/topics/{topic}/1")
+    finally:
+        for broker in brokers:
+            broker.close()
+
+
+def test_a_producer_finds_the_broker_and_a_group_reads_everything(
+    jafka: Java, registered: LegacyBroker, zk: Any, topic: str
+) -> None:
+    registered.start()
+    place(registered, zk)
+    values = [f"value {n}" for n in range(12)]
+    jafka.run("Old07", "send", "zk.connect", zk.root, topic, "0", *values)
+    found = jafka.run("Old07", "group", zk.root, topic, "readers", "3000").splitlines()
+    assert sorted(found) == sorted(values)
+    # What was read is committed in ZooKeeper: the group goes on from there.
+    jafka.run("Old07", "send", "zk.connect", zk.root, topic, "1", "one more")
+    again = jafka.run("Old07", "group", zk.root, topic, "readers", "3000").splitlines()
+    assert again == ["one more"]
+
+
+def test_two_consumers_of_a_group_split_the_partitions_in_chunks(
+    jafka: Java, registered: LegacyBroker, zk: Any, topic: str
+) -> None:
+    registered.start()
+    place(registered, zk)
+    with registered.client() as client:
+        client.send(b"".join(produce(topic, message(b"%d" % n), n) for n in range(4)))
+    assert until(lambda: value(zk, f"/brokers/topics/{topic}/0")) == "4"
+    owners = f"/consumers/pair/owners/{topic}"
+    consumers = [jafka.start("Old07", "group", zk.root, topic, "pair", "30000") for _ in range(2)]
+    try:
+
+        def split() -> list[str]:
+            names = sorted(zk.get_children(owners)) if zk.exists(owners) else []
+            held = [(value(zk, f"{owners}/{name}") or "").rpartition("-")[0] for name in names]
+            return held if names == ["0-0", "0-1", "0-2", "0-3"] and len(set(held)) == 2 else []
+
+        first, second, third, fourth = until(split)
+        assert first == second and third == fourth and first < third
+    finally:
+        for process in consumers:
+            process.kill()
+            process.wait(30)
+            assert process.stdout is not None
+            process.stdout.close()
