@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 EXTERNAL = os.environ.get("KORVET_TEST_BOOTSTRAP", "")
 LISTENING = "listening on "
 PATIENCE = 30.0
@@ -66,7 +68,11 @@ class Broker:
     def kill_everything(self) -> None:
         """The broker and whatever it started are gone without a last word."""
         assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGKILL)
+        started = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        for process in started:
+            process.kill()
+        psutil.wait_procs(started, PATIENCE)
         self._forget()
 
     def close(self) -> None:

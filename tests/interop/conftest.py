@@ -1,6 +1,7 @@
 """Fixtures of the interop tests: brokers in every layout, and topics of one's own."""
 
 import itertools
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,6 +68,8 @@ def own_broker(tmp_path: Path) -> Iterator[Broker]:
     broker.start()
     yield broker
     broker.close()
+    # Shown with a test that failed.
+    sys.stdout.write(broker.log)
 
 
 @pytest.fixture(scope="session")

@@ -39,17 +39,17 @@ class Stream:
     def reach(self, count: int) -> None:
         """So many more are acknowledged."""
         goal = len(self.acknowledged) + count
-        eventually(lambda: len(self.acknowledged) >= goal, 30)
+        eventually(lambda: len(self.acknowledged) >= goal, 60)
 
     def lag(self, count: int) -> None:
         """So many are sent and wait for their acknowledgement."""
-        eventually(lambda: self._sent - len(self.acknowledged) >= count, 30)
+        eventually(lambda: self._sent - len(self.acknowledged) >= count, 60)
 
     def finish(self) -> None:
         """Everything sent is acknowledged."""
         self._stop.set()
-        self._thread.join(30)
-        assert self._sink.flush(30) == 0
+        self._thread.join(60)
+        assert self._sink.flush(60) == 0
 
     def _run(self) -> None:
         while not self._stop.wait(0.001):
