@@ -21,6 +21,9 @@ from korvet.topics import Topic
 RETENTION_STEPS = 64
 """Index steps one log.retain may remove: it bounds how long Redis is held."""
 
+PRODUCERS_S = 600.0
+"""How often silent producers are looked for."""
+
 GROUPS_S = 0.5
 """How often groups are looked for whose deadlines nobody has met by asking."""
 
@@ -47,6 +50,7 @@ class Housekeeping:
             tasks.start_soon(self._retain)
             tasks.start_soon(self._follow_configs)
             tasks.start_soon(self._tick_groups)
+            tasks.start_soon(self._forget_producers)
             if self._node.store.is_cluster:
                 tasks.start_soon(self._finish_topics)
             tasks.start_soon(self._end_transactions)
@@ -128,6 +132,32 @@ class Housekeeping:
                     )
             except StoreError as error:
                 logger.warning("transactions wait", reason=str(error))
+
+    async def _forget_producers(self) -> None:
+        while True:
+            await anyio.sleep(PRODUCERS_S)
+            try:
+                if await self.hold("producers", PRODUCERS_S * 2):
+                    await self.forget_all()
+            except StoreError as error:
+                logger.warning("producers wait", reason=str(error))
+
+    async def forget_all(self) -> None:
+        """Every partition has forgotten the producers that have been silent for too long."""
+        node = self._node
+        silence_ms = node.settings.integer("producer.id.expiration.ms")
+        for topic in await node.topics.all():
+            for number in range(topic.partitions):
+                cursor = b"0"
+                while True:
+                    reply = await node.store.run(
+                        log.forget(
+                            node.keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
+                        )
+                    )
+                    cursor = reply.cursor
+                    if cursor == b"0":
+                        break
 
     async def hold(self, name: str, seconds: float) -> bool:
         """Whether this process has the duty now, and for that long."""

@@ -1,8 +1,8 @@
 """InitProducerId (key 22), versions 0-5. A producer gets the id its batches are numbered under.
 
 Behaviour
-- without a transactional id: a fresh id with epoch 0; a producer that names the id and epoch it has
-  gets the next epoch of the same id, and a fresh id when the epochs are used up
+- without a transactional id: a fresh id with epoch 0, whatever id and epoch the producer had; it
+  raises the epoch itself when it has to (KIP-360), and the append script fences the older one
 - with one: the id's next epoch, which fences everybody who used it before; a transaction they left
   open is aborted first, markers and all. INVALID_TRANSACTION_TIMEOUT (0 or above
   transaction.max.timeout.ms), PRODUCER_FENCED for an id or epoch that is not the newest,
@@ -20,8 +20,6 @@ from korvet.errors import ErrorCode
 from korvet.scripts import producer
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-LAST_EPOCH = 2**15 - 1
-
 
 async def init_producer_id(
     request: InitProducerIdRequest, context: Context
@@ -30,12 +28,6 @@ async def init_producer_id(
         return _refusal(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _transactional(request.transactional_id, request, context)
-    if request.producer_id >= 0 and request.producer_epoch < LAST_EPOCH - 1:
-        return InitProducerIdResponse(
-            error_code=ErrorCode.NONE,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch + 1,
-        )
     reply = await context.store.run(producer.allocate(context.keys))
     return InitProducerIdResponse(
         error_code=ErrorCode.NONE, producer_id=reply.producer_id, producer_epoch=0

@@ -104,6 +104,15 @@ class LagReply(Reply):
     newest: int
 
 
+class ForgetReply(Reply):
+    """`removed` producers are forgotten; go on at `cursor` until it is `0`."""
+
+    error: int
+    cursor: bytes
+    removed: int
+
+
+FORGET = Script("log.forget", ForgetReply)
 LAG = Script("log.lag", LagReply)
 FOLLOW = Script("log.follow", FollowReply)
 UNFOLLOW = Script("log.unfollow", UnfollowReply)
@@ -297,3 +306,11 @@ def lag(keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int) -
     """How many records there are from `offset` on."""
     k = keys.partition(topic, partition)
     return Call(LAG, (k.stream, k.log, k.index), (topic_id, offset))
+
+
+def forget(
+    keys: Keys, topic: str, partition: int, *, cursor: bytes, silence_ms: int
+) -> Call[ForgetReply]:
+    """Some of the partition's silent producers are forgotten."""
+    k = keys.partition(topic, partition)
+    return Call(FORGET, (k.producers,), (cursor, silence_ms))
