@@ -1,4 +1,4 @@
-"""Measure brokers: a running one, two against each other, a start, or a fresh Korvet."""
+"""Measure brokers: a running one, two of them, a start, or (without words) a fresh Korvet."""
 
 import argparse
 import sys
@@ -143,4 +143,4 @@ async def main(options: argparse.Namespace) -> str:
     return ""
 
 
-sys.stdout.write(uvloop.run(main(parser().parse_args())))
+sys.stdout.write(uvloop.run(main(parser().parse_args(sys.argv[1:] or ["fresh"]))))

@@ -26,9 +26,9 @@ def tree(roots: Iterable[int]) -> set[int]:
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
-    """User and system time of the tree so far."""
+    """User and system time of the tree so far, and of its children that have ended."""
     stats = [_stat(pid) for pid in tree(roots)]
-    return sum(int(fields[11]) + int(fields[12]) for fields in stats if fields) / TICK
+    return sum(sum(map(int, fields[11:15])) for fields in stats if fields) / TICK
 
 
 def resident_bytes(roots: Iterable[int]) -> int:
