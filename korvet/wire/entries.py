@@ -32,12 +32,17 @@ def fields_of(
     threshold: int = 0,
     producer_id: int | None = None,
 ) -> list[Buffer | int]:
-    """For each record the number of its fields and values, then those: log.append's `fields`.
+    """The records as log.append's `fields`: each with its own, or their names once when all have
+    the same and none is left to compress.
 
     Values longer than `threshold` bytes are compressed when that makes them shorter. A
     `producer_id` marks them all as part of that producer's transaction.
     Raises BadBatch INVALID_RECORD for a record with too many headers.
     """
+    if producer_id is None:
+        uniform = _uniform(records, threshold if codec else MAX_STORED_VALUE)
+        if uniform is not None:
+            return uniform
     out: list[Buffer | int] = []
     head = (0,) if producer_id is None else (0, b"transaction", b"%d" % producer_id)
     for _, timestamp, key, value, headers in records:
@@ -54,6 +59,22 @@ def fields_of(
         if headers:
             _put_headers(out, headers)
         out[mark] = len(out) - mark - 1
+    return out
+
+
+def _uniform(records: Sequence[Record], longest: int) -> list[Buffer | int] | None:
+    """The names once and every record's values, if all have a value of at most `longest` bytes and
+    no headers, and all or none have a key."""
+    keyed = records[0][2] is not None
+    out: list[Buffer | int] = [-3, b"key"] if keyed else [-2]
+    out += (b"value", b"timestamp")
+    for _, timestamp, key, value, headers in records:
+        if headers or value is None or len(value) > longest or (key is not None) != keyed:
+            return None
+        if keyed:
+            out += (key, value, timestamp)  # type: ignore[arg-type]
+        else:
+            out += (value, timestamp)
     return out
 
 

@@ -23,6 +23,23 @@ function M.id(mode, bits, offset)
   return DENSE_PREFIX .. num.text(offset)
 end
 
+--- `id` for a run of offsets: a function that keeps what neighbours share.
+function M.namer(mode, bits)
+  if mode ~= "time" then
+    return function(offset)
+      return DENSE_PREFIX .. num.text(offset)
+    end
+  end
+  local unit, ms, prefix = 2 ^ bits, -1, nil
+  return function(offset)
+    local here = math.floor(offset / unit)
+    if here ~= ms then
+      ms, prefix = here, num.text(here) .. "-"
+    end
+    return prefix .. num.small(offset - here * unit)
+  end
+end
+
 --- The offset an id stands for, or nil where the id has none of its own.
 function M.offset(mode, bits, id)
   local ms, seq = string.match(id, "^(%d+)%-(%d+)$")

@@ -18,9 +18,11 @@
 ---                                  else the number of the producer's transaction, begun if new here
 ---          stamp           int     1: LogAppendTime, the entry says when it was appended
 ---          fields...       bytes   batch layout: the entry's fields and values; record layout: for
----                                  each record the number of its fields and values, then those;
----                                  bytes mode: for each entry the offsets it takes, the number of
----                                  its fields and values, then those
+---                                  each record the number of its fields and values, then those, or,
+---                                  where all records have the same fields, minus their number, the
+---                                  fields, then each record's values; bytes mode: for each entry
+---                                  the offsets it takes, the number of its fields and values, then
+---                                  those
 --- RETURNS  error           int     a lib.codes value
 ---          base            int     the first offset, -1 when refused
 ---          start           int     log start offset
@@ -108,8 +110,9 @@ if stamp then
 end
 
 -- Entries go in with XADD at explicit ids; `at` is the first field of the entry in ARGV.
+local id_of = entry.namer(mode, bits)
 local function add(call, offset, at, last)
-  local id = entry.id(mode, bits, offset)
+  local id = id_of(offset)
   if stamp then
     return call("XADD", stream, id, "append.time", now_ms, unpack(ARGV, at, last))
   end
@@ -119,14 +122,20 @@ end
 local per_entry = format == "batch" and count or 1
 local at, last = FIELDS, #ARGV
 local width, added_entries, widest = count, count / per_entry, size
-local plan = {}
+local plan, shared = {}, 0
 if mode == "bytes" then
   local spans = require("lib.spans")
   plan, width, widest = spans.read(ARGV, FIELDS)
   per_entry, at, last = plan[1][1] + 1, plan[1][2], plan[1][3]
   added_entries = #plan
 elseif format == "record" then
-  at, last = FIELDS + 1, FIELDS + tonumber(ARGV[FIELDS])
+  local fields = tonumber(ARGV[FIELDS])
+  at, last = FIELDS + 1, FIELDS + fields
+  if fields < 0 then
+    shared, at = -fields, FIELDS + 1 - fields
+    local uniform = require("lib.uniform")
+    add = uniform.adder(stream, id_of, ARGV, FIELDS + 1, shared, stamp and now_ms)
+  end
 end
 
 -- Write.
@@ -140,7 +149,11 @@ end
 for i = 2, #plan do
   add(redis.call, base + plan[i][1], plan[i][2], plan[i][3])
 end
-if format == "record" then
+if shared > 0 then
+  for i = 1, count - 1 do
+    add(redis.call, base + i, at + i * shared)
+  end
+elseif format == "record" and mode ~= "bytes" then
   for i = 1, count - 1 do
     at = last + 2
     last = last + 1 + tonumber(ARGV[last + 1])
