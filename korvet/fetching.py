@@ -120,7 +120,9 @@ def reader(context: Context) -> PartitionReader:
     memory = context.node.memory
     found = memory.get("reader")
     if not isinstance(found, PartitionReader):
-        made = found = memory["reader"] = PartitionReader(context.store, context.keys)
+        made = found = memory["reader"] = PartitionReader(
+            context.store, context.keys, context.settings.integer("fetch.cache.bytes")
+        )
         context.node.metrics.strays.ask = lambda: made.passed_over
     return found
 

@@ -14,14 +14,16 @@ Rules
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import msgspec
 
+from korvet.batch_cache import BatchCache
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, Partition
 from korvet.offsets import DENSE_MS, entry_id, split_id
 from korvet.scripts import log
+from korvet.scripts.call import Arg
 from korvet.topics import Topic
 from korvet.wire import records
 
@@ -66,6 +68,7 @@ class Entry(msgspec.Struct, frozen=True):
     last: int
     fields: list[bytes]
     milliseconds: int
+    size: int
 
     @property
     def last_record(self) -> int:
@@ -102,8 +105,9 @@ class Slice(msgspec.Struct):
 class PartitionReader:
     """Reads partitions of one store. Keeps each partition's shape between reads."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys, cache_bytes: int = 0) -> None:
         self._store = store
+        self._cache: BatchCache[Entry] = BatchCache(cache_bytes)
         self._keys = keys
         self._shapes: dict[tuple[str, int], Shape] = {}
         self._passed_over: set[tuple[str, int]] = set()
@@ -126,32 +130,85 @@ class PartitionReader:
         behind the last stable offset.
         """
         k = self._keys.partition(topic.name, partition)
-        shape = self._shapes.get((topic.id, partition))
-        submit = self._store.submit_command
-        asked = submit("HMGET", k.log, *STATE)
-        rows: list[Any] | None = None
-        if shape is not None and not shape.skewed(count := shape.count_for(max_bytes)):
-            reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
-            state = await asked
-            rows = await reading
+        kept = self._cache.run(topic.id, partition, offset, max_bytes) if topic.is_batch else []
+        if kept:
+            # Whether they may still be read is the state's to say; their bytes are here.
+            rows = None
+            state = await self._store.submit_command("HMGET", k.log, *STATE)
         else:
-            state = await asked
+            state, rows = await self._ask(topic, partition, k, offset, max_bytes)
         found = self._state(topic, partition, state)
         if found.error:
             return found
-        if rows is None:
-            rows = await self._careful(
-                topic, k, offset, max_bytes, self._shapes[topic.id, partition]
-            )
-        self._take(found, topic, partition, offset, max_bytes, rows, raw)
+        known_end = found.end
+        if kept:
+            found.entries, found.size = kept, sum(entry.size for entry in kept)
+            found.end = max(found.end, kept[-1].last + 1)
+        else:
+            if rows is None:
+                rows = await self._careful(topic, partition, k, offset, max_bytes)
+            self._take(found, topic, partition, offset, max_bytes, rows, raw)
+            self._keep(topic, partition, offset, found.entries)
         if rows and not found.entries and topic.is_bytes and offset <= (end := _last_of(rows)):
             return await self.read(topic, partition, end + 1, max_bytes, raw=raw)
-        if committed and found.stable is not None:
-            found.entries = [entry for entry in found.entries if entry.last < found.last_stable]
-            await self._name_aborted(found, k, offset)
+        if committed:
+            await self._commit_only(found, topic, k, offset, known_end)
         if offset < found.start or (not found.entries and offset > found.end):
             return await self._outside(topic, partition, offset)
         return found
+
+    async def _ask(
+        self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
+    ) -> tuple[list[Any], list[Any] | None]:
+        """The log's state, and the entries if their sizes are known well enough to ask."""
+        submit = self._store.submit_command
+        asked = submit("HMGET", k.log, *STATE)
+        shape = self._shapes.get((topic.id, partition))
+        if shape is None or shape.skewed(count := shape.count_for(max_bytes)):
+            return await asked, None
+        reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
+        return await asked, await reading
+
+    def _keep(
+        self, topic: Topic, partition: int, offset: int, entries_read: Sequence[Entry]
+    ) -> None:
+        """What one XRANGE found in a row is in the cache, each under the end of the one before."""
+        if self._cache.capacity and topic.is_batch:
+            for entry in entries_read:
+                self._cache.put(topic.id, partition, offset, entry)
+                offset = entry.last + 1
+
+    def appended(
+        self, topic: Topic, partition: int, previous: int, base: int, fields: Sequence[Arg]
+    ) -> None:
+        """A batch was appended behind `previous`: who reads this partition here will want it."""
+        if not self._cache.capacity or (topic.id, partition) not in self._shapes:
+            return
+        batch, count = fields[1], fields[3]
+        if fields[0] != b"batch" or not isinstance(count, int):
+            return
+        if isinstance(batch, memoryview) and len(batch.obj) > 2 * len(batch):  # type: ignore[arg-type]
+            batch = bytes(batch)  # a slice would keep the whole frame
+        kept = [b"%d" % value if isinstance(value, int) else cast(bytes, value) for value in fields]
+        entry = Entry(base, base + count - 1, kept, 0, sum(map(len, kept)))
+        self._cache.put(topic.id, partition, previous, entry)
+
+    async def _commit_only(
+        self, found: Slice, topic: Topic, k: Partition, offset: int, known_end: int
+    ) -> None:
+        """Nothing at or behind the last stable offset is left, and `aborted` is complete.
+
+        The state is a moment older than the entries: a transaction that began behind the end it
+        knew is open for all it can tell.
+        """
+        for at, entry in enumerate(found.entries):
+            if entry.last >= known_end and _transactional(topic, entry):
+                del found.entries[at:]
+                found.end = max(known_end, found.entries[-1].last + 1 if at else 0)
+                break
+        if found.stable is not None:
+            found.entries = [entry for entry in found.entries if entry.last < found.last_stable]
+            await self._name_aborted(found, k, offset)
 
     async def _name_aborted(self, found: Slice, k: Partition, offset: int) -> None:
         """`found.aborted` has every aborted transaction with a record among the entries."""
@@ -172,9 +229,10 @@ class PartitionReader:
             low = "(" + flat[-1].decode() if flat else low
 
     async def _careful(
-        self, topic: Topic, k: Partition, offset: int, max_bytes: int, shape: Shape
+        self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
     ) -> list[Any]:
         """An XRANGE that ends where the index says that enough bytes lie."""
+        shape = self._shapes[topic.id, partition]
         count, end = shape.count_for(max_bytes), "+"
         if shape.skewed(count):
             steps = await self._store.submit_command(
@@ -239,7 +297,7 @@ class PartitionReader:
                     self._pass_over(topic, partition, raw_id)
                     continue
                 first = last - count + 1
-            entry = Entry(first, last, fields, milliseconds)
+            entry = Entry(first, last, fields, milliseconds, size)
             if topic.is_bytes and not raw and entry.last_record < offset:
                 continue
             if found.entries and found.size + size > max_bytes:
@@ -286,3 +344,11 @@ def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
     if len(fields) >= at + 4 and fields[at] in _WHOLE and fields[at + 2] == b"count":
         return fields[at + 1], int(fields[at + 3])
     return None, 0
+
+
+def _transactional(topic: Topic, entry: Entry) -> bool:
+    """Whether the entry belongs to a transaction, open or not."""
+    if not topic.is_batch:
+        return b"transaction" in entry.fields[:4:2]
+    batch, _ = batch_of(entry.fields)
+    return batch is not None and bool(batch[records.ATTRIBUTES_AT + 1] & records.TRANSACTIONAL)

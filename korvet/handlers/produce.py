@@ -29,8 +29,10 @@ import msgspec
 from korvet.acknowledging import Copies, copies_wanted, made, possible
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.fetching import reader
 from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
 from korvet.producing import prepare
+from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, count_of
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topic_creation import auto_create
@@ -45,10 +47,23 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.records import BadBatch
 
+BATCH_FIELDS = 6
+"""How many of log.append's arguments are the fields of a `batch` topic's entry."""
 STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 ABORTABLE_SINCE = 11
 Refused = Mapping[Producer, ErrorCode]
-Row = PartitionProduceResponse | tuple[int, int, asyncio.Future[AppendReply]]
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A partition's append under way."""
+
+    index: int
+    topic: Topic
+    call: Call[AppendReply]
+    reply: asyncio.Future[AppendReply]
+
+
+Row = PartitionProduceResponse | Pending
 Sent = tuple[Topic | None, list[Row]]
 
 
@@ -204,7 +219,7 @@ def _submit(
         )
     except BadBatch as bad:
         return _refusal(data.index, bad.error, str(bad))
-    return data.index, count_of(call), context.store.submit(call)
+    return Pending(data.index, topic, call, context.store.submit(call))
 
 
 async def _answer(
@@ -214,10 +229,10 @@ async def _answer(
     for data, (_, partitions) in zip(request.topic_data, sent, strict=True):
         rows = []
         for row, partition in zip(partitions, data.partition_data, strict=True):
-            if not isinstance(row, tuple):
+            if isinstance(row, Pending):
+                rows.append(await _reply(row, len(partition.records or b""), context))
+            else:
                 rows.append(row)
-                continue
-            rows.append(await _reply(row, len(partition.records or b""), context))
         responses.append(
             TopicProduceResponse(
                 name=data.name,
@@ -228,12 +243,10 @@ async def _answer(
     return ProduceResponse(responses=responses) if request.acks else None
 
 
-async def _reply(
-    row: tuple[int, int, asyncio.Future[AppendReply]], size: int, context: Context
-) -> PartitionProduceResponse:
-    index, count, future = row
+async def _reply(row: Pending, size: int, context: Context) -> PartitionProduceResponse:
+    index = row.index
     try:
-        reply = await future
+        reply = await row.reply
     except StoreError:
         return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
     if reply.error:
@@ -242,7 +255,11 @@ async def _reply(
         if reply.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:
             return _refusal(index, ErrorCode.TRANSACTION_ABORTABLE)
         return _refusal(index, ErrorCode(reply.error))
-    context.node.metrics.appended(count if reply.stored else 0, size)
+    context.node.metrics.appended(count_of(row.call) if reply.stored else 0, size)
+    if reply.stored and row.topic.is_batch and reply.append_time < 0:
+        reader(context).appended(
+            row.topic, index, reply.previous, reply.base, row.call.args[-BATCH_FIELDS:]
+        )
     return PartitionProduceResponse(
         index=index,
         error_code=0,

@@ -7,10 +7,12 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 
 
 class AppendReply(Reply):
-    """`base` is the batch's first offset; `stored` is 0 for a duplicate of an earlier append."""
+    """`base` is the batch's first offset, `previous` the log's end before it; `stored` is 0 for a
+    duplicate of an earlier append."""
 
     error: int
     base: int
+    previous: int
     start: int
     append_time: int
     stored: int

@@ -73,7 +73,7 @@ _OURS = (
     Setting(
         "fetch.cache.bytes",
         long(0),
-        "67108864",
+        "134217728",
         "Memory a broker process may use to serve recent batches without asking Redis; 0 is off.",
         dynamic=False,
     ),

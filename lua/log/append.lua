@@ -25,6 +25,7 @@
 ---                                  those
 --- RETURNS  error           int     a lib.codes value
 ---          base            int     the first offset, -1 when refused
+---          previous        int     the end of the log before it, -1 when nothing was appended
 ---          start           int     log start offset
 ---          append_time     int     ms of Redis's clock, -1 without LogAppendTime
 ---          stored          int     1 appended now, 0 a duplicate of what was stored before
@@ -56,10 +57,10 @@ local state = redis.call(
   "max_timestamp", "indexed", "largest", "entries"
 )
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, 0 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0 }
 end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, 0 }
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])
@@ -74,18 +75,18 @@ if sequence >= 0 then
   local last_sequence = producer.last_sequence(sequence, count)
   local stored_at = producer.duplicate_of(known, epoch, sequence, last_sequence)
   if stored_at then
-    return { codes.NONE, stored_at, start, -1, 0 }
+    return { codes.NONE, stored_at, -1, start, -1, 0 }
   end
   local verdict = producer.judge(known, epoch, sequence)
   if verdict == "fenced" then
-    return { codes.INVALID_PRODUCER_EPOCH, -1, start, -1, 0 }
+    return { codes.INVALID_PRODUCER_EPOCH, -1, -1, start, -1, 0 }
   elseif verdict == "old" then
-    return { codes.DUPLICATE_SEQUENCE_NUMBER, -1, start, -1, 0 }
+    return { codes.DUPLICATE_SEQUENCE_NUMBER, -1, -1, start, -1, 0 }
   elseif verdict == "gap" then
-    return { codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, start, -1, 0 }
+    return { codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1, -1, start, -1, 0 }
   end
   if not producer.may_append(known, epoch, transaction) then
-    return { codes.INVALID_TXN_STATE, -1, start, -1, 0 }
+    return { codes.INVALID_TXN_STATE, -1, -1, start, -1, 0 }
   end
   remember = function(now_ms, base)
     local round, first = producer.transaction_after(known, transaction, base)
@@ -177,4 +178,4 @@ if remember then
   remember(now_ms, base)
 end
 redis.call("PUBLISH", stream, base + width)
-return { codes.NONE, base, start, stamp and now_ms or -1, 1 }
+return { codes.NONE, base, next_offset, start, stamp and now_ms or -1, 1 }
