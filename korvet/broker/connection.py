@@ -25,7 +25,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MAX_HELD = 4 << 20
 """So many bytes of requests may wait behind the one at work before reading stops."""
-MAX_UNSENT = 1 << 20
+MAX_UNSENT = 4 << 20
 LARGE_ANSWERS = 16 << 20
 """Answers promised beyond this let no further fetch of the connection begin."""
 MAX_CONTROL = 16 << 20
