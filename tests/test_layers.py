@@ -47,6 +47,7 @@ LAYERS: dict[str, Layer] = {
             "groups",
             "logs",
             "membership",
+            "batch_cache",
             "producing",
             "contents",
             "reading",
