@@ -45,7 +45,7 @@ async def serve(
     stop: anyio.Event,
 ) -> None:
     """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
-    async with _node(config) as node:
+    async with connected(config) as node:
         connections: set[Connection] = set()
         node.metrics.connections.ask = lambda: {(): len(connections)}
         server = await _listen(config, node, connections)
@@ -77,7 +77,7 @@ async def serve(
 
 
 @asynccontextmanager
-async def _node(config: Config) -> AsyncIterator[Node]:
+async def connected(config: Config) -> AsyncIterator[Node]:
     """The services of a broker, connected."""
     assert config.redis is not None, "the command line starts a Redis when none is named"
     keys = Keys(config.namespace)
