@@ -1,0 +1,79 @@
+"""A broker without a socket: requests and answers pass through the codec of their version."""
+
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from korvet import apis
+from korvet.broker.server import connected
+from korvet.config import load
+from korvet.context import Context, Node
+from korvet.membership import Node as Member
+from korvet.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from korvet.wire.schema import Message, decode, encode
+from tests.servers import TestServer
+
+_namespaces = itertools.count()
+
+
+class Broker:
+    """One broker process's services, and how to ask them."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    async def ask(self, request: Message, version: int | None = None) -> Any:
+        """The answer to a request in a version, the highest unless told."""
+        row = apis.BY_KEY[request.__message__.key]
+        if version is None:
+            version = row.versions[1]
+        sent = decode(type(request), encode(request, version), version)
+        context = Context(self.node, row.key, version, "test", "127.0.0.1")
+        answer = await row.handler(sent, context)
+        if answer is None:
+            return None
+        return decode(row.response, encode(answer, version), version)
+
+    async def create(self, name: str = "t", partitions: int = 2, **configs: str) -> None:
+        """The topic exists; config names with underscores for dots."""
+        wanted = [
+            CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        ]
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=1,
+            assignments=[],
+            configs=wanted,
+        )
+        answer = await self.ask(CreateTopicsRequest(topics=[topic]))
+        assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+
+    async def second(self) -> "Broker":
+        """Another broker of the same cluster has registered: node 8."""
+        other = Member(8, "other", 9092)
+        mine, self.node.membership.me = self.node.membership.me, other
+        await self.node.membership.beat()
+        self.node.membership.me = mine
+        await self.node.membership.beat()
+        return self
+
+
+@pytest.fixture
+async def broker(valkey_server: TestServer) -> AsyncIterator[Broker]:
+    """Node 7 on an empty namespace of a real server."""
+    namespace = f"h{next(_namespaces)}"
+    options = {"redis": valkey_server.url, "namespace": namespace, "node-id": "7"}
+    sets = ["group.initial.rebalance.delay.ms=0"]
+    config = load({**options, "advertise": "me:9092"}, sets=sets, environ={})
+    async with connected(config) as node:
+        await node.membership.beat()
+        await node.topics.refresh()
+        yield Broker(node)

@@ -1,0 +1,82 @@
+"""DeleteTopics, with the codes of Apache Kafka 4.3.0."""
+
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from korvet.wire.schema import ZERO_UUID
+from tests.handlers.conftest import Broker
+
+
+async def delete(broker: Broker, *states: tuple[str | None, UUID]) -> list[Any]:
+    rows = [DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in states]
+    return list((await broker.ask(DeleteTopicsRequest(topics=rows, timeout_ms=1000))).responses)
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [
+        (("absent", ZERO_UUID), E.UNKNOWN_TOPIC_OR_PARTITION),
+        (("a b", ZERO_UUID), E.UNKNOWN_TOPIC_OR_PARTITION),
+        ((None, uuid4()), E.UNKNOWN_TOPIC_ID),
+        ((None, ZERO_UUID), E.INVALID_REQUEST),
+        (("t", uuid4()), E.INVALID_REQUEST),
+    ],
+)
+async def test_what_cannot_be_deleted_is_refused(
+    broker: Broker, state: tuple[str | None, UUID], error: E
+) -> None:
+    await broker.create("t")
+    (answer,) = await delete(broker, state)
+    assert E(answer.error_code) is error
+    assert await broker.node.topics.get("t") is not None
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_topics_are_deleted_by_name(broker: Broker, version: int) -> None:
+    await broker.create("t")
+    answer = await broker.ask(
+        DeleteTopicsRequest(topic_names=["t", "absent"], timeout_ms=1000), version
+    )
+    assert {row.name: row.error_code for row in answer.responses} == {
+        "t": E.NONE,
+        "absent": E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert await broker.node.topics.get("t") is None
+
+
+async def test_a_topic_is_deleted_by_its_id_and_leaves_no_key(broker: Broker) -> None:
+    await broker.create("t")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    (answer,) = await delete(broker, (None, topic.uuid))
+    assert (answer.name, answer.error_code) == ("t", E.NONE)
+    keys = await broker.node.store.command("KEYS", f"*{broker.node.keys.namespace}:t:*")
+    assert keys == []
+
+
+async def test_a_topic_given_twice_stays(broker: Broker) -> None:
+    await broker.create("t")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    for states in (
+        [("t", ZERO_UUID), ("t", ZERO_UUID)],
+        [(None, topic.uuid), (None, topic.uuid)],
+    ):
+        (answer,) = await delete(broker, *states)  # type: ignore[arg-type]
+        assert answer.error_code == E.INVALID_REQUEST
+    answers = await delete(broker, ("t", ZERO_UUID), (None, topic.uuid))
+    assert E.INVALID_REQUEST in [row.error_code for row in answers]
+
+
+@pytest.mark.parametrize(
+    ("version", "error"), [(2, E.INVALID_REQUEST), (5, E.TOPIC_DELETION_DISABLED)]
+)
+async def test_a_broker_may_forbid_deletion(broker: Broker, version: int, error: E) -> None:
+    await broker.create("t")
+    broker.node.settings = broker.node.settings.with_dynamic({"delete.topic.enable": "false"})
+    answer = await broker.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), version)
+    assert E(answer.responses[0].error_code) is error

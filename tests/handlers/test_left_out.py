@@ -1,0 +1,179 @@
+"""What Korvet leaves out is answered as an Apache Kafka 4.3.0 without it answers."""
+
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from korvet.wire.messages.api_versions import ApiVersionsRequest
+from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from korvet.wire.messages.describe_acls import DescribeAclsRequest
+from korvet.wire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from korvet.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from korvet.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from korvet.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
+from korvet.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.handlers.conftest import Broker
+
+ANY: dict[str, Any] = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+RULE = AclCreation(
+    resource_type=2,
+    resource_name="t",
+    principal="User:me",
+    host="*",
+    operation=3,
+    permission_type=3,
+)
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_there_is_no_authorizer(broker: Broker, version: int) -> None:
+    answer = await broker.ask(DescribeAclsRequest(**ANY), version)
+    assert (answer.error_code, answer.resources) == (E.SECURITY_DISABLED, [])
+    answer = await broker.ask(CreateAclsRequest(creations=[RULE, RULE]), version)
+    assert [row.error_code for row in answer.results] == [E.SECURITY_DISABLED] * 2
+    answer = await broker.ask(DeleteAclsRequest(filters=[DeleteAclsFilter(**ANY)]), version)
+    assert [row.error_code for row in answer.filter_results] == [E.SECURITY_DISABLED]
+
+
+@pytest.mark.parametrize("version", range(2))
+async def test_nobody_is_asked_who_they_are(broker: Broker, version: int) -> None:
+    answer = await broker.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+    assert (answer.error_code, answer.mechanisms) == (E.ILLEGAL_SASL_STATE, [])
+
+
+async def test_nobody_has_credentials(broker: Broker) -> None:
+    async def asked(*names: str) -> list[tuple[str, E]]:
+        users = [UserName(name=name) for name in names] or None
+        answer = await broker.ask(DescribeUserScramCredentialsRequest(users=users))
+        assert answer.error_code == E.NONE
+        return [(row.user, E(row.error_code)) for row in answer.results]
+
+    assert await asked() == []
+    assert await asked("bob", "eve", "eve") == [
+        ("bob", E.RESOURCE_NOT_FOUND),
+        ("eve", E.DUPLICATE_RESOURCE),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("components", "error"),
+    [
+        ([], E.NONE),
+        ([("user", 2)], E.NONE),
+        ([("user", 0), ("client-id", 1)], E.NONE),
+        ([("zzz", 2)], E.UNSUPPORTED_VERSION),
+        ([("user", 9)], E.INVALID_REQUEST),
+        ([("user", 2), ("user", 2)], E.INVALID_REQUEST),
+        ([("user", 2), ("ip", 2)], E.INVALID_REQUEST),
+    ],
+)
+async def test_there_are_no_quotas(
+    broker: Broker, components: list[tuple[str, int]], error: E
+) -> None:
+    rows = [ComponentData(entity_type=kind, match_type=how, match=None) for kind, how in components]
+    answer = await broker.ask(DescribeClientQuotasRequest(components=rows, strict=True))
+    assert E(answer.error_code) is error
+    assert answer.entries == ([] if error is E.NONE else None)
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_no_leader_needs_to_be_elected(broker: Broker, version: int) -> None:
+    await broker.create("t", 1)
+    asked = [
+        TopicPartitions(topic="t", partitions=[0, 99]),
+        TopicPartitions(topic="absent", partitions=[0]),
+    ]
+    answer = await broker.ask(ElectLeadersRequest(topic_partitions=asked), version)
+    assert answer.error_code == E.NONE
+    assert [
+        (row.topic, one.partition_id, E(one.error_code))
+        for row in answer.replica_election_results
+        for one in row.partition_result
+    ] == [
+        ("t", 0, E.ELECTION_NOT_NEEDED),
+        ("t", 99, E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("absent", 0, E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    answer = await broker.ask(ElectLeadersRequest(topic_partitions=None), version)
+    assert (answer.error_code, answer.replica_election_results) == (E.NONE, [])
+
+
+async def test_an_election_of_an_unknown_type_is_refused(broker: Broker) -> None:
+    await broker.create("t", 1)
+    asked = [TopicPartitions(topic="t", partitions=[0])]
+    answer = await broker.ask(ElectLeadersRequest(election_type=9, topic_partitions=asked))
+    assert answer.error_code == E.INVALID_REQUEST
+    one = answer.replica_election_results[0].partition_result[0]
+    assert one.error_code == E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "replicas", "error"),
+    [
+        ("t", 0, [7], E.NONE),
+        ("t", 0, None, E.NO_REASSIGNMENT_IN_PROGRESS),
+        ("t", 0, [9], E.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 0, [7, 7], E.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 0, [], E.INVALID_REPLICA_ASSIGNMENT),
+        ("t", 0, [8], E.INVALID_REPLICA_ASSIGNMENT),  # it lives, but nothing is moved
+        ("t", 99, [7], E.UNKNOWN_TOPIC_OR_PARTITION),
+        ("absent", 0, [7], E.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+async def test_partitions_stay_where_they_are(
+    broker: Broker, name: str, number: int, replicas: list[int] | None, error: E
+) -> None:
+    await broker.create("t", 1)
+    await broker.second()
+    row = ReassignablePartition(partition_index=number, replicas=replicas)
+    topic = ReassignableTopic(name=name, partitions=[row])
+    answer = await broker.ask(AlterPartitionReassignmentsRequest(topics=[topic]))
+    assert answer.error_code == E.NONE
+    assert E(answer.responses[0].partitions[0].error_code) is error
+    answer = await broker.ask(ListPartitionReassignmentsRequest())
+    assert (answer.error_code, answer.topics) == (E.NONE, [])
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_features_cannot_be_changed(broker: Broker, version: int) -> None:
+    update = FeatureUpdateKey(feature="group.version", max_version_level=1)
+    answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[update]), version)
+    assert answer.error_code == E.INVALID_UPDATE_VERSION
+    assert len(answer.results) == (1 if version < 2 else 0)
+    answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[]), version)
+    assert answer.error_code == E.NONE
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_the_table_is_what_is_claimed(broker: Broker, version: int) -> None:
+    request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    answer = await broker.ask(request, version)
+    assert answer.error_code == E.NONE
+    assert [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys] == [
+        (row.key, *row.versions) for row in broker.node.apis
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a\n"])
+async def test_a_software_name_that_cannot_be_is_refused(broker: Broker, name: str) -> None:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+    answer = await broker.ask(request)
+    assert answer.error_code == E.INVALID_REQUEST
