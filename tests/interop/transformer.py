@@ -28,7 +28,9 @@ def main(address: str, name: str, origin: str, result: str) -> None:
     sink.init_transactions(30)
     source.subscribe([origin])
     while True:
-        messages = [message for message in source.consume(BATCH, timeout=0.3) if not message.error()]
+        messages = [
+            message for message in source.consume(BATCH, timeout=0.3) if not message.error()
+        ]
         if not messages:
             sys.stdout.write("idle\n")
             sys.stdout.flush()

@@ -1,0 +1,114 @@
+"""A partition's side of transactions: log.begin, log.append, log.mark, and what readers may see."""
+
+import pytest
+
+from korvet.errors import ErrorCode
+from tests.lua.transactions import Logs
+from tests.runners import Runner
+
+
+@pytest.fixture(params=["time", "dense"])
+def logs(request: pytest.FixtureRequest, runner: Runner) -> Logs:
+    """An empty topic."""
+    return Logs(runner, mode=request.param).create()
+
+
+def test_a_partition_that_was_told_of_nothing_takes_no_transactional_record(logs: Logs) -> None:
+    assert logs.append(0, b"a", (1, 0, 0), 0).error == ErrorCode.INVALID_TXN_STATE
+    assert logs.begin(0, 1, 0, 1) == 0
+    assert logs.append(0, b"a", (1, 0, 0), 0).error == 0
+
+
+def test_a_number_begins_the_transaction_with_its_first_record(logs: Logs) -> None:
+    assert logs.append(0, b"a", (1, 0, 0), 1).error == 0
+    assert logs.append(0, b"b", (1, 0, 1), 1).error == 0
+    assert (logs.committed(0), logs.everything(0)) == ([], [b"a", b"b"])
+    assert logs.mark(0, 1, 1, 1, True).offset >= 0
+    assert logs.committed(0) == [b"a", b"b"]
+
+
+def test_a_plain_record_of_a_producer_with_an_open_transaction_is_refused(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 0, 0), 1)
+    assert logs.append(0, b"b", (1, 0, 1)).error == ErrorCode.INVALID_TXN_STATE
+    logs.mark(0, 1, 0, 1, True)
+    assert logs.append(0, b"b", (1, 0, 1)).error == 0
+
+
+def test_the_stable_end_is_where_the_oldest_open_transaction_found_it(logs: Logs) -> None:
+    logs.append(0, b"plain")
+    end = logs.stable(0)
+    logs.append(0, b"one", (1, 0, 0), 1)
+    logs.append(0, b"more")
+    later = logs.entries(0)[-1][0] + 1
+    logs.append(0, b"two", (2, 0, 0), 1)
+    assert logs.stable(0) == end
+    logs.mark(0, 1, 0, 1, False)
+    assert logs.stable(0) == later
+    assert logs.committed(0) == [b"plain", b"more"]
+    logs.mark(0, 2, 0, 1, True)
+    assert logs.stable(0) == logs.entries(0)[-1][0] + 1
+    assert logs.committed(0) == [b"plain", b"more", b"two"]
+
+
+def test_a_marker_is_written_once(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 0, 0), 1)
+    first = logs.mark(0, 1, 0, 1, False)
+    assert first.offset >= 0
+    assert logs.mark(0, 1, 0, 1, False).offset == -1
+    assert logs.mark(0, 1, 0, 1, True).offset == -1
+    assert len(logs.entries(0)) == 2
+    assert logs.aborted(0) == [(1, logs.entries(0)[0][0], first.offset)]
+
+
+def test_a_late_marker_does_not_end_the_next_transaction(logs: Logs) -> None:
+    logs.begin(0, 1, 0, 1)
+    logs.append(0, b"a", (1, 0, 0), 0)
+    logs.mark(0, 1, 0, 1, False)
+    logs.begin(0, 1, 0, 2)
+    logs.append(0, b"b", (1, 0, 1), 0)
+    assert logs.mark(0, 1, 0, 1, False).offset == -1
+    assert logs.committed(0) == []
+    logs.mark(0, 1, 0, 2, True)
+    assert logs.committed(0) == [b"b"]
+
+
+def test_what_comes_late_opens_nothing(logs: Logs) -> None:
+    assert logs.mark(0, 1, 1, 1, False).offset == -1
+    assert logs.begin(0, 1, 0, 1) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert logs.begin(0, 1, 1, 1) == ErrorCode.INVALID_TXN_STATE
+    assert logs.append(0, b"a", (1, 0, 0), 1).error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert logs.append(0, b"a", (1, 1, 0), 1).error == ErrorCode.INVALID_TXN_STATE
+    assert logs.append(0, b"a", (1, 1, 0), 0).error == ErrorCode.INVALID_TXN_STATE
+    assert logs.entries(0) == []
+    assert logs.append(0, b"a", (1, 1, 0), 2).error == 0
+
+
+def test_sequences_go_on_over_a_marker_of_the_same_epoch(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 0, 0), 1)
+    logs.mark(0, 1, 0, 1, True)
+    assert logs.append(0, b"a", (1, 0, 0), 2).stored == 0
+    assert logs.append(0, b"b", (1, 0, 5), 2).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert logs.append(0, b"b", (1, 0, 1), 2).error == 0
+
+
+def test_sequences_begin_again_behind_a_marker_that_raises_the_epoch(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 0, 0), 1)
+    logs.mark(0, 1, 1, 1, True)
+    assert logs.append(0, b"b", (1, 0, 1), 2).error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert logs.append(0, b"b", (1, 1, 1), 2).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert logs.append(0, b"b", (1, 1, 0), 2).error == 0
+
+
+def test_a_topic_that_is_another_one_takes_no_marker(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 0, 0), 1)
+    logs.runner.command("DEL", "{korvet:t:0}:log")
+    assert logs.mark(0, 1, 0, 1, True).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert logs.begin(0, 1, 0, 1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_native_entry_before_a_marker_is_passed(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 0, 0), 1)
+    at = "*" if logs.mode == "dense" else "4000000000000-5"
+    logs.runner.command("XADD", "korvet:t:0", at, "value", "native")
+    assert logs.mark(0, 1, 0, 1, True).offset > logs.entries(0)[1][0]
+    assert logs.committed(0) == [b"a", b"native"]

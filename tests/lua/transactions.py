@@ -1,0 +1,245 @@
+"""Transactions as the tests of lua/transaction see them: producers, partitions, readers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log, topic, transaction
+from korvet.scripts.transaction import FinishReply, LookReply
+from korvet.wire import markers
+from tests.runners import Runner
+
+KEYS = Keys()
+ID = "0123456789abcdef0123456789abcdef"
+TIMEOUT_MS = 60_000
+FOREVER_MS = 10**12
+
+
+@dataclass
+class Logs:
+    """Partitions of topic `t`, layout `record`, that transactions write to."""
+
+    runner: Runner
+    partitions: int = 2
+    mode: str = "dense"
+
+    def create(self) -> "Logs":
+        """The topic exists."""
+        reply = self.runner.run(
+            topic.create(
+                KEYS,
+                self.partitions,
+                topic="t",
+                definition=b"{}",
+                topic_id=ID,
+                format="record",
+                mode=self.mode,
+                bits=10,
+            )
+        )
+        assert reply.error == 0
+        return self
+
+    def append(
+        self,
+        partition: int,
+        value: bytes,
+        producer: tuple[int, int, int] = (-1, -1, -1),
+        number: int = -1,
+    ) -> log.AppendReply:
+        """One record with that value; `number` is the transaction's, as in log.append."""
+        mark = [b"transaction", b"%d" % producer[0]] if number >= 0 else []
+        fields: list[Any] = [*mark, b"value", value]
+        return self.runner.run(
+            log.append(
+                KEYS,
+                "t",
+                partition,
+                topic_id=ID,
+                count=1,
+                size=10,
+                max_timestamp=self.runner.now_ms(),
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                base_sequence=producer[2],
+                transaction=number,
+                fields=[len(fields), *fields],
+            )
+        )
+
+    def begin(self, partition: int, producer: int, epoch: int, number: int) -> ErrorCode:
+        """The partition is told of a transaction."""
+        call = log.begin(
+            KEYS,
+            "t",
+            partition,
+            topic_id=ID,
+            producer_id=producer,
+            producer_epoch=epoch,
+            transaction=number,
+        )
+        return ErrorCode(self.runner.run(call).error)
+
+    def mark(
+        self, partition: int, producer: int, epoch: int, number: int, committed: bool
+    ) -> log.MarkReply:
+        """The transaction is over in the partition."""
+        fields = markers.fields_of(self.runner.now_ms(), producer, epoch, committed)
+        return self.runner.run(
+            log.mark(
+                KEYS,
+                "t",
+                partition,
+                topic_id=ID,
+                producer_id=producer,
+                producer_epoch=epoch,
+                transaction=number,
+                committed=int(committed),
+                size=10,
+                fields=fields,
+            )
+        )
+
+    def stable(self, partition: int) -> int:
+        """The last stable offset."""
+        return self.runner.run(log.bounds(KEYS, "t", partition, topic_id=ID)).stable
+
+    def entries(self, partition: int) -> list[tuple[int, list[bytes]]]:
+        """Offset and fields of every entry, markers among them."""
+        rows: Any = self.runner.command("XRANGE", KEYS.partition("t", partition).stream, "-", "+")
+        found = []
+        for raw, fields in rows:
+            milliseconds, sequence = map(int, raw.split(b"-"))
+            offset = sequence if self.mode == "dense" else (milliseconds << 10) + sequence
+            if isinstance(fields, dict):
+                fields = [word for pair in fields.items() for word in pair]
+            found.append((offset, list(fields)))
+        return found
+
+    def aborted(self, partition: int) -> list[tuple[int, int, int]]:
+        """Producer, first offset and marker of every aborted transaction."""
+        flat: Any = self.runner.command(
+            "ZRANGE", KEYS.partition("t", partition).aborted, 0, -1, "WITHSCORES"
+        )
+        pairs = (
+            flat
+            if flat and isinstance(flat[0], list | tuple)
+            else list(zip(flat[::2], flat[1::2], strict=True))
+        )
+        rows = []
+        for member, score in pairs:
+            producer, first, _ = map(int, member.split(b":"))
+            rows.append((producer, first, int(score)))
+        return rows
+
+    def committed(self, partition: int) -> list[bytes]:
+        """What a reader of committed records gets: the client's own rule, by marker and list."""
+        stable, aborted = self.stable(partition), self.aborted(partition)
+        found = []
+        for offset, fields in self.entries(partition):
+            if offset >= stable or markers.is_marker(fields):
+                continue
+            producer = markers.producer_of(fields)
+            if any(who == producer and at <= offset <= end for who, at, end in aborted):
+                continue
+            found.append(fields[fields.index(b"value") + 1])
+        return found
+
+    def everything(self, partition: int) -> list[bytes]:
+        """What a reader of uncommitted records gets."""
+        return [
+            fields[fields.index(b"value") + 1]
+            for _, fields in self.entries(partition)
+            if not markers.is_marker(fields)
+        ]
+
+
+@dataclass
+class Coordinator:
+    """Any broker: it runs the scripts of one transactional id and carries out what they decide."""
+
+    logs: Logs
+    name: str = "tx"
+    fresh: list[int] = field(default_factory=lambda: list(range(1000, 0, -1)))
+
+    @property
+    def runner(self) -> Runner:
+        """Where the scripts run."""
+        return self.logs.runner
+
+    def init(self, producer: int = -1, epoch: int = -1) -> transaction.InitReply:
+        """InitProducerId, with a fresh id where one is asked for."""
+        fresh = -1
+        while True:
+            reply = self.runner.run(
+                transaction.init(
+                    KEYS,
+                    self.name,
+                    timeout_ms=TIMEOUT_MS,
+                    producer_id=producer,
+                    producer_epoch=epoch,
+                    fresh_id=fresh,
+                )
+            )
+            if not reply.fresh:
+                return reply
+            fresh = self.fresh.pop()
+
+    def add(self, producer: int, epoch: int, partitions: Sequence[int]) -> transaction.AddReply:
+        """The partitions take part."""
+        members = [f"p:t:{partition}" for partition in partitions]
+        return self.runner.run(
+            transaction.add(
+                KEYS, self.name, producer_id=producer, producer_epoch=epoch, members=members
+            )
+        )
+
+    def finish(self, producer: int, epoch: int, committed: bool, bump: bool) -> FinishReply:
+        """The end is decided, and nothing more."""
+        fresh = -1
+        while True:
+            reply = self.runner.run(
+                transaction.finish(
+                    KEYS,
+                    self.name,
+                    producer_id=producer,
+                    producer_epoch=epoch,
+                    committed=int(committed),
+                    bump=int(bump),
+                    fresh_id=fresh,
+                )
+            )
+            if not reply.fresh:
+                return reply
+            fresh = self.fresh.pop()
+
+    def look(self, patience_ms: int = 0) -> LookReply:
+        """Somebody looks at the id."""
+        return self.runner.run(
+            transaction.look(KEYS, self.name, forget_ms=FOREVER_MS, patience_ms=patience_ms)
+        )
+
+    def steps(self, reply: FinishReply | LookReply, committed: bool) -> list[Any]:
+        """What remains to be done after a decision, each step a function; any may be repeated."""
+        partitions = sorted(int(member.rpartition(b":")[2]) for member in reply.members)
+        marks = [
+            lambda partition=partition: self.logs.mark(
+                partition, reply.marker_id, reply.marker_epoch, reply.transaction, committed
+            )
+            for partition in partitions
+        ]
+        complete = transaction.complete(KEYS, self.name, transaction=reply.transaction)
+        return [*marks, lambda: self.runner.run(complete)]
+
+    def view(self) -> transaction.ViewReply:
+        """What is known."""
+        return self.runner.run(transaction.view(KEYS, self.name))
+
+    def settle(self) -> None:
+        """Whatever was decided is carried out."""
+        reply = self.look()
+        if reply.pending:
+            for step in self.steps(reply, bool(reply.committed)):
+                step()
