@@ -69,7 +69,7 @@ class Transaction(msgspec.Struct, frozen=True):
 
     transaction: str
     """hash: state, producer id, epoch, number of transactions, times."""
-    members: str
+    participants: str
     """set: the partitions and groups of the open transaction."""
 
 

@@ -106,7 +106,7 @@ def add(
 ) -> Call[AddReply]:
     """The transaction is open and the members take part in it."""
     k = keys.transaction(transactional_id)
-    return Call(ADD, (k.transaction, k.members), (producer_id, producer_epoch, *members))
+    return Call(ADD, (k.transaction, k.participants), (producer_id, producer_epoch, *members))
 
 
 def finish(
@@ -123,7 +123,7 @@ def finish(
     k = keys.transaction(transactional_id)
     return Call(
         FINISH,
-        (k.transaction, k.members),
+        (k.transaction, k.participants),
         (producer_id, producer_epoch, committed, bump, fresh_id),
     )
 
@@ -131,19 +131,19 @@ def finish(
 def complete(keys: Keys, transactional_id: str, *, transaction: int) -> Call[CompleteReply]:
     """The transaction of that number is over."""
     k = keys.transaction(transactional_id)
-    return Call(COMPLETE, (k.transaction, k.members), (transaction,))
+    return Call(COMPLETE, (k.transaction, k.participants), (transaction,))
 
 
 def look(keys: Keys, transactional_id: str, *, forget_ms: int, patience_ms: int) -> Call[LookReply]:
     """What its timeouts ask for is decided."""
     k = keys.transaction(transactional_id)
-    return Call(LOOK, (k.transaction, k.members), (forget_ms, patience_ms))
+    return Call(LOOK, (k.transaction, k.participants), (forget_ms, patience_ms))
 
 
 def view(keys: Keys, transactional_id: str) -> Call[ViewReply]:
     """What is known of the id."""
     k = keys.transaction(transactional_id)
-    return Call(VIEW, (k.transaction, k.members))
+    return Call(VIEW, (k.transaction, k.participants))
 
 
 def verify(
@@ -151,4 +151,4 @@ def verify(
 ) -> Call[AddReply]:
     """Whether the member takes part in the producer's open transaction."""
     k = keys.transaction(transactional_id)
-    return Call(VERIFY, (k.transaction, k.members), (producer_id, producer_epoch, member))
+    return Call(VERIFY, (k.transaction, k.participants), (producer_id, producer_epoch, member))

@@ -2,7 +2,7 @@
 --- A transaction is open, and partitions and groups take part in it.
 ---
 --- KEYS     transaction     hash   state of the transactional id
----          members         set    who takes part in the open transaction
+---          participants    set    who takes part in the open transaction
 --- ARGV     producer_id     int    the producer that asks
 ---          producer_epoch  int    its epoch
 ---          members...      bytes  p:<topic>:<partition> or g:<group id>

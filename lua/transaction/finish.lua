@@ -2,7 +2,7 @@
 --- It is decided how a transaction ends; whoever reads the answer writes the markers.
 ---
 --- KEYS     transaction     hash   state of the transactional id
----          members         set    who takes part in the open transaction
+---          participants    set    who takes part in the open transaction
 --- ARGV     producer_id     int    the producer that asks
 ---          producer_epoch  int    its epoch
 ---          committed       int    1 commit, 0 abort

@@ -3,7 +3,7 @@
 --- has used for long is forgotten.
 ---
 --- KEYS     transaction   hash  state of the transactional id
----          members       set   who takes part in the open transaction
+---          participants  set   who takes part in the open transaction
 --- ARGV     forget_ms     int   an id without a transaction is forgotten after this long
 ---          patience_ms   int   an end decided this long ago is finished by whoever looks
 --- RETURNS  error         int   a lib.codes value

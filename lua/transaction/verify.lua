@@ -2,7 +2,7 @@
 --- Whether somebody takes part in a producer's open transaction.
 ---
 --- KEYS     transaction     hash   state of the transactional id
----          members         set    who takes part in the open transaction
+---          participants    set    who takes part in the open transaction
 --- ARGV     producer_id     int    the producer that asks
 ---          producer_epoch  int    its epoch
 ---          member          bytes  p:<topic>:<partition> or g:<group id>

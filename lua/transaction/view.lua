@@ -2,7 +2,7 @@
 --- What is known of a transactional id.
 ---
 --- KEYS     transaction     hash   state of the transactional id
----          members         set    who takes part in the open transaction
+---          participants    set    who takes part in the open transaction
 --- RETURNS  error           int    a lib.codes value
 ---          state           bytes  Kafka's name of the state, empty for an unknown id
 ---          producer_id     int    the producer id
