@@ -2,7 +2,7 @@
 --- A transaction whose markers all stand is over, and the next one may begin.
 ---
 --- KEYS     transaction  hash  state of the transactional id
----          participants set   who took part
+---          participants  set   who took part
 --- ARGV     transaction  int   its number
 --- RETURNS  error        int   a lib.codes value
 ---          done         int   1: it was still ending; 0: somebody else has completed it
