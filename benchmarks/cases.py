@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 
+from benchmarks.groups import Commits, Heartbeats, Join
 from benchmarks.growth import FlatLog, FlatTopic, Memory
 from benchmarks.latency import Latency
 from benchmarks.load import Target
@@ -18,7 +19,8 @@ RATES: dict[str, Produce | Fetch] = {
     "f100": Fetch(1000, 100),
 }
 DEFAULT = (*RATES, "lat")
-ALL = (*DEFAULT, "flat", "memory")
+GROUPS = ("join50", "beats", "commits")
+ALL = (*DEFAULT, *GROUPS, "flat", "memory")
 
 
 async def run(
@@ -32,8 +34,19 @@ async def run(
         elif name == "lat":
             tally, quantiles = await Latency().run(target)
             yield {**about, **quantiles, "client_cpu_share": tally.row()["client_cpu_share"]}
+        elif name in GROUPS:
+            yield {**about, **await _groups(name, target)}
         elif name == "flat":
             for row in [*await FlatLog().run(target), *await FlatTopic().run(target)]:
                 yield {**about, **row}
         elif name == "memory" and store is not None:
             yield {**about, **await Memory(store).run(target)}
+
+
+async def _groups(name: str, target: Target) -> dict[str, float | int]:
+    if name == "join50":
+        return {**await Join().run(target)}
+    if name == "beats":
+        return {**await Heartbeats().run(target)}
+    row = (await Commits().run(target)).row()
+    return {k: row[k] for k in ("requests", "requests_per_s", "cpu_us_per_request") if k in row}

@@ -24,67 +24,85 @@
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          ILLEGAL_GENERATION REBALANCE_IN_PROGRESS COORDINATOR_NOT_AVAILABLE
 --- COST     O(partitions), at most 9 calls + 1 per field
---- NOTES    GROUP_ID_NOT_FOUND: a generation was named and there is no group.
+--- NOTES    Does not load the group: this is what a busy group does all day.
+---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
 ---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
 ---          first. COORDINATOR_NOT_AVAILABLE neither: register the group first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local commit = require("lib.commit")
-local group = require("lib.group")
 local num = require("lib.num")
 
-local offsets = KEYS[8]
+local group, members, instances, deadlines, offsets = KEYS[1], KEYS[2], KEYS[5], KEYS[7], KEYS[8]
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local registered, retention_ms = ARGV[4] == "1", tonumber(ARGV[5])
 local ROWS = 6
 
-local g = group.load(KEYS)
-local now_ms = clock.now_ms()
-
 -- Check. Refusals live here.
-if group.overdue(g, now_ms) then
+local now_ms = clock.now_ms()
+local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
+local wait_ms = first[1] and tonumber(first[2]) - now_ms or -1
+if first[1] and wait_ms <= 0 then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS, 0 }
 end
-if not g.exists and generation >= 0 then
+local row = redis.call("HMGET", group, "state", "generation")
+local exists, state = row[1], row[1] or "Empty"
+if not exists and generation >= 0 then
   return { codes.GROUP_ID_NOT_FOUND, -1 }
 end
-local simple = generation < 0 and g.state == group.EMPTY
-if not simple and (generation >= 0 or id ~= "" or instance ~= "") then
-  local verdict = group.validate(g, id, instance)
-  if verdict ~= codes.NONE then
-    return { verdict, -1 }
+local simple = generation < 0 and state == "Empty"
+local me
+if not simple then
+  if generation < 0 and id == "" and instance == "" then
+    return { codes.UNKNOWN_MEMBER_ID, -1 }
   end
-  if generation ~= g.generation then
+  if instance ~= "" then
+    local known = redis.call("HGET", instances, instance)
+    if not known then
+      return { codes.UNKNOWN_MEMBER_ID, -1 }
+    end
+    if known ~= id then
+      return { codes.FENCED_INSTANCE_ID, -1 }
+    end
+  end
+  me = require("lib.member").parse(redis.call("HGET", members, id))
+  if not me then
+    return { codes.UNKNOWN_MEMBER_ID, -1 }
+  end
+  if generation ~= tonumber(row[2]) then
     return { codes.ILLEGAL_GENERATION, -1 }
   end
-elseif not simple then
-  return { codes.UNKNOWN_MEMBER_ID, -1 }
 end
-if g.state == group.COMPLETING then
+if state == "CompletingRebalance" then
   return { codes.REBALANCE_IN_PROGRESS, -1 }
 end
-if not g.exists and not registered then
+if not exists and not registered then
   return { codes.COORDINATOR_NOT_AVAILABLE, -1 }
 end
 
 -- Write.
-local expires_ms = retention_ms >= 0 and now_ms + retention_ms or -1
+local now_text = num.text(now_ms)
+local expires = retention_ms >= 0 and num.text(now_ms + retention_ms) or "-1"
+local text = require("lib.commit").text
 for i = ROWS, #ARGV, 5 do
   redis.call(
     "HSET", offsets, ARGV[i],
-    commit.text(ARGV[i + 1], ARGV[i + 2], num.text(now_ms), num.text(expires_ms), ARGV[i + 3], ARGV[i + 4])
+    text(ARGV[i + 1], ARGV[i + 2], now_text, expires, ARGV[i + 3], ARGV[i + 4])
   )
 end
-if g.state == group.EMPTY then
-  group.look_later(g, now_ms)
-  if not g.exists then
-    g.since = now_ms
-    group.save(g)
+if me then
+  if not me.awaiting then
+    redis.call("ZADD", deadlines, now_ms + me.session, id)
   end
-else
-  local row = group.row(g, id)
-  if not row.awaiting then
-    group.restart(g, id, row, now_ms)
-  end
+  return { codes.NONE, wait_ms }
 end
-return { codes.NONE, group.wait_ms(g, now_ms) }
+if first[1] ~= ":offsets" then
+  local look_ms = require("lib.group").LOOK_MS
+  redis.call("ZADD", deadlines, "NX", now_ms + look_ms, ":offsets")
+  wait_ms = wait_ms < 0 and look_ms or math.min(wait_ms, look_ms)
+end
+if not exists then
+  local g = require("lib.group").load(KEYS)
+  g.since = now_ms
+  require("lib.group").save(g)
+end
+return { codes.NONE, wait_ms }

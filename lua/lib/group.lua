@@ -23,7 +23,7 @@ M.COMPLETING, M.STABLE = "CompletingRebalance", "Stable"
 -- A new member's JoinGroup may wait so long; then it is thrown out, or comes again.
 local NEW_MEMBER_MS = 300000
 -- When an Empty group is first looked at for old commits; that look knows the retention.
-local OFFSETS_MS = 60000
+M.LOOK_MS = 60000
 
 local WORDS = { "type", "state", "protocol_type", "protocol", "leader" }
 local NUMBERS = {
@@ -282,7 +282,7 @@ function M.complete(g, now_ms)
   redis.call("UNLINK", g.assignments)
   if g.size == 0 then
     g.state, g.protocol, g.leader, g.unsynced, g.awaiting = M.EMPTY, "", "", 0, 0
-    set_deadline(g, ":offsets", now_ms + OFFSETS_MS)
+    set_deadline(g, ":offsets", now_ms + M.LOOK_MS)
     return
   end
   g.protocol, g.state = choose_protocol(g), M.COMPLETING
@@ -422,11 +422,6 @@ end
 --- Old commits are looked for at that moment.
 function M.look_at(g, moment)
   set_deadline(g, ":offsets", moment)
-end
-
---- The same after a while, unless a moment is set already.
-function M.look_later(g, now_ms)
-  redis.call("ZADD", g.deadlines, "NX", num.text(now_ms + OFFSETS_MS), ":offsets")
 end
 
 --- A deadline has passed: what follows from that has happened. ":offsets" is the caller's.
