@@ -64,7 +64,8 @@ if not simple then
       return { codes.FENCED_INSTANCE_ID, -1 }
     end
   end
-  me = require("lib.member").parse(redis.call("HGET", members, id))
+  local member = require("lib.member")
+  me = member.parse(redis.call("HGET", members, id))
   if not me then
     return { codes.UNKNOWN_MEMBER_ID, -1 }
   end
@@ -82,11 +83,11 @@ end
 -- Write.
 local now_text = num.text(now_ms)
 local expires = retention_ms >= 0 and num.text(now_ms + retention_ms) or "-1"
-local text = require("lib.commit").text
+local commit = require("lib.commit")
 for i = ROWS, #ARGV, 5 do
   redis.call(
     "HSET", offsets, ARGV[i],
-    text(ARGV[i + 1], ARGV[i + 2], now_text, expires, ARGV[i + 3], ARGV[i + 4])
+    commit.text(ARGV[i + 1], ARGV[i + 2], now_text, expires, ARGV[i + 3], ARGV[i + 4])
   )
 end
 if me then
@@ -96,13 +97,15 @@ if me then
   return { codes.NONE, wait_ms }
 end
 if first[1] ~= ":offsets" then
-  local look_ms = require("lib.group").LOOK_MS
+  local look = require("lib.group")
+  local look_ms = look.LOOK_MS
   redis.call("ZADD", deadlines, "NX", now_ms + look_ms, ":offsets")
   wait_ms = wait_ms < 0 and look_ms or math.min(wait_ms, look_ms)
 end
 if not exists then
-  local g = require("lib.group").load(KEYS)
+  local fresh = require("lib.group")
+  local g = fresh.load(KEYS)
   g.since = now_ms
-  require("lib.group").save(g)
+  fresh.save(g)
 end
 return { codes.NONE, wait_ms }
