@@ -28,8 +28,10 @@ from korvet.wire import codecs, entries, records
 from korvet.wire.records import Record
 
 BATCH_RECORDS = 4_000
+ENTRIES = 250
+"""So many records in one call of layout `record`: longer argument lists cost Lua more apiece."""
 BATCH_BYTES = 256 << 10
-IN_FLIGHT = 8
+IN_FLIGHT = 16
 """So many batches travel to Redis together."""
 EPOCHS = 1 << 15
 """A producer epoch has 15 bits; a later Spark epoch takes another producer id."""
@@ -171,6 +173,7 @@ class _Waiting:
         self.topic = topic
         self.partition = partition
         self._limit = max(1, min(BATCH_BYTES, topic.policy.max_message_bytes // 2))
+        self._most = BATCH_RECORDS if topic.is_batch else min(ENTRIES, BATCH_RECORDS)
         self._records: list[Record] = []
         self._bytes = 0
         self._sequence = 0
@@ -181,7 +184,7 @@ class _Waiting:
         for record in found:
             size = _size(record)
             if self._records and (
-                self._bytes + size > self._limit or len(self._records) >= BATCH_RECORDS
+                self._bytes + size > self._limit or len(self._records) >= self._most
             ):
                 full += self.rest()
             self._records.append(record)

@@ -178,16 +178,18 @@ class Decoder:
     def _ids(self, ids: Sequence[bytes]) -> tuple[Any, Any]:
         """Milliseconds and offsets; ValueError where an entry has no offset of its own."""
         text = pa.array(ids, pa.binary()).cast(pa.string())
+        if self._log.mode != "time":
+            prefix = len(str(DENSE_MS)) + 1
+            if not pc.all(pc.starts_with(text, f"{DENSE_MS}-")).as_py():
+                raise ValueError
+            sequence = pc.utf8_slice_codeunits(text, prefix).cast(pa.int64()).to_numpy()
+            return np.full(len(sequence), DENSE_MS), sequence
         halves = pc.list_flatten(pc.split_pattern(text, "-")).cast(pa.int64())
         pairs = halves.to_numpy().reshape(-1, 2)
         milliseconds, sequence = pairs[:, 0], pairs[:, 1]
-        if self._log.mode == "time":
-            if sequence.max() >= 1 << self._log.bits:
-                raise ValueError
-            return milliseconds, (milliseconds << self._log.bits) | sequence
-        if (milliseconds != DENSE_MS).any():
+        if sequence.max() >= 1 << self._log.bits:
             raise ValueError
-        return milliseconds, sequence
+        return milliseconds, (milliseconds << self._log.bits) | sequence
 
     def _singly(self, rows: Sequence[Any], stamped: bool) -> Part:
         found = []

@@ -14,11 +14,11 @@ import msgspec
 
 from korvet.spark import columns
 from korvet.spark.errors import BadOption
+from korvet.store.address import BadAddress, parse
 
 REDIS_VARIABLE = "KORVET_REDIS_URL"
 DEFAULT_SPLIT_BYTES = 32 << 20
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
-_URL = re.compile(r"(rediss?|unix)://.")
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
 EARLIEST, LATEST = -2, -1
 
@@ -278,11 +278,11 @@ class _Given:
 
 
 def checked_url(url: str) -> str:
-    """The URL, if it names one server."""
-    if not _URL.match(url):
-        raise BadOption(
-            "redis", f"must be redis://HOST:PORT, rediss://HOST:PORT or unix:///PATH, not {url!r}."
-        )
+    """The URL, if it could be one of a Redis."""
+    try:
+        parse(url)
+    except BadAddress as error:
+        raise BadOption("redis", f"{error}.") from None
     return url
 
 

@@ -59,13 +59,14 @@ class BatchReader(DataSourceReader):
 def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
     """The records of a range as Arrow record batches of these columns."""
     from korvet.keys import Keys
+    from korvet.spark.collecting import uncollected
     from korvet.spark.decode import Decoder
     from korvet.spark.scan import Scan
     from korvet.spark.schema import arrow_schema
     from korvet.store.sync import SyncStore
 
     decoder = Decoder(wanted, arrow_schema(tuple(names)))
-    with SyncStore.connect(options.connection.redis) as store:
+    with uncollected(), SyncStore.connect(options.connection.redis) as store:
         keys = Keys(options.connection.namespace)
         for rows in Scan(store, keys, wanted, fail_on_data_loss=options.fail_on_data_loss):
             yield from decoder.decode(rows)

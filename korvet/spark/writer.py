@@ -83,9 +83,10 @@ def append(
     import numpy as np
 
     from korvet.spark.appending import Claim, Outbox
+    from korvet.spark.collecting import uncollected
     from korvet.spark.frames import Rows
 
-    with Catalog(options.connection) as catalog:
+    with uncollected(), Catalog(options.connection) as catalog:
         claim = Claim(catalog.store, catalog.keys, writer_id, task, epoch)
         if claim.done:
             return Written(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))

@@ -36,6 +36,7 @@ class SyncStore:
         self._address = address
         # A twin on the same connections, that gives replies as Redis sent them.
         self._raw = copy.copy(client)
+        self._loaded: set[Script[Any]] = set()
         self._raw.response_callbacks = {}
 
     @classmethod
@@ -87,8 +88,11 @@ class SyncStore:
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
 
     def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
-        """The raw replies to plain commands, in their order, in one round trip."""
+        """The raw replies to plain commands, in their order, in one round trip (on a cluster, one
+        each)."""
         todo = [tuple(map(_plain, command)) for command in commands]
+        if isinstance(self._raw, SyncCluster):
+            return [self.command(*command) for command in todo]
         if not todo:
             return []
         pipeline = self._raw.pipeline(transaction=False)
@@ -120,7 +124,7 @@ class SyncStore:
 
     def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
         pipeline = self._raw.pipeline(transaction=False)
-        scripts: dict[Script[Any], None] = dict.fromkeys(call.script for call in calls)
+        scripts = [s for s in dict.fromkeys(call.script for call in calls) if s not in self._loaded]
         for script in scripts:
             pipeline.script_load(script.text)
         for call in calls:
@@ -129,6 +133,7 @@ class SyncStore:
             raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
         except _AWAY as error:
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        self._loaded.update(scripts)
         # These two errors say that nothing was done.
         again = (NoScriptError, MovedError)
         return [

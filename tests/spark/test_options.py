@@ -42,7 +42,7 @@ REFUSED = [
     ("columns", " ", "columns are"),
     ("kafka.isolation.level", "serializable", "read_committed"),
     ("redis", "localhost:6379", "redis://HOST:PORT"),
-    ("redis", "redis+cluster://localhost:6379", "redis://HOST:PORT"),
+    ("redis", "redis+sentinel://localhost:6379", "master's name"),
 ]
 
 
