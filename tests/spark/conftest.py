@@ -1,12 +1,14 @@
 """What tests of the source and the sink need: an empty Redis, and Spark where a module asks."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from korvet.store.sync import SyncStore
 from tests.servers import TestServer
 from tests.spark.logs import Log
+from tests.spark.sessions import session
 
 
 @pytest.fixture
@@ -15,3 +17,10 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
     with SyncStore.connect(valkey_server.url) as store:
         store.command("FLUSHALL")
         yield Log(store, valkey_server.url)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A Spark session that gives failed tasks a second and a third attempt."""
+    with session("local[2,3]") as running:
+        yield running
