@@ -101,14 +101,16 @@ class Catalog:
                 found.append(parts[number])
         return found
 
-    def bounds(self, logs: Sequence[Log]) -> list[BoundsReply]:
-        """Where each partition begins and ends."""
+    def bounds(self, logs: Sequence[Log], *, committed: bool = False) -> list[BoundsReply]:
+        """Where each partition begins and ends; `committed`: before what is still undecided."""
         replies = self.store.run_many(
             log.bounds(self.keys, part.topic, part.partition, topic_id=part.topic_id)
             for part in logs
         )
         for part, reply in zip(logs, replies, strict=True):
             refuse(part, reply.error)
+        if committed:
+            return [msgspec.structs.replace(reply, next=reply.stable) for reply in replies]
         return replies
 
     def advance(self, ranges: Sequence[Range], records: Sequence[int]) -> list[tuple[int, int]]:
@@ -143,6 +145,11 @@ class Catalog:
 def partitions(topic: Topic) -> list[Log]:
     """The partitions of a topic."""
     policy = topic.policy
+    if policy.offset_mode == "bytes":
+        raise UnknownTopic(
+            f"Topic {topic.name!r} has offset.mode=bytes, for clients of Kafka 0.7: copy it to a "
+            "topic with other offsets to read it here."
+        )
     return [
         Log(topic.name, number, topic.id, topic.is_batch, policy.offset_mode, policy.offset_bits)
         for number in range(topic.partitions)

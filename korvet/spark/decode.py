@@ -5,6 +5,8 @@ Rules
   by the compiled reader. Layout `record`: entries with the same fields are transposed, others are
   read one by one.
 - Only the columns asked for are built.
+- Transaction markers are no records. A committed read also leaves out what a transaction wrote
+  that was aborted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +21,19 @@ from korvet.offsets import DENSE_MS, split_id
 from korvet.spark import uniform
 from korvet.spark.catalog import Range
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
-from korvet.wire import codecs, entries, records
+from korvet.wire import codecs, entries, markers, records
 
 _VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(codecs.NAMES)}
-_PLAIN = {b"key", b"value", b"timestamp", b"append.time"}
+_PLAIN = {b"key", b"value", b"timestamp", b"append.time", b"transaction"}
 _TO_MICROS = 1000
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    """A producer's transaction that never happened: its records from `first` to the marker."""
+
+    producer_id: int
+    first: int
+    marker: int
 
 
 class Part(msgspec.Struct):
@@ -40,8 +50,9 @@ class Part(msgspec.Struct):
 class Decoder:
     """Decodes the entries of one range into record batches of one schema."""
 
-    def __init__(self, wanted: Range, schema: Any) -> None:
+    def __init__(self, wanted: Range, schema: Any, aborted: Sequence[Aborted] = ()) -> None:
         self._log = wanted.log
+        self._aborted = aborted
         self._start, self._end = wanted.start, wanted.end
         self._schema = schema
         self._names = set(schema.names)
@@ -78,6 +89,8 @@ class Decoder:
         base = last - count + 1
         header = records.read_header(batch)
         if header.attributes & records.CONTROL:
+            return None
+        if header.attributes & records.TRANSACTIONAL and self._is_aborted(header.producer_id, base):
             return None
         stamped = appended is not None or bool(header.attributes & records.LOG_APPEND_TIME)
         body: Any = memoryview(batch)[records.HEADER_SIZE :]
@@ -145,6 +158,8 @@ class Decoder:
     def _transposed(self, rows: Sequence[Any]) -> Part | None:
         """The part, if all entries have the same fields in the same order."""
         ids, fields = zip(*rows, strict=True)
+        if self._aborted and any(markers.producer_of(each) is not None for each in fields):
+            return None
         names = fields[0][0::2]
         if len(set(names)) != len(names) or not _PLAIN.union(_VALUE_CODECS).issuperset(names):
             return None
@@ -194,6 +209,8 @@ class Decoder:
     def _singly(self, rows: Sequence[Any], stamped: bool) -> Part:
         found = []
         for raw_id, fields in rows:
+            if markers.is_marker(fields):
+                continue
             milliseconds, sequence = split_id(raw_id)
             if self._log.mode == "time":
                 if sequence >= 1 << self._log.bits:
@@ -203,6 +220,9 @@ class Decoder:
                 continue
             else:
                 offset = sequence
+            producer_id = markers.producer_of(fields)
+            if producer_id is not None and self._is_aborted(producer_id, offset):
+                continue
             record = entries.record_of(offset, milliseconds, fields)
             if stamped:
                 record = (offset, entries.append_time_of(fields) or 0, *record[2:])
@@ -220,6 +240,12 @@ class Decoder:
         )
 
     # Both.
+
+    def _is_aborted(self, producer_id: int, offset: int) -> bool:
+        return any(
+            each.producer_id == producer_id and each.first <= offset < each.marker
+            for each in self._aborted
+        )
 
     def _within(self, part: Part) -> Part:
         """The records of the part that lie in the range."""

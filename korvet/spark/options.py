@@ -71,8 +71,6 @@ class ReadOptions(msgspec.Struct, frozen=True):
     split_bytes: int = DEFAULT_SPLIT_BYTES
     max_per_trigger: int | None = None
     committed_only: bool = False
-    archive: str | None = None
-    archive_format: str | None = None
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -92,7 +90,7 @@ _READ = (
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
     "maxBytesPerPartition", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders", "columns",
-    "kafka.isolation.level", "archive", "archiveFormat",
+    "kafka.isolation.level",
 )  # fmt: skip
 _WRITE = (
     "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
@@ -143,8 +141,6 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
         max_per_trigger=given.number("maxOffsetsPerTrigger"),
         committed_only=isolation == "read_committed",
-        archive=given.text("archive"),
-        archive_format=given.text("archiveFormat"),
     )
 
 

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 
-from korvet.errors import ErrorCode
 from korvet.scripts import log
 from korvet.scripts.log import BoundsReply
 from korvet.spark.catalog import Catalog, Log, Range, lost, refuse
@@ -14,13 +13,14 @@ from korvet.spark.options import EARLIEST, LATEST, Offsets, Place, ReadOptions
 logger = logging.getLogger("korvet.spark")
 
 
-def resolve(catalog: Catalog, place: Place, logs: Sequence[Log], *, strict: bool) -> list[int]:
+def resolve(catalog: Catalog, place: Place, logs: Sequence[Log], options: ReadOptions) -> list[int]:
     """The offset that the place means in each partition.
 
-    Raises BadOption for a place that does not speak of every partition, DataLost (when `strict`)
-    for an offset that the log does not have.
+    Raises BadOption for a place that does not speak of every partition, DataLost (unless the
+    options allow it) for an offset that the log does not have.
     """
-    bounds = catalog.bounds(logs)
+    strict = options.fail_on_data_loss
+    bounds = catalog.bounds(logs, committed=options.committed_only)
     if place.timestamp is not None:
         return _at_moments(catalog, place, logs, bounds, [place.timestamp] * len(logs))
     if place.timestamps is not None:
@@ -37,9 +37,8 @@ def resolve(catalog: Catalog, place: Place, logs: Sequence[Log], *, strict: bool
 
 def ranges(catalog: Catalog, options: ReadOptions, logs: Sequence[Log]) -> list[Range]:
     """What a batch read covers, one range a partition, empty ones left out."""
-    strict = options.fail_on_data_loss
-    starts = resolve(catalog, options.start, logs, strict=strict)
-    ends = resolve(catalog, options.end, logs, strict=strict)
+    starts = resolve(catalog, options.start, logs, options)
+    ends = resolve(catalog, options.end, logs, options)
     found = []
     for part, start, end in zip(logs, starts, ends, strict=True):
         if start > end and options.end.everywhere is None:
@@ -129,8 +128,3 @@ def at_moment(catalog: Catalog, part: Log, moment: int, end: int) -> int | None:
             if len(later):
                 return int(offsets[int(later[0])].as_py())
     return None
-
-
-def live(error: int) -> bool:
-    """Whether a partition answered at all."""
-    return error == ErrorCode.NONE

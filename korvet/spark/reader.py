@@ -61,12 +61,13 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
     from korvet.keys import Keys
     from korvet.spark.collecting import uncollected
     from korvet.spark.decode import Decoder
-    from korvet.spark.scan import Scan
+    from korvet.spark.scan import Scan, aborted_in
     from korvet.spark.schema import arrow_schema
     from korvet.store.sync import SyncStore
 
-    decoder = Decoder(wanted, arrow_schema(tuple(names)))
     with uncollected(), SyncStore.connect(options.connection.redis) as store:
         keys = Keys(options.connection.namespace)
+        aborted = aborted_in(store, keys, wanted) if options.committed_only else ()
+        decoder = Decoder(wanted, arrow_schema(tuple(names)), aborted)
         for rows in Scan(store, keys, wanted, fail_on_data_loss=options.fail_on_data_loss):
             yield from decoder.decode(rows)

@@ -14,6 +14,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import entry_id, split_id
 from korvet.spark.catalog import Log, Range, lost, refuse
+from korvet.spark.decode import Aborted
 from korvet.store.sync import SyncStore
 
 CHUNK_BYTES = 2 << 20
@@ -108,6 +109,24 @@ class Scan:
 
     def _behind(self, raw_id: bytes) -> int:
         return behind(self._log, raw_id)
+
+
+def aborted_in(store: SyncStore, keys: Keys, wanted: Range) -> list[Aborted]:
+    """The transactions without effect that have a record in the range."""
+    names = keys.partition(wanted.log.topic, wanted.log.partition)
+    found: list[Aborted] = []
+    low = f"({wanted.start}"
+    while True:
+        flat = store.command(
+            "ZRANGEBYSCORE", names.aborted, low, "+inf", "WITHSCORES", "LIMIT", 0, PAGE
+        )
+        for member, marker in zip(flat[::2], flat[1::2], strict=True):
+            producer_id, first, _ = map(int, member.split(b":"))
+            if first < wanted.end:
+                found.append(Aborted(producer_id, first, int(marker)))
+        if len(flat) < 2 * PAGE:
+            return found
+        low = "(" + flat[-1].decode()
 
 
 def behind(log: Log, raw_id: bytes) -> int:

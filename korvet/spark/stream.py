@@ -57,9 +57,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     def _first(self) -> Offset:
         with self._catalog() as catalog:
             logs = catalog.logs(self._options.selection)
-            places = resolve(
-                catalog, self._options.start, logs, strict=self._options.fail_on_data_loss
-            )
+            places = resolve(catalog, self._options.start, logs, self._options)
         return offset_of(logs, places)
 
     def getDefaultReadLimit(self) -> Any:
@@ -79,7 +77,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             most = getattr(limit, "max_rows", None)
         with self._catalog() as catalog:
             logs = catalog.logs(self._options.selection)
-            bounds = catalog.bounds(logs)
+            bounds = catalog.bounds(logs, committed=self._options.committed_only)
             ends = [bound.next for bound in bounds]
             if self._target is not None:
                 aims = [place(self._target, part) for part in logs]
@@ -128,7 +126,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     def _ends(self) -> Offset:
         with self._catalog() as catalog:
             logs = catalog.logs(self._options.selection)
-            return offset_of(logs, [bound.next for bound in catalog.bounds(logs)])
+            bounds = catalog.bounds(logs, committed=self._options.committed_only)
+            return offset_of(logs, [bound.next for bound in bounds])
 
     def _starts(
         self, known: Offset, logs: Sequence[Log], bounds: Sequence[BoundsReply]

@@ -1,0 +1,125 @@
+"""Transactions in the log: markers are no records, and a committed read believes them."""
+
+import pytest
+
+from korvet.scripts import log as scripts
+from korvet.topics import Topic
+from korvet.wire import entries, markers, records
+from korvet.wire.records import Record
+from tests.spark.driving import read
+from tests.spark.logs import LAYOUTS, Log, plain
+from tests.spark.test_stream_read import Query
+
+layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+
+
+class Transaction:
+    """A producer's transactions in one partition, as a broker stores them."""
+
+    def __init__(self, log: Log, topic: Topic, producer_id: int) -> None:
+        self._log, self._topic, self._id = log, topic, producer_id
+        self._number, self._sequence = 1, 0
+
+    def append(self, found: list[Record]) -> list[int]:
+        """The offsets of the records, which are part of the open transaction."""
+        newest = max(record[1] for record in found)
+        if self._topic.is_batch:
+            producer = (self._id, 0, self._sequence)
+            data = bytes(records.build(found, transactional=True, producer=producer))
+            fields = (b"batch", data, b"count", len(found), b"max.timestamp", newest)
+        else:
+            fields = tuple(entries.fields_of(found, producer_id=self._id))
+        reply = self._log.store.run(
+            scripts.append(
+                self._log.keys,
+                self._topic.name,
+                0,
+                topic_id=self._topic.id,
+                count=len(found),
+                size=100 * len(found),
+                max_timestamp=newest,
+                producer_id=self._id,
+                producer_epoch=0,
+                base_sequence=self._sequence,
+                transaction=self._number,
+                fields=fields,
+            )
+        )
+        assert reply.error == 0
+        self._sequence += len(found)
+        return list(range(reply.base, reply.base + len(found)))
+
+    def end(self, *, committed: bool) -> None:
+        """The transaction's marker stands in the log; the next one can begin."""
+        if self._topic.is_batch:
+            batch = bytes(markers.control_batch(0, 7, self._id, 0, committed))
+            fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"7"]
+        else:
+            fields = markers.fields_of(7, self._id, 0, committed)
+        reply = self._log.store.run(
+            scripts.mark(
+                self._log.keys,
+                self._topic.name,
+                0,
+                topic_id=self._topic.id,
+                producer_id=self._id,
+                producer_epoch=0,
+                transaction=self._number,
+                committed=int(committed),
+                size=50,
+                fields=fields,
+            )
+        )
+        assert reply.error == 0 and reply.offset >= 0
+        self._number += 1
+
+
+@layouts
+def test_a_committed_read_has_what_was_committed_and_no_marker_is_a_record(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("t", 1, form, mode)
+    first, second = Transaction(log, topic, 11), Transaction(log, topic, 12)
+    good, bad = list[int](), list[int]()
+    good += [record[0] for record in log.append(topic, 0, plain(3))]
+    good += first.append(plain(4))
+    bad += second.append(plain(5))
+    good += [record[0] for record in log.append(topic, 0, plain(2))]
+    good += first.append(plain(1))
+    second.end(committed=False)
+    first.end(committed=True)
+    good += second.append(plain(2))
+    second.end(committed=True)
+    good += [record[0] for record in log.append(topic, 0, plain(1))]
+    undecided = first.append(plain(3))
+    late = [record[0] for record in log.append(topic, 0, plain(2))]
+
+    def offsets(level: str) -> list[int]:
+        rows = read(log.url, subscribe="t", columns="offset", kafka__isolation__level=level)
+        return [row["offset"] for row in rows]
+
+    assert offsets("read_committed") == sorted(good)
+    assert offsets("read_uncommitted") == sorted(good + bad + undecided + late)
+    first.end(committed=False)
+    assert offsets("read_committed") == sorted(good + late)
+
+
+@layouts
+def test_a_committed_stream_waits_for_the_end_of_a_transaction(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("t", 1, form, mode)
+    one = Transaction(log, topic, 11)
+    options = {"startingOffsets": "earliest", "kafka__isolation__level": "read_committed"}
+    query = Query(log.url, subscribe="t", **options)
+    log.append(topic, 0, plain(2))
+    one.append(plain(3))
+    log.append(topic, 0, plain(4))
+    assert query.trigger() == 2 and query.trigger() == 0
+    one.end(committed=True)
+    assert query.trigger() == 7
+    one.append(plain(3))
+    one.end(committed=False)
+    log.append(topic, 0, plain(1))
+    query.restart()
+    assert query.trigger() == 1
