@@ -7,7 +7,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import cases, fresh, report, startup
+from benchmarks import cases, fresh, legacy, report, startup
 from benchmarks.load import Target
 
 
@@ -50,6 +50,11 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--aof", action="append", choices=("on", "off"))
     own.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     _bounds(own, cases.ALL)
+
+    old = verbs.add_parser("legacy", help="Kafka 0.7 and 0.8 beside today's protocol, fresh Korvet")
+    old.add_argument("--redis", metavar="URL", help="instead of a server of its own")
+    old.add_argument("--seconds", type=float, default=5.0)
+    old.add_argument("--megabytes", type=int, default=400)
 
     table = verbs.add_parser("table", help="a Markdown table of files of JSON lines")
     table.add_argument("files", nargs="+", type=Path)
@@ -138,6 +143,12 @@ async def main(options: argparse.Namespace) -> str:
             report.emit({"case": "start", **await startup.start(options.address, command)})
         case "fresh":
             return await own(options)
+        case "legacy":
+            lines: list[report.Line] = []
+            async for line in legacy.run(options.seconds, options.megabytes, options.redis):
+                report.emit(line)
+                lines.append(line)
+            return legacy.summary(lines)
         case "table":
             return report.table([line for path in options.files for line in report.load(path)])
     return ""
