@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import entry_id
@@ -104,6 +105,9 @@ class Outbox:
                 codec=CODECS.get(wanted, codecs.LZ4),
                 producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
             )
+            if topic.is_bytes:
+                header = records.read_header(data)
+                return byte_topics.append_batch(self._keys, topic, partition, data, header)
             size = len(data)
             fields: Sequence[Any] = (
                 b"batch", data, b"count", len(batch), b"max.timestamp", newest,
@@ -155,7 +159,11 @@ class Outbox:
         mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
         last = entry_id(mode, bits, base + len(batch) - 1)
         if topic.is_batch:
-            rows = self._store.command("XRANGE", names.stream, last, last)
+            if topic.is_bytes:
+                first = entry_id(mode, bits, base)
+                rows = self._store.command("XRANGE", names.stream, first, "+", "COUNT", 1)
+            else:
+                rows = self._store.command("XRANGE", names.stream, last, last)
             stored = _batch_in(rows[0][1]) if rows else None
             found = None if stored is None else [r[2:4] for r in records.records_of(stored)]
         else:

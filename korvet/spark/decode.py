@@ -17,11 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from korvet import byte_topics
 from korvet.offsets import DENSE_MS, split_id
+from korvet.reading import batch_of
 from korvet.spark import uniform
 from korvet.spark.catalog import Range
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
 from korvet.wire import codecs, entries, markers, records
+from korvet.wire.records import Record
 
 _VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(codecs.NAMES)}
 _PLAIN = {b"key", b"value", b"timestamp", b"append.time", b"transaction"}
@@ -76,7 +79,18 @@ class Decoder:
             yield _joined(parts[:same])
             parts = parts[same:]
 
+    def _positions(self, raw_id: bytes, fields: Sequence[bytes]) -> Part | None:
+        """The records of an entry whose offsets are byte positions."""
+        batch, count = batch_of(fields)
+        if batch is None:
+            return None
+        rows = byte_topics.records_of(split_id(raw_id)[1] - count + 1, fields)
+        stamped = entries.append_time_of(fields) is not None
+        return self._within(self._listed(rows, 0, stamped)) if rows else None
+
     def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> Part | None:
+        if self._log.mode == "bytes":
+            return self._positions(raw_id, fields)
         appended = entries.append_time_of(fields)
         at = 0 if appended is None else 2
         if len(fields) < at + 4 or fields[at] != b"batch":
@@ -125,9 +139,10 @@ class Decoder:
         return part
 
     def _one_by_one(self, batch: bytes, base: int, own_base: int, stamped: bool) -> Part:
-        rows = records.records_of(batch)
+        return self._listed(records.records_of(batch), base - own_base, stamped)
+
+    def _listed(self, rows: Sequence[Record], shift: int, stamped: bool) -> Part:
         offsets, times, keys, values, headers = zip(*rows, strict=True)
-        shift = base - own_base
         part = Part(
             np.array(offsets, dtype=np.int64) + shift, np.array(times, dtype=np.int64), stamped
         )
