@@ -145,11 +145,6 @@ class Catalog:
 def partitions(topic: Topic) -> list[Log]:
     """The partitions of a topic."""
     policy = topic.policy
-    if policy.offset_mode == "bytes":
-        raise UnknownTopic(
-            f"Topic {topic.name!r} has offset.mode=bytes, for clients of Kafka 0.7: copy it to a "
-            "topic with other offsets to read it here."
-        )
     return [
         Log(topic.name, number, topic.id, topic.is_batch, policy.offset_mode, policy.offset_bits)
         for number in range(topic.partitions)
