@@ -1,0 +1,175 @@
+"""Record batches of format v2: checked before they are believed, taken apart and built."""
+
+import struct
+from random import Random
+
+import crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from korvet.errors import ErrorCode
+from korvet.wire import codecs, records
+from korvet.wire.records import BadBatch, Record
+
+blobs = st.none() | st.binary(max_size=40)
+names = st.text(max_size=8)
+rows = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.integers(0, 2**42),
+        blobs,
+        blobs,
+        st.lists(st.tuples(names, blobs), max_size=3),
+    ),
+    min_size=1,
+    max_size=8,
+)
+few = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+
+
+def risen(made: list[Record], base: int) -> list[Record]:
+    """The records at rising offsets from `base`; the first column is the gap before each."""
+    found, offset = [], base
+    for gap, *rest in made:
+        offset += gap
+        found.append((offset, *rest))
+        offset += 1
+    return found
+
+
+def sound(count: int = 3, codec: int = codecs.NONE, **fields: int) -> bytearray:
+    """A batch as a client would send it, header fields changed and the CRC right again."""
+    batch = records.build([(n, 1000 + n, b"k", b"v%d" % n, []) for n in range(count)], codec=codec)
+    header = records.read_header(batch)._replace(**fields)
+    records.HEADER.pack_into(batch, 0, *header)
+    struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[records.ATTRIBUTES_AT :])))
+    return batch
+
+
+def refusal(batch: bytes | bytearray) -> ErrorCode:
+    with pytest.raises(BadBatch) as caught:
+        records.check(batch)
+    assert str(caught.value)
+    return caught.value.error
+
+
+@few
+@given(made=rows, base=st.integers(0, 2**53), codec=st.sampled_from(range(5)))
+def test_what_is_built_is_read_back(made: list[Record], base: int, codec: int) -> None:
+    wanted = risen(made, base)
+    batch = records.build(wanted, codec=codec, leader_epoch=7, producer=(5, 6, 7))
+    assert records.records_of(batch) == wanted
+    header = records.read_header(batch)
+    assert (header.base_offset, header.leader_epoch, header.magic) == (wanted[0][0], 7, 2)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 6, 7)
+    assert header.max_timestamp == max(row[1] for row in wanted)
+    assert header.last_offset_delta == wanted[-1][0] - wanted[0][0]
+
+
+@few
+@given(made=rows, codec=st.sampled_from(range(5)))
+def test_a_clients_batch_passes_the_check(made: list[Record], codec: int) -> None:
+    wanted = [(n, *row[1:]) for n, row in enumerate(made)]
+    header = records.check(records.build(wanted, codec=codec))
+    assert (header.records, header.codec) == (len(made), codec)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"records": 0}, ErrorCode.INVALID_RECORD),
+        ({"records": -1}, ErrorCode.INVALID_RECORD),
+        ({"records": 4}, ErrorCode.INVALID_RECORD),
+        ({"last_offset_delta": 7}, ErrorCode.INVALID_RECORD),
+        ({"records": 400, "last_offset_delta": 399}, ErrorCode.CORRUPT_MESSAGE),
+        ({"records": 10**6, "last_offset_delta": 10**6 - 1}, ErrorCode.MESSAGE_TOO_LARGE),
+        ({"attributes": 5}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"attributes": 7}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        ({"attributes": records.CONTROL}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 1}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 1, "producer_epoch": 0}, ErrorCode.INVALID_RECORD),
+        ({"producer_id": 1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
+        ({"length": 0}, ErrorCode.CORRUPT_MESSAGE),
+        ({"length": -5}, ErrorCode.CORRUPT_MESSAGE),
+        ({"length": 10**9}, ErrorCode.CORRUPT_MESSAGE),
+    ],
+)
+def test_a_header_that_lies_is_refused(fields: dict[str, int], error: ErrorCode) -> None:
+    assert refusal(sound(**fields)) is error
+
+
+def test_two_batches_or_half_a_one_are_refused() -> None:
+    batch = bytes(sound())
+    assert refusal(batch + batch) is ErrorCode.INVALID_RECORD
+    for end in range(len(batch)):
+        assert refusal(batch[:end]) is ErrorCode.CORRUPT_MESSAGE
+    assert refusal(b"") is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_one_flipped_bit_is_noticed() -> None:
+    batch = bytes(sound())
+    for at in range(records.MAGIC_AT + 1, len(batch)):
+        broken = bytearray(batch)
+        broken[at] ^= 1
+        assert refusal(broken) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_damaged_records_are_refused_and_never_surprise(codec: int) -> None:
+    batch = sound(20, codec)
+    random = Random(codec)
+    for _ in range(300):
+        broken = bytearray(batch)
+        for _ in range(random.randrange(1, 4)):
+            broken[random.randrange(records.HEADER_SIZE, len(broken))] = random.randrange(256)
+        try:
+            found = records.records_of(broken, limit=10_000)
+        except BadBatch as error:
+            assert error.error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+        else:
+            assert len(found) == 20
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_a_compression_bomb_is_bounded(codec: int) -> None:
+    batch = records.build([(0, 1, None, bytes(1_000_000), [])], codec=codec)
+    assert len(batch) < 60_000
+    with pytest.raises(BadBatch) as caught:
+        records.records_of(batch, limit=100_000)
+    assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert len(records.records_of(batch, limit=1_100_000)) == 1
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_stored_batch_is_sent_at_the_offset_it_got(codec: int) -> None:
+    batch = bytes(records.build([(n, 50, None, b"v", []) for n in range(3)], codec=codec))
+    sent = b"".join(records.place(batch, 10**15, 4, None))
+    header = records.check(sent)
+    assert (header.base_offset, header.leader_epoch) == (10**15, 4)
+    assert [row[0] for row in records.records_of(sent)] == [10**15, 10**15 + 1, 10**15 + 2]
+    assert sent[records.MAGIC_AT :] == batch[records.MAGIC_AT :]
+
+
+def test_a_stamped_batch_has_the_moment_of_its_append() -> None:
+    batch = bytes(records.build([(n, 50, None, b"v", []) for n in range(2)]))
+    sent = b"".join(records.place(batch, 9, 0, 777))
+    header = records.check(sent)
+    assert header.attributes & records.LOG_APPEND_TIME
+    assert header.max_timestamp == 777
+    assert [row[1] for row in records.records_of(sent)] == [777, 777]
+
+
+def test_a_batch_may_reach_past_its_last_record() -> None:
+    batch = records.build([(5, 50, None, b"v", [])])
+    records.reach(batch, 12)
+    assert records.read_header(batch).last_offset_delta == 7
+    assert [row[0] for row in records.records_of(batch)] == [5]
+
+
+def test_batches_are_found_one_behind_another() -> None:
+    one, other = bytes(sound(1)), bytes(sound(2))
+    assert list(records.batches_in(one + other)) == [one, other]
+    assert list(records.batches_in(one + other[:-1])) == [one]
+    assert list(records.batches_in(one + bytes(30))) == [one]
+    assert list(records.batches_in(b"")) == []
