@@ -13,6 +13,7 @@ from korvet.errors import ErrorCode
 from korvet.producing import CODECS
 from korvet.reading import Entry, PartitionReader, Slice
 from korvet.store.errors import StoreError
+from korvet.streaming import delivered
 from korvet.topics import Topic
 from korvet.wire import codecs, entries, markers, message_sets, records
 from korvet.wire.messages.fetch import (
@@ -89,6 +90,9 @@ async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -
         return Slice(error)
     offset, most = asked.fetch_offset, max(0, min(asked.partition_max_bytes, limit))
     try:
+        given = await delivered(context, wanted.topic, asked.partition, offset)
+        if given is not None:
+            return await _given(wanted, context, given, most, committed)
         while True:
             found = await reader(context).read(
                 wanted.topic, asked.partition, offset, most, committed=committed
@@ -99,6 +103,19 @@ async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -
             offset = found.entries[-1].last + 1
     except StoreError:
         return Slice(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+async def _given(
+    wanted: Wanted, context: Context, given: tuple[int, int], most: int, committed: bool
+) -> Slice:
+    """What a Redis group has delivered to this client, and nothing else."""
+    first, last = given
+    found = await reader(context).read(
+        wanted.topic, wanted.asked.partition, first, most, committed=committed
+    )
+    found.entries = [entry for entry in found.entries if entry.first <= last]
+    found.size = sum(entry.size for entry in found.entries)
+    return found
 
 
 def note_replica(replica_id: int, context: Context) -> None:

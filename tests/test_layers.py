@@ -76,6 +76,7 @@ LAYERS: dict[str, Layer] = {
             "fetching",
             "joining",
             "refusals",
+            "streaming",
             "topic_creation",
         ),
         ours=("words", "settings", "wire", "scripts", "store.errors", "log", "context"),

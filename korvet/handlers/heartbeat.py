@@ -11,6 +11,7 @@ from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
+from korvet.streaming import note_reader
 from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -27,4 +28,6 @@ async def heartbeat(request: HeartbeatRequest, context: Context) -> HeartbeatRes
             generation=request.generation_id,
         ),
     )
+    if not reply.error:
+        note_reader(context, request.group_id, request.member_id, request.generation_id)
     return HeartbeatResponse(error_code=reply.error)

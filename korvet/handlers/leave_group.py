@@ -11,6 +11,7 @@ from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
+from korvet.streaming import readers
 from korvet.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -33,6 +34,8 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
             [(one.member_id, one.group_instance_id or "") for one in leavers],
         ),
     )
+    for one in leavers:
+        readers(context).forget(context.client_id or "", request.group_id, one.member_id)
     results = reply.results or [reply.error] * len(leavers)
     if context.version < 3:
         return LeaveGroupResponse(error_code=results[0])

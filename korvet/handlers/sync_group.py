@@ -19,6 +19,7 @@ from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import SyncReply
+from korvet.streaming import note_reader
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
@@ -44,6 +45,7 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
     reply = await groups(context).sync(request.group_id, lambda _: call(given), lambda _: call(()))
     if reply.error:
         return _refusal(ErrorCode(reply.error))
+    note_reader(context, request.group_id, request.member_id, request.generation_id)
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=reply.protocol_type.decode(),

@@ -115,6 +115,17 @@ class ForgetReply(Reply):
 
 
 FORGET = Script("log.forget", ForgetReply)
+
+
+class DeliverReply(Reply):
+    """What lies from `first` to `last` is the reader's; both -1 for nothing."""
+
+    error: int
+    first: int
+    last: int
+
+
+DELIVER = Script("log.deliver", DeliverReply)
 LAG = Script("log.lag", LagReply)
 FOLLOW = Script("log.follow", FollowReply)
 UNFOLLOW = Script("log.unfollow", UnfollowReply)
@@ -316,3 +327,20 @@ def forget(
     """Some of the partition's silent producers are forgotten."""
     k = keys.partition(topic, partition)
     return Call(FORGET, (k.producers,), (cursor, silence_ms))
+
+
+def deliver(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    group: str,
+    consumer: str,
+    topic_id: str,
+    offset: int,
+    count: int,
+    claim: int,
+) -> Call[DeliverReply]:
+    """A reader of a Redis group is given what it may read now."""
+    k = keys.partition(topic, partition)
+    return Call(DELIVER, (k.stream, k.log), (group, consumer, topic_id, offset, count, claim))

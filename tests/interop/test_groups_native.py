@@ -1,6 +1,7 @@
 """Kafka's groups and Redis's groups of the same name: one position, seen from both sides."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
-from tests.interop.librdkafka import consumer, producer, send, take
+from tests.interop.librdkafka import consumer, eventually, producer, send, take
+from tests.interop.members import Member, settled, union
 from tests.interop.records import Record
 
 pytestmark = pytest.mark.korvet_only
@@ -72,3 +74,59 @@ def test_a_deleted_topic_takes_its_commits_and_redis_groups_with_it(
     assert committed == [f"{namespace}:{other}:0".encode()]
     assert client.keys(f"*{topic}*") == []
     source.close()
+
+
+@pytest.fixture(params=["record", "batch"])
+def streaming(request: pytest.FixtureRequest, tmp_path: Path, own_redis: str) -> Iterator[Broker]:
+    """A broker whose groups read through Redis's."""
+    broker = Broker(
+        tmp_path,
+        {
+            "storage.format": request.param,
+            "group.read.mode": "stream",
+            "group.initial.rebalance.delay.ms": "0",
+        },
+        ("--redis", own_redis, "--namespace", f"streaming-{request.param}"),
+    )
+    broker.start()
+    yield broker
+    broker.close()
+
+
+def test_a_group_reads_through_redis_and_loses_nothing(streaming: Broker, own_redis: str) -> None:
+    address = streaming.address
+    group, topic = topic_name("group"), create_topic(address)
+    stream = f"{streaming.options[-1]}:{topic}:0"
+    sink = producer(address)
+    offsets = [send(sink, topic, [Record(None, b"%d" % n)])[0] for n in range(6)]
+    first = consumer(address, group, client_id="first")
+    first.subscribe([topic])
+    assert [message.value() for message in take(first, 6)] == [b"%d" % n for n in range(6)]
+    first.commit(offsets=[TopicPartition(topic, 0, offsets[2])], asynchronous=False)
+    with redis.Redis.from_url(own_redis) as client:
+        (row,) = client.xinfo_groups(stream)
+        assert (row["name"].decode(), row["pending"], row["consumers"]) == (group, 4, 1)
+        first.close()
+        second = consumer(address, group, client_id="second")
+        second.subscribe([topic])
+        assert [message.offset() for message in take(second, 4)] == offsets[2:]
+        later = send(sink, topic, [Record(None, b"later")])
+        assert [message.offset() for message in take(second, 1)] == later
+        second.commit(asynchronous=False)
+        second.close()
+        (row,) = client.xinfo_groups(stream)
+        assert row["pending"] == 0
+
+
+def test_members_of_one_client_id_read_by_offset(streaming: Broker) -> None:
+    address = streaming.address
+    group, topic = topic_name("group"), create_topic(address, 2)
+    members = [Member(address, group, topic, client_id="same") for _ in range(2)]
+    settled(members, 2)
+    stored = {
+        (p, o) for p in range(2) for o in send(producer(address), topic, [Record(None, b"v")], p)
+    }
+    eventually(lambda: union(members) == stored)
+    for member in members:
+        member.leave()
+    assert "several members have one client id" in streaming.log

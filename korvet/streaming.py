@@ -1,0 +1,122 @@
+"""`group.read.mode=stream`: a Fetch reads through the Redis group of its client, as seed 001 does.
+
+Rules
+- A Fetch names no group. Its client does: the member that was heard of under that client id,
+  through this process. Where that is nobody or several, the Fetch is answered by its offset
+  alone, and the log says so once.
+- What a reader was given and has not committed comes again before anything new does. A partition's
+  new owner takes over what the one before left.
+- The group begins at the first Fetch's offset. Later ones go forward only: what was committed is
+  acknowledged, and no seeking brings it back.
+"""
+
+from time import monotonic
+
+import msgspec
+
+from korvet import logs
+from korvet.context import Context
+from korvet.scripts import log
+from korvet.topics import Topic
+
+SILENCE_S = 60.0
+COUNT = 500
+
+logger = logs.get("streaming")
+
+
+class Reader(msgspec.Struct):
+    """A member of a group, as its client id stands for it."""
+
+    group: str
+    generation: int
+    heard: float
+
+
+class Readers:
+    """Who reads, by client id, as far as this process has seen it."""
+
+    def __init__(self) -> None:
+        self._by_client: dict[str, dict[tuple[str, str], Reader]] = {}
+        self._owners: dict[tuple[str, int, str], tuple[str, int]] = {}
+        self._told: set[str] = set()
+
+    def note(self, client_id: str, group: str, member: str, generation: int) -> None:
+        """The client is that member now."""
+        rows = self._by_client.setdefault(client_id, {})
+        rows[group, member] = Reader(group, generation, monotonic())
+
+    def forget(self, client_id: str, group: str, member: str) -> None:
+        """The client is that member no more."""
+        self._by_client.get(client_id, {}).pop((group, member), None)
+
+    def reader(self, client_id: str) -> Reader | None:
+        """The one member the client can be, or None."""
+        rows = self._by_client.get(client_id)
+        if not rows:
+            return None
+        if len(rows) > 1:
+            limit = monotonic() - SILENCE_S
+            for who in [who for who, row in rows.items() if row.heard < limit]:
+                del rows[who]
+        if len(rows) == 1:
+            return next(iter(rows.values()))
+        if client_id not in self._told:
+            self._told.add(client_id)
+            logger.warning(
+                "several members have one client id: their fetches go by offset",
+                client_id=client_id,
+            )
+        return None
+
+    def takes(self, topic: Topic, partition: int, client_id: str, reader: Reader) -> bool:
+        """Whether the partition has just become this reader's."""
+        place, owner = (topic.id, partition, reader.group), (client_id, reader.generation)
+        if self._owners.get(place) == owner:
+            return False
+        self._owners[place] = owner
+        return True
+
+
+def readers(context: Context) -> Readers:
+    """The process's one."""
+    found = context.node.memory.get("readers")
+    if not isinstance(found, Readers):
+        found = context.node.memory["readers"] = Readers()
+    return found
+
+
+def note_reader(context: Context, group: str, member: str, generation: int) -> None:
+    """A member was heard of."""
+    if context.settings.text("group.read.mode") == "stream":
+        readers(context).note(context.client_id or "", group, member, generation)
+
+
+async def delivered(
+    context: Context, topic: Topic, partition: int, offset: int
+) -> tuple[int, int] | None:
+    """First and last offset of what the client may read now; None: whatever it asks for.
+
+    (offset, -1) when there is nothing for it.
+    """
+    if context.settings.text("group.read.mode") != "stream" or context.client_id is None:
+        return None
+    reader = readers(context).reader(context.client_id)
+    if reader is None:
+        return None
+    reply = await context.store.run(
+        log.deliver(
+            context.keys,
+            topic.name,
+            partition,
+            group=reader.group,
+            consumer=context.client_id,
+            topic_id=topic.id,
+            offset=offset,
+            count=COUNT,
+            claim=int(readers(context).takes(topic, partition, context.client_id, reader)),
+        )
+    )
+    if reply.error:
+        return None
+    return max(offset, reply.first), reply.last

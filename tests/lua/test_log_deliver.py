@@ -1,0 +1,91 @@
+"""Reading through a Redis group: what was given and not committed comes again, first."""
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts.log import DeliverReply
+from tests.lua.test_log_follow import ID, STREAM, filled, follow, mode
+from tests.runners import Runner
+
+__all__ = ["mode"]
+
+KEYS = Keys()
+
+
+def deliver(
+    runner: Runner,
+    offset: int,
+    *,
+    consumer: str = "one",
+    count: int = 10,
+    claim: int = 0,
+    topic_id: str = ID,
+) -> DeliverReply:
+    return runner.run(
+        log.deliver(
+            KEYS,
+            "orders",
+            0,
+            group="readers",
+            consumer=consumer,
+            topic_id=topic_id,
+            offset=offset,
+            count=count,
+            claim=claim,
+        )
+    )
+
+
+def span(reply: DeliverReply) -> tuple[int, int]:
+    assert reply.error == ErrorCode.NONE
+    return reply.first, reply.last
+
+
+def test_what_is_not_there_is_not_delivered(runner: Runner) -> None:
+    assert deliver(runner, 0).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    filled(runner, "time", 0)
+    assert deliver(runner, 0, topic_id="2" * 32).error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert runner.command("EXISTS", STREAM) == 0
+
+
+@pytest.mark.parametrize("claim", [0, 1])
+def test_the_group_begins_at_the_first_fetch(runner: Runner, mode: str, claim: int) -> None:
+    offsets = filled(runner, mode)
+    assert span(deliver(runner, offsets[2], claim=claim)) == (offsets[2], offsets[4])
+    assert span(deliver(runner, offsets[4] + 1)) == (-1, -1)
+
+
+def test_a_reader_is_given_the_next_ones(runner: Runner, mode: str) -> None:
+    offsets = filled(runner, mode)
+    assert span(deliver(runner, offsets[0], count=2)) == (offsets[0], offsets[1])
+    assert span(deliver(runner, offsets[2], count=2)) == (offsets[2], offsets[3])
+    assert span(deliver(runner, offsets[4], count=2)) == (offsets[4], offsets[4])
+
+
+def test_what_was_lost_on_the_way_comes_again(runner: Runner, mode: str) -> None:
+    offsets = filled(runner, mode)
+    deliver(runner, offsets[0], count=3)
+    assert span(deliver(runner, offsets[1])) == (offsets[1], offsets[2])
+    assert span(deliver(runner, offsets[3])) == (offsets[3], offsets[4])
+
+
+def test_a_new_owner_takes_over_what_was_left(runner: Runner, mode: str) -> None:
+    offsets = filled(runner, mode)
+    deliver(runner, offsets[0], count=3)
+    follow(runner, offsets[1], move=0)
+    reply = deliver(runner, offsets[1], consumer="two", claim=1)
+    assert span(reply) == (offsets[1], offsets[2])
+    assert span(deliver(runner, offsets[3], consumer="two")) == (offsets[3], offsets[4])
+    follow(runner, offsets[4] + 1, move=0)
+    assert runner.command("XPENDING", STREAM, "readers")[0] == 0  # type: ignore[index]
+
+
+def test_a_commit_never_takes_the_group_back_but_may_take_it_on(runner: Runner, mode: str) -> None:
+    offsets = filled(runner, mode)
+    deliver(runner, offsets[0], count=3)
+    follow(runner, offsets[1], move=0)
+    assert span(deliver(runner, offsets[3], count=1)) == (offsets[3], offsets[3])
+    follow(runner, offsets[4] + 1, move=0)
+    assert span(deliver(runner, offsets[4] + 1)) == (-1, -1)
