@@ -75,6 +75,13 @@ class Broker:
         psutil.wait_procs(started, PATIENCE)
         self._forget()
 
+    def __enter__(self) -> "Broker":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Nothing of the broker runs any more."""
         if self._process is not None:

@@ -4,6 +4,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -139,43 +141,36 @@ def test_connections_cut_off_from_redis_come_back(interrupted: tuple[Broker, Ser
     assert sorted(values) == sorted(stream.acknowledged)
 
 
-def test_a_redis_that_is_gone_is_an_error_and_not_the_end(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    with server("valkey") as running:
-        broker = Broker(tmp_path_factory.mktemp("broker"), {}, ("--redis", running.url))
-        broker.start()
-        topic = create_topic(broker.address)
-        send(producer(broker.address), topic, [Record(None, b"v")])
-    errors: list[int] = []
-    sink = producer(broker.address, enable_idempotence=False, message_timeout_ms=1500)
-    sink.produce(topic, b"v", partition=0, on_delivery=lambda e, _: errors.append(e.code()))
-    assert sink.flush(20) == 0
-    assert len(errors) == 1 and errors[0] != 0
-    assert broker.stop() == 0
+def test_a_redis_that_is_gone_is_an_error_and_not_the_end(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with server("valkey") as running:
+            broker = stack.enter_context(Broker(tmp_path, {}, ("--redis", running.url)))
+            topic = create_topic(broker.address)
+            send(producer(broker.address), topic, [Record(None, b"v")])
+        errors: list[int] = []
+        sink = producer(broker.address, enable_idempotence=False, message_timeout_ms=1500)
+        sink.produce(topic, b"v", partition=0, on_delivery=lambda e, _: errors.append(e.code()))
+        assert sink.flush(20) == 0
+        assert len(errors) == 1 and errors[0] != 0
+        assert broker.stop() == 0
     assert "Traceback" not in broker.log
 
 
 def test_two_brokers_on_one_redis_are_one_cluster(
-    native_broker: Broker, own_redis: str, tmp_path_factory: pytest.TempPathFactory
+    native_broker: Broker, own_redis: str, tmp_path: Path
 ) -> None:
-    namespace = native_broker.options[-1]
-    other = Broker(
-        tmp_path_factory.mktemp("second"),
-        native_broker.settings,
-        ("--redis", own_redis, "--namespace", namespace, "--node-id", "7"),
-    )
-    other.start()
-    topic = create_topic(native_broker.address)
-    offsets = []
-    for turn in range(6):
-        address = (native_broker, other)[turn % 2].address
-        offsets += send(producer(address), topic, [Record(None, b"%d" % turn)] * 3)
-    assert offsets == sorted(set(offsets))
-    for address in (native_broker.address, other.address):
-        assert [message.offset() for message in read(address, topic, 18)] == offsets
-    listed = librdkafka.consumer(other.address)
-    names = {f"{b.host}:{b.port}" for b in listed.list_topics(timeout=10).brokers.values()}
-    listed.close()
-    assert names == {native_broker.address, other.address}
-    assert other.stop() == 0
+    place = ("--redis", own_redis, "--namespace", native_broker.options[-1], "--node-id", "7")
+    with Broker(tmp_path, native_broker.settings, place) as other:
+        topic = create_topic(native_broker.address)
+        offsets = []
+        for turn in range(6):
+            address = (native_broker, other)[turn % 2].address
+            offsets += send(producer(address), topic, [Record(None, b"%d" % turn)] * 3)
+        assert offsets == sorted(set(offsets))
+        for address in (native_broker.address, other.address):
+            assert [message.offset() for message in read(address, topic, 18)] == offsets
+        listed = librdkafka.consumer(other.address)
+        names = {f"{b.host}:{b.port}" for b in listed.list_topics(timeout=10).brokers.values()}
+        listed.close()
+        assert names == {native_broker.address, other.address}
+        assert other.stop() == 0
