@@ -15,10 +15,12 @@ from time import monotonic
 import msgspec
 
 from korvet import logs
+from korvet.config_table import group_resource
 from korvet.context import Context
 from korvet.scripts import log
 from korvet.topics import Topic
 
+MODE = "group.read.mode"
 SILENCE_S = 60.0
 COUNT = 500
 
@@ -86,9 +88,16 @@ def readers(context: Context) -> Readers:
     return found
 
 
+def reads_streams(context: Context, group: str) -> bool:
+    """Whether the group reads through Redis's group of its name."""
+    table, resource = context.node.configs, group_resource(group)
+    own = table.explicit(resource) if table.raw(resource) else {}
+    return (own.get(MODE) or context.settings.text(MODE)) == "stream"
+
+
 def note_reader(context: Context, group: str, member: str, generation: int) -> None:
     """A member was heard of."""
-    if context.settings.text("group.read.mode") == "stream":
+    if reads_streams(context, group):
         readers(context).note(context.client_id or "", group, member, generation)
 
 
@@ -99,7 +108,7 @@ async def delivered(
 
     (offset, -1) when there is nothing for it.
     """
-    if context.settings.text("group.read.mode") != "stream" or context.client_id is None:
+    if context.client_id is None or "readers" not in context.node.memory:
         return None
     reader = readers(context).reader(context.client_id)
     if reader is None:

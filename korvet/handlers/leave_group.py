@@ -34,7 +34,7 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
             [(one.member_id, one.group_instance_id or "") for one in leavers],
         ),
     )
-    for one in leavers:
+    for one in leavers if "readers" in context.node.memory else ():
         readers(context).forget(context.client_id or "", request.group_id, one.member_id)
     results = reply.results or [reply.error] * len(leavers)
     if context.version < 3:

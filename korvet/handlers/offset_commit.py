@@ -21,6 +21,7 @@ from korvet.groups import Row
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
+from korvet.streaming import reads_streams
 from korvet.topics import Topic
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -108,7 +109,7 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
     reply = await groups(context).run(request.group_id, make)
     error = ErrorCode(reply.error)
     if not error:
-        move = context.settings.text("group.read.mode") == "offset"
+        move = not reads_streams(context, request.group_id)
         await groups(context).follow(request.group_id, rows, move=move)
     if error is ErrorCode.GROUP_ID_NOT_FOUND and context.version < 9:
         return ErrorCode.ILLEGAL_GENERATION

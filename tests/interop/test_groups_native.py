@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
@@ -116,6 +116,26 @@ def test_a_group_reads_through_redis_and_loses_nothing(streaming: Broker, own_re
         second.close()
         (row,) = client.xinfo_groups(stream)
         assert row["pending"] == 0
+
+
+def test_a_group_may_read_through_redis_alone(native: tuple[Broker, Any, str]) -> None:
+    broker, client, namespace = native
+    address = broker.address
+    group, topic = topic_name("group"), create_topic(address)
+    admin = AdminClient({"bootstrap.servers": address})
+    change = ConfigEntry("group.read.mode", "stream", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[change])
+    admin.incremental_alter_configs([resource])[resource].result(10)
+    send(producer(address), topic, [Record(None, b"v")] * 3)
+    for name, pending in ((group, 3), (topic_name("other"), 0)):
+        source = consumer(address, name, client_id=name)
+        source.subscribe([topic])
+        take(source, 3)
+        rows = client.xinfo_groups(f"{namespace}:{topic}:0")
+        assert [row["pending"] for row in rows if row["name"].decode() == name] == [pending][
+            :pending
+        ]
+        source.close()
 
 
 def test_members_of_one_client_id_read_by_offset(streaming: Broker) -> None:
