@@ -85,7 +85,7 @@ async def collect(
 
 async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -> Slice:
     asked = wanted.asked
-    error = epoch_error(asked.current_leader_epoch)
+    error = epoch_error(max(asked.current_leader_epoch, -1))
     if error:
         return Slice(error)
     offset, most = asked.fetch_offset, max(0, min(asked.partition_max_bytes, limit))

@@ -39,7 +39,7 @@ def prepare(
     `transaction` is that of log.append for transactional batches; None: there may be none.
     """
     if len(data) <= records.MAGIC_AT:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(data)} bytes are no record batch")
+        raise BadBatch(ErrorCode.INVALID_RECORD, f"{len(data)} bytes are no record batch")
     limit = topic.policy.max_message_bytes
     if data[records.MAGIC_AT] != 2:
         if version >= 3:

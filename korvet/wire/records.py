@@ -88,7 +88,7 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
     """
     size = len(batch)
     if size < HEADER_SIZE:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are no record batch")
+        raise BadBatch(ErrorCode.INVALID_RECORD, f"{size} bytes are no record batch")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.length != size - LOG_OVERHEAD:
         if 0 < header.length < size - LOG_OVERHEAD:
@@ -96,7 +96,7 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
                 ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request"
             )
         raise BadBatch(
-            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.INVALID_RECORD if header.length > 0 else ErrorCode.CORRUPT_MESSAGE,
             f"the batch says {header.length} bytes and has {size - LOG_OVERHEAD}",
         )
     if verify_crc and crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]) != header.crc:
@@ -123,7 +123,7 @@ def _check_count(header: BatchHeader, size: int) -> None:
         raise too_many(header.records, MAX_RECORDS)
     if not header.codec and header.records * LEAST_RECORD > size - HEADER_SIZE:
         raise BadBatch(
-            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.INVALID_RECORD,
             f"{size - HEADER_SIZE} bytes cannot hold {header.records} records",
         )
 

@@ -1,0 +1,321 @@
+"""Produce and Fetch: what is acknowledged is fetched from there, in every version and layout."""
+
+import asyncio
+import struct
+from random import Random
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.scripts import log
+from korvet.wire import codecs, message_sets, records
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.wire.records import Record
+from tests.handlers.conftest import Broker
+
+SHAPES = [("record", "time"), ("record", "dense"), ("batch", "time"), ("batch", "dense")]
+shapes = pytest.mark.parametrize(("form", "mode"), SHAPES, ids=lambda word: word)
+
+
+def rows(*values: bytes, time: int = 0) -> list[Record]:
+    return [(n, time, b"k", value, []) for n, value in enumerate(values)]
+
+
+def packed(made: list[Record], version: int, codec: int = codecs.NONE, **how: Any) -> bytes:
+    """The records in the format of that Produce version."""
+    if version >= 3:
+        return bytes(records.build(made, codec=codec, **how))
+    return bytes(message_sets.build(made, magic=0 if version < 2 else 1, codec=codec))
+
+
+async def produce(
+    broker: Broker,
+    data: bytes | None,
+    *,
+    name: str = "t",
+    number: int = 0,
+    acks: int = -1,
+    version: int = 13,
+) -> Any:
+    """The answer of one partition; None without acks."""
+    topic = await broker.node.topics.get(name)
+    known = topic.uuid if topic else uuid4()
+    row = TopicProduceData(
+        name=name, topic_id=known, partition_data=[PartitionProduceData(index=number, records=data)]
+    )
+    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[row])
+    answer = await broker.ask(request, version)
+    return answer and answer.responses[0].partition_responses[0]
+
+
+async def fetch(
+    broker: Broker,
+    offset: int,
+    *,
+    name: str = "t",
+    number: int = 0,
+    version: int = 18,
+    wait: int = 0,
+    size: int = 1 << 20,
+    least: int = 0,
+    epoch: int = -1,
+) -> Any:
+    """The answer of one partition."""
+    topic = await broker.node.topics.get(name)
+    place = FetchPartition(
+        partition=number,
+        fetch_offset=offset,
+        partition_max_bytes=size,
+        current_leader_epoch=epoch,
+    )
+    row = FetchTopic(topic=name, topic_id=topic.uuid if topic else uuid4(), partitions=[place])
+    request = FetchRequest(max_wait_ms=wait, min_bytes=least, max_bytes=size, topics=[row])
+    answer = await broker.ask(request, version)
+    assert answer.error_code == 0 and answer.session_id == 0
+    return answer.responses[0].partitions[0]
+
+
+def told(data: Any, version: int = 18) -> list[Record]:
+    """The records of a fetch answer, in the format of its version, at their offsets."""
+    blob = b"".join(bytes(part) for part in data) if isinstance(data, list) else bytes(data or b"")
+    if version >= 4:
+        found = [row for batch in records.batches_in(blob) for row in records.records_of(batch)]
+        return found
+    found = message_sets.parse(blob, limit=1 << 20) if blob else []
+    at, offsets = 0, []
+    while at < len(blob):
+        offset, size = struct.unpack_from(">qi", blob, at)
+        offsets.append(offset)
+        at += 12 + size
+    return [(offset, *row[1:]) for offset, row in zip(offsets, found, strict=True)]
+
+
+@shapes
+@pytest.mark.parametrize("version", range(14))
+async def test_what_is_acknowledged_is_fetched_from_there(
+    broker: Broker, form: str, mode: str, version: int
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    first = await produce(broker, packed(rows(b"a", b"b"), version), version=version)
+    second = await produce(broker, packed(rows(b"c"), version), version=version)
+    assert (first.error_code, second.error_code) == (E.NONE, E.NONE)
+    assert second.base_offset >= first.base_offset + 2
+    found = told((await fetch(broker, first.base_offset)).records)
+    assert [(row[0], row[3]) for row in found] == [
+        (first.base_offset, b"a"),
+        (first.base_offset + 1, b"b"),
+        (second.base_offset, b"c"),
+    ]
+
+
+@shapes
+@pytest.mark.parametrize("version", range(19))
+async def test_every_version_of_fetch_gets_its_own_format(
+    broker: Broker, form: str, mode: str, version: int
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    base = (await produce(broker, packed(rows(b"a", b"b"), 13))).base_offset
+    answer = await fetch(broker, base, version=version)
+    assert (answer.error_code, answer.high_watermark) == (E.NONE, base + 2)
+    found = told(answer.records, version)
+    assert [(row[0], row[2], row[3]) for row in found] == [
+        (base, b"k", b"a"),
+        (base + 1, b"k", b"b"),
+    ]
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("codec", range(5), ids=codecs.NAMES)
+async def test_every_codec_arrives(broker: Broker, form: str, codec: int) -> None:
+    await broker.create("t", storage_format=form, offset_mode="dense")
+    made = rows(*(b"%d" % n * 50 for n in range(20)))
+    assert (await produce(broker, packed(made, 13, codec))).error_code == E.NONE
+    found = told((await fetch(broker, 0)).records)
+    assert [row[3] for row in found] == [row[3] for row in made]
+
+
+def broken(data: bytes, at: int) -> bytes:
+    out = bytearray(data)
+    out[at] ^= 1
+    return bytes(out)
+
+
+GOOD = packed(rows(b"a", b"b"), 13)
+
+REFUSED = [
+    (None, E.INVALID_RECORD),
+    (b"", E.INVALID_RECORD),
+    (GOOD[:-1], E.INVALID_RECORD),
+    (broken(GOOD, 70), E.CORRUPT_MESSAGE),
+    (GOOD + GOOD, E.INVALID_RECORD),
+    (packed(rows(b"a"), 1), E.INVALID_RECORD),
+    (packed(rows(bytes(3000)), 13), E.MESSAGE_TOO_LARGE),
+]
+
+
+@shapes
+async def test_what_cannot_be_stored_is_refused_and_leaves_no_trace(
+    broker: Broker, form: str, mode: str
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode, max_message_bytes="2000")
+    for number, (data, error) in enumerate(REFUSED):
+        answer = await produce(broker, data)
+        assert E(answer.error_code) is error, f"row {number}: {answer.error_message}"
+        assert answer.base_offset == -1
+    stream = broker.node.keys.partition("t", 0).stream
+    assert await broker.node.store.command("XLEN", stream) == 0
+
+
+@pytest.mark.parametrize("acks", [2, -2, 100])
+async def test_acks_that_cannot_be_are_refused(broker: Broker, acks: int) -> None:
+    await broker.create("t")
+    answer = await produce(broker, GOOD, acks=acks)
+    assert E(answer.error_code) is E.INVALID_REQUIRED_ACKS
+
+
+async def test_more_copies_than_there_are_cannot_be_asked_for(broker: Broker) -> None:
+    await broker.create("t")
+    answer = await produce(broker, packed(rows(b"a"), 0), acks=2, version=0)
+    assert E(answer.error_code) is E.NOT_ENOUGH_REPLICAS
+
+
+async def test_without_acks_nothing_is_answered_and_all_is_written(broker: Broker) -> None:
+    await broker.create("t", offset_mode="dense")
+    assert await produce(broker, GOOD, acks=0) is None
+    assert len(told((await fetch(broker, 0, wait=2000, least=1)).records)) == 2
+
+
+async def test_unknown_topics_and_partitions_are_said_so(broker: Broker) -> None:
+    await broker.create("t", 2)
+    assert (await produce(broker, GOOD, number=2)).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await produce(broker, GOOD, number=-1)).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await produce(broker, GOOD, name="absent")).error_code == E.UNKNOWN_TOPIC_ID
+    assert (await fetch(broker, 0, number=2)).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await fetch(broker, 0, name="absent")).error_code == E.UNKNOWN_TOPIC_ID
+    by_name = await fetch(broker, 0, name="absent", version=12)
+    assert by_name.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_producing_to_a_name_creates_the_topic(broker: Broker) -> None:
+    assert (await produce(broker, GOOD, name="new", version=12)).error_code == E.NONE
+    assert await broker.node.topics.get("new") is not None
+    refused = await produce(broker, GOOD, name="a b", version=12)
+    assert refused.error_code in (E.INVALID_TOPIC_EXCEPTION, E.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+async def test_a_batch_sent_again_is_answered_with_its_first_offset(broker: Broker) -> None:
+    await broker.create("t", offset_mode="dense")
+    batches = [packed(rows(b"a"), 13, producer=(5, 0, n)) for n in range(3)]
+    for n, batch in enumerate(batches):
+        assert (await produce(broker, batch)).base_offset == n
+    again = await produce(broker, batches[1])
+    assert (again.error_code, again.base_offset) == (E.NONE, 1)
+    gap = await produce(broker, packed(rows(b"a"), 13, producer=(5, 0, 9)))
+    assert gap.error_code == E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert len(told((await fetch(broker, 0)).records)) == 3
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_a_topic_may_stamp_its_records(broker: Broker, form: str) -> None:
+    kind = "LogAppendTime"
+    await broker.create("t", storage_format=form, message_timestamp_type=kind, offset_mode="dense")
+    answer = await produce(broker, packed(rows(b"a", b"b", time=5), 13))
+    assert answer.log_append_time_ms > 5
+    found = told((await fetch(broker, 0)).records)
+    assert [row[1] for row in found] == [answer.log_append_time_ms] * 2
+
+
+async def test_a_record_from_too_far_in_the_future_is_refused(broker: Broker) -> None:
+    await broker.create("t", message_timestamp_after_max_ms="1000")
+    answer = await produce(broker, packed(rows(b"a", time=2**45), 13))
+    assert answer.error_code == E.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "error"),
+    [
+        (2, -1, E.OFFSET_OUT_OF_RANGE),
+        (11, -1, E.OFFSET_OUT_OF_RANGE),
+        (-1, -1, E.OFFSET_OUT_OF_RANGE),
+        (3, -1, E.NONE),
+        (10, -1, E.NONE),
+        (5, 0, E.NONE),
+        (5, 1, E.UNKNOWN_LEADER_EPOCH),
+        (5, -2, E.NONE),
+    ],
+)
+async def test_a_fetch_begins_between_the_start_and_the_end(
+    broker: Broker, offset: int, epoch: int, error: E
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    await produce(broker, packed(rows(*[b"v"] * 10), 13))
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    truncate = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=3)
+    await broker.node.store.run(truncate)
+    answer = await fetch(broker, offset, epoch=epoch)
+    assert E(answer.error_code) is error
+    if error is E.NONE:
+        assert answer.log_start_offset == 3
+        assert [row[0] for row in told(answer.records)] == list(range(offset, 10))
+
+
+@shapes
+async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
+    broker: Broker, form: str, mode: str
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    base = (await produce(broker, packed(rows(bytes(5000)), 13))).base_offset
+    await produce(broker, packed(rows(bytes(5000)), 13))
+    for size in (0, 1, 100):
+        found = told((await fetch(broker, base, size=size)).records)
+        assert [row[0] for row in found] == [base]
+
+
+async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
+    await broker.create("t", offset_mode="dense")
+    waiting = asyncio.create_task(fetch(broker, 0, wait=5000, least=1))
+    await asyncio.sleep(0)
+    await produce(broker, GOOD)
+    async with asyncio.timeout(2):
+        assert len(told((await waiting).records)) == 2
+
+
+async def test_a_fetch_waits_no_longer_than_it_says(broker: Broker) -> None:
+    await broker.create("t")
+    async with asyncio.timeout(2):
+        assert not (await fetch(broker, 0, wait=20, least=1)).records
+
+
+async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker) -> None:
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=7, session_epoch=3, topics=[])
+    answer = await broker.ask(request)
+    assert answer.error_code == E.FETCH_SESSION_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_walk_over_a_log_sees_every_record_once(broker: Broker, seed: int) -> None:
+    """Batches of any size, fetched in bites of any size: nothing twice, nothing missed."""
+    random = Random(seed)
+    form, mode = SHAPES[seed]
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    expected: list[tuple[int, bytes]] = []
+    for _ in range(30):
+        values = [
+            random.randbytes(random.choice((0, 10, 3000))) for _ in range(random.randint(1, 9))
+        ]
+        data = packed(rows(*values), 13, random.randrange(5))
+        base = (await produce(broker, data)).base_offset
+        expected += [(base + n, value) for n, value in enumerate(values)]
+    found: list[tuple[int, bytes | None]] = []
+    position = expected[0][0]
+    while position <= expected[-1][0]:
+        answer = await fetch(broker, position, size=random.choice((1, 500, 20_000)))
+        got = [(row[0], row[3]) for row in told(answer.records) if row[0] >= position]
+        assert got, position
+        found += got
+        position = got[-1][0] + 1
+    assert found == expected
