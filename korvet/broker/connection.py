@@ -160,7 +160,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.hang(str(reason), **reason.about)
                 return
             except Exception as error:
-                log.exception("a handler failed", error, client=self.client)
+                about = named(bytes(4) + bytes(frame[:4]))
+                log.exception("a handler failed", error, client=self.client, **about)
                 self.hang("")
                 return
             if isinstance(begun, list):

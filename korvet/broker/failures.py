@@ -12,16 +12,15 @@ from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.schema import Message
 
-_PLACEHOLDER: dict[str, Any] = {"error_code": 0}
+AWAY = {"Metadata": ErrorCode.LEADER_NOT_AVAILABLE}
+"""What clients take for "later" where it is not the coordinator they ask."""
 
 
 def failure(api: Api, request: Message | None, error: StoreError) -> Message:
     """The response of `api` that says so: for the whole, or for each thing asked for."""
-    code = (
-        ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if isinstance(error, StoreUnavailable)
-        else ErrorCode.UNKNOWN_SERVER_ERROR
-    )
+    code = ErrorCode.UNKNOWN_SERVER_ERROR
+    if isinstance(error, StoreUnavailable):
+        code = AWAY.get(api.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     fields = {field.name: field for field in msgspec.structs.fields(api.response)}
     values: dict[str, Any] = {}
     for name, field in fields.items():
@@ -29,10 +28,8 @@ def failure(api: Api, request: Message | None, error: StoreError) -> Message:
             values[name] = code
         elif field.required:
             values[name] = _empty(field.type)
-    response = api.response(**values)
-    if "error_code" not in fields:
-        _echo(api, request, response, code)
-    return response
+    values |= _echoed(api, request, code)
+    return api.response(**values)
 
 
 def _empty(kind: Any) -> Any:
@@ -51,8 +48,9 @@ def _empty(kind: Any) -> Any:
     return None
 
 
-def _echo(api: Api, request: Message | None, response: Message, code: ErrorCode) -> None:
+def _echoed(api: Api, request: Message | None, code: ErrorCode) -> dict[str, Any]:
     """Each thing asked for by name is answered by name, with the error."""
+    found = {}
     for field in msgspec.structs.fields(api.response):
         info = msgspec.inspect.type_info(field.type)
         if not isinstance(info, msgspec.inspect.ListType):
@@ -60,27 +58,19 @@ def _echo(api: Api, request: Message | None, response: Message, code: ErrorCode)
         item = info.item_type
         if not isinstance(item, msgspec.inspect.StructType):
             continue
-        names = {row.name: row for row in item.fields}
-        if "error_code" not in names or "name" not in names:
-            continue
-        setattr(
-            response,
-            field.name,
-            [
-                item.cls(
-                    **{
-                        row.name: code
-                        if row.name == "error_code"
-                        else name
-                        if row.name == "name"
-                        else _empty(_python_type(item.cls, row.name))
-                        for row in item.fields
-                        if row.required
-                    }
-                )
-                for name in _names(request)
-            ],
-        )
+        if {"error_code", "name"} <= {row.name for row in item.fields}:
+            found[field.name] = [_item(item, name, code) for name in _names(request)]
+    return found
+
+
+def _item(item: msgspec.inspect.StructType, name: str, code: ErrorCode) -> Any:
+    known = {"error_code": code, "name": name}
+    values = {
+        row.name: known[row.name] if row.name in known else _empty(_python_type(item.cls, row.name))
+        for row in item.fields
+        if row.required or row.name in known
+    }
+    return item.cls(**values)
 
 
 def _python_type(cls: type[Any], name: str) -> Any:

@@ -6,6 +6,7 @@ Each duty is held by one broker at a time, by a lease in Redis; a dead holder's 
 import os
 import uuid
 from collections.abc import Mapping
+from time import monotonic
 
 import anyio
 
@@ -32,6 +33,9 @@ HALF_WAY_S = 5.0
 TRANSACTIONS_S = 1.0
 TRANSACTIONS_LEASE_S = 5.0
 
+SAY_AGAIN_S = 30.0
+"""How soon the same trouble is worth another line in the log."""
+
 logger = logs.get("broker.housekeeping")
 
 
@@ -42,6 +46,14 @@ class Housekeeping:
         self._node = node
         follow_transactions(node)
         self._holder = f"{node.config.node_id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._said: dict[str, float] = {}
+
+    def _away(self, what: str, error: StoreError) -> None:
+        """It is said now and then, however often it is tried again before Redis is back."""
+        now = monotonic()
+        if now - self._said.get(what, -SAY_AGAIN_S) >= SAY_AGAIN_S:
+            self._said[what] = now
+            logger.warning(what, reason=str(error))
 
     async def run(self) -> None:
         """Runs until cancelled; Redis being away is waited out."""
@@ -63,7 +75,7 @@ class Housekeeping:
                         await bell.wait(BEAT_S)
                         await self._node.membership.beat()
             except StoreError as error:
-                logger.warning("not registered", reason=str(error))
+                self._away("not registered", error)
                 await anyio.sleep(BEAT_S)
 
     async def _follow_configs(self) -> None:
@@ -74,7 +86,7 @@ class Housekeeping:
                 try:
                     await node.refresh_configs()
                 except StoreError as error:
-                    logger.warning("configs may be old", reason=str(error))
+                    self._away("configs may be old", error)
                 await bell.wait(BEAT_S)
 
     async def _retain(self) -> None:
@@ -85,7 +97,7 @@ class Housekeeping:
                 if await self.hold("retention", every * 2):
                     await self.retain_all()
             except StoreError as error:
-                logger.warning("retention waits", reason=str(error))
+                self._away("retention waits", error)
 
     async def _tick_groups(self) -> None:
         groups = groups_of(self._node)
@@ -95,7 +107,7 @@ class Housekeeping:
                 while await groups.tick_due() == CLAIM:
                     pass
             except StoreError as error:
-                logger.warning("groups wait", reason=str(error))
+                self._away("groups wait", error)
 
     async def _finish_topics(self) -> None:
         """Topics that a broker died making, growing or deleting do not stay half-way."""
@@ -106,7 +118,7 @@ class Housekeeping:
                 if await self.hold("topics", HALF_WAY_S * 3):
                     known = await self.finish_topics(known)
             except StoreError as error:
-                logger.warning("unfinished topics wait", reason=str(error))
+                self._away("unfinished topics wait", error)
 
     async def finish_topics(self, known: Mapping[str, bytes]) -> dict[str, bytes]:
         """What was half-way at the last look (`known`) and still is, is done; returns the rest."""
@@ -131,7 +143,7 @@ class Housekeeping:
                         forget_ms=settings.integer("transactional.id.expiration.ms")
                     )
             except StoreError as error:
-                logger.warning("transactions wait", reason=str(error))
+                self._away("transactions wait", error)
 
     async def _forget_producers(self) -> None:
         while True:

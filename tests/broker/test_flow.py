@@ -1,0 +1,254 @@
+"""Order, back-pressure and ends of connections: who floods us waits, and nobody else does."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import crc32c
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.wire import codecs
+from korvet.wire.messages.metadata import MetadataRequest
+from tests.broker.conftest import started
+from tests.broker.peer import (
+    API_VERSIONS,
+    ROWS,
+    Peer,
+    alive,
+    batch,
+    crowd,
+    parsed,
+    request,
+    resident,
+    to_fetch,
+    to_produce,
+    until,
+)
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.servers import TestServer
+
+ALL_TOPICS = MetadataRequest(topics=None)
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def full_topic(broker: Broker) -> str:
+    """A topic of 64 batches of nearly 1 MB each."""
+    topic = create_topic(broker.address, storage_format="batch", offset_mode="dense")
+    data = batch([b"x" * 1_040_000])
+    with Peer(broker.address) as peer:
+        for _ in range(64):
+            found = peer.ask("Produce", 9, to_produce(topic, data))
+            assert found.responses[0].partition_responses[0].error_code == 0
+    return topic
+
+
+def read_one(broker: Broker, topic: str) -> int:
+    """How many bytes a small, well-behaved fetch gets."""
+    with Peer(broker.address) as peer:
+        found = peer.ask("Fetch", 12, to_fetch(topic, max_bytes=1, partition_max_bytes=1))
+    return len(bytes(found.responses[0].partitions[0].records))
+
+
+def test_five_hundred_pipelined_requests_are_answered_in_order(broker: Broker) -> None:
+    topic = create_topic(broker.address, storage_format="batch", offset_mode="dense")
+    wait = to_fetch(topic, 10_000, max_wait_ms=30)
+    kinds = [
+        ("ApiVersions", 0, API_VERSIONS),
+        ("Produce", 9, request("Produce", 9, to_produce(topic, batch([b"v"])))),
+        ("Fetch", 12, request("Fetch", 12, wait)),
+        ("Metadata", 9, request("Metadata", 9, ALL_TOPICS)),
+        ("Produce", 3, request("Produce", 3, to_produce(topic, batch([b"w"] * 3)))),
+    ]
+    sent = [kinds[number * 7 % 5] for number in range(500)]
+    contents = [
+        content[:4] + number.to_bytes(4, "big") + content[8:]
+        for number, (_, _, content) in enumerate(sent)
+    ]
+    with Peer(broker.address) as peer:
+        feeding = threading.Thread(target=peer.send, args=contents)
+        feeding.start()
+        offsets: list[int] = []
+        for number, (name, version, _) in enumerate(sent):
+            correlation_id, found = parsed(peer.answer(), ROWS[name], version)
+            assert correlation_id == number
+            if name == "Produce":
+                offsets.append(found.responses[0].partition_responses[0].base_offset)
+        feeding.join()
+    assert offsets == sorted(offsets) and len(set(offsets)) == 200
+
+
+def test_who_does_not_read_a_large_answer_holds_little_and_disturbs_nobody(
+    broker: Broker, full_topic: str
+) -> None:
+    wanted = request("Fetch", 12, to_fetch(full_topic))
+    before = resident(broker.pid)
+    with Peer(broker.address, receive=4096) as slow:
+        slow.send(*[wanted] * 200)
+        assert until(lambda: resident(broker.pid) - before > 40 * MB)
+        assert read_one(broker, full_topic) > MB * 0.9
+        time.sleep(0.3)  # what would grow without bound is given time to
+        assert resident(broker.pid) - before < 260 * MB
+        assert read_one(broker, full_topic) > MB * 0.9
+        (first,) = parsed(slow.answer(), ROWS["Fetch"], 12)[1].responses
+        assert len(bytes(first.partitions[0].records)) > 45 * MB
+    assert alive(broker.address)
+
+
+def test_who_sends_and_never_reads_is_not_read_from_any_more(broker: Broker) -> None:
+    with Peer(broker.address, receive=4096) as flood:
+        flood.socket.settimeout(1)
+        content = request("Metadata", 9, ALL_TOPICS)
+        framed = (len(content).to_bytes(4, "big") + content) * 2000
+        before = resident(broker.pid)
+        with pytest.raises(TimeoutError):
+            for _ in range(2000):
+                flood.socket.sendall(framed)
+        assert resident(broker.pid) - before < 32 * MB
+        assert alive(broker.address)
+
+
+def test_large_requests_wait_outside_while_one_is_at_work(broker: Broker) -> None:
+    topic = create_topic(broker.address)
+    slow = request("Fetch", 12, to_fetch(topic, max_wait_ms=1000))
+    large = request("Produce", 9, to_produce("absent.topic!", batch([b"x" * 30_000_000])))
+    before = resident(broker.pid)
+    with Peer(broker.address) as peer:
+        peer.send(slow, *[large] * 12)
+        codes = []
+        parsed(peer.answer(), ROWS["Fetch"], 12)
+        for _ in range(12):
+            found = parsed(peer.answer(), ROWS["Produce"], 9)[1]
+            codes.append(found.responses[0].partition_responses[0].error_code)
+        assert set(codes) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert resident(broker.pid) - before < 160 * MB
+
+
+BOMBS = {
+    "gzip": codecs.GZIP,
+    "snappy": codecs.SNAPPY,
+    "lz4": codecs.LZ4,
+    "zstd": codecs.ZSTD,
+}
+
+
+@pytest.fixture(scope="module")
+def bombs() -> dict[str, bytes]:
+    """A batch for each codec that becomes 80 MB when decompressed."""
+    return {name: batch([bytes(80 * MB)], codec) for name, codec in BOMBS.items()}
+
+
+@pytest.mark.parametrize("codec", BOMBS)
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_a_compression_bomb_is_refused_within_its_bound(
+    broker: Broker, bombs: dict[str, bytes], codec: str, form: str
+) -> None:
+    topic = create_topic(broker.address, storage_format=form, compression_type="none")
+    before = resident(broker.pid)
+    with Peer(broker.address) as peer:
+        found = peer.ask("Produce", 9, to_produce(topic, bombs[codec]))
+        code = found.responses[0].partition_responses[0].error_code
+        small_enough = len(bombs[codec]) <= 1_048_588
+        if form == "record" or not small_enough:
+            assert code == ErrorCode.MESSAGE_TOO_LARGE
+        else:
+            # It is kept as it came; a client too old for it makes us decompress it.
+            assert code == ErrorCode.NONE
+            old = peer.ask("Fetch", 2, to_fetch(topic)).responses[0].partitions[0]
+            assert old.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert resident(broker.pid) - before < 3 * 64 * MB
+    assert alive(broker.address)
+
+
+def test_a_batch_of_very_many_tiny_records_is_refused(broker: Broker) -> None:
+    topic = create_topic(broker.address, storage_format="record")
+    many = batch([b""] * 150_000, codecs.ZSTD)
+    before = resident(broker.pid)
+    with Peer(broker.address) as peer:
+        found = peer.ask("Produce", 9, to_produce(topic, many))
+    assert found.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert resident(broker.pid) - before < 16 * MB
+
+
+def test_a_batch_that_lies_about_its_count_is_refused(broker: Broker) -> None:
+    topic = create_topic(broker.address, storage_format="batch")
+    for count in (20, 2**31 - 1):
+        lying = bytearray(batch([b"v"]))
+        lying[23:27] = (count - 1).to_bytes(4, "big")
+        lying[57:61] = count.to_bytes(4, "big")
+        lying[17:21] = crc32c.crc32c(bytes(lying[21:])).to_bytes(4, "big")
+        with Peer(broker.address) as peer:
+            found = peer.ask("Produce", 9, to_produce(topic, bytes(lying)))
+        code = found.responses[0].partition_responses[0].error_code
+        assert code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+@pytest.fixture
+def limited(tmp_path: Path, own_server: TestServer) -> Iterator[Broker]:
+    """A broker that takes three connections and has little patience."""
+    mine = started(tmp_path, own_server.url, max_connections="3", connections_max_idle_ms="1500")
+    yield mine
+    mine.close()
+
+
+def test_one_connection_too_many_is_refused_and_the_others_stay(limited: Broker) -> None:
+    with crowd(limited.address, 3) as peers:
+        for peer in peers:
+            peer.ask("Metadata", 9, ALL_TOPICS)
+        with Peer(limited.address) as late:
+            assert late.ended()
+            lines = [line for line in limited.log.splitlines() if late.name in line]
+        assert len(lines) == 1 and 'reason="too many connections"' in lines[0]
+        for peer in peers:
+            peer.ask("Metadata", 9, ALL_TOPICS)
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(limited: Broker) -> None:
+    with Peer(limited.address) as idle, Peer(limited.address) as busy:
+        idle.ask("Metadata", 9, ALL_TOPICS)
+        began = time.monotonic()
+        closed: list[bool] = []
+        watching = threading.Thread(target=lambda: closed.append(idle.ended()))
+        watching.start()
+        while watching.is_alive():
+            busy.ask("Metadata", 9, ALL_TOPICS)
+            watching.join(0.2)
+        assert closed == [True]
+        assert time.monotonic() - began > 1.4
+        busy.ask("Metadata", 9, ALL_TOPICS)
+
+
+def test_a_client_that_never_reads_its_answer_is_let_go(limited: Broker) -> None:
+    topic = create_topic(limited.address, storage_format="batch")
+    data = batch([b"x" * 1_000_000])
+    with Peer(limited.address) as peer:
+        for _ in range(16):
+            peer.ask("Produce", 9, to_produce(topic, data))
+    with Peer(limited.address, receive=4096) as stuck:
+        stuck.send(request("Fetch", 12, to_fetch(topic)))
+        assert until(lambda: "the client does not read its answers" in limited.log)
+    with crowd(limited.address, 3) as peers:
+        for peer in peers:
+            peer.ask("Metadata", 9, ALL_TOPICS)
+
+
+def test_sigterm_answers_what_is_in_flight_and_then_ends(
+    tmp_path: Path, own_server: TestServer
+) -> None:
+    mine = started(tmp_path, own_server.url)
+    topic = create_topic(mine.address, storage_format="batch", offset_mode="dense")
+    with Peer(mine.address) as waiting, Peer(mine.address) as idle:
+        idle.ask("Metadata", 9, ALL_TOPICS)
+        waiting.send(request("Fetch", 12, to_fetch(topic, max_wait_ms=1200)))
+        idle.ask("Metadata", 9, ALL_TOPICS)
+        os.kill(mine.pid, signal.SIGTERM)
+        correlation_id, found = waiting.response(ROWS["Fetch"], 12)
+        assert (correlation_id, found.error_code) == (1, 0)
+        assert waiting.ended() and idle.ended()
+    assert mine.stop() == 0
+    assert "Traceback" not in mine.log

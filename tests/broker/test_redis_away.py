@@ -1,0 +1,245 @@
+"""Redis gone, frozen, full, read-only or forgetful: answers say so, nothing acknowledged is lost,
+and the broker goes on by itself when Redis does."""
+
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+import redis
+
+from korvet import apis
+from korvet.errors import ErrorCode
+from korvet.wire.messages.api_versions import ApiVersionsRequest
+from korvet.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from korvet.wire.schema import Message
+from tests.broker.conftest import started
+from tests.broker.peer import ROWS, Peer, batch, request, to_fetch, to_produce, until
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.servers import binary
+from tests.wire.values import a_message
+
+AWAY = ErrorCode.KAFKA_STORAGE_ERROR
+TIMEOUT_MS = "1000"
+BUSY = "for _ = 1, 30000000 do end"
+
+
+class OwnRedis:
+    """A Redis on a unix socket that can be killed and started again, with its data on disk."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"unix://{folder}/s"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        program = binary("valkey")
+        assert program
+        words = [program, "--port", "0", "--unixsocket", f"{self.folder}/s", "--save", ""]
+        words += ["--appendonly", "yes", "--dir", str(self.folder)]
+        self._process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        assert until(self._answers)
+
+    def client(self) -> redis.Redis:
+        return redis.Redis.from_url(self.url, protocol=2)
+
+    def _answers(self) -> bool:
+        try:
+            with self.client() as client:
+                return bool(client.ping())
+        except redis.exceptions.RedisError:
+            return False
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    made = OwnRedis(tmp_path / "redis")
+    made.folder.mkdir()
+    made.start()
+    yield made
+    made.end()
+
+
+@contextmanager
+def serving(folder: Path, url: str) -> Iterator[Broker]:
+    """A broker that gives Redis a second; it ends well, without a traceback."""
+    mine = started(folder / "broker", url, redis_timeout_ms=TIMEOUT_MS)
+    try:
+        yield mine
+    finally:
+        mine.close()
+    assert "Traceback" not in mine.log
+
+
+def produce(peer: Peer, topic: str, value: bytes = b"v") -> tuple[int, int]:
+    """The error and the base offset of one append."""
+    found = peer.ask("Produce", 9, to_produce(topic, batch([value])))
+    row = found.responses[0].partition_responses[0]
+    return row.error_code, row.base_offset
+
+
+def fetch_error(peer: Peer, topic: str, offset: int = 0) -> int:
+    found = peer.ask("Fetch", 12, to_fetch(topic, offset))
+    return found.error_code or int(found.responses[0].partitions[0].error_code)
+
+
+def listed(topic: str) -> ListOffsetsRequest:
+    row = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[row])]
+    )
+
+
+def works_again(address: str, topic: str) -> bool:
+    with Peer(address) as peer:
+        return produce(peer, topic)[0] == 0 and fetch_error(peer, topic) == 0
+
+
+def test_a_killed_redis_is_told_as_it_is_and_is_found_again(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    with serving(tmp_path, own_redis.url) as mine:
+        topic = create_topic(mine.address, storage_format="batch", offset_mode="dense")
+        with Peer(mine.address) as peer:
+            acknowledged = [produce(peer, topic, b"%d" % number)[1] for number in range(20)]
+            own_redis.end()
+            assert until(lambda: produce(peer, topic)[0] == AWAY)
+            assert ErrorCode(fetch_error(peer, topic)).retriable
+            error = peer.ask("ListOffsets", 6, listed(topic)).topics[0].partitions[0].error_code
+            assert ErrorCode(error).retriable
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+            described = peer.ask("Metadata", 9, asked)
+            for row in described.topics:  # what the broker knew a second ago may still be said
+                assert row.error_code == 0 or ErrorCode(row.error_code).retriable
+            unknown = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
+            (row,) = peer.ask("Metadata", 9, unknown).topics
+            assert ErrorCode(row.error_code).retriable
+            assert peer.ask("ApiVersions", 0, ApiVersionsRequest()).error_code == 0
+            own_redis.start()
+            assert until(lambda: works_again(mine.address, topic))
+            found = peer.ask("Fetch", 12, to_fetch(topic)).responses[0].partitions[0]
+            data = bytes(found.records)
+            assert all(b"%d" % number in data for number in range(20))
+            assert acknowledged == list(range(20))
+
+
+def test_a_frozen_redis_fails_what_waits_for_it_in_time_and_is_forgiven(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    with serving(tmp_path, own_redis.url) as mine:
+        topic = create_topic(mine.address, storage_format="batch", offset_mode="dense")
+        with Peer(mine.address) as peer, Peer(mine.address) as reader, Peer(mine.address) as other:
+            assert produce(peer, topic)[0] == 0
+            own_redis.signal(signal.SIGSTOP)
+            try:
+                reader.send(request("Fetch", 12, to_fetch(topic)))
+                other.send(request("Metadata", 9, MetadataRequest(topics=None)))
+                assert produce(peer, topic)[0] == AWAY
+                found = reader.response(ROWS["Fetch"], 12)[1]
+                assert ErrorCode(found.responses[0].partitions[0].error_code).retriable
+                other.response(ROWS["Metadata"], 9)
+            finally:
+                own_redis.signal(signal.SIGCONT)
+            assert until(lambda: works_again(mine.address, topic))
+
+
+def test_a_full_redis_refuses_writes_and_still_reads(tmp_path: Path, own_redis: OwnRedis) -> None:
+    with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
+        topic = create_topic(mine.address)
+        with Peer(mine.address) as peer:
+            assert produce(peer, topic)[0] == 0
+            client.config_set("maxmemory", 1)
+            assert produce(peer, topic)[0] == AWAY
+            assert fetch_error(peer, topic) == 0
+            client.config_set("maxmemory", 0)
+            assert produce(peer, topic)[0] == 0
+
+
+def test_a_redis_that_became_a_replica_refuses_writes_until_it_is_master_again(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
+        topic = create_topic(mine.address)
+        with Peer(mine.address) as peer:
+            assert produce(peer, topic)[0] == 0
+            client.execute_command("REPLICAOF", "127.0.0.1", "1")
+            assert produce(peer, topic)[0] == AWAY
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            assert until(lambda: works_again(mine.address, topic))
+
+
+def test_scripts_that_redis_forgot_are_loaded_again_unnoticed(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
+        topic = create_topic(mine.address, storage_format="batch", offset_mode="dense")
+        with Peer(mine.address) as peer:
+            for number in range(6):
+                peer.send(*[request("Produce", 9, to_produce(topic, batch([b"v"])))] * 10)
+                if number % 2:
+                    client.script_flush()
+                for _ in range(10):
+                    found = peer.response(ROWS["Produce"], 9)[1].responses[0]
+                    assert found.partition_responses[0].error_code == 0
+            assert produce(peer, topic) == (0, 60)
+
+
+def test_a_slow_redis_delays_those_who_need_it_and_nobody_else(
+    tmp_path: Path, own_redis: OwnRedis
+) -> None:
+    with serving(tmp_path, own_redis.url) as mine, own_redis.client() as client:
+        topic = create_topic(mine.address)
+        with Peer(mine.address) as waiting, Peer(mine.address) as other:
+            assert produce(waiting, topic)[0] == 0
+            holding = threading.Thread(target=client.eval, args=(BUSY, 0))
+            holding.start()
+            waiting.send(*[request("Produce", 9, to_produce(topic, batch([b"v"])))] * 50)
+            for _ in range(20):
+                assert other.ask("ApiVersions", 0, ApiVersionsRequest()).error_code == 0
+            holding.join()
+            for _ in range(50):
+                found = waiting.response(ROWS["Produce"], 9)[1].responses[0]
+                assert found.partition_responses[0].error_code == 0
+
+
+def some_request(row: apis.Api, version: int, random: Random) -> Message:
+    """Some request of that API and version that wants an answer."""
+    made: Message = a_message(row.request, version, random, mild=True)
+    return msgspec.structs.replace(made, acks=-1) if row.name == "Produce" else made
+
+
+def test_every_api_answers_while_redis_is_away(tmp_path: Path, own_redis: OwnRedis) -> None:
+    random = Random(56)
+    silent = []
+    with serving(tmp_path, own_redis.url) as mine:
+        own_redis.end()
+        for row in apis.TABLE:
+            for version in range(row.versions[0], row.versions[1] + 1):
+                with Peer(mine.address) as peer:
+                    peer.send(request(row.name, version, some_request(row, version, random)))
+                    try:
+                        assert peer.response(row, version)[0] == 1
+                    except EOFError:
+                        silent.append((row.name, version))
+        assert silent == [], mine.log[-6000:]
