@@ -11,6 +11,7 @@ from time import monotonic
 import anyio
 
 from korvet import logs, topic_steps
+from korvet.broker.group_gauges import GroupGauges
 from korvet.context import Node
 from korvet.coordinating import follow_transactions, groups_of
 from korvet.groups import CLAIM
@@ -21,6 +22,9 @@ from korvet.topics import Topic
 
 RETENTION_STEPS = 64
 """Index steps one log.retain may remove: it bounds how long Redis is held."""
+
+GAUGES_S = 15.0
+"""How often the lag of groups is measured."""
 
 PRODUCERS_S = 600.0
 """How often silent producers are looked for."""
@@ -63,6 +67,7 @@ class Housekeeping:
             tasks.start_soon(self._follow_configs)
             tasks.start_soon(self._tick_groups)
             tasks.start_soon(self._forget_producers)
+            tasks.start_soon(self._look_at_groups)
             if self._node.store.is_cluster:
                 tasks.start_soon(self._finish_topics)
             tasks.start_soon(self._end_transactions)
@@ -144,6 +149,18 @@ class Housekeeping:
                     )
             except StoreError as error:
                 self._away("transactions wait", error)
+
+    async def _look_at_groups(self) -> None:
+        gauges = GroupGauges(self._node)
+        while True:
+            await anyio.sleep(GAUGES_S)
+            try:
+                if await self.hold("group-gauges", GAUGES_S * 2):
+                    await gauges.look()
+                else:
+                    gauges.clear()
+            except StoreError as error:
+                logger.warning("group gauges wait", reason=str(error))
 
     async def _forget_producers(self) -> None:
         while True:
