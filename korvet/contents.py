@@ -55,15 +55,15 @@ def records_in(
         while began and began[-1][1] <= entry.last:
             producer_id, first = began.pop()
             dropped[producer_id] = first
-        owner, marker = _owner(topic, entry)
+        owner, marker = _mark(topic, entry)
         if marker:
             dropped.pop(owner, None)
         elif owner not in dropped:
-            found += _records_of(topic, entry)
+            found += records_of(topic, entry)
     return found
 
 
-def _owner(topic: Topic, entry: Entry) -> tuple[int, bool]:
+def _mark(topic: Topic, entry: Entry) -> tuple[int, bool]:
     """Whose transaction the entry belongs to, -1 for none, and whether it is a marker."""
     if topic.is_bytes:
         return -1, False
@@ -82,10 +82,11 @@ def _owner(topic: Topic, entry: Entry) -> tuple[int, bool]:
 
 def only_markers(topic: Topic, entries_read: Sequence[Entry]) -> bool:
     """Whether there are entries, and not one with a record for anybody."""
-    return bool(entries_read) and all(_owner(topic, entry)[1] for entry in entries_read)
+    return bool(entries_read) and all(_mark(topic, entry)[1] for entry in entries_read)
 
 
-def _records_of(topic: Topic, entry: Entry) -> list[Record]:
+def records_of(topic: Topic, entry: Entry) -> list[Record]:
+    """The records of one entry that is no marker, at their own offsets."""
     if topic.is_bytes:
         return list(byte_topics.records_of(entry.first, entry.fields))
     if not topic.is_batch:
@@ -114,3 +115,13 @@ def any_zstd(entries_read: Sequence[Entry]) -> bool:
         batch is not None and batch[records.ATTRIBUTES_AT + 1] & records.CODEC_MASK == codecs.ZSTD
         for batch in found
     )
+
+
+def owner_of(topic: Topic, entry: Entry) -> int:
+    """The producer whose transaction the entry belongs to, -1 for none."""
+    return _mark(topic, entry)[0]
+
+
+def is_marker(topic: Topic, entry: Entry) -> bool:
+    """Whether the entry is the marker of a transaction."""
+    return _mark(topic, entry)[1]

@@ -55,13 +55,23 @@ class Partition(msgspec.Struct, frozen=True):
     """sorted set: producer id -> end of the log before its open transaction."""
     aborted: str
     """sorted set: aborted transactions by the offset of their marker."""
+    compacted: str
+    """stream: what will take the log's place, while it is being compacted."""
     channel: str
     """pub/sub channel, not a key: an append rings it."""
 
     @property
     def all(self) -> tuple[str, ...]:
         """Every key of the partition: what goes with it when its topic is deleted."""
-        return (self.stream, self.log, self.index, self.producers, self.open, self.aborted)
+        return (
+            self.stream,
+            self.log,
+            self.index,
+            self.producers,
+            self.open,
+            self.aborted,
+            self.compacted,
+        )
 
 
 class Transaction(msgspec.Struct, frozen=True):
@@ -159,6 +169,7 @@ class Keys:
                 f"{tagged}:producers",
                 f"{tagged}:open",
                 f"{tagged}:aborted",
+                f"{tagged}:compacted",
                 plain,
             )
             if len(self._partitions) > 100_000:

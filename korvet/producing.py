@@ -53,6 +53,11 @@ def prepare(
         return _append_records(keys, topic, partition, found, None, len(data), settings, now_ms)
     header = records.check(data)
     transaction = _transaction(header, transaction)
+    if transaction >= 0 and topic.is_bytes:
+        raise BadBatch(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            "a topic of byte positions takes no transactions",
+        )
     if len(data) > limit:
         raise _too_large(len(data), limit)
     if header.codec == codecs.ZSTD and version < 7:
@@ -64,6 +69,8 @@ def prepare(
         return _append_records(
             keys, topic, partition, found, header, len(data), settings, now_ms, transaction
         )
+    if topic.policy.compact:
+        _check_keys(records.records_of(data, limit=limit * BOMB_FACTOR))
     _check_times(topic, header.first_timestamp, header.max_timestamp, now_ms)
     return _append_batch(keys, topic, partition, _recoded(topic, data, header), header, transaction)
 
@@ -80,6 +87,11 @@ def _transaction(header: BatchHeader, transaction: int | None) -> int:
     if header.producer_id < 0:
         raise BadBatch(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")
     return transaction
+
+
+def _check_keys(found: list[Record]) -> None:
+    if any(key is None for _, _, key, _, _ in found):
+        raise BadBatch(ErrorCode.INVALID_RECORD, "A compacted topic takes no record without a key.")
 
 
 def _too_large(size: int, limit: int) -> BadBatch:
@@ -168,6 +180,8 @@ def _append_records(
     now_ms: int,
     transaction: int = -1,
 ) -> Call[AppendReply]:
+    if topic.policy.compact:
+        _check_keys(found)
     newest = max(record[1] for record in found)
     _check_times(topic, min(record[1] for record in found), newest, now_ms)
     if topic.is_batch:

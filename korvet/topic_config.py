@@ -43,6 +43,7 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     compact: bool
     min_compaction_lag_ms: int
     delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
     min_insync_replicas: int
 
 
@@ -173,5 +174,6 @@ _POLICY = {
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "min_compaction_lag_ms": "min.compaction.lag.ms",
     "delete_retention_ms": "delete.retention.ms",
+    "min_cleanable_dirty_ratio": "min.cleanable.dirty.ratio",
     "min_insync_replicas": "min.insync.replicas",
 }

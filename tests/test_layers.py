@@ -49,6 +49,7 @@ LAYERS: dict[str, Layer] = {
             "membership",
             "batch_cache",
             "producing",
+            "compaction",
             "contents",
             "reading",
             "searching",

@@ -12,6 +12,7 @@ import anyio
 
 from korvet import logs, topic_steps
 from korvet.broker.group_gauges import GroupGauges
+from korvet.compaction import Compaction
 from korvet.context import Node
 from korvet.coordinating import follow_transactions, groups_of
 from korvet.groups import CLAIM
@@ -34,6 +35,7 @@ GROUPS_S = 0.5
 
 HALF_WAY_S = 5.0
 """A change of a topic that is half-way for so long is somebody's who died."""
+COMPACTION_LEASE_S = 60.0
 TRANSACTIONS_S = 1.0
 TRANSACTIONS_LEASE_S = 5.0
 
@@ -71,6 +73,7 @@ class Housekeeping:
             if self._node.store.is_cluster:
                 tasks.start_soon(self._finish_topics)
             tasks.start_soon(self._end_transactions)
+            tasks.start_soon(self._compact)
 
     async def _beat(self) -> None:
         while True:
@@ -187,6 +190,28 @@ class Housekeeping:
                     cursor = reply.cursor
                     if cursor == b"0":
                         break
+
+    async def _compact(self) -> None:
+        every = self._node.settings.integer("log.cleaner.backoff.ms") / 1000
+        while True:
+            await anyio.sleep(every)
+            try:
+                await self.compact_all()
+            except StoreError as error:
+                logger.warning("compaction waits", reason=str(error))
+
+    async def compact_all(self) -> None:
+        """Every compacted topic is compact, as far as that was worth while."""
+        node = self._node
+        for topic in await node.topics.all():
+            for number in range(topic.partitions if topic.policy.compact else 0):
+                if not await self.hold("compaction", COMPACTION_LEASE_S):
+                    return
+                outcome = await Compaction(node.store, node.keys, topic, number).run()
+                if outcome is not None:
+                    logger.info(
+                        "compacted", topic=topic.name, partition=number, removed=outcome.removed
+                    )
 
     async def hold(self, name: str, seconds: float) -> bool:
         """Whether this process has the duty now, and for that long."""

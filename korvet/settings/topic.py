@@ -115,7 +115,12 @@ _SENT_BY_TOOLS = (
     _kept("compression.lz4.level", Whole(1, 17), "9"),
     _kept("compression.zstd.level", Whole(-131072, 22), "3"),
     _kept("max.compaction.lag.ms", long(1), _LONGEST),
-    _kept("min.cleanable.dirty.ratio", Decimal(0, 1), "0.5"),
+    Setting(
+        "min.cleanable.dirty.ratio",
+        Decimal(0, 1),
+        "0.5",
+        BROKER["log.cleaner.min.cleanable.ratio"].sentence,
+    ),
     _kept("segment.bytes", Whole(14), "1073741824"),
     _kept("segment.ms", long(1), "604800000"),
     _kept("segment.jitter.ms", long(0), "0"),

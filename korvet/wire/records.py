@@ -182,11 +182,12 @@ def build(
     leader_epoch: int = 0,
     transactional: bool = False,
     producer: tuple[int, int, int] = (-1, -1, -1),
+    base: int = -1,
 ) -> bytearray:
     """One v2 batch of these records (at least one, offsets rising, span below 2^31).
 
     `append_time` makes it a LogAppendTime batch of that moment. `producer` is (id, epoch, base
-    sequence).
+    sequence). Offsets count from `base`, or else from the first record's.
     """
     builder = DefaultRecordBatchBuilder(
         magic=2,
@@ -198,7 +199,6 @@ def build(
         batch_size=_UNLIMITED,
     )
     append = builder.append
-    base = -1
     for offset, timestamp, key, value, headers in records:
         if base < 0:
             base = offset
@@ -209,6 +209,28 @@ def build(
     if append_time is not None:
         stamp(batch, append_time)
     return batch
+
+
+def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> bytearray:
+    """The batch with only these records (at least one), over the same offsets, all else kept.
+
+    `first` and `last` are the offsets it takes in its log.
+    """
+    header = read_header(batch)
+    built = build(
+        staying,
+        codec=header.codec,
+        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
+        base=first,
+    )
+    patched = read_header(built)._replace(
+        attributes=header.attributes,
+        last_offset_delta=last - first,
+        max_timestamp=header.max_timestamp,
+    )
+    HEADER.pack_into(built, 0, *patched)
+    struct.pack_into(">I", built, 17, crc32c.crc32c(memoryview(built)[ATTRIBUTES_AT:]))
+    return built
 
 
 def place(

@@ -1,4 +1,4 @@
---- topic.delete  version 2  writes
+--- topic.delete  version 3  writes
 --- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition
@@ -21,7 +21,7 @@ local codes = require("lib.codes")
 local topics, groups = KEYS[1], KEYS[2]
 local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
 local partitions = tonumber(ARGV[4])
-local PARTS, OF_EACH, FIELDS = 2, 6, 5
+local PARTS, OF_EACH, FIELDS = 2, 7, 5
 
 -- Check. Refusals live here.
 local current = redis.call("HGET", topics, topic)

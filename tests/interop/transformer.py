@@ -1,7 +1,8 @@
-"""A consume-transform-produce application: `python -m tests.interop.transformer ADDRESS NAME FROM TO`.
+"""A consume-transform-produce application.
 
-It copies FROM to TO in transactions, the offsets of group NAME among them, prints `done` each time it
-finds nothing left, and goes on until killed. Whatever goes wrong ends it: it is made to be restarted.
+`python -m tests.interop.transformer ADDRESS NAME FROM TO` copies FROM to TO in transactions, the
+offsets of group NAME among them, and goes on until killed. Whatever goes wrong ends it: it is made to
+be restarted.
 """
 
 import sys

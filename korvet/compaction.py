@@ -1,0 +1,321 @@
+"""Compacting a log: the newest record of each key stays, at its own offset; the others go.
+
+Rules
+- Python looks at keys and decides what stays; scripts move entries, a few at a time, into the log's
+  twin (`compacted`), and one script puts the twin in the log's place once it has all that came after.
+- Nothing at or behind the last stable offset is touched. What transactions aborted goes, and so do the
+  markers before the limit: nobody below it needs them any more.
+- The last entry before the limit stays, whatever it is: readers who want to reach the end can.
+- Whoever begins a compaction writes its token into the log; from then on the scripts work for nobody
+  else. One that dies on the way has changed nothing: the next one begins anew.
+- After each call it rests `REST` times as long as the call took: Redis belongs to others.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+import msgspec
+
+from korvet.contents import is_marker, owner_of, records_of
+from korvet.keys import Keys
+from korvet.offsets import entry_id
+from korvet.reading import Entry, PartitionReader, Slice
+from korvet.scripts import log
+from korvet.scripts.call import Call, Reply
+from korvet.scripts.log import SiftReply
+from korvet.topics import Topic
+from korvet.wire import records
+from korvet.wire.records import Record
+
+READ_BYTES = 1 << 20
+CARRY_BYTES = 128 << 10
+CARRY_ENTRIES = 500
+INDEX_BYTES = 65536
+MOST_KEYS = 250_000
+"""Keys of one pass, about: what it cannot remember is left for the next."""
+REST = 4.0
+
+R = TypeVar("R", bound=Reply)
+
+
+class Store(Protocol):
+    """What compaction needs of a store."""
+
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
+    async def run(self, call: Call[R]) -> R: ...
+
+
+class Outcome(msgspec.Struct):
+    """What a compaction did to the entries before `limit`."""
+
+    limit: int = -1
+    kept: int = 0
+    removed: int = 0
+    size: int = 0
+    records: int = 0
+    tombstones: bool = False
+    rows: list[str] = []
+
+
+class Superseded(Exception):
+    """Somebody else compacts the log by now, or its start has moved."""
+
+
+class Compaction:
+    """One pass over one partition."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        topic: Topic,
+        partition: int,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store, self._keys, self._topic, self._partition = store, keys, topic, partition
+        self._reader = PartitionReader(store, keys)
+        self._token = uuid4().hex
+        self._rest = rest
+        self._ranges: list[str] = []
+        self._waiting_bytes = self._waiting_entries = 0
+        self._newest: dict[bytes, int] = {}
+        self._learned = 0
+        self._gap = True
+        self._run = _Run()
+
+    async def run(self) -> Outcome | None:
+        """The log is compacted; None when there was nothing to do, or somebody else does it."""
+        policy = self._topic.policy
+        plan = await self._call(
+            log.sift(
+                self._keys,
+                self._topic.name,
+                self._partition,
+                topic_id=self._topic.id,
+                token=self._token,
+                lag_ms=policy.min_compaction_lag_ms,
+                tombstone_ms=policy.delete_retention_ms,
+                dirty=int(policy.min_cleanable_dirty_ratio * 1000),
+            )
+        )
+        if plan.error or not plan.due:
+            return None
+        try:
+            await self._learn(plan)
+            outcome = await self._sort_out(plan)
+            await self._take_over(plan, outcome)
+        except Superseded:
+            return None
+        return outcome
+
+    async def _call(self, call: Call[R]) -> R:
+        began = monotonic()
+        reply = await self._store.run(call)
+        await self._rest((monotonic() - began) * REST)
+        return reply
+
+    async def _slices(self, start: int, limit: int) -> AsyncIterator[Slice]:
+        at = start
+        while at < limit:
+            began = monotonic()
+            found = await self._reader.read(
+                self._topic, self._partition, at, READ_BYTES, committed=True
+            )
+            await self._rest((monotonic() - began) * REST)
+            if found.error:
+                raise Superseded
+            found.entries = [entry for entry in found.entries if entry.last < limit]
+            if not found.entries:
+                return
+            yield found
+            at = found.entries[-1].last + 1
+
+    async def _learn(self, plan: SiftReply) -> None:
+        """The newest offset of every key from `cleaned` on is known, or of as many as there may be;
+        before it no key stands twice."""
+        async for found in self._slices(plan.cleaned, plan.limit):
+            for _, alive in _alive(self._topic, found):
+                for offset, _, key, _, _ in alive:
+                    if key is not None:
+                        self._newest[key] = offset
+            self._learned = found.entries[-1].last + 1
+            if len(self._newest) > MOST_KEYS:
+                return
+        self._learned = plan.limit
+
+    async def _sort_out(self, plan: SiftReply) -> Outcome:
+        """What stays before the limit stands in the twin."""
+        outcome = Outcome(plan.limit)
+        held: tuple[Entry, list[Record], list[Record]] | None = None
+        async for found in self._slices(plan.start, plan.limit):
+            for entry, alive in _alive(self._topic, found):
+                if held is not None:
+                    await self._decide(*held, outcome)
+                held = (entry, alive, [row for row in alive if self._stays(row, plan)])
+        if held is not None:
+            entry, alive, _ = held
+            await self._decide(entry, alive, alive, outcome, last=True)
+        await self._flush()
+        return outcome
+
+    def _stays(self, record: Record, plan: SiftReply) -> bool:
+        offset, _, key, value, _ = record
+        if offset >= self._learned:
+            return True
+        if key is None or self._newest.get(key, offset) != offset:
+            return False
+        return value is not None or offset >= plan.tombstones
+
+    async def _decide(
+        self,
+        entry: Entry,
+        alive: list[Record],
+        staying: list[Record],
+        outcome: Outcome,
+        *,
+        last: bool = False,
+    ) -> None:
+        """The entry goes, or is in the twin as it was, or with some of its records."""
+        outcome.removed += len(alive) - len(staying)
+        if not staying and not last:
+            self._gap = True
+            return
+        outcome.tombstones |= any(value is None for _, _, _, value, _ in staying)
+        fields, size = entry.fields, sum(map(len, entry.fields))
+        if not last and len(staying) < len(alive):
+            fields = _rewritten(entry, staying)
+            size = sum(map(len, fields))
+        newest = max([record[1] for record in staying], default=-1)
+        self._run.note(outcome, entry.first, newest, size, len(staying))
+        if fields is entry.fields:
+            await self._carry(entry, size)
+        else:
+            await self._flush()
+            await self._put(entry, fields)
+            self._gap = True
+
+    async def _carry(self, entry: Entry, size: int) -> None:
+        at = self._id(entry)
+        if self._gap or not self._ranges:
+            self._ranges += (at, at)
+        else:
+            self._ranges[-1] = at
+        self._gap = False
+        self._waiting_bytes += size
+        self._waiting_entries += 1
+        if self._waiting_bytes >= CARRY_BYTES or self._waiting_entries >= CARRY_ENTRIES:
+            await self._flush()
+
+    def _id(self, entry: Entry) -> str:
+        policy = self._topic.policy
+        return entry_id(policy.offset_mode, policy.offset_bits, entry.last)
+
+    async def _flush(self) -> None:
+        if not self._ranges:
+            return
+        ranges, self._ranges = self._ranges, []
+        self._waiting_bytes = self._waiting_entries = 0
+        reply = await self._call(
+            log.carry(self._keys, self._topic.name, self._partition, ranges, token=self._token)
+        )
+        if reply.error:
+            raise Superseded
+
+    async def _put(self, entry: Entry, fields: list[bytes]) -> None:
+        reply = await self._call(
+            log.put(
+                self._keys,
+                self._topic.name,
+                self._partition,
+                token=self._token,
+                id=self._id(entry),
+                fields=fields,
+            )
+        )
+        if reply.error:
+            raise Superseded
+
+    async def _take_over(self, plan: SiftReply, outcome: Outcome) -> None:
+        start_bytes = max(plan.bytes - outcome.size, 0)
+        start_records = max(plan.records - outcome.records, 0)
+        rows = self._run.rows(start_bytes, start_records)
+        while True:
+            reply = await self._call(
+                log.swap(
+                    self._keys,
+                    self._topic.name,
+                    self._partition,
+                    topic_id=self._topic.id,
+                    token=self._token,
+                    start=plan.start,
+                    limit=plan.limit,
+                    cleaned=min(self._learned, plan.limit),
+                    cleaned_bytes=plan.bytes if self._learned >= plan.limit else start_bytes,
+                    start_bytes=start_bytes,
+                    start_records=start_records,
+                    tombstones=int(outcome.tombstones),
+                    tombstone_ms=self._topic.policy.delete_retention_ms,
+                    at_most=CARRY_ENTRIES,
+                    rows=rows,
+                )
+            )
+            if reply.error:
+                raise Superseded
+            if not reply.more:
+                return
+
+
+class _Run:
+    """The sparse index of what stays, as it grows."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int]] = []
+        self._indexed = -INDEX_BYTES
+        self._newest = -1
+
+    def note(self, outcome: Outcome, offset: int, newest: int, size: int, count: int) -> None:
+        """An entry stays that begins at `offset`."""
+        if outcome.size - self._indexed >= INDEX_BYTES:
+            self._rows.append((offset, self._newest, outcome.size, outcome.records))
+            self._indexed = outcome.size
+        self._newest = max(self._newest, newest)
+        outcome.size += size
+        outcome.records += count
+        outcome.kept += 1
+
+    def rows(self, start_bytes: int, start_records: int) -> list[str]:
+        """The index rows, as lua/lib/index.lua has them."""
+        return [
+            f"{offset}:{newest}:{start_bytes + size}:{start_records + count}"
+            for offset, newest, size, count in self._rows
+        ]
+
+
+def _alive(topic: Topic, found: Slice) -> list[tuple[Entry, list[Record]]]:
+    """The entries of a slice, each with its records: none for markers and what was aborted."""
+    rows: list[tuple[Entry, list[Record]]] = []
+    dropped: set[int] = set()
+    began = sorted(found.aborted, key=lambda row: row[1], reverse=True)
+    for entry in found.entries:
+        while began and began[-1][1] <= entry.last:
+            dropped.add(began.pop()[0])
+        owner = owner_of(topic, entry)
+        if is_marker(topic, entry):
+            dropped.discard(owner)
+            rows.append((entry, []))
+        elif owner in dropped:
+            rows.append((entry, []))
+        else:
+            rows.append((entry, records_of(topic, entry)))
+    return rows
+
+
+def _rewritten(entry: Entry, staying: list[Record]) -> list[bytes]:
+    """The fields of a batch entry with only these records, over the offsets it has now."""
+    fields = list(entry.fields)
+    at = fields.index(b"batch") + 1
+    fields[at] = bytes(records.thinned(fields[at], entry.first, entry.last, staying))
+    return fields

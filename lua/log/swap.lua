@@ -1,0 +1,80 @@
+--- log.swap  version 1  writes
+--- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
+---
+--- KEYS     stream         stream  the partition's records
+---          log            hash    the partition's state
+---          index          zset    sparse index
+---          compacted      stream  the twin, gone after this
+---          aborted        zset    aborted transactions by the offset of their marker
+--- ARGV     topic_id       bytes   the topic the caller believes in, 32 hex digits
+---          token          bytes   who compacts
+---          start          int     the log start when the compaction began
+---          limit          int     what lies below it was compacted
+---          cleaned        int     below it no key stands twice
+---          cleaned_bytes  int     bytes ever appended before that
+---          start_bytes    int     bytes ever appended that are not there any more
+---          start_records  int     records ever appended that are not there any more
+---          tombstones     int     1: marks of deleted keys are left, which have to go later
+---          tombstone_ms   int     how long they stay
+---          at_most        int     entries behind `limit` that may be carried by this call
+---          rows...        bytes   the sparse index below `limit`
+--- RETURNS  error          int     a lib.codes value
+---          more           int     1: too much was behind `limit`: call again
+--- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
+--- COST     O(entries carried + groups + rows), at most 30 calls + 1100 per rows
+--- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time. Redis's own
+---          groups keep their position; what they had delivered and not acknowledged is forgotten.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local entry = require("lib.entry")
+local index_rows = require("lib.index")
+local num = require("lib.num")
+local twin = require("lib.twin")
+
+local stream, log, index, compacted, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local topic_id, token, start, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local tombstones, tombstone_ms, at_most = ARGV[9] == "1", tonumber(ARGV[10]), tonumber(ARGV[11])
+local ROWS = 12
+
+-- Check. Refusals live here.
+local state = redis.call(
+  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "horizons"
+)
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, 0 }
+end
+if state[2] ~= token then
+  return { codes.NOT_COORDINATOR, 0 }
+end
+if state[3] ~= start then
+  return { codes.OFFSET_OUT_OF_RANGE, 0 }
+end
+
+-- Write.
+local mode, bits = state[4], tonumber(state[5])
+local from, last = entry.id(mode, bits, limit - 1), twin.last(compacted)
+if last and entry.behind(mode, bits, last) > limit then
+  from = last
+end
+local rest = redis.call("XRANGE", stream, "(" .. from, "+", "COUNT", at_most + 1)
+for i = 1, math.min(#rest, at_most) do
+  redis.call("XADD", compacted, rest[i][1], unpack(rest[i][2]))
+end
+if #rest > at_most then
+  return { codes.NONE, 1 }
+end
+twin.take_over(stream, compacted)
+redis.call("UNLINK", stream)
+redis.call("RENAME", compacted, stream)
+redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(limit))
+for i = ROWS, #ARGV do
+  redis.call("ZADD", index, num.text(index_rows.parse(ARGV[i]).offset), ARGV[i])
+end
+redis.call("ZREMRANGEBYSCORE", aborted, "-inf", "(" .. num.text(limit))
+redis.call(
+  "HSET", log, "cleaned", ARGV[5], "cleaned_bytes", ARGV[6], "start_bytes", ARGV[7],
+  "start_records", ARGV[8],
+  "horizons", twin.horizons(state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms())
+)
+redis.call("HDEL", log, "compacting")
+return { codes.NONE, 0 }

@@ -1,0 +1,306 @@
+"""Compaction against a model: the newest record of every key stays where it was, the rest goes."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from korvet.compaction import Compaction
+from korvet.contents import records_in
+from korvet.keys import Keys
+from korvet.reading import PartitionReader
+from korvet.scripts import log, topic
+from korvet.settings.values import Settings
+from korvet.topic_config import TopicConfigs
+from korvet.topics import Definition, Topic, encode_definition, read_topic
+from korvet.wire import entries, markers, records
+from korvet.wire.records import Record
+from tests.lua.harness import LuaRunner
+
+KEYS = Keys()
+LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
+
+
+class Store:
+    """A LuaRunner as the reader and the compaction know a store; `between` runs after each call."""
+
+    def __init__(self, runner: LuaRunner) -> None:
+        self.runner = runner
+        self.between: Callable[[], None] = lambda: None
+
+    def submit_command(self, *command: Any) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_result(self.runner.command(*command))
+        return future
+
+    async def run(self, call: Any) -> Any:
+        reply = self.runner.run(call)
+        self.between()
+        return reply
+
+
+class Log:
+    """One partition of a compacted topic, what was written to it, and what readers see."""
+
+    def __init__(self, form: str, mode: str, **configs: str) -> None:
+        self.runner = LuaRunner()
+        self.store = Store(self.runner)
+        defaults = TopicConfigs(Settings({}))
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        asked = {"storage.format": form, "offset.mode": mode, "cleanup.policy": "compact"}
+        definition = Definition("0" * 32, 1, defaults.pinned("t", {**asked, **named}))
+        found = read_topic("t", encode_definition(definition), defaults)
+        assert found is not None
+        self.topic: Topic = found
+        self.runner.run(
+            topic.create(
+                KEYS,
+                1,
+                topic="t",
+                definition=found.raw,
+                topic_id=found.id,
+                format=form,
+                mode=mode,
+                bits=10,
+            )
+        )
+        self.written: dict[int, Record] = {}
+        self.sequences: dict[int, int] = {}
+
+    def append(
+        self, rows: list[tuple[bytes, bytes | None]], producer: int = -1, number: int = -1
+    ) -> list[int]:
+        """The offsets of these keys and values, written as one batch."""
+        now = self.runner.now_ms()
+        found: list[Record] = [(n, now, key, value, []) for n, (key, value) in enumerate(rows)]
+        sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
+        who = (producer, 0 if producer >= 0 else -1, sequence)
+        fields: list[Any]
+        if self.topic.is_batch:
+            batch = bytes(records.build(found, producer=who, transactional=number >= 0))
+            fields = [b"batch", batch, b"count", len(rows), b"max.timestamp", now]
+        else:
+            mark = producer if number >= 0 else None
+            fields = entries.fields_of(found, producer_id=mark)
+        reply = self.runner.run(
+            log.append(
+                KEYS,
+                "t",
+                0,
+                topic_id=self.topic.id,
+                count=len(rows),
+                size=100 * len(rows),
+                max_timestamp=now,
+                producer_id=who[0],
+                producer_epoch=who[1],
+                base_sequence=who[2],
+                transaction=number,
+                fields=fields,
+            )
+        )
+        assert reply.error == 0
+        self.sequences[producer] = self.sequences.get(producer, 0) + len(rows)
+        offsets = [reply.base + n for n in range(len(rows))]
+        self.written.update(
+            (offset, (offset, now, key, value, []))
+            for offset, (key, value) in zip(offsets, rows, strict=True)
+        )
+        return offsets
+
+    def mark(self, producer: int, number: int, committed: bool) -> None:
+        """The producer's transaction is over."""
+        now = self.runner.now_ms()
+        if self.topic.is_batch:
+            batch = bytes(markers.control_batch(0, now, producer, 0, committed))
+            fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now]
+        else:
+            fields = markers.fields_of(now, producer, 0, committed)
+        self.runner.run(
+            log.mark(
+                KEYS,
+                "t",
+                0,
+                topic_id=self.topic.id,
+                producer_id=producer,
+                producer_epoch=0,
+                transaction=number,
+                committed=int(committed),
+                size=100,
+                fields=fields,
+            )
+        )
+
+    async def compact(self) -> Any:
+        """What one pass did."""
+
+        async def no_rest(seconds: float) -> None:
+            """Nobody else needs this Redis."""
+
+        return await Compaction(self.store, KEYS, self.topic, 0, no_rest).run()
+
+    async def read(self, *, committed: bool = True) -> list[Record]:
+        """Everything a reader gets from the start to the end."""
+        reader, at, rows = PartitionReader(self.store, KEYS), self.bounds().start, []
+        while True:
+            found = await reader.read(self.topic, 0, at, 2000, committed=committed)
+            assert not found.error
+            if not found.entries:
+                return rows
+            rows += records_in(self.topic, found.entries, found.aborted)
+            at = found.entries[-1].last + 1
+
+    def bounds(self) -> log.BoundsReply:
+        """Where it begins and ends."""
+        return self.runner.run(log.bounds(KEYS, "t", 0, topic_id=self.topic.id))
+
+
+def newest(rows: list[Record]) -> list[Record]:
+    """The newest record of every key, by offset."""
+    return sorted({key: row for row in rows for key in [row[2]]}.values())
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_the_newest_record_of_a_key_stays_at_its_offset(form: str, mode: str) -> None:
+    one = Log(form, mode)
+    for turn in range(30):
+        one.append([(b"k%d" % (n % 7), b"v%d.%d" % (turn, n)) for n in range(turn % 5 + 1)])
+    before = await one.read()
+    end = one.bounds().next
+    outcome = await one.compact()
+    assert outcome.removed > 0
+    after = await one.read()
+    last = before[-1]
+    assert newest(after) == newest(before)
+    # The last batch stays whole, so that readers reach the end.
+    assert len(after) <= len(newest(before)) + 4
+    assert after[-1] == last
+    assert one.bounds().next == end
+    assert await one.compact() is None
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_tombstones_stay_for_a_while_and_go(form: str, mode: str) -> None:
+    one = Log(form, mode, delete_retention_ms="1000")
+    one.append([(b"a", b"1"), (b"b", b"1")])
+    one.append([(b"a", None)])
+    one.append([(b"c", b"1")])
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"a", None), (b"c", b"1")]
+    one.runner.advance(999)
+    assert await one.compact() is None
+    one.runner.advance(1)
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"c", b"1")]
+    one.runner.advance(5000)
+    assert await one.compact() is None
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_aborted_records_and_markers_go_and_open_ones_are_left(form: str, mode: str) -> None:
+    one = Log(form, mode)
+    one.append([(b"a", b"plain")])
+    one.append([(b"a", b"aborted")], producer=1, number=1)
+    one.mark(1, 1, False)
+    one.append([(b"b", b"committed")], producer=1, number=2)
+    one.mark(1, 2, True)
+    one.append([(b"x", b"1")] * 700)
+    one.append([(b"a", b"open"), (b"b", b"open")], producer=2, number=1)
+    one.append([(b"x", b"2")])
+    await one.compact()
+    seen = {row[2]: row[3] for row in await one.read()}
+    assert (seen[b"a"], seen[b"b"]) == (b"plain", b"committed")
+    one.mark(2, 1, True)
+    one.append([(b"x", b"3")] * 2000)
+    await one.compact()
+    seen = {row[2]: row[3] for row in await one.read()}
+    assert seen == {b"a": b"open", b"b": b"open", b"x": b"3"}
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+@pytest.mark.parametrize("seed", range(3))
+async def test_writers_and_readers_go_on_while_a_log_is_compacted(
+    form: str, mode: str, seed: int
+) -> None:
+    random, one = Random(seed), Log(form, mode)
+
+    def write() -> None:
+        if random.random() < 0.7:
+            one.runner.advance(random.randrange(3))
+            count = random.randrange(1, 6)
+            one.append([(b"%d" % random.randrange(20), b"%d" % n) for n in range(count)])
+
+    for _ in range(40):
+        write()
+    one.store.between = write
+    passes = 0
+    for _ in range(5):
+        passes += await one.compact() is not None
+        for _ in range(30):
+            write()
+    assert passes >= 2
+    one.store.between = lambda: None
+    expected = newest(list(one.written.values()))
+    found = await one.read()
+    assert newest(found) == expected
+    assert all(one.written[row[0]] == row for row in found)
+    await one.compact()
+    assert newest(await one.read()) == expected
+
+
+async def test_a_pass_that_dies_half_way_has_changed_nothing() -> None:
+    one = Log("record", "dense")
+    one.append([(b"k", b"%d" % n) for n in range(50)])
+    before = await one.read()
+
+    class Died(Exception):
+        """The broker is gone."""
+
+    calls = iter(range(100))
+
+    def die() -> None:
+        if next(calls) == 1:
+            raise Died
+
+    one.store.between = die
+    with pytest.raises(Died):
+        await one.compact()
+    one.store.between = lambda: None
+    assert await one.read() == before
+    await one.compact()
+    assert newest(await one.read()) == newest(before)
+    assert one.runner.command("EXISTS", KEYS.partition("t", 0).compacted) == 0
+
+
+async def test_young_records_are_left_alone() -> None:
+    one = Log("record", "time", min_compaction_lag_ms="1000")
+    one.append([(b"k", b"1"), (b"k", b"2")])
+    assert await one.compact() is None
+    one.runner.advance(1000)
+    assert (await one.compact()).removed == 1
+
+
+async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
+    one = Log("record", "dense")
+    one.append([(b"k", b"%d" % n) for n in range(50)])
+
+    def trim() -> None:
+        one.store.between = lambda: None
+        one.runner.run(log.truncate(KEYS, "t", 0, topic_id=one.topic.id, before=45))
+
+    one.store.between = trim
+    assert await one.compact() is None
+    assert [row[0] for row in await one.read()] == list(range(45, 50))
+
+
+async def test_redis_groups_keep_their_place_over_a_compaction() -> None:
+    one = Log("record", "dense")
+    one.append([(b"k", b"%d" % n) for n in range(50)])
+    stream = KEYS.partition("t", 0).stream
+    one.runner.command("XGROUP", "CREATE", stream, "native", "1000000000000000-20")
+    await one.compact()
+    rows = one.runner.command("XREADGROUP", "GROUP", "native", "me", "STREAMS", stream, ">")
+    found = next(iter(rows.values())) if isinstance(rows, dict) else rows[0][1]
+    found = found[0] if isinstance(found[0][0], list | tuple) else found
+    assert [row[0] for row in found] == [b"1000000000000000-49"]
