@@ -27,7 +27,7 @@ from korvet.scripts.call import Arg
 from korvet.topics import Topic
 from korvet.wire import records
 
-STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable")
+STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable", "cleaned")
 MAX_ENTRIES = 10_000
 """XRANGE answers at most this many: a few milliseconds of Redis's time."""
 ROUND_BYTES = 8 << 20
@@ -130,7 +130,9 @@ class PartitionReader:
         behind the last stable offset.
         """
         k = self._keys.partition(topic.name, partition)
-        kept = self._cache.run(topic.id, partition, offset, max_bytes) if topic.is_batch else []
+        kept: list[Entry] = []
+        if topic.is_batch and not topic.policy.compact:  # what was compacted must not come back
+            kept = self._cache.run(topic.id, partition, offset, max_bytes)
         if kept:
             # Whether they may still be read is the state's to say; their bytes are here.
             rows = None
@@ -153,9 +155,16 @@ class PartitionReader:
             return await self.read(topic, partition, end + 1, max_bytes, raw=raw)
         if committed:
             await self._commit_only(found, topic, k, offset, known_end)
+            if topic.policy.compact and await self._compacted_since(k, state):
+                return await self.read(topic, partition, offset, max_bytes, committed=committed)
         if offset < found.start or (not found.entries and offset > found.end):
             return await self._outside(topic, partition, offset)
         return found
+
+    async def _compacted_since(self, k: Partition, state: Sequence[bytes | None]) -> bool:
+        """Whether a compaction came between: then the index of what was aborted is too new."""
+        cleaned: bytes | None = await self._store.submit_command("HGET", k.log, STATE[8])
+        return cleaned != state[8]
 
     async def _ask(
         self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int

@@ -5,11 +5,13 @@ offsets of group NAME among them, and goes on until killed. Whatever goes wrong 
 be restarted.
 """
 
+import signal
 import sys
 
 from confluent_kafka import Consumer, Producer
 
 BATCH = 15
+STUCK_S = 20
 
 
 def main(address: str, name: str, origin: str, result: str) -> None:
@@ -36,12 +38,15 @@ def main(address: str, name: str, origin: str, result: str) -> None:
             sys.stdout.write("idle\n")
             sys.stdout.flush()
             continue
+        # send_offsets_to_transaction may never return when its broker dies: then so do we.
+        signal.alarm(STUCK_S)
         sink.begin_transaction()
         for message in messages:
             sink.produce(result, message.value(), partition=message.partition() % 2)
         position = source.position(source.assignment())
         sink.send_offsets_to_transaction(position, source.consumer_group_metadata(), 30)
         sink.commit_transaction(30)
+        signal.alarm(0)
 
 
 if __name__ == "__main__":
