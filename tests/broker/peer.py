@@ -115,12 +115,16 @@ def alive(address: str) -> bool:
         return peer.answer()[:4] == b"\0\0\0\1"
 
 
-def batch(values: Iterable[bytes | None], codec: int = codecs.NONE) -> bytes:
+def batch(
+    values: Iterable[bytes | None],
+    codec: int = codecs.NONE,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytes:
     """A record batch as a producer sends it."""
     rows: list[Record] = [
         (at, 1_700_000_000_000, None, value, []) for at, value in enumerate(values)
     ]
-    return bytes(records.build(rows, codec=codec))
+    return bytes(records.build(rows, codec=codec, producer=producer))
 
 
 def to_produce(
