@@ -177,7 +177,7 @@ _TOPICS = (
         "log.cleanup.policy",
         SomeOf(("delete", "compact")),
         "delete",
-        "`delete` removes old records, `compact` keeps the newest record of each key.",
+        "`delete` removes old records; `compact` keeps them all: nothing is compacted yet.",
     ),
     Setting(
         "compression.type",
@@ -193,19 +193,22 @@ _TOPICS = (
         "min.insync.replicas",
         Whole(1),
         "1",
-        "Copies that acks=-1 asks for; copies beyond the first are Redis replicas.",
+        "Kafka's count of copies; here acks.all.wait.replicas says what acks=-1 waits for.",
+        effect=False,
     ),
     Setting(
         "log.cleaner.delete.retention.ms",
         long(0),
         "86400000",
         "How long a compacted topic keeps the mark of a deleted key.",
+        effect=False,
     ),
     Setting(
         "log.cleaner.min.compaction.lag.ms",
         long(0),
         "0",
         "How long a record of a compacted topic is left alone.",
+        effect=False,
     ),
     _kept("log.cleaner.max.compaction.lag.ms", long(1), LONGEST),
     Setting(

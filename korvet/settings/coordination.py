@@ -34,6 +34,7 @@ _GROUPS = (
         "600000",
         "How often expired committed offsets are looked for.",
         dynamic=False,
+        effect=False,
     ),
     Setting(
         "offset.metadata.max.bytes",
@@ -50,6 +51,7 @@ _CONSUMER_GROUPS = (
         "classic,consumer",
         "Group protocols served; `share` and `streams` are not served yet.",
         dynamic=False,
+        effect=False,
     ),
     Setting(
         "group.consumer.session.timeout.ms",
@@ -87,19 +89,27 @@ _CONSUMER_GROUPS = (
         "15000",
         "The longest heartbeat interval a group's own setting may say.",
     ),
-    Setting("group.consumer.max.size", Whole(1), str(INT_MAX), "Members a KIP-848 group may have."),
+    Setting(
+        "group.consumer.max.size",
+        Whole(1),
+        str(INT_MAX),
+        "Members a KIP-848 group may have.",
+        effect=False,
+    ),
     Setting(
         "group.consumer.assignors",
         SomeOf(("uniform", "range")),
         "uniform,range",
         "Server-side assignors; the first is the default.",
         dynamic=False,
+        effect=False,
     ),
     Setting(
         "group.consumer.migration.policy",
         OneOf(("disabled", "downgrade", "upgrade", "bidirectional")),
         "bidirectional",
         "Which way an empty group may change between the classic and the KIP-848 protocol.",
+        effect=False,
     ),
 )
 
@@ -134,6 +144,7 @@ _PRODUCERS = (
         Flag(),
         "true",
         "Whether a transactional append is refused for a partition outside its transaction.",
+        effect=False,
     ),
 )
 

@@ -98,15 +98,26 @@ _STORED = (
         BROKER["log.message.timestamp.after.max.ms"].sentence,
     ),
     Setting("compression.type", OneOf(CODECS), "none", BROKER["compression.type"].sentence),
-    Setting("min.insync.replicas", Whole(1), "1", BROKER["min.insync.replicas"].sentence),
+    Setting(
+        "min.insync.replicas",
+        Whole(1),
+        "1",
+        BROKER["min.insync.replicas"].sentence,
+        effect=False,
+    ),
     Setting(
         "delete.retention.ms",
         long(0),
         "86400000",
         BROKER["log.cleaner.delete.retention.ms"].sentence,
+        effect=False,
     ),
     Setting(
-        "min.compaction.lag.ms", long(0), "0", BROKER["log.cleaner.min.compaction.lag.ms"].sentence
+        "min.compaction.lag.ms",
+        long(0),
+        "0",
+        BROKER["log.cleaner.min.compaction.lag.ms"].sentence,
+        effect=False,
     ),
 )
 
