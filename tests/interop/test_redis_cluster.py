@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import create_topic
-from tests.interop.librdkafka import eventually, producer, read, send
+from tests.interop.conftest import create_topic, topic_name
+from tests.interop.librdkafka import consumer, eventually, producer, read, send, take
 from tests.interop.records import Record
 from tests.store.clusters import cluster
 
@@ -46,3 +46,37 @@ def test_topics_live_and_die_on_a_cluster(on_cluster: Broker, form: str, mode: s
     eventually(lambda: name not in admin.list_topics(timeout=10).topics)
     with pytest.raises(KafkaException):
         admin.delete_topics([name])[name].result(15)
+
+
+def test_a_group_commits_and_goes_on_from_there(on_cluster: Broker) -> None:
+    address, group = on_cluster.address, topic_name("group")
+    name = create_topic(address, 3)
+    sink = producer(address, enable_idempotence=True)
+    for partition in range(3):
+        send(sink, name, [Record(b"k", b"%d" % n) for n in range(5)], partition)
+    first = consumer(address, group)
+    first.subscribe([name])
+    assert len(take(first, 15)) == 15
+    first.commit(asynchronous=False)
+    first.close()
+    send(sink, name, [Record(b"k", b"later")], 1)
+    second = consumer(address, group)
+    second.subscribe([name])
+    assert [message.value() for message in take(second, 1)] == [b"later"]
+    second.close()
+
+
+def test_a_transaction_is_committed_across_slots(on_cluster: Broker) -> None:
+    address = on_cluster.address
+    name = create_topic(address, 4)
+    sink = producer(address, transactional_id=topic_name("txn"))
+    sink.init_transactions(20)
+    for word, ends in (("lost", sink.abort_transaction), ("kept", sink.commit_transaction)):
+        sink.begin_transaction()
+        for partition in range(4):
+            sink.produce(name, word.encode(), partition=partition)
+        sink.flush(20)
+        ends(20)
+    for partition in range(4):
+        found = read(address, name, 1, partition=partition, isolation_level="read_committed")
+        assert [message.value() for message in found] == [b"kept"]
