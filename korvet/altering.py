@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from korvet.config_table import ALL_BROKERS, broker_resource, encode_configs, group_resource
+from korvet.config_table import ALL_BROKERS, broker_resource, encode_configs, group_resource, valid
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import config as config_scripts
@@ -24,6 +24,8 @@ from korvet.topic_changes import Refused
 from korvet.topic_config import validate_change
 from korvet.topics import encode_definition, refusal_of
 
+ATTEMPTS = 20
+"""So often somebody else's change may come first; more than that is no coincidence."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 32
 
@@ -127,7 +129,7 @@ async def _alter_topic(change: Change, context: Context) -> None:
     reason = refusal_of(change.name, internal=True)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    while True:
+    for _ in range(ATTEMPTS):
         topic = await context.topics.get(change.name)
         if topic is None:
             raise _no_topic(change.name)
@@ -151,6 +153,11 @@ async def _alter_topic(change: Change, context: Context) -> None:
             raise _no_topic(change.name)
         if reply.error == ErrorCode.NONE:
             return
+    raise _busy()
+
+
+def _busy() -> Refused:
+    return Refused(ErrorCode.REQUEST_TIMED_OUT, "Others change it all the while: try again.")
 
 
 def _no_topic(name: str) -> Refused:
@@ -162,7 +169,7 @@ async def _alter_broker(change: Change, context: Context) -> None:
     for edit in change.edits:
         if edit.operation != DELETE:
             _known(BROKER, edit.name)
-    while True:
+    for _ in range(ATTEMPTS):
         await context.node.refresh_configs()
         table = context.node.configs
         explicit = table.explicit(resource)
@@ -170,18 +177,19 @@ async def _alter_broker(change: Change, context: Context) -> None:
         wanted = edited(change, explicit, BROKER, effective)
         named = {edit.name: wanted[edit.name] for edit in change.edits if edit.name in wanted}
         try:
-            _ = context.config.settings.with_dynamic(named)
+            _ = context.config.settings.with_dynamic({**valid(wanted, BROKER), **named})
         except ConfigError as error:
             raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
         if await _store(change, resource, table.raw(resource), wanted, context):
             return
+    raise _busy()
 
 
 async def _alter_group(change: Change, context: Context) -> None:
     if not change.name:
         raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
     resource = group_resource(change.name)
-    while True:
+    for _ in range(ATTEMPTS):
         await context.node.refresh_configs()
         table = context.node.configs
         effective = table.group(change.name, context.settings)
@@ -191,6 +199,7 @@ async def _alter_group(change: Change, context: Context) -> None:
                 _check_group(edit.name, wanted[edit.name], context.settings)
         if await _store(change, resource, table.raw(resource), wanted, context):
             return
+    raise _busy()
 
 
 def _check_group(name: str, value: str, settings: Settings) -> None:

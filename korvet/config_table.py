@@ -88,7 +88,7 @@ class ConfigTable:
     def over(self, settings: Settings, node_id: int) -> Settings:
         """The settings of that broker under the changes."""
         layers = [
-            _valid(self.explicit(resource), BROKER)
+            valid(self.explicit(resource), BROKER)
             for resource in (ALL_BROKERS, broker_resource(node_id))
         ]
         try:
@@ -99,7 +99,7 @@ class ConfigTable:
 
     def group(self, group_id: str, settings: Settings) -> dict[str, ConfigValue]:
         """Every config of a group by name, laid over the broker's settings."""
-        explicit = _valid(self.explicit(group_resource(group_id)), GROUP)
+        explicit = valid(self.explicit(group_resource(group_id)), GROUP)
         return {name: _group_value(name, explicit, settings) for name in GROUP}
 
     def group_integer(self, group_id: str, name: str, settings: Settings) -> int:
@@ -117,7 +117,8 @@ def _group_value(name: str, explicit: Mapping[str, str], settings: Settings) -> 
     return ConfigValue(GROUP[name], synonyms[0].value, synonyms[0].source, synonyms)
 
 
-def _valid(configs: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
+def valid(configs: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
+    """Those that this version knows and would take."""
     return {name: value for name, value in configs.items() if _is_valid(name, value, known)}
 
 

@@ -23,6 +23,8 @@ from korvet.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+ATTEMPTS = 20
+
 
 async def create_partitions(
     request: CreatePartitionsRequest, context: Context
@@ -43,7 +45,7 @@ async def create_partitions(
 
 
 async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Context) -> None:
-    while True:
+    for _ in range(ATTEMPTS):
         topic = await context.topics.get(asked.name)
         if topic is None:
             raise Refused(
@@ -72,3 +74,4 @@ async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Cont
         context.topics.drop()
         if done:
             return
+    raise Refused(ErrorCode.REQUEST_TIMED_OUT, "Others change the topic all the while: try again.")

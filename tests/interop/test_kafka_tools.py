@@ -40,6 +40,40 @@ def test_configs_are_altered_and_described(default_broker: Broker, java: Jvm) ->
     assert "retention.bytes" not in configs("--describe")
 
 
+def test_settings_of_brokers_and_groups_change_while_they_run(
+    default_broker: Broker, java: Jvm
+) -> None:
+    group = topic_name("group")
+
+    def configs(*words: str) -> str:
+        place = ("--bootstrap-server", default_broker.address)
+        return java.run("kafka.admin.ConfigCommand", *place, *words)
+
+    brokers = ("--entity-type", "brokers", "--entity-default")
+    configs(*brokers, "--alter", "--add-config", "max.connections.per.ip=100000")
+    assert "max.connections.per.ip=100000" in configs(*brokers, "--describe")
+    configs(*brokers, "--alter", "--delete-config", "max.connections.per.ip")
+    assert "max.connections.per.ip" not in configs(*brokers, "--describe")
+    groups = ("--entity-type", "groups", "--entity-name", group)
+    configs(*groups, "--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    assert "consumer.session.timeout.ms=50000" in configs(*groups, "--describe")
+
+
+def test_the_cluster_is_looked_at_from_all_sides(default_broker: Broker, java: Jvm) -> None:
+    name = create_topic(default_broker.address)
+
+    def told(tool: str, *words: str) -> str:
+        return java.run(f"{TOOLS}.{tool}", "--bootstrap-server", default_broker.address, *words)
+
+    assert f'"partition":"{name}-0"' in told("LogDirsCommand", "--describe")
+    elected = told(
+        "LeaderElectionCommand", "--election-type", "preferred", "--topic", name, "--partition", "0"
+    )
+    assert f"already elected for partitions {name}-0" in elected
+    assert "LeaderId:" in told("MetadataQuorumCommand", "describe", "--status")
+    assert "No partition reassignments" in told("reassign.ReassignPartitionsCommand", "--list")
+
+
 def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java: Jvm) -> None:
     address, group = default_broker.address, topic_name("group")
     topic = create_topic(address)
