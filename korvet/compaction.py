@@ -2,12 +2,13 @@
 
 Rules
 - Python looks at keys and decides what stays; scripts move entries, a few at a time, into the log's
-  twin (`compacted`), and one script puts the twin in the log's place once it has all that came after.
-- Nothing at or behind the last stable offset is touched. What transactions aborted goes, and so do the
-  markers before the limit: nobody below it needs them any more.
+  twin (`compacted`), and one script puts the twin in the log's place once it has all that came
+  after.
+- Nothing at or behind the last stable offset is touched. What transactions aborted goes, and so do
+  the markers before the limit: nobody below it needs them any more.
 - The last entry before the limit stays, whatever it is: readers who want to reach the end can.
-- Whoever begins a compaction writes its token into the log; from then on the scripts work for nobody
-  else. One that dies on the way has changed nothing: the next one begins anew.
+- Whoever begins a compaction writes its token into the log; from then on the scripts work for
+  nobody else. One that dies on the way has changed nothing: the next one begins anew.
 - After each call it rests `REST` times as long as the call took: Redis belongs to others.
 """
 

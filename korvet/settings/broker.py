@@ -177,7 +177,7 @@ _TOPICS = (
         "log.cleanup.policy",
         SomeOf(("delete", "compact")),
         "delete",
-        "`delete` removes old records; `compact` keeps them all: nothing is compacted yet.",
+        "`delete` removes old records, `compact` keeps the newest record of each key.",
     ),
     Setting(
         "compression.type",
@@ -201,14 +201,12 @@ _TOPICS = (
         long(0),
         "86400000",
         "How long a compacted topic keeps the mark of a deleted key.",
-        effect=False,
     ),
     Setting(
         "log.cleaner.min.compaction.lag.ms",
         long(0),
         "0",
         "How long a record of a compacted topic is left alone.",
-        effect=False,
     ),
     _kept("log.cleaner.max.compaction.lag.ms", long(1), LONGEST),
     Setting(

@@ -110,14 +110,12 @@ _STORED = (
         long(0),
         "86400000",
         BROKER["log.cleaner.delete.retention.ms"].sentence,
-        effect=False,
     ),
     Setting(
         "min.compaction.lag.ms",
         long(0),
         "0",
         BROKER["log.cleaner.min.compaction.lag.ms"].sentence,
-        effect=False,
     ),
 )
 
