@@ -19,22 +19,33 @@ function M.last_sequence(first, count)
   return (first + count - 1) % WRAP
 end
 
---- The stored text as a table {epoch, time, batches, round, first}, or nil for a producer never seen
---- here; round and first are nil without transactions.
+--- The stored text as a table {epoch, time, list, round, first}, or nil for a producer never seen
+--- here; `list` is the text of its batches, round and first are nil without transactions.
 function M.read(text)
   if not text then
     return nil
   end
-  local epoch, time, rest = string.match(text, "^(%-?%d+):(%d+):(.*)$")
-  local batches = {}
-  for first, last, base in string.gmatch(rest, "(%d+)%-(%d+)%-(%d+)") do
-    batches[#batches + 1] = { tonumber(first), tonumber(last), tonumber(base) }
+  local epoch, time, list = string.match(text, "^(%-?%d+):(%d+):(.*)$")
+  local round, at
+  local cut = string.find(list, "@", 1, true)
+  if cut then
+    round, at = string.match(list, "^(%d+):(%-?%d+)$", cut + 1)
+    list = string.sub(list, 1, cut - 1)
   end
-  local round, at = string.match(rest, "@(%d+):(%-?%d+)$")
   return {
-    epoch = tonumber(epoch), time = tonumber(time), batches = batches, round = tonumber(round),
+    epoch = tonumber(epoch), time = tonumber(time), list = list, round = tonumber(round),
     first = tonumber(at),
   }
+end
+
+-- The last sequence of the newest batch, or nil.
+local function newest_of(state)
+  return tonumber(string.match(state.list, "^.*%-(%d+)%-%d+$"))
+end
+
+local function count_of(list)
+  local _, commas = string.gsub(list, ",", "")
+  return list == "" and 0 or commas + 1
 end
 
 --- Whether a transaction of the producer is open here, with or without records yet.
@@ -47,13 +58,14 @@ function M.duplicate_of(state, epoch, first, last)
   if not state or state.epoch ~= epoch then
     return nil
   end
-  for i = #state.batches, 1, -1 do
-    local batch = state.batches[i]
-    if batch[1] == first and batch[2] == last then
-      return batch[3]
-    end
+  local newest = newest_of(state)
+  if not newest or first == (newest + 1) % WRAP then
+    return nil
   end
-  return nil
+  local wanted = "," .. num.text(first) .. "-" .. num.text(last) .. "-"
+  local list = "," .. state.list
+  local _, found = string.find(list, wanted, 1, true)
+  return found and tonumber(string.match(list, "^%d+", found + 1))
 end
 
 --- "ok", "fenced" (an older epoch), "old" (stored before what is remembered) or "gap".
@@ -68,15 +80,15 @@ function M.judge(state, epoch, first)
   if epoch > state.epoch then
     return first == 0 and "ok" or "gap"
   end
-  local newest = state.batches[#state.batches]
+  local newest = newest_of(state)
   if not newest then
     return first == 0 and "ok" or "gap"
   end
-  if first == (newest[2] + 1) % WRAP then
+  if first == (newest + 1) % WRAP then
     return "ok"
   end
-  if first <= newest[2] and newest[2] - first < WRAP / 2 and #state.batches == KEPT
-    and first < state.batches[1][1] then
+  if first <= newest and newest - first < WRAP / 2 and count_of(state.list) == KEPT
+    and first < tonumber(string.match(state.list, "^%d+")) then
     return "old"
   end
   return "gap"
@@ -109,35 +121,30 @@ function M.transaction_after(state, transaction, base)
   return state.round, state.first == M.JOINED and base or state.first
 end
 
-local function text_of(epoch, now_ms, batches, round, at)
-  local text = num.text(epoch) .. ":" .. num.text(now_ms) .. ":" .. table.concat(batches, ",")
+local function text_of(epoch, now_ms, list, round, at)
+  local text = num.text(epoch) .. ":" .. num.text(now_ms) .. ":" .. list
   if round then
     text = text .. "@" .. num.text(round) .. ":" .. num.text(at)
   end
   return text
 end
 
-local function kept_of(state, epoch, room)
-  local kept = {}
-  if state and state.epoch == epoch then
-    for i = math.max(1, #state.batches - room + 1), #state.batches do
-      local batch = state.batches[i]
-      kept[#kept + 1] = num.text(batch[1]) .. "-" .. num.text(batch[2]) .. "-" .. num.text(batch[3])
-    end
-  end
-  return kept
-end
-
 --- The text to store once a batch is appended. `round` and `at` are nil without transactions.
 function M.remember(state, epoch, now_ms, first, last, base, round, at)
-  local kept = kept_of(state, epoch, KEPT - 1)
-  kept[#kept + 1] = num.text(first) .. "-" .. num.text(last) .. "-" .. num.text(base)
-  return text_of(epoch, now_ms, kept, round, at)
+  local list = num.text(first) .. "-" .. num.text(last) .. "-" .. num.text(base)
+  if state and state.epoch == epoch and state.list ~= "" then
+    local kept = state.list
+    if count_of(kept) >= KEPT then
+      kept = string.sub(kept, string.find(kept, ",", 1, true) + 1)
+    end
+    list = kept .. "," .. list
+  end
+  return text_of(epoch, now_ms, list, round, at)
 end
 
 --- The text to store when a transaction begins or ends here, at an epoch not below the known one.
 function M.turn(state, epoch, now_ms, round, at)
-  return text_of(epoch, now_ms, kept_of(state, epoch, KEPT), round, at)
+  return text_of(epoch, now_ms, state and state.epoch == epoch and state.list or "", round, at)
 end
 
 return M
