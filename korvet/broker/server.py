@@ -52,6 +52,7 @@ async def serve(
         legacy = await listener.open_port(config, node, connections)
         host, port = _address(config, server)
         await _join(node, host, port)
+        registry = await listener.open_registry(config, node, Address(host, port))
         async with anyio.create_task_group() as tasks:
             housekeeping = Housekeeping(node)
             tasks.start_soon(housekeeping.run)
@@ -61,6 +62,8 @@ async def serve(
                 await tasks.start(ops.serve, page, config.ops_place)
             await server.start_serving()
             on_listening(config.listen.host, port)
+            if registry is not None:
+                tasks.start_soon(registry.run)
             if legacy is not None:
                 tasks.start_soon(legacy.run)
                 where = await legacy.serve()
@@ -71,6 +74,8 @@ async def serve(
                 legacy.close()
             await _drain(connections)
             tasks.cancel_scope.cancel()
+        if registry is not None:
+            await registry.close()
         if legacy is not None:
             await legacy.leave()
         await _leave(node)

@@ -7,7 +7,7 @@ from korvet.broker.connection import Connection
 from korvet.config import Address, Config
 from korvet.context import Node
 from korvet.legacy.connection import LegacyConnection
-from korvet.legacy.zookeeper import Registry
+from korvet.legacy.zookeeper import Registry, Registry08
 from korvet.reading import PartitionReader
 from korvet.settings.setting import StartError
 
@@ -55,6 +55,16 @@ async def open_port(config: Config, node: Node, connections: set[Connection]) ->
         port.registry = Registry(config.zookeeper, node, _advertised(config, port.where))
         await port.registry.open()
     return port
+
+
+async def open_registry(config: Config, node: Node, where: Address) -> Registry | None:
+    """The registry of Kafka 0.8 knows the main port, if it is to; StartError as above."""
+    hosts = config.settings.text_of("zookeeper.connect")
+    if not hosts or config.worker != 0:
+        return None
+    registry = Registry08(hosts, node, where)
+    await registry.open()
+    return registry
 
 
 def _advertised(config: Config, where: Address) -> Address:

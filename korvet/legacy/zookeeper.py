@@ -1,7 +1,9 @@
-"""Kafka 0.7's registry in ZooKeeper: where its producers and consumers find brokers and topics.
+"""The registries of Kafka 0.7 and 0.8 in ZooKeeper, where their high-level clients find brokers.
 
-    /brokers/ids/<node id>             ephemeral   creator:host:port
-    /brokers/topics/<topic>/<node id>  ephemeral   the number of partitions
+    0.7  /brokers/ids/<node id>             ephemeral   creator:host:port
+         /brokers/topics/<topic>/<node id>  ephemeral   the number of partitions
+    0.8  /brokers/ids/<node id>             ephemeral   JSON: host, port
+         /brokers/topics/<topic>            ephemeral   JSON: the partitions and where they are
 
 Rules
 - What should be there is computed and compared with what is, again and again and whenever a topic
@@ -15,6 +17,7 @@ Rules
 """
 
 import asyncio
+import json
 import logging
 import os
 import time
@@ -29,6 +32,7 @@ from korvet.context import Node
 from korvet.scripts import broker
 from korvet.settings.setting import StartError
 from korvet.store.errors import StoreError
+from korvet.topics import Topic
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -54,6 +58,9 @@ class Taken(Exception):
 class Registry:
     """This broker in ZooKeeper. `open`, then `run` until cancelled, then `close`."""
 
+    option = "--zookeeper"
+    duty = "legacy-registry"
+
     def __init__(self, hosts: str, node: Node, where: Address) -> None:
         # kazoo's own chroot has to exist; ours comes to be with the first node.
         self._hosts, slash, chroot = hosts.partition("/")
@@ -61,7 +68,7 @@ class Registry:
         self._ids, self._topics = root + IDS, root + TOPICS
         self._node = node
         self._id = str(node.config.node_id)
-        self._place = f"{where.host}:{where.port}"
+        self._where = where
         self._creator = f"{where.host}-{int(time.time() * 1000)}"
         self._holder = f"{self._id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._client: KazooClient | None = None
@@ -70,6 +77,24 @@ class Registry:
         self._listed: set[str] = set()
         self._outlived: set[int] = set()
         self._said = ""
+
+    # What 0.7 reads; 0.8 has another form.
+
+    def _own(self) -> str:
+        """This broker."""
+        return f"{self._creator}:{self._where.host}:{self._where.port}"
+
+    def _is_own(self, text: str) -> bool:
+        """Whether a broker's node says where this one is."""
+        return text.endswith(f":{self._where.host}:{self._where.port}")
+
+    def _listing(self, topic: str) -> str:
+        """The path of a topic's node."""
+        return f"{self._topics}/{topic}/{self._id}"
+
+    def _entry(self, topic: Topic) -> str | None:
+        """What it says; None for a topic that is not listed."""
+        return str(topic.partitions) if topic.is_bytes else None
 
     async def open(self) -> None:
         """The broker is registered, or will be as soon as its earlier life or ZooKeeper allows.
@@ -83,7 +108,7 @@ class Registry:
 
     def _taken(self, taken: Taken) -> str:
         return (
-            f"--zookeeper: {self._ids}/{self._id} belongs to another broker, {taken}: "
+            f"{self.option}: {self._ids}/{self._id} belongs to another broker, {taken}: "
             "give this one another --node-id."
         )
 
@@ -91,20 +116,20 @@ class Registry:
         from importlib.util import find_spec
 
         if find_spec("kazoo") is None:
-            raise StartError("--zookeeper needs kazoo: pip install 'korvet[zookeeper]'.")
+            raise StartError(f"{self.option} needs kazoo: pip install 'korvet[zookeeper]'.")
         from kazoo.handlers.threading import KazooTimeoutError
 
         try:
             self._client = self._new_client()
         except ValueError as error:
-            raise StartError(f"--zookeeper {self._hosts}: {error}.") from None
+            raise StartError(f"{self.option} {self._hosts}: {error}.") from None
         try:
             self._client.start(timeout=CONNECT_S)
         except KazooTimeoutError:
             log.warning("ZooKeeper does not answer; trying on", hosts=self._hosts)
             self._renew()
             return
-        self._put(f"{self._ids}/{self._id}", f"{self._creator}:{self._place}")
+        self._put(f"{self._ids}/{self._id}", self._own())
 
     def _new_client(self) -> "KazooClient":
         from kazoo.client import KazooClient
@@ -165,25 +190,24 @@ class Registry:
             log.warning("not registered in ZooKeeper", reason=said)
 
     async def _wanted(self) -> Mapping[str, str]:
-        """Topic -> number of partitions, if it is this broker that lists them."""
+        """Topic -> what its node says, if it is this broker that lists them."""
         node = self._node
         held = await node.store.run(
-            broker.lease(node.keys, name="legacy-registry", holder=self._holder, ttl_ms=LEASE_MS)
+            broker.lease(node.keys, name=self.duty, holder=self._holder, ttl_ms=LEASE_MS)
         )
         if not held.held:
             return {}
-        return {
-            topic.name: str(topic.partitions) for topic in await node.topics.all() if topic.is_bytes
-        }
+        found = {topic.name: self._entry(topic) for topic in await node.topics.all()}
+        return {name: entry for name, entry in found.items() if entry is not None}
 
     def _settle(self, wanted: Mapping[str, str]) -> None:
         """What ZooKeeper has of this broker is what is wanted."""
-        self._put(f"{self._ids}/{self._id}", f"{self._creator}:{self._place}")
-        for topic, partitions in wanted.items():
-            self._put(f"{self._topics}/{topic}/{self._id}", partitions)
+        self._put(f"{self._ids}/{self._id}", self._own())
+        for topic, entry in wanted.items():
+            self._put(self._listing(topic), entry)
             self._listed.add(topic)
         for topic in self._listed - wanted.keys():
-            self._remove(f"{self._topics}/{topic}/{self._id}")
+            self._remove(self._listing(topic))
             self._listed.discard(topic)
 
     def _put(self, path: str, value: str) -> None:
@@ -205,8 +229,9 @@ class Registry:
             if data != value.encode():
                 client.set(path, value.encode())
             return
-        if path.startswith(self._ids) and not data.decode(errors="replace").endswith(self._place):
-            raise Taken(data.decode(errors="replace"))
+        text = data.decode(errors="replace")
+        if path.startswith(self._ids) and not self._is_own(text):
+            raise Taken(text)
         # An earlier session of this broker: the node goes when ZooKeeper notices its end.
         if stat.ephemeralOwner not in self._outlived:
             self._outlived.add(stat.ephemeralOwner)
@@ -230,7 +255,7 @@ class Registry:
             await asyncio.to_thread(self._stop)
         try:
             await self._node.store.run(
-                broker.lease(self._node.keys, name="legacy-registry", holder=self._holder, ttl_ms=1)
+                broker.lease(self._node.keys, name=self.duty, holder=self._holder, ttl_ms=1)
             )
         except StoreError:
             log.info("the lease runs out by itself: Redis is away")
@@ -239,3 +264,34 @@ class Registry:
         assert self._client is not None
         self._client.stop()
         self._client.close()
+
+
+class Registry08(Registry):
+    """The same for the high-level consumers of 0.8: JSON, the main port, every topic."""
+
+    option = "zookeeper.connect"
+    duty = "registry-08"
+
+    def _own(self) -> str:
+        said = {
+            "jmx_port": -1,
+            "timestamp": self._creator.rpartition("-")[2],
+            "host": self._where.host,
+            "version": 1,
+            "port": self._where.port,
+        }
+        return json.dumps(said)
+
+    def _is_own(self, text: str) -> bool:
+        try:
+            said = json.loads(text)
+            return (said["host"], said["port"]) == (self._where.host, self._where.port)
+        except (ValueError, LookupError, TypeError):
+            return False
+
+    def _listing(self, topic: str) -> str:
+        return f"{self._topics}/{topic}"
+
+    def _entry(self, topic: Topic) -> str | None:
+        partitions = {str(number): [int(self._id)] for number in range(topic.partitions)}
+        return json.dumps({"version": 1, "partitions": partitions})

@@ -272,6 +272,14 @@ _SOCKETS = (
         dynamic=False,
         effect=False,
     ),
+    Setting(
+        "zookeeper.connect",
+        Text(1000),
+        None,
+        "HOST:PORT[/chroot] of a ZooKeeper to register the main port in, as Kafka 0.8 did: for its "
+        "high-level consumers.",
+        dynamic=False,
+    ),
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
 )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.legacy.clients import Java, old07
+from tests.legacy.clients import Java, old07, old08
 from tests.legacy.wire import Client
 
 LEGACY = "legacy listening on "
@@ -77,3 +77,9 @@ def topic() -> str:
 def jafka(tmp_path_factory: pytest.TempPathFactory) -> Java:
     """The Java port of Kafka 0.7 (its jars include ZooKeeper)."""
     return old07(tmp_path_factory.mktemp("old07"))
+
+
+@pytest.fixture(scope="session", params=["0.8.0", "0.8.2.2"])
+def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Java:
+    folder: Path = tmp_path_factory.mktemp("kafka")
+    return old08(folder, request.param)

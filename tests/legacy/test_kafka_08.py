@@ -3,7 +3,6 @@
 import random
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -223,12 +222,6 @@ def test_a_topic_of_byte_positions_is_read_by_all_three_ages(
     assert [value for _, value in rows] == expected
     now = consumed(broker.address, topic, 6)
     assert [(row.offset(), row.value()) for row in now] == rows
-
-
-@pytest.fixture(scope="session", params=["0.8.0", "0.8.2.2"])
-def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Java:
-    folder: Path = tmp_path_factory.mktemp("kafka")
-    return old08(folder, request.param)
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """The registry of Kafka 0.7 in a real ZooKeeper, and the clients that find brokers there."""
 
+import json
 import subprocess
 import sys
 import time
@@ -13,8 +14,11 @@ from confluent_kafka.admin import AdminClient
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from tests.interop.conftest import create_topic
+from tests.interop.records import Record
 from tests.legacy.clients import Java, ZooKeeper, zookeeper
 from tests.legacy.conftest import LegacyBroker
+from tests.legacy.modern import send
 from tests.legacy.wire import message, produce
 from tests.servers import TestServer, server
 
@@ -93,8 +97,6 @@ def test_only_topics_of_byte_positions_are_listed(
     registered: LegacyBroker, zk: Any, topic: str
 ) -> None:
     registered.start()
-    from tests.interop.conftest import create_topic
-
     other = create_topic(registered.address)
     listed = create_topic(registered.address, partitions=2, offset_mode="bytes")
     assert until(lambda: value(zk, f"/brokers/topics/{listed}/0")) == "2"
@@ -248,3 +250,20 @@ def test_two_consumers_of_a_group_split_the_partitions_in_chunks(
             process.wait(30)
             assert process.stdout is not None
             process.stdout.close()
+
+
+def test_the_high_level_consumer_of_0_8_finds_its_broker(
+    kafka: Java, own: LegacyBroker, zk: Any
+) -> None:
+    own.settings |= {"zookeeper.connect": zk.root, "offset.mode": "dense", "num.partitions": "2"}
+    own.start()
+    found = json.loads(until(lambda: value(zk, "/brokers/ids/0")))
+    assert f"{found['host']}:{found['port']}" == own.address
+    topic = create_topic(own.address, partitions=2)
+    send(own.address, topic, [Record(None, b"%d" % n) for n in range(5)])
+    listed = json.loads(until(lambda: value(zk, f"/brokers/topics/{topic}")))
+    assert listed["partitions"] == {"0": [0], "1": [0]}
+    package = "kafka.tools" if "kafka-clients" in kafka.jars else "kafka.consumer"
+    words = (f"{package}.ConsoleConsumer", "--zookeeper", zk.root, "--topic", topic)
+    out = kafka.run(*words, "--from-beginning", "--max-messages", "5").splitlines()
+    assert [line for line in out if line in "01234"] == list("01234")
