@@ -1,0 +1,48 @@
+"""Clicks a minute and user, from topic `clicks` to topic `clicks-per-minute`.
+
+    KORVET_REDIS_URL=redis://localhost:6379 python examples/windows.py CHECKPOINT [--once]
+
+The totals of a minute are written when the watermark has passed it: ten seconds after its end.
+"""
+
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, count, from_json, struct, timestamp_millis, to_json, window
+
+
+def totals(clicks: DataFrame) -> DataFrame:
+    """Key and value of one record for each user and minute."""
+    parsed = clicks.select(from_json(col("value").cast("string"), "user string, ms long").alias("c"))
+    timed = parsed.select("c.user", timestamp_millis("c.ms").alias("at")).where("user is not null")
+    counted = (
+        timed.withWatermark("at", "10 seconds")
+        .groupBy(window("at", "1 minute"), "user")
+        .agg(count("*").alias("clicks"))
+    )
+    value = to_json(struct("user", col("window.start").alias("minute"), "clicks"))
+    return counted.select(col("user").alias("key"), value.alias("value"))
+
+
+def main(checkpoint: str, once: bool) -> None:
+    """Runs until it is stopped, or with `once` until everything there is has been read."""
+    spark = SparkSession.builder.appName("windows").getOrCreate()
+    clicks = (
+        spark.readStream.format("korvet")
+        .option("subscribe", "clicks")
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    writer = (
+        totals(clicks)
+        .writeStream.format("korvet")
+        .option("topic", "clicks-per-minute")
+        .option("checkpointLocation", checkpoint)
+        .outputMode("append")
+    )
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
+    writer.start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], "--once" in sys.argv)

@@ -1,0 +1,60 @@
+"""The examples run as their first lines say, each in a process of its own."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spark.driving import read
+from tests.spark.logs import Log
+from tests.spark.sessions import PROJECT, environment
+
+EXAMPLES = PROJECT / "examples"
+MINUTE = 60_000
+
+
+def clicks(log: Log, moments: list[tuple[str, int]]) -> None:
+    """A topic with a click of each user at each moment, and a record that is no click."""
+    topic = log.create("clicks", 2)
+    values = [json.dumps({"user": user, "ms": at}).encode() for user, at in moments]
+    log.append(topic, 0, [(0, 5, None, value, []) for value in [*values, b"no click"]])
+
+
+def run(*words: str, log: Log, folder: Path) -> None:
+    """The command has ended well."""
+    binaries = str(Path(sys.executable).parent)
+    env = environment()
+    env |= {"KORVET_REDIS_URL": log.url, "PATH": f"{binaries}:{env['PATH']}"}
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+
+
+def test_the_windowed_job_writes_the_totals_of_minutes_that_have_passed(
+    log: Log, tmp_path: Path
+) -> None:
+    moments = [("a", 1), ("a", 2), ("b", 3), ("a", MINUTE + 1), ("b", 5 * MINUTE)]
+    clicks(log, moments)
+    log.create("clicks-per-minute", 2)
+    script = str(EXAMPLES / "windows.py")
+    run(sys.executable, script, str(tmp_path / "check"), "--once", log=log, folder=tmp_path)
+    rows = read(log.url, subscribe="clicks-per-minute", columns="key,value")
+    found = [(row["key"], json.loads(row["value"])) for row in rows]
+    totals = sorted((value["user"], value["minute"][14:16], value["clicks"]) for _, value in found)
+    assert totals == [("a", "00", 2), ("a", "01", 1), ("b", "00", 1)]
+    assert all(key.decode() == value["user"] for key, value in found)
+
+
+def test_the_declarative_pipeline_builds_its_tables(log: Log, tmp_path: Path) -> None:
+    clicks(log, [("a", 1), ("a", 2), ("b", 3)])
+    shutil.copytree(EXAMPLES / "declarative", tmp_path / "declarative")
+    spec = tmp_path / "declarative" / "spark-pipeline.yml"
+    spec.write_text(spec.read_text().replace("/tmp/korvet-clicks", str(tmp_path / "storage")))
+    run("spark-pipelines", "run", "--spec", str(spec), log=log, folder=tmp_path)
+    import pyarrow.parquet as pq
+
+    tables = tmp_path / "spark-warehouse"
+    totals = pq.read_table(tables / "by_user").to_pylist()
+    assert sorted((row["user"], row["clicks"]) for row in totals) == [("a", 2), ("b", 1)]
+    assert pq.read_table(tables / "clicks").num_rows == 4
+    assert pq.read_table(tables / "cleaned").num_rows == 3
