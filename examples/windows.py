@@ -13,7 +13,8 @@ from pyspark.sql.functions import col, count, from_json, struct, timestamp_milli
 
 def totals(clicks: DataFrame) -> DataFrame:
     """Key and value of one record for each user and minute."""
-    parsed = clicks.select(from_json(col("value").cast("string"), "user string, ms long").alias("c"))
+    fields = from_json(col("value").cast("string"), "user string, ms long")
+    parsed = clicks.select(fields.alias("c"))
     timed = parsed.select("c.user", timestamp_millis("c.ms").alias("at")).where("user is not null")
     counted = (
         timed.withWatermark("at", "10 seconds")
@@ -40,7 +41,8 @@ def main(checkpoint: str, once: bool) -> None:
         .option("checkpointLocation", checkpoint)
         .outputMode("append")
     )
-    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
+    if once:
+        writer = writer.trigger(availableNow=True)
     writer.start().awaitTermination()
 
 

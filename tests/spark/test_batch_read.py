@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
-from korvet.wire import codecs
+from korvet.wire import codecs, records
 from korvet.wire.records import Record
 from tests.spark.driving import Row, pieces, read
 from tests.spark.logs import LAYOUTS, Log, plain
@@ -186,6 +186,20 @@ def test_timestamps_choose_where_to_begin_and_end(log: Log, form: str, mode: str
         len(times(startingOffsetsByTimestamp=late, startingOffsetsByTimestampStrategy="latest"))
         == 10
     )
+
+
+@pytest.mark.parametrize("names", ["offset", "offset,value"])
+def test_a_batch_that_was_compacted_gives_what_stayed(log: Log, names: str) -> None:
+    topic = log.create("thin", 1, "batch")
+    whole = log.append(topic, 0, plain(10))
+    [[raw_id, fields]] = log.store.command("XRANGE", "korvet:thin:0", "-", "+")
+    staying = [whole[n] for n in (2, 3, 7)]
+    fields[1] = bytes(records.thinned(fields[1], 0, 9, staying))
+    log.store.command("XTRIM", "korvet:thin:0", "MAXLEN", 0)
+    log.store.command("DEL", "korvet:thin:0")
+    log.store.command("XADD", "korvet:thin:0", raw_id, *fields)
+    found = read(log.url, subscribe="thin", columns=names)
+    assert [row["offset"] for row in found] == [2, 3, 7]
 
 
 def test_topics_are_chosen_by_name_by_pattern_and_by_partition(log: Log) -> None:

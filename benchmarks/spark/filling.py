@@ -1,0 +1,96 @@
+"""Topics full of equal records, on a Redis and on a Kafka."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from korvet.store.sync import SyncStore
+from tests.spark.logs import Log
+
+PARTITIONS = 4
+BATCH = 1000
+
+
+class Target(NamedTuple):
+    """Something Spark reads from and writes to."""
+
+    name: str
+    format: str
+    reading: dict[str, str]
+    writing: dict[str, str]
+    fresh: Callable[[str], str]
+    """Makes an empty topic of that name."""
+
+
+def korvet_target(redis: str, form: str) -> Target:
+    """A topic of that layout, read and written by format `korvet`."""
+
+    def fresh(name: str) -> str:
+        with SyncStore.connect(redis) as store:
+            Log(store, redis).create(name, PARTITIONS, form, "dense")
+        return name
+
+    return Target(
+        f"korvet {form}",
+        "korvet",
+        {"redis": redis, "subscribe": f"bench-{form}"},
+        {"redis": redis},
+        fresh,
+    )
+
+
+def fill_korvet(redis: str, target: Target, records: int) -> None:
+    """The target's topic has so many records, in batches of a thousand."""
+    name = target.reading["subscribe"]
+    with SyncStore.connect(redis) as store:
+        if store.command("HEXISTS", "korvet:topics", name):
+            return
+        log = Log(store, redis)
+        topic = log.create(name, PARTITIONS, name.removeprefix("bench-"), "dense")
+        values = [os.urandom(100) for _ in range(BATCH)]
+        for n in range(records // BATCH):
+            found = [(i, 1_700_000_000_000 + n, b"%08d" % i, v, []) for i, v in enumerate(values)]
+            log.append(topic, n % PARTITIONS, found)
+            log.written.clear()
+
+
+def kafka_target(address: str) -> Target:
+    """A topic on a Kafka, read and written by Spark's own connector."""
+
+    def fresh(name: str) -> str:
+        _create(address, name)
+        return name
+
+    servers = {"kafka.bootstrap.servers": address}
+    return Target("kafka", "kafka", {**servers, "subscribe": "bench"}, servers, fresh)
+
+
+def fill_kafka(address: str, target: Target, records: int) -> None:
+    """The same records on the Kafka, unless its topic is there."""
+    if _create(address, target.reading["subscribe"]):
+        asyncio.run(_produce(address, target.reading["subscribe"], records))
+
+
+def _create(address: str, name: str) -> bool:
+    """Whether the topic had to be made."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": address})
+    if name in admin.list_topics(timeout=10).topics:
+        return False
+    for future in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+        future.result(30)
+    return True
+
+
+async def _produce(address: str, name: str, records: int) -> None:
+    from aiokafka import AIOKafkaProducer
+
+    values = [os.urandom(100) for _ in range(BATCH)]
+    async with AIOKafkaProducer(bootstrap_servers=address, max_batch_size=1 << 18) as producer:
+        for n in range(records // BATCH):
+            batch = producer.create_batch()
+            for i, value in enumerate(values):
+                batch.append(key=b"%08d" % i, value=value, timestamp=1_700_000_000_000 + n)
+            await producer.send_batch(batch, name, partition=n % PARTITIONS)
