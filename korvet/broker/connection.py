@@ -326,12 +326,12 @@ class Connection(asyncio.BufferedProtocol):
             self.last_active = now
         if self._gone_by is not None and now >= self._gone_by:
             self._transport.abort()
-        elif patience < 0 or now - self.last_active < patience or not self.idle:
+        elif patience < 0 or now - self.last_active < patience:
             return
         elif unsent:
             self._refuse("the client does not read its answers", {})
             self._transport.abort()
-        else:
+        elif self.idle:
             self.drain()
 
     def hang(self, reason: str, **about: object) -> None:
