@@ -59,6 +59,13 @@ class Broker:
         """The broker has ended by itself after SIGTERM; its exit code."""
         return self._end(signal.SIGTERM)
 
+    def ended(self) -> int:
+        """The exit code of a broker that has been told to stop already."""
+        assert self._process is not None
+        code = self._process.wait(PATIENCE)
+        self._forget()
+        return code
+
     def kill(self) -> None:
         """The broker process is gone without a last word; a Redis it started may outlive it."""
         assert self._process is not None
