@@ -13,14 +13,15 @@ from types import ModuleType
 import msgspec
 
 from korvet import keys as module
-from korvet.keys import Keys
+from korvet.keys import Keys, Partition
 from korvet.scripts import bundle
 
 # What a header calls keys of several partitions or groups at once.
+_OF_A_PARTITION = tuple(name for name in Partition.__struct_fields__ if name != "channel")
 _SEVERAL = {
     "logs": ("log",),
     "streams": ("stream",),
-    "parts": ("stream", "log", "index", "producers", "open", "aborted", "offsets"),
+    "parts": (*_OF_A_PARTITION, "offsets"),
 }
 
 
