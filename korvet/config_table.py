@@ -66,9 +66,7 @@ class ConfigTable:
         rows = dict(zip(flat[::2], flat[1::2], strict=True))
         self._version = rows.pop(VERSION_FIELD, b"0")
         self._rows = {name.decode(): raw for name, raw in rows.items()}
-        self._parsed = {
-            name: msgspec.json.decode(raw, type=dict[str, str]) for name, raw in self._rows.items()
-        }
+        self._parsed = {name: _parse(name, raw) for name, raw in self._rows.items()}
         return True
 
     def raw(self, resource: str) -> bytes:
@@ -115,6 +113,14 @@ def _group_value(name: str, explicit: Mapping[str, str], settings: Settings) -> 
     if name in explicit:
         synonyms = (Synonym(name, explicit[name], Source.DYNAMIC_GROUP), *synonyms)
     return ConfigValue(GROUP[name], synonyms[0].value, synonyms[0].source, synonyms)
+
+
+def _parse(resource: str, raw: bytes) -> dict[str, str]:
+    try:
+        return msgspec.json.decode(raw, type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        log.warning("changed configs make no sense here", resource=resource, why=str(error))
+        return {}
 
 
 def valid(configs: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:

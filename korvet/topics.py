@@ -11,12 +11,15 @@ Rules
 import asyncio
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Protocol, TypedDict
 
 import msgspec
 
+from korvet import logs
 from korvet.keys import Keys
+from korvet.settings.setting import ConfigError
 from korvet.topic_config import TopicConfigs, TopicPolicy
 
 FRESH_S = 1.0
@@ -25,6 +28,7 @@ VERSION_FIELD = ":version"
 LIVE, CREATING, DELETING = "live", "creating", "deleting"
 
 MAX_NAME = 249
+log = logs.get("topics")
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
@@ -119,20 +123,24 @@ def decode_definition(raw: bytes) -> Definition:
 
 
 def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
-    """The topic these bytes define; None while it is being made or deleted."""
-    definition = decode_definition(raw)
-    if definition.state != LIVE:
+    """The topic these bytes define; None while it is being made or deleted, or if they make no
+    sense here: then somebody else put them there, and the log says so."""
+    try:
+        definition = decode_definition(raw)
+        if definition.state != LIVE:
+            return None
+        return Topic(
+            name,
+            definition.id,
+            uuid.UUID(hex=definition.id),
+            definition.partitions,
+            definition.configs,
+            configs.policy(name, definition.configs),
+            raw,
+        )
+    except (msgspec.MsgspecError, ConfigError, ValueError) as error:
+        log.warning("a topic's definition makes no sense here", topic=name, why=str(error))
         return None
-    policy = configs.policy(name, definition.configs)
-    return Topic(
-        name,
-        definition.id,
-        uuid.UUID(hex=definition.id),
-        definition.partitions,
-        definition.configs,
-        policy,
-        raw,
-    )
 
 
 class TopicTable:
@@ -191,12 +199,12 @@ class TopicTable:
     async def half_way(self) -> dict[str, bytes]:
         """The definitions of topics somebody began to make, grow or delete and has not finished."""
         flat = await self._store.command("HGETALL", self._keys.topics())
-        rows = zip(flat[::2], flat[1::2], strict=True)
-        return {
-            field.decode(): raw
-            for field, raw in rows
-            if field != VERSION_FIELD.encode() and decode_definition(raw).is_half_way
-        }
+        found = {}
+        for field, raw in zip(flat[::2], flat[1::2], strict=True):
+            with suppress(msgspec.MsgspecError):
+                if field != VERSION_FIELD.encode() and decode_definition(raw).is_half_way:
+                    found[field.decode()] = raw
+        return found
 
     async def version(self) -> int:
         """How often the table was changed so far."""

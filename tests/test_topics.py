@@ -193,3 +193,23 @@ async def test_changed_defaults_are_in_effect_at_once() -> None:
 async def test_what_is_half_way_is_found_for_who_finishes_it() -> None:
     redis = Redis(a=defined(1), b=defined(2, state=DELETING), c=defined(3, planned=4))
     assert set(await table(redis).half_way()) == {"b", "c"}
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"garbage",
+        b"[]",
+        b'{"id":"x","partitions":1,"configs":{}}',
+        b'{"partitions":"many"}',
+        encode_definition(defined(configs={**FIXED, "retention.ms": "soon"})),
+    ],
+)
+async def test_a_definition_that_makes_no_sense_hides_only_its_topic(raw: bytes) -> None:
+    redis = Redis(a=defined(1))
+    redis.rows[b"broken"] = raw
+    topics = table(redis)
+    assert await topics.get("broken") is None
+    assert await topics.get("a") is not None
+    assert await topics.half_way() == {}

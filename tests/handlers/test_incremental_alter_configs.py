@@ -186,7 +186,8 @@ async def test_a_groups_own_timeout_wins_over_the_brokers(broker: Broker) -> Non
 async def test_what_another_version_stored_is_passed_over(broker: Broker) -> None:
     node = broker.node
     stored = b'{"from.the.future":"1","num.partitions":"many","log.retention.ms":"5"}'
-    await node.store.command("HSET", node.keys.configs(), "broker:", stored, ":version", "9")
+    rows = ("broker:", stored, "broker:7", "garbage", ":version", "9")
+    await node.store.command("HSET", node.keys.configs(), *rows)
     await node.refresh_configs()
     assert node.settings.text_of("log.retention.ms") == "5"
     assert node.settings.integer("num.partitions") == 1
