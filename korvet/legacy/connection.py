@@ -204,7 +204,7 @@ class LegacyConnection(Connection):
     async def _read(self, frame: Frame, began: float) -> list[Buffer]:
         await self._stored()
         parts = []
-        left = reads.MAX_ANSWER
+        left = reads.room_for(self._node)
         for request in frame.requests:
             part, error = await self._answer(request, left)
             left = max(0, left - sum(map(len, part)))
@@ -220,6 +220,7 @@ class LegacyConnection(Connection):
         try:
             if isinstance(request, Fetch):
                 found = await reads.fetch(request, self._node, self._reader, room)
+                self._node.metrics.record_bytes_out.add(sum(map(len, found[1:])))
                 return found, LegacyError.NO_ERROR
             return await reads.offsets(request, self._node), LegacyError.NO_ERROR
         except Refusal as refusal:

@@ -34,7 +34,14 @@ from korvet.wire import byte_sets
 
 MAX_ANSWER = 64 << 20
 """A FETCH that asks for more, or a MULTIFETCH in all, gets this much."""
+MOST_OWED = 512 << 20
+LEAST_ANSWER = 1 << 20
 MAX_OFFSETS = 10_000
+
+
+def room_for(node: Node) -> int:
+    """How many bytes of messages an answer may have now: less while clients owe us much reading."""
+    return min(MAX_ANSWER, max(MOST_OWED - node.owed_bytes, LEAST_ANSWER))
 
 
 async def fetch(request: Fetch, node: Node, reader: PartitionReader, room: int) -> list[Buffer]:

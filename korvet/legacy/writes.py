@@ -15,7 +15,7 @@ from korvet import byte_topics
 from korvet.context import Node
 from korvet.legacy.frames import RANDOM_PARTITION, Produce
 from korvet.legacy.topics import created, usable
-from korvet.scripts.log import AppendReply
+from korvet.scripts.log import AppendReply, count_of
 from korvet.topics import Topic
 
 
@@ -39,4 +39,14 @@ def _submit(topic: Topic, request: Produce, node: Node) -> "asyncio.Future[Appen
     if partition == RANDOM_PARTITION:
         partition = random.randrange(topic.partitions)
     usable(topic, partition)
-    return node.store.submit(byte_topics.append_set(node.keys, topic, partition, request.messages))
+    call = byte_topics.append_set(node.keys, topic, partition, request.messages)
+    future = node.store.submit(call)
+    count, size = count_of(call), len(request.messages)
+    future.add_done_callback(lambda done: _count(done, count, size, node))
+    return future
+
+
+def _count(done: "asyncio.Future[AppendReply]", count: int, size: int, node: Node) -> None:
+    if not done.cancelled() and done.exception() is None and not done.result().error:
+        node.metrics.records_in.add(count)
+        node.metrics.record_bytes_in.add(size)

@@ -19,6 +19,7 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.schema import decode, encode
 from tests.interop.brokers import Broker
+from tests.legacy.clients import free_port
 from tests.legacy.wire import Client
 from tests.servers import TestServer, server
 
@@ -55,15 +56,6 @@ def produced(broker: Broker, topic: str, acks: int, timeout_ms: int = 3000) -> t
         answer = decode(ProduceResponse, client.receive(), 1, 4)
     (row,) = answer.responses[0].partition_responses
     return row.error_code, row.base_offset
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,14 @@
 """The five requests of Kafka 0.7 against a running broker, byte for byte."""
 
+import os
+import signal
 import struct
+import urllib.request
 
 import pytest
 
 from tests.legacy import wire
+from tests.legacy.clients import free_port
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.wire import (
     EARLIEST,
@@ -16,6 +20,7 @@ from tests.legacy.wire import (
     produce,
     several,
 )
+from tests.servers import server
 
 FAR = 2**62
 ONE, TWO, THREE = (message(body) for body in (b"one", b"", b"three" * 100))
@@ -154,3 +159,37 @@ def test_a_log_survives_a_restart(own: LegacyBroker, topic: str) -> None:
         assert client.fetch(topic, 5) == (0, LOG[5:])
         client.send(produce(topic, ONE))
         assert client.fetch(topic, len(LOG)) == (0, ONE)
+
+
+def test_redis_being_away_is_an_unknown_error_and_nothing_more(
+    own: LegacyBroker, topic: str
+) -> None:
+    with server("valkey") as redis:
+        own.options = ("--redis", redis.url)
+        own.start()
+        with own.client() as client:
+            client.send(produce(topic, ONE))
+            assert client.fetch(topic, 0) == (0, ONE)
+        os.kill(redis.pid, signal.SIGKILL)
+        with own.client() as client:
+            client.send(produce(topic, TWO))
+            assert client.fetch(topic, 0) == (-1, b"")
+            assert client.ask(wire.offsets(topic, LATEST)) == (-1, bytes(4))
+    assert "is not stored" in own.log and "Traceback" not in own.log
+
+
+def test_what_is_written_read_and_refused_is_counted(own: LegacyBroker, topic: str) -> None:
+    port = free_port()
+    own.options = ("--ops", f"127.0.0.1:{port}")
+    own.start()
+    with own.client() as client:
+        client.send(produce(topic, ONE + PACKED) + produce(topic, ONE[:-1] + b"X"))
+        assert client.fetch(topic, 0) == (0, ONE + PACKED)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        rows = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines())
+    assert float(rows["korvet_produced_records_total"]) == 4
+    assert float(rows["korvet_produced_bytes_total"]) == len(ONE + PACKED)
+    assert float(rows["korvet_fetched_bytes_total"]) == len(ONE + PACKED)
+    counted = {name: number for name, number in rows.items() if "Legacy" in name}
+    assert any("LegacyProduceSet" in name and "REFUSED" in name for name in counted)
+    assert any('api="LegacyFetch"' in name for name in counted)
