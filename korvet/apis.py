@@ -15,6 +15,8 @@ from korvet.handlers.add_partitions_to_txn import add_partitions_to_txn
 from korvet.handlers.alter_configs import alter_configs
 from korvet.handlers.alter_partition_reassignments import alter_partition_reassignments
 from korvet.handlers.api_versions import api_versions
+from korvet.handlers.consumer_group_describe import consumer_group_describe
+from korvet.handlers.consumer_group_heartbeat import consumer_group_heartbeat
 from korvet.handlers.create_acls import create_acls
 from korvet.handlers.create_partitions import create_partitions
 from korvet.handlers.create_topics import create_topics
@@ -68,6 +70,14 @@ from korvet.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 from korvet.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from korvet.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from korvet.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from korvet.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from korvet.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -333,6 +343,22 @@ TABLE: tuple[Api, ...] = (
         ListTransactionsRequest,
         ListTransactionsResponse,
         list_transactions,
+    ),
+    Api(
+        68,
+        "ConsumerGroupHeartbeat",
+        (0, 1),
+        ConsumerGroupHeartbeatRequest,
+        ConsumerGroupHeartbeatResponse,
+        consumer_group_heartbeat,
+    ),
+    Api(
+        69,
+        "ConsumerGroupDescribe",
+        (0, 1),
+        ConsumerGroupDescribeRequest,
+        ConsumerGroupDescribeResponse,
+        consumer_group_describe,
     ),
     Api(
         74,

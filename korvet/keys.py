@@ -104,6 +104,10 @@ class Group(msgspec.Struct, frozen=True):
     """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, times, topic id, metadata."""
     waiting: str
     """hash: producer id -> its newest transaction; with a partition -> a commit that waits."""
+    consumers: str
+    """hash: a group of the newer protocol, its epoch, topics and members."""
+    sessions: str
+    """sorted set: member id of the newer protocol -> moment it is dead, ms."""
 
 
 class Keys:
@@ -197,6 +201,8 @@ class Keys:
                 f"{tagged}:deadlines",
                 offsets,
                 f"{tagged}:waiting",
+                f"{tagged}:consumers",
+                f"{tagged}:sessions",
             )
             if len(self._groups) > 100_000:
                 self._groups.clear()

@@ -162,6 +162,11 @@ class TopicTable:
     def __len__(self) -> int:
         return len(self._rows)
 
+    @property
+    def mark(self) -> bytes:
+        """How many changes the table in Redis had seen when it was last read."""
+        return self._version
+
     def peek(self, name: str) -> Topic | None:
         """The topic, if the table is fresh and has it. None says nothing: ask `get`."""
         return self._rows.get(name) if monotonic() < self._fresh_until else None

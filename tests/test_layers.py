@@ -73,6 +73,7 @@ LAYERS: dict[str, Layer] = {
         (
             "acknowledging",
             "altering",
+            "consuming",
             "coordinating",
             "fetching",
             "joining",

@@ -3,7 +3,8 @@
 Behaviour
 - the list is the very table that requests are dispatched by
 - a version above ours is answered as version 0 with UNSUPPORTED_VERSION and the list (dispatch)
-- features: transaction.version 2 (KIP-890: EndTxn 5 bumps the epoch, Produce 12 adds partitions)
+- features: group.version 1 (KIP-848), transaction.version 2 (KIP-890: EndTxn 5 bumps the epoch,
+  Produce 12 adds partitions)
 - INVALID_REQUEST for a software name or version that is not letters, digits, '.' and '-'
 Versions
 - v1 throttle_time_ms, v3 flexible, client software name and version
@@ -23,7 +24,7 @@ from korvet.wire.messages.api_versions import (
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
-FEATURES = {"transaction.version": 2}
+FEATURES = {"group.version": 1, "transaction.version": 2}
 FEATURES_EPOCH = 1
 
 

@@ -14,6 +14,7 @@ Left out
 - the commit timestamps of version 1: the time is Redis's
 """
 
+from korvet.consuming import MAYBE_NEWER, keep
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
@@ -108,6 +109,15 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
 
     reply = await groups(context).run(request.group_id, make)
     error = ErrorCode(reply.error)
+    if error in MAYBE_NEWER:
+        error = await keep(
+            context,
+            request.group_id,
+            rows,
+            member=request.member_id,
+            epoch=request.generation_id_or_member_epoch,
+            otherwise=error,
+        )
     if not error:
         move = not reads_streams(context, request.group_id)
         await groups(context).follow(request.group_id, rows, move=move)

@@ -112,6 +112,34 @@ class ResolveReply(Reply):
     committed: list[bytes]
 
 
+class ConsumeReply(Reply):
+    """`ask` 1: call again with rows for these topics; `told` 1: `assignment` is to be told."""
+
+    error: int
+    epoch: int
+    told: int
+    assignment: list[bytes]
+    ask: int
+    names: list[bytes]
+    regexes: list[bytes]
+
+
+class KeepReply(Reply):
+    """The offsets are committed, unless `error` says why not."""
+
+    error: int
+
+
+class ConsumersReply(Reply):
+    """`members` is flat, ten cells each, as lua/group/consumers.lua lists them."""
+
+    error: int
+    state: bytes
+    epoch: int
+    assignor: bytes
+    members: list[bytes]
+
+
 class ScheduleReply(Reply):
     """The group will be looked at."""
 
@@ -145,6 +173,9 @@ DELETE = Script("group.delete", DeleteReply)
 FORGET = Script("group.forget", ForgetReply)
 PEND = Script("group.pend", MemberReply)
 RESOLVE = Script("group.resolve", ResolveReply)
+CONSUME = Script("group.consume", ConsumeReply)
+KEEP = Script("group.keep", KeepReply)
+CONSUMERS = Script("group.consumers", ConsumersReply)
 REGISTER = Script("group.register", RegisterReply)
 UNREGISTER = Script("group.unregister", UnregisterReply)
 SCHEDULE = Script("group.schedule", ScheduleReply)
@@ -417,6 +448,79 @@ def resolve(
         (k.group, k.offsets, k.waiting),
         (producer_id, producer_epoch, transaction, committed),
     )
+
+
+def consume(
+    keys: Keys,
+    group_id: str,
+    *,
+    member: str,
+    epoch: int,
+    instance: str,
+    rack: str,
+    client_id: str,
+    client_host: str,
+    session_ms: int,
+    rebalance_ms: int,
+    assignor: str,
+    max_size: int,
+    registered: int,
+    subscribes: int,
+    names: bytes,
+    regex: str,
+    owns: int,
+    owned: bytes,
+    version: bytes,
+    known: int,
+    rows: Iterable[tuple[str, str, str]],
+) -> Call[ConsumeReply]:
+    """A member of the newer protocol is alive. Rows are kind, key and value."""
+    k = keys.group(group_id)
+    flat = [cell for row in rows for cell in row]
+    return Call(
+        CONSUME,
+        (k.group, k.consumers, k.sessions),
+        (
+            member,
+            epoch,
+            instance,
+            rack,
+            client_id,
+            client_host,
+            session_ms,
+            rebalance_ms,
+            assignor,
+            max_size,
+            registered,
+            subscribes,
+            names,
+            regex,
+            owns,
+            owned,
+            version,
+            known,
+            *flat,
+        ),
+    )
+
+
+def keep(
+    keys: Keys,
+    group_id: str,
+    rows: Iterable[tuple[str, int, int, int, str, str]],
+    *,
+    member: str,
+    epoch: int,
+) -> Call[KeepReply]:
+    """The rows (as in `commit`) are committed by a member of the newer protocol."""
+    k = keys.group(group_id)
+    return Call(KEEP, (k.group, k.consumers, k.offsets), (member, epoch, *_flat(keys, rows)))
+
+
+def consumers(keys: Keys, group_id: str) -> Call[ConsumersReply]:
+    """A group of the newer protocol with its members."""
+    k = keys.group(group_id)
+    return Call(CONSUMERS, (k.group, k.consumers))
 
 
 def register(keys: Keys, *, group: str) -> Call[RegisterReply]:

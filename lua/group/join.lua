@@ -1,4 +1,4 @@
---- group.join  version 1  writes
+--- group.join  version 2  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -54,6 +54,9 @@ local delay_ms, max_size = tonumber(ARGV[12]), tonumber(ARGV[13])
 local PROTOCOLS = 14
 
 local g = group.load(KEYS)
+if g.state == group.EMPTY then
+  g.type = "classic"
+end
 local now_ms = clock.now_ms()
 local names, packed = {}, {}
 for i = PROTOCOLS, #ARGV, 2 do

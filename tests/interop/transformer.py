@@ -1,9 +1,9 @@
 """A consume-transform-produce application: `python -m tests.interop.transformer ADDRESS NAME FROM
 TO`.
 
-It copies FROM to TO in transactions, the offsets of group NAME among them, prints `done` each time
-it finds nothing left, and goes on until killed. Whatever goes wrong ends it: it is made to be
-restarted.
+`python -m tests.interop.transformer ADDRESS NAME FROM TO` copies FROM to TO in transactions, the
+offsets of group NAME among them, and goes on until killed. Whatever goes wrong ends it: it is made
+to be restarted.
 """
 
 import signal

@@ -1,0 +1,61 @@
+"""Groups of the newer protocol (KIP-848), for the handlers that meet them."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.scripts import group as scripts
+from korvet.scripts.group import ConsumeReply
+from korvet.transactions import Row
+
+MAYBE_NEWER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
+"""What a classic group says to a member of the newer protocol."""
+Rows = list[tuple[str, str, str]]
+
+
+def pack(items: Iterable[str]) -> bytes:
+    """A list as lua/lib/pack.lua has it."""
+    raw = [item.encode("utf-8", "surrogateescape") for item in items]
+    return b"".join(b"%d:%s" % (len(item), item) for item in raw)
+
+
+def unpack(packed: bytes) -> list[str]:
+    """The list that was packed."""
+    found, at = [], 0
+    while at < len(packed):
+        colon = packed.index(b":", at)
+        end = colon + 1 + int(packed[at:colon])
+        found.append(packed[colon + 1 : end].decode("utf-8", "surrogateescape"))
+        at = end
+    return found
+
+
+async def keep(
+    context: Context,
+    group_id: str,
+    rows: Sequence[Row],
+    *,
+    member: str,
+    epoch: int,
+    otherwise: ErrorCode,
+) -> ErrorCode:
+    """The rows are committed by a member of the newer protocol; `otherwise` if it is no such group."""
+    reply = await context.store.run(
+        scripts.keep(context.keys, group_id, rows, member=member, epoch=epoch)
+    )
+    error = ErrorCode(reply.error)
+    return otherwise if error == ErrorCode.GROUP_ID_NOT_FOUND else error
+
+
+async def topics_for(reply: ConsumeReply, context: Context) -> Rows:
+    """The topics that a group's members subscribe to, by name and by pattern."""
+    patterns = [(raw.decode(), re.compile(raw.decode())) for raw in reply.regexes]
+    names = {raw.decode() for raw in reply.names}
+    rows: Rows = []
+    for topic in await context.topics.all():
+        matched = [text for text, pattern in patterns if pattern.fullmatch(topic.name)]
+        if matched or topic.name in names:
+            rows.append(("t", topic.name, f"{topic.id}:{topic.partitions}"))
+            rows += (("r", text, topic.name) for text in matched)
+    return rows
