@@ -1,5 +1,4 @@
-"""A consume-transform-produce application: `python -m tests.interop.transformer ADDRESS NAME FROM
-TO`.
+"""A consume-transform-produce application.
 
 `python -m tests.interop.transformer ADDRESS NAME FROM TO` copies FROM to TO in transactions, the
 offsets of group NAME among them, and goes on until killed. Whatever goes wrong ends it: it is made
