@@ -10,7 +10,7 @@ Behaviour
   older than the time, down to the log's start: what segment boundaries were to 0.7.
 """
 
-from time import time
+from time import time as now
 
 from korvet import byte_topics
 from korvet.context import Node
@@ -111,31 +111,37 @@ async def offsets(request: Offsets, node: Node) -> list[Buffer]:
     if topic is None:
         return offsets_answer(0, [0][:most] if request.time in (LATEST, EARLIEST) else [])
     try:
-        places = await _places(topic, request.partition, node)
+        return offsets_answer(0, (await _places(topic, request, node, most))[:most])
     except StoreError as error:
         raise Refusal(LegacyError.UNKNOWN, str(error)) from None
-    if request.time == EARLIEST:
-        places = places[-1:]
-    elif request.time != LATEST:
-        places = [(offset, since) for offset, since in places if since <= request.time]
-    return offsets_answer(0, [offset for offset, _ in places[:most]])
 
 
-async def _places(topic: Topic, partition: int, node: Node) -> list[tuple[int, int]]:
-    """(offset, moment) from the end of the log to its start: what lies between an offset and the
-    next one was all written at or before the moment, and the end is as of now."""
-    bounds = await node.store.run(log.bounds(node.keys, topic.name, partition, topic_id=topic.id))
+async def _places(topic: Topic, request: Offsets, node: Node, most: int) -> list[int]:
+    """Offsets, newest first: the end, which is as of now, then the steps of the index, whose
+    moment is that of the newest message before the next step, then the start."""
+    k = node.keys.partition(topic.name, request.partition)
+    bounds = await node.store.run(
+        log.bounds(node.keys, topic.name, request.partition, topic_id=topic.id)
+    )
     if bounds.error:
         node.topics.drop()
         raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
-    start, end, now = bounds.first, bounds.next, int(time() * 1000)
-    if start >= end:
-        return [(end, now)]
-    index = node.keys.partition(topic.name, partition).index
-    rows = await node.store.command("ZRANGE", index, 0, MAX_OFFSETS)
-    steps = [(int(offset), int(newest)) for offset, newest, *_ in (r.split(b":") for r in rows)]
-    inner = [(offset, newest) for offset, newest in steps if start < offset < end]
-    firsts = [start, *(offset for offset, _ in inner)]
-    moments = [*(newest for _, newest in inner), bounds.newest]
-    places = list(zip(firsts, moments, strict=True))
-    return [(end, now), *reversed(places)]
+    start, end, time = bounds.first, bounds.next, request.time
+    if time == EARLIEST:
+        return [start]
+    found, below = [], end
+    if time == LATEST or time >= int(now() * 1000):
+        found.append(end)
+    elif time < bounds.newest:
+        sought = await node.store.run(
+            log.seek(
+                node.keys, topic.name, request.partition, topic_id=topic.id, timestamp=time + 1
+            )
+        )
+        below = sought.offset
+    if below <= start:
+        return found
+    rows = await node.store.command(
+        "ZREVRANGEBYSCORE", k.index, f"({below}", f"({start}", "LIMIT", 0, most
+    )
+    return [*found, *(int(row.split(b":")[0]) for row in rows), start]

@@ -3,6 +3,7 @@
 import os
 import signal
 import struct
+import time
 import urllib.request
 
 import pytest
@@ -99,6 +100,24 @@ def test_offsets_of_a_long_log_are_boundaries_of_sets_newest_first(
     assert found[0] == 5 * len(one) and found[-1] == 0
     assert found == sorted(found, reverse=True) and len(found) > 2
     assert all(offset % len(one) == 0 for offset in found)
+
+
+def test_offsets_before_a_moment_are_of_places_written_by_then(client: Client, topic: str) -> None:
+    one = b"".join(message(bytes(1000)) for _ in range(70))
+    moments = []
+    for _ in range(4):
+        client.send(produce(topic, one))
+        assert client.fetch(topic, 0, 0) == (0, b"")
+        began = time.time()
+        while time.time() - began < 0.003:  # the next set gets a later millisecond
+            pass
+        moments.append(int(began * 1000) + 1)
+    found = [client.offsets(topic, moment) for moment in moments]
+    size = len(one)
+    assert found[:3] == [[0], [size, 0], [2 * size, size, 0]]
+    assert found[3] in ([3 * size, 2 * size, size, 0], [4 * size, 3 * size, 2 * size, size, 0])
+    assert client.offsets(topic, moments[2], 2) == [2 * size, size]
+    assert client.offsets(topic, moments[0] - 60_000) == []
 
 
 def test_a_multifetch_answers_each_with_its_own_length_and_error(
