@@ -148,6 +148,12 @@ LAYERS: dict[str, Layer] = {
         ours=("words", "settings", "wire", "scripts", "store", "log"),
         others=("msgspec", "numpy", "pyarrow", "pyspark"),
     ),
+    # Jobs between the log and a lake.
+    "pipeline": Layer(
+        ("pipeline",),
+        ours=("words", "settings", "scripts", "store", "log", "spark"),
+        others=("msgspec", "pyarrow", "pyspark", "rich"),
+    ),
     "cli": Layer(
         ("cli", "__main__"),
         ours=(
@@ -161,8 +167,10 @@ LAYERS: dict[str, Layer] = {
             "embedded",
             "apis",
             "broker",
+            "spark",
+            "pipeline",
         ),
-        others=("aiokafka", "anyio", "msgspec", "rich", "typer", "uvloop"),
+        others=("aiokafka", "anyio", "msgspec", "pyspark", "rich", "typer", "uvloop"),
     ),
     # The pages that are written from the tables.
     "docs": Layer(

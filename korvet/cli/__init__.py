@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import typer
 
-from korvet.cli import check, consume, doctor, groups, produce, scripts, serve, topics
+from korvet.cli import check, consume, doctor, groups, pipeline, produce, scripts, serve, topics
 from korvet.cli.failure import complain, sentence
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.callback(invoke_without_command=True)(serve.serve)
 app.add_typer(scripts.app, name="scripts")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(pipeline.app, name="pipeline")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 app.command("doctor")(doctor.doctor)

@@ -19,8 +19,17 @@ class CommitReply(Reply):
     committed: int
 
 
+class PinReply(Reply):
+    """`plan` is the writer's own; `committed` the last epoch that needs no repeating."""
+
+    error: int
+    plan: bytes
+    committed: int
+
+
 CLAIM = Script("writer.claim", ClaimReply)
 COMMIT = Script("writer.commit", CommitReply)
+PIN = Script("writer.pin", PinReply)
 
 
 def claim(
@@ -33,3 +42,8 @@ def claim(
 def commit(keys: Keys, writer_id: str, *, epoch: int, keep_ms: int) -> Call[CommitReply]:
     """The epoch is done."""
     return Call(COMMIT, (keys.writer(writer_id),), (epoch, keep_ms))
+
+
+def pin(keys: Keys, writer_id: str, *, plan: bytes, keep_ms: int) -> Call[PinReply]:
+    """The writer's plan is what its first run said."""
+    return Call(PIN, (keys.writer(writer_id),), (plan, keep_ms))

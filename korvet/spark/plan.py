@@ -37,7 +37,7 @@ def _by_records(catalog: Catalog, whole: Range, options: ReadOptions) -> Iterato
 
 def _how_many(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -> list[int]:
     """Into how many pieces each range goes, by the bytes that it holds."""
-    sizes = _sizes(catalog, ranges)
+    sizes = bytes_in(catalog, ranges)
     counts = [max(1, -(-size // options.split_bytes)) for size in sizes]
     least = options.min_partitions or 1
     total = sum(sizes)
@@ -52,7 +52,7 @@ def _how_many(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -
     return [min(count, MOST_PIECES) for count in counts]
 
 
-def _sizes(catalog: Catalog, ranges: Sequence[Range]) -> list[int]:
+def bytes_in(catalog: Catalog, ranges: Sequence[Range]) -> list[int]:
     """How many bytes each range holds, to about one step of the index."""
     commands: list[tuple[Any, ...]] = []
     for each in ranges:

@@ -1,4 +1,4 @@
-"""writer.claim and writer.commit: who writes under which producer id, and what is done."""
+"""writer.claim, writer.commit and writer.pin: who writes under which producer id, and what is done."""
 
 from korvet.keys import Keys
 from korvet.scripts import writer
@@ -40,3 +40,11 @@ def test_a_commit_is_never_taken_back(runner: Runner) -> None:
 def test_a_writer_is_forgotten_in_the_end(runner: Runner) -> None:
     claim(runner, "0.0", 7)
     assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR
+
+
+def test_the_first_plan_stays(runner: Runner) -> None:
+    pin = writer.pin(KEYS, "w", plan=b"first", keep_ms=YEAR)
+    assert runner.run(pin).plan == b"first"
+    runner.run(writer.commit(KEYS, "w", epoch=0, keep_ms=YEAR))
+    later = runner.run(writer.pin(KEYS, "w", plan=b"second", keep_ms=YEAR))
+    assert (later.plan, later.committed) == (b"first", 0)

@@ -1,0 +1,261 @@
+"""`korvet pipeline`: the jobs between the log and a lake. They run on Spark."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import show
+
+if TYPE_CHECKING:
+    from korvet.pipeline.verify import Compared, Verdict
+
+app = typer.Typer(help="Archive to a lake, replay, verify, statistics: jobs on Spark.")
+
+_Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")]
+_Format = Annotated[
+    str | None, typer.Option("--format", metavar="FORMAT", help="parquet, delta or iceberg.")
+]
+_Master = Annotated[
+    str | None, typer.Option("--master", metavar="URL", help="Spark's master. Default local[*].")
+]
+_Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A Spark setting; repeatable."),
+]
+
+
+@app.command("archive")
+def archive(
+    topics: _Topics,
+    to: Annotated[str, typer.Option("--to", metavar="PATH|TABLE", help="The table.")],
+    format: _Format = "parquet",
+    once: Annotated[bool, typer.Option("--once", help="Stop when the table has all.")] = False,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="Again and again: 30s, 1m, 1h.")
+    ] = None,
+    value: Annotated[
+        str, typer.Option("--value", help="Typed columns: bytes (none), string, json or avro.")
+    ] = "bytes",
+    avro_schema: Annotated[
+        str | None, typer.Option("--avro-schema", metavar="FILE", help="For --value avro.")
+    ] = None,
+    delete_archived_before: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Remove from the log what the table has and is so old: 2h, 7d."
+        ),
+    ] = None,
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Join small files of the table at the end.")
+    ] = False,
+    target_file_size: Annotated[str, typer.Option(metavar="SIZE")] = "128m",
+    batch_records: Annotated[
+        int, typer.Option(min=1, help="About so many records a commit.")
+    ] = 4_000_000,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on behind offsets that are gone for good.")
+    ] = False,
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+    master: _Master = None,
+    conf: _Conf = None,
+) -> None:
+    """Copy topics into a table, each record exactly once; go on where the table ends."""
+    from korvet.pipeline import amounts
+    from korvet.pipeline.archive import Archiver, Job, run
+    from korvet.pipeline.table import Making, open_table
+    from korvet.pipeline.told import telling
+
+    every_s = None if every is None else amounts.milliseconds("--every", every) / 1000
+    if once and every is not None:
+        raise typer.BadParameter("--once and --every exclude each other")
+    older = delete_archived_before
+    with _spark("archive", to, format, (redis, data_dir, namespace), master, conf) as (
+        spark,
+        place,
+        connection,
+    ):
+        job = Job(
+            connection=connection,
+            topics=tuple(topics),
+            values=value,
+            avro_schema=None if avro_schema is None else _text_of(avro_schema),
+            most=batch_records,
+            target_bytes=amounts.size("--target-file-size", target_file_size),
+            trim_older_ms=(
+                None if older is None else amounts.milliseconds("--delete-archived-before", older)
+            ),
+            skip_lost=skip_lost,
+        )
+        table = open_table(spark, place, Making(values=value))
+        archiver = Archiver(spark, table, job)
+        with telling(f"archive to {place}", archiver.waiting) as watch:
+            run(archiver, watch, every_s=every_s, stop=_stopper())
+        if compact:
+            gone = table.compact(job.target_bytes)
+            show.line(f"compacted: {gone} files fewer")
+
+
+@app.command("replay")
+def replay(
+    table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="An existing topic.")],
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Rows as late as this, or later.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Rows before this.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Rows for which this is true.")
+    ] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", min=1, metavar="N", help="At most N records a second.")
+    ] = None,
+    keep_timestamps: Annotated[
+        bool, typer.Option("--keep-timestamps", help="Records keep their time.")
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Replays of another name happen again.")
+    ] = None,
+    format: _Format = None,
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+    master: _Master = None,
+    conf: _Conf = None,
+) -> None:
+    """Write a table's rows into a topic, each once; run again after a crash, it goes on."""
+    from korvet.pipeline.replay import Wanted
+    from korvet.pipeline.replay import replay as again
+    from korvet.pipeline.table import open_table
+    from korvet.pipeline.told import line
+
+    wanted = Wanted(since, until, where, rate, keep_timestamps, name)
+    with _spark("replay", table, format, (redis, data_dir, namespace), master, conf) as (
+        spark,
+        place,
+        connection,
+    ):
+        line(again(spark, open_table(spark, place), place, connection, to, wanted))
+
+
+@app.command("verify")
+def verify(
+    topics: _Topics,
+    table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
+    format: _Format = None,
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+    master: _Master = None,
+    conf: _Conf = None,
+) -> None:
+    """Compare log and table: counts, ranges, duplicates, checksums. Exit 1 on a difference."""
+    from korvet.pipeline.table import open_table
+    from korvet.pipeline.verify import verify as verdict_of
+
+    with _spark("verify", table, format, (redis, data_dir, namespace), master, conf) as (
+        spark,
+        place,
+        connection,
+    ):
+        verdict = verdict_of(spark, open_table(spark, place), connection, topics)
+    _print(verdict)
+    if not verdict.equal:
+        raise typer.Exit(1)
+
+
+def _print(verdict: "Verdict") -> None:
+    show.table(
+        ("topic", "partition", "log", "table", "compared", "checksum", "waiting", "verdict"),
+        [_row(each) for each in verdict.partitions],
+    )
+    for problem in verdict.problems:
+        show.line(f"table: {problem}")
+    show.line(
+        f"{'equal' if verdict.equal else 'DIFFERENT'}: {verdict.rows} rows in the table, "
+        f"{sum(each.log.rows for each in verdict.partitions)} records compared with the log"
+    )
+
+
+def _row(each: "Compared") -> tuple[object, ...]:
+    held = "-" if each.held is None else f"[{each.held.start}, {each.held.end})"
+    return (
+        each.topic,
+        each.partition,
+        f"[{each.log_first}, {each.log_next})",
+        held,
+        each.log.rows,
+        f"{each.log.checksum:016x}",
+        each.waiting,
+        "; ".join(each.problems) or "equal",
+    )
+
+
+@contextmanager
+def _spark(
+    app_name: str,
+    table: str | None,
+    format: str | None,
+    where: tuple[str | None, str | None, str | None],
+    master: str | None,
+    conf: list[str] | None,
+) -> Iterator[tuple[Any, Any, Any]]:
+    """A session, the table's place and the connection; the session is stopped behind it."""
+    from korvet.cli import reach
+    from korvet.config import StartError
+
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise StartError("This needs PySpark: pip install 'korvet[spark]'.") from None
+    from korvet.pipeline.places import parse
+    from korvet.pipeline.session import open_session, plain
+    from korvet.spark.options import Connection
+
+    redis, data_dir, namespace = where
+    place = None if table is None else parse(table, format)
+    with reach.url(redis, data_dir) as url:
+        connection = Connection(url, namespace or "korvet")
+        spark = open_session(
+            place, app=f"korvet {app_name}", master=master, conf=dict(_pairs(conf or []))
+        )
+        try:
+            yield spark, place, connection
+        except Exception as error:
+            raise plain(error) from error
+        finally:
+            spark.stop()
+
+
+def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--conf needs NAME=VALUE, not {text!r}")
+        yield name.strip(), value.strip()
+
+
+def _stopper() -> Callable[[float], bool]:
+    """Waits; true when SIGINT or SIGTERM came, after which the running round is finished."""
+    import signal
+    import threading
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    return stopping.wait
+
+
+def _text_of(path: str) -> str:
+    from pathlib import Path
+
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from None

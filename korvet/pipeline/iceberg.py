@@ -1,0 +1,156 @@
+"""An archive that is an Iceberg table.
+
+Rules
+- Our state stands in the summary of our newest snapshot: Iceberg writes it in the same step as
+  the rows. Snapshots by others (compaction) may stand above it.
+- Iceberg never refuses an append because of another one. So rows are appended to a branch that
+  begins at the snapshot whose state was read, and `main` is then moved to its end: only forward,
+  in one step, and not if it has moved meanwhile. Of two archivers one wins; a crash leaves a
+  branch that nobody reads, which the next commit removes.
+"""
+
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
+from korvet.pipeline.places import Place
+from korvet.pipeline.ranges import NOTHING, UNKNOWN, Commit, decode, encode
+from korvet.pipeline.rows import DDL
+from korvet.pipeline.table import Counted, Making, missing
+
+PROPERTY = "korvet.archive"
+SUMMARY = "korvet.commit"
+BRANCH = "korvet_"
+STALE_MS = 3_600_000
+
+
+class IcebergTable:
+    """See the module."""
+
+    def __init__(self, spark: Any, place: Place) -> None:
+        self._spark = spark
+        self._place = place
+
+    @classmethod
+    def open(cls, spark: Any, place: Place, making: Making | None) -> Self:
+        """The table at the place; made there if nothing is, and `making` says so."""
+        table = cls(spark, place)
+        if not table._exists():
+            if making is None:
+                raise missing(place)
+            here = Path(place.path)
+            if place.is_path and here.exists() and (not here.is_dir() or any(here.iterdir())):
+                raise ForeignTable(f"{place} is not empty and no Iceberg table: nothing written.")
+            table._make()
+        elif PROPERTY not in dict(table._load().properties()):
+            raise ForeignTable(f"{place} is an Iceberg table that no archive of Korvet has made.")
+        return table
+
+    def _exists(self) -> bool:
+        if self._place.is_path and not (Path(self._place.path) / "metadata").is_dir():
+            return False
+        return bool(self._spark.catalog.tableExists(self._place.sql))
+
+    def _load(self) -> Any:
+        """The Java table, as it is now."""
+        loader = self._spark._jvm.org.apache.iceberg.spark.Spark3Util
+        table = loader.loadIcebergTable(self._spark._jsparkSession, self._place.sql)
+        table.refresh()
+        return table
+
+    def _make(self) -> None:
+        try:
+            self._spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self._place.sql} ({DDL}, date DATE) USING iceberg "
+                f"PARTITIONED BY (date) TBLPROPERTIES ('{PROPERTY}' = '1', "
+                "'format-version' = '2', 'write.spark.accept-any-schema' = 'true', "
+                "'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'snappy')"
+            )
+        except Exception as error:
+            raise PipelineError(
+                f"{self._place} cannot be made: {str(error).splitlines()[0]}"
+            ) from error
+
+    def state(self) -> Commit:
+        return _state_of(self._load())
+
+    def append(self, frame: Any, before: Commit, planned: Commit, counted: Counted) -> Commit:
+        table = self._load()
+        if table.currentSnapshot() is None:
+            table.newAppend().commit()
+            table.refresh()
+        if _state_of(table).number != before.number:
+            raise self._overtaken()
+        _drop_stale(table)
+        branch = f"{BRANCH}{uuid.uuid4().hex}"
+        base = table.currentSnapshot().snapshotId()
+        table.manageSnapshots().createBranch(branch, base).commit()
+        told = msgspec.structs.replace(planned, checksum=UNKNOWN)
+        try:
+            (
+                frame.writeTo(f"{self._place.sql}.branch_{branch}")
+                .option(f"snapshot-property.{SUMMARY}", encode(told))
+                .option("fanout-enabled", "true")
+                .option("mergeSchema", "true")
+                .option("check-ordering", "false")
+                .append()
+            )
+            self._forward(branch)
+        finally:
+            table.refresh()
+            if branch in dict(table.refs()):
+                table.manageSnapshots().removeBranch(branch).commit()
+        return self.state()
+
+    def _forward(self, branch: str) -> None:
+        """`main` is where the branch is, or Overtaken."""
+        table = self._load()
+        try:
+            table.manageSnapshots().fastForwardBranch("main", branch).commit()
+        except Exception as error:
+            if "ancestor" in str(error) or "CommitFailed" in str(error):
+                raise self._overtaken() from error
+            raise
+
+    def _overtaken(self) -> Overtaken:
+        return Overtaken(f"Somebody else archives into {self._place}.")
+
+    def frame(self) -> Any:
+        return self._spark.table(self._place.sql)
+
+    def compact(self, target_bytes: int) -> int:
+        catalog, _, name = self._place.sql.partition(".")
+        found = self._spark.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{name}', "
+            f"options => map('target-file-size-bytes', '{target_bytes}'))"
+        ).first()
+        return int(found["rewritten_data_files_count"]) - int(found["added_data_files_count"])
+
+
+def _state_of(table: Any) -> Commit:
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        summary = snapshot.summary()
+        text = summary.get(SUMMARY)
+        if text is not None:
+            commit = decode(text)
+            rows = int(summary.get("added-records") or 0)
+            return msgspec.structs.replace(commit, rows=rows, total_rows=commit.total_rows + rows)
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.snapshot(parent)
+    return NOTHING
+
+
+def _drop_stale(table: Any) -> None:
+    """Branches that a crash left behind an hour ago are gone."""
+    import time
+
+    oldest = int(time.time() * 1000) - STALE_MS
+    for name, reference in dict(table.refs()).items():
+        if name.startswith(BRANCH):
+            snapshot = table.snapshot(reference.snapshotId())
+            if snapshot.timestampMillis() < oldest:
+                table.manageSnapshots().removeBranch(name).commit()

@@ -1,0 +1,129 @@
+"""Which offsets go into the next commit: from what the table has to what the log has."""
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from korvet.pipeline.errors import OtherLog, TrimmedEarly
+from korvet.pipeline.ranges import Commit, Span
+from korvet.scripts.log import BoundsReply
+from korvet.spark.catalog import Catalog, Log, Range
+from korvet.spark.options import Selection
+from korvet.spark.stream import limited
+
+logger = logging.getLogger("korvet.pipeline")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """The next commit's spans, and the ranges of the log to read for them."""
+
+    spans: tuple[Span, ...]
+    ranges: tuple[Range, ...]
+    records: int
+
+
+class Aim(msgspec.Struct, frozen=True):
+    """How far a run goes: the ends of all partitions when it began."""
+
+    logs: tuple[Log, ...]
+    ends: tuple[int, ...]
+
+
+def aim(catalog: Catalog, topics: Sequence[str]) -> Aim:
+    """The ends as they are now."""
+    logs = catalog.logs(Selection(topics=tuple(topics)))
+    return Aim(tuple(logs), tuple(bound.next for bound in catalog.bounds(logs)))
+
+
+def next_step(
+    catalog: Catalog, state: Commit, target: Aim, most: int, *, skip_lost: bool = False
+) -> Step | None:
+    """What to archive next, at most about `most` records; None when the aim is reached.
+
+    TrimmedEarly names what left the log too soon; with `skip_lost` such offsets are given up, and
+    the commit says so.
+    """
+    bounds = catalog.bounds(target.logs)
+    gone: list[Span] = []
+    starts: list[int] = []
+    for part, bound, end in zip(target.logs, bounds, target.ends, strict=True):
+        start = _start(state, part, bound)
+        if start < bound.start:
+            gone.append(Span(part.topic, part.partition, part.topic_id, start, bound.start, True))
+            start = bound.start
+        starts.append(min(start, max(end, bound.start)))
+    if gone and not skip_lost:
+        raise _trimmed(gone)
+    for span in gone:
+        logger.warning("%s was lost before it was archived", span)
+    ends = [max(start, end) for start, end in zip(starts, target.ends, strict=True)]
+    ends = limited(catalog, target.logs, starts, ends, most)
+    ranges = tuple(
+        Range(part, start, end)
+        for part, start, end in zip(target.logs, starts, ends, strict=True)
+        if start < end
+    )
+    if not ranges and not gone:
+        return None
+    spans = [Span(r.log.topic, r.log.partition, r.log.topic_id, r.start, r.end) for r in ranges]
+    return Step((*gone, *spans), ranges, sum(catalog.count(ranges)))
+
+
+def _start(state: Commit, part: Log, bound: BoundsReply) -> int:
+    """Where to go on in a partition."""
+    held = state.held(part.topic, part.partition)
+    if held is None:
+        _same_topic(state, part)
+        return bound.start
+    if held.topic_id != part.topic_id:
+        raise _other(part, held.topic_id)
+    if held.end > bound.next:
+        raise OtherLog(
+            f"{part}: the table holds offsets up to {held.end - 1}, and the log ends at "
+            f"{bound.next}: this is another Redis, or it has lost data."
+        )
+    return held.end
+
+
+def _same_topic(state: Commit, part: Log) -> None:
+    for span in state.archived:
+        if span.topic == part.topic and span.topic_id != part.topic_id:
+            raise _other(part, span.topic_id)
+
+
+def _other(part: Log, told: str) -> OtherLog:
+    return OtherLog(
+        f"The table holds another topic {part.topic!r} (id {told}); the log's has id "
+        f"{part.topic_id}: it was deleted and created again, or this is another Redis. "
+        "Archive it into another table."
+    )
+
+
+def _trimmed(gone: Sequence[Span]) -> TrimmedEarly:
+    what = "; ".join(
+        f"topic {span.topic!r} partition {span.partition}: offsets {span.start} to {span.end - 1}"
+        for span in gone
+    )
+    return TrimmedEarly(
+        f"Gone from the log before they were archived: {what}. Retention or a trim was faster. "
+        "--skip-lost goes on behind them, and the table says so."
+    )
+
+
+def reading(ranges: Sequence[Range]) -> dict[str, str]:
+    """The ranges as options of format `korvet`."""
+    parts: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for each in ranges:
+        topic, number = each.log.topic, each.log.partition
+        parts.setdefault(topic, []).append(number)
+        starts.setdefault(topic, {})[str(number)] = each.start
+        ends.setdefault(topic, {})[str(number)] = each.end
+    return {
+        "assign": msgspec.json.encode(parts).decode(),
+        "startingOffsets": msgspec.json.encode(starts).decode(),
+        "endingOffsets": msgspec.json.encode(ends).decode(),
+        "includeHeaders": "true",
+    }

@@ -1,0 +1,60 @@
+"""What the jobs ask of a table, whatever its format."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from korvet.pipeline.errors import MissingRuntime, NoArchive
+from korvet.pipeline.places import Place
+from korvet.pipeline.ranges import Commit
+
+Counted = Callable[[], tuple[int, int]]
+"""How many rows were written and the sum of their hashes, once they have been."""
+
+
+class Table(Protocol):
+    """A table of ours. Making one refuses what is not."""
+
+    def state(self) -> Commit:
+        """The newest commit; number 0 where there is none yet."""
+
+    def append(self, frame: Any, before: Commit, planned: Commit, counted: Counted) -> Commit:
+        """The rows and the commit are in the table, in one step; or Overtaken, and nothing is.
+
+        `planned` follows `before` and does not know its rows; the commit returned does.
+        """
+
+    def frame(self) -> Any:
+        """The table's rows, as of one commit."""
+
+    def compact(self, target_bytes: int) -> int:
+        """Small files are fewer, no reader saw less or more; how many files are gone."""
+
+
+class Making(msgspec.Struct, frozen=True):
+    """What a table is made with when there is none."""
+
+    values: str = "bytes"
+
+
+def open_table(spark: Any, place: Place, making: Making | None = None) -> Table:
+    """The table at the place, made if `making` is given; NoArchive or ForeignTable else."""
+    if place.format == "parquet":
+        from korvet.pipeline.parquet import ParquetTable
+
+        return ParquetTable.open(spark, place, making)
+    if place.format == "delta":
+        from korvet.pipeline.delta import DeltaTable
+
+        return DeltaTable.open(spark, place, making)
+    if place.format == "iceberg":
+        from korvet.pipeline.iceberg import IcebergTable
+
+        return IcebergTable.open(spark, place, making)
+    raise MissingRuntime(f"There is no format {place.format!r}.")
+
+
+def missing(place: Place) -> NoArchive:
+    """What to raise where a table should be read and none is."""
+    return NoArchive(f"There is no archive at {place}.")

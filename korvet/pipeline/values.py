@@ -1,0 +1,143 @@
+"""Typed columns beside the raw value: text, JSON's fields, Avro's fields.
+
+Rules
+- The raw key and value are always kept: whatever a column cannot hold is not lost.
+- A row whose value does not fit says why in `_corrupt`.
+- Columns only ever come to a table; none is dropped, and none changes its type.
+"""
+
+from typing import Any
+
+from korvet.pipeline.errors import PipelineError
+
+MODES = ("bytes", "string", "json", "avro")
+PREFIX = "value_"
+_AVRO = "org.apache.spark:spark-avro_2.13"
+_UNFIT = set(" ,;{}()\n\t=.`")
+
+
+class Typing:
+    """Adds the typed columns of one mode."""
+
+    def __init__(self, spark: Any, mode: str, avro_schema: str | None = None) -> None:
+        if mode not in MODES:
+            raise PipelineError(f"--value must be one of {', '.join(MODES)}, not {mode!r}.")
+        if (mode == "avro") != (avro_schema is not None):
+            raise PipelineError("--value avro and --avro-schema FILE belong together.")
+        self._spark = spark
+        self._mode = mode
+        self._avro_schema = avro_schema
+
+    def typed(self, frame: Any, known: str) -> tuple[Any, str]:
+        """The frame with its typed columns, and the schema of those as JSON."""
+        if self._mode == "string":
+            return _text(frame), known
+        if self._mode == "json":
+            return self._json(frame, known)
+        if self._mode == "avro":
+            return self._avro(frame), known
+        return frame, known
+
+    def _json(self, frame: Any, known: str) -> tuple[Any, str]:
+        from pyspark.sql import functions as f
+        from pyspark.sql.types import (
+            StringType,
+            StructField,
+            StructType,
+            _parse_datatype_json_string,
+        )
+
+        text = f.col("value").cast("string")
+        before = _parse_datatype_json_string(known) if known else StructType([])
+        schema = _joined(before, _fit(self._inferred(frame.select(text.alias("value")))))
+        marked = StructType([*schema.fields, StructField("_bad", StringType())])
+        parsed = f.from_json(text, marked, {"columnNameOfCorruptRecord": "_bad"})
+        variant = f.try_parse_json(text)
+        wrong = (
+            f.when(f.col("value").isNull(), None)
+            .when(variant.isNull(), "no JSON")
+            .when(~f.schema_of_variant(variant).startswith("OBJECT"), "no JSON object")
+            .when(f.col("_parsed._bad").isNotNull(), "a field has another type than its column")
+        )
+        more = [f.col(f"_parsed.`{each.name}`").alias(PREFIX + each.name) for each in schema]
+        typed = frame.withColumn("_parsed", parsed).select(
+            *frame.columns, *more, wrong.alias("_corrupt")
+        )
+        return typed, schema.json()
+
+    def _inferred(self, texts: Any) -> Any:
+        """The schema of all values that are JSON objects."""
+        from pyspark.sql.types import StructType, _parse_datatype_json_string
+
+        encoder = self._spark._jvm.org.apache.spark.sql.Encoders.STRING()
+        reader = self._spark._jsparkSession.read()
+        reader = reader.option("dropFieldIfAllNull", True)
+        reader = reader.option("columnNameOfCorruptRecord", "_bad")
+        found: Any = _parse_datatype_json_string(
+            reader.json(getattr(texts._jdf, "as")(encoder)).schema().json()
+        )
+        return StructType([each for each in found.fields if each.name != "_bad"])
+
+    def _avro(self, frame: Any) -> Any:
+        from pyspark.sql import functions as f
+        from pyspark.sql.avro.functions import from_avro
+
+        assert self._avro_schema is not None
+        try:
+            parsed = from_avro(f.col("value"), self._avro_schema, {"mode": "PERMISSIVE"})
+            wide = frame.withColumn("_parsed", parsed)
+            names = wide.schema["_parsed"].dataType.names
+        except Exception as error:
+            raise PipelineError(
+                f"--value avro: {str(error).splitlines()[0]} (Spark needs the package {_AVRO} of "
+                "its own version: --conf spark.jars.packages=...)"
+            ) from error
+        absent = f.coalesce(*(f.col(f"_parsed.`{name}`").cast("string") for name in names)).isNull()
+        wrong = f.when(f.col("value").isNotNull() & absent, "does not fit the Avro schema")
+        more = [f.col(f"_parsed.`{name}`").alias(PREFIX + name) for name in names]
+        return wide.select(*frame.columns, *more, wrong.alias("_corrupt"))
+
+
+def _text(frame: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    text = f.try_validate_utf8(f.col("value").cast("string"))
+    return frame.withColumn("value_string", text).withColumn(
+        "_corrupt",
+        f.when(f.col("value").isNotNull() & f.col("value_string").isNull(), "not UTF-8"),
+    )
+
+
+def _fit(schema: Any) -> Any:
+    """The fields whose names every table format takes; of names that differ in case, the first."""
+    from pyspark.sql.types import ArrayType, StructField, StructType
+
+    if isinstance(schema, ArrayType):
+        return ArrayType(_fit(schema.elementType))
+    if not isinstance(schema, StructType):
+        return schema
+    found: dict[str, Any] = {}
+    for each in schema.fields:
+        type_ = _fit(each.dataType)
+        empty = isinstance(type_, StructType) and not type_.fields
+        if each.name and not _UNFIT.intersection(each.name) and not empty:
+            found.setdefault(each.name.lower(), StructField(each.name, type_))
+    return StructType(list(found.values()))
+
+
+def _joined(before: Any, fresh: Any) -> Any:
+    """What was there, with new fields behind it; types that were there stay."""
+    from pyspark.sql.types import ArrayType, StructField, StructType
+
+    if isinstance(before, ArrayType) and isinstance(fresh, ArrayType):
+        return ArrayType(_joined(before.elementType, fresh.elementType))
+    if not (isinstance(before, StructType) and isinstance(fresh, StructType)):
+        return before
+    new = {each.name.lower(): each for each in fresh.fields}
+    fields = [
+        StructField(each.name, _joined(each.dataType, new.pop(each.name.lower()).dataType))
+        if each.name.lower() in new
+        else each
+        for each in before.fields
+    ]
+    return StructType([*fields, *new.values()])

@@ -1,0 +1,86 @@
+"""What tests of the jobs need: an empty Redis, and one Spark with every table format's runtime."""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.pipeline import session
+from korvet.pipeline.places import Place, parse
+from korvet.store.sync import SyncStore
+from tests.servers import TestServer
+from tests.spark.logs import Log
+
+
+@pytest.fixture
+def log(valkey_server: TestServer) -> Iterator[Log]:
+    """An empty Redis with a connection to it."""
+    with SyncStore.connect(valkey_server.url) as store:
+        store.command("FLUSHALL")
+        yield Log(store, valkey_server.url)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A Spark of the module's own, with the runtimes of Delta and Iceberg in it."""
+    from pyspark.sql import SparkSession
+
+    from korvet.spark.source import KorvetDataSource
+
+    _end_spark()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]")
+    settings = session._defaults() | session._ALWAYS
+    settings["spark.jars.packages"] = ",".join(session.PACKAGES.values())
+    settings["spark.sql.shuffle.partitions"] = "2"
+    settings["spark.sql.extensions"] = ",".join(
+        (
+            "io.delta.sql.DeltaSparkSessionExtension",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        )
+    )
+    settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        running = builder.getOrCreate()
+    running.sparkContext.setLogLevel("OFF")
+    running.dataSource.register(KorvetDataSource)
+    yield running
+    running.stop()
+    _end_spark()
+
+
+def place_for(spark: Any, directory: Path, format: str) -> Place:
+    """A place of that format in the directory, known to the session."""
+    place = parse(str(directory / f"table_{format}"), format)
+    for name, value in session._for_format(place, {}).items():
+        if name.startswith(f"spark.sql.catalog.{place.catalog}"):
+            spark.conf.set(name, value)
+    return place
+
+
+def _end_spark() -> None:
+    """Python's Spark keeps its JVM, and a JVM keeps the packages that it was started with."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    process: subprocess.Popen[bytes] = gateway.proc
+    gateway.shutdown()
+    if process.stdin is not None:
+        process.stdin.close()
+    process.wait(30)
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -1,0 +1,205 @@
+"""The jobs on a real Spark, for each table format."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable as DeltaReader
+from pyiceberg.table import StaticTable
+
+from korvet.pipeline.archive import Archiver, Done, Job
+from korvet.pipeline.errors import ForeignTable, Overtaken
+from korvet.pipeline.ranges import NOTHING, followed
+from korvet.pipeline.replay import Wanted, replay
+from korvet.pipeline.table import Making, Table, open_table
+from korvet.pipeline.verify import verify
+from korvet.spark.options import Connection
+from korvet.wire.records import Record
+from tests.pipeline.conftest import place_for
+from tests.spark.logs import Log, plain
+
+FORMATS = ("parquet", "delta", "iceberg")
+formats = pytest.mark.parametrize("format", FORMATS)
+
+
+def odd(count: int) -> list[Record]:
+    """Records with all that a record may have, or lack."""
+    shapes = [(None, b"v", []), (b"", b"", [("h", None)]), (b"k", None, [("a", b"1"), ("a", b"")])]
+    return [(n, 1_700_000_000_000 + n * 3_600_000, *shapes[n % 3]) for n in range(count)]
+
+
+def read_by_others(path: Path, format: str) -> set[tuple[str, int, int]]:
+    """Topic, partition and offset of every row, read without Spark. Doubles are an error."""
+    if format == "parquet":
+        rows = duckdb.sql(
+            f"SELECT topic, partition, \"offset\" FROM read_parquet('{path}/data/*/*/*.parquet')"
+        ).fetchall()
+    elif format == "delta":
+        arrow = DeltaReader(str(path)).to_pyarrow_dataset().to_table()
+        rows = list(zip(*(arrow.column(n).to_pylist() for n in KEY), strict=True))
+    else:
+        hint = (path / "metadata" / "version-hint.text").read_text().strip()
+        table = StaticTable.from_metadata(str(path / "metadata" / f"v{hint}.metadata.json"))
+        arrow = table.scan(selected_fields=KEY).to_arrow()
+        rows = list(zip(*(arrow.column(n).to_pylist() for n in KEY), strict=True))
+    assert len(set(rows)) == len(rows)
+    return set(rows)
+
+
+KEY = ("topic", "partition", "offset")
+
+
+def keys_of(log: Log, topic: str) -> set[tuple[str, int, int]]:
+    return {
+        (name, number, record[0])
+        for (name, number), found in log.written.items()
+        if name == topic
+        for record in found
+    }
+
+
+def nobody(done: Done) -> None:
+    """Nobody watches."""
+
+
+class Dying:
+    """A table whose archiver dies in the middle of its `at`-th append."""
+
+    def __init__(self, table: Table, before: bool) -> None:
+        self._table = table
+        self._before = before
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    def append(self, *arguments: Any) -> Any:
+        if self._before:
+            raise KeyboardInterrupt
+        self._table.append(*arguments)
+        raise KeyboardInterrupt
+
+
+@pytest.fixture
+def filled(log: Log) -> Iterator[Log]:
+    topic = log.create("orders", 2, "batch", "dense")
+    log.append(topic, 0, plain(300))
+    log.append(topic, 1, odd(40))
+    yield log
+
+
+@formats
+def test_a_topic_is_archived_once_whatever_happens(
+    spark: Any, filled: Log, tmp_path: Path, format: str
+) -> None:
+    place = place_for(spark, tmp_path, format)
+    table = open_table(spark, place, Making())
+    connection = Connection(filled.url)
+    job = Job(connection, ("orders",), most=200)
+    told: list[Done] = []
+    assert Archiver(spark, table, job).catch_up(told.append) == 340
+    assert len(told) == 2
+    [topic] = [each for each in [filled_topic(filled)]]
+    filled.append(topic, 0, plain(50))
+    for before in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            Archiver(spark, Dying(table, before), job).catch_up(nobody)
+    assert Archiver(spark, open_table(spark, place), job).catch_up(nobody) == 0
+    stale = followed(NOTHING, [])
+    with pytest.raises(Overtaken):
+        table.append(table.frame().limit(1), NOTHING, stale, lambda: (1, 0))
+    verdict = verify(spark, table, connection, ["orders"])
+    assert verdict.equal, verdict
+    assert verdict.rows == 390
+    path = Path(place.path)
+    assert read_by_others(path, format) == keys_of(filled, "orders")
+    assert table.compact(128 << 20) > 0
+    assert read_by_others(path, format) == keys_of(filled, "orders")
+    trimming = Archiver(spark, table, Job(connection, ("orders",), trim_older_ms=0))
+    filled.append(topic, 1, odd(3))
+    assert trimming.catch_up(nobody) == 3
+    verdict = verify(spark, table, connection, ["orders"])
+    assert verdict.equal and verdict.rows == 393
+    assert filled.store.command("XLEN", "korvet:orders:0") == 0
+
+
+def filled_topic(log: Log) -> Any:
+    from korvet.spark.catalog import Catalog
+
+    return Catalog(Connection(log.url), log.store).topic("orders")
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_a_table_of_somebody_else_is_refused(spark: Any, tmp_path: Path, format: str) -> None:
+    place = place_for(spark, tmp_path, format)
+    spark.sql(f"CREATE TABLE {place.sql} (n INT) USING {format}")
+    with pytest.raises(ForeignTable):
+        open_table(spark, place, Making())
+
+
+def test_verify_names_what_differs(spark: Any, filled: Log, tmp_path: Path) -> None:
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    connection = Connection(filled.url)
+    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
+    state = table.state()
+    twice = followed(state, [], id="x")
+    table.append(table.frame().where("partition = 1 AND offset = 3"), state, twice, lambda: (1, 7))
+    verdict = verify(spark, table, connection, ["orders"])
+    assert not verdict.equal
+    assert [each.duplicates for each in verdict.partitions] == [0, 1]
+    assert verdict.problems == ("the table's rows are not those that its commits wrote",)
+
+
+def test_a_replay_writes_each_row_once_however_often_it_runs(
+    spark: Any, filled: Log, tmp_path: Path
+) -> None:
+    place = place_for(spark, tmp_path, "parquet")
+    table = open_table(spark, place, Making())
+    connection = Connection(filled.url)
+    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
+    filled.create("again", 2, "record", "dense")
+    wanted = Wanted(where="offset >= 10", keep_timestamps=True)
+    assert replay(spark, table, place, connection, "again", wanted).records == 320
+    assert replay(spark, table, place, connection, "again", wanted).done_before
+    names = ("partition", "timestamp", "key", "value", "headers")
+    found = (
+        spark.read.format("korvet")
+        .options(redis=filled.url, subscribe="again", includeHeaders="true")
+        .load()
+        .select(*names)
+        .collect()
+    )
+    rows = table.frame().where("offset >= 10").select(*names).collect()
+    assert sorted(map(str, found)) == sorted(map(str, rows))
+
+
+def test_json_fields_become_columns_and_nothing_is_lost(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders", 1, "record", "dense")
+
+    def put(*values: bytes | None) -> None:
+        log.append(topic, 0, [(n, 1_700_000_000_000, None, v, []) for n, v in enumerate(values)])
+
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="json"))
+    archiver = Archiver(spark, table, Job(Connection(log.url), ("orders",), values="json"))
+    put(b'{"n": 1, "to": {"city": "Bern"}}', b"no json", None, b"[1]")
+    archiver.catch_up(nobody)
+    put(b'{"n": "many", "new": true}', b'{"to": {"zip": 3000}}')
+    archiver.catch_up(nobody)
+    rows = table.frame().orderBy("offset").collect()
+    assert [row["value_n"] for row in rows] == [1, None, None, None, None, None]
+    assert rows[0]["value_to"]["city"] == "Bern"
+    assert rows[4]["value_new"] is True
+    assert rows[5]["value_to"]["zip"] == 3000
+    assert [row["_corrupt"] for row in rows] == [
+        None,
+        "no JSON",
+        None,
+        "no JSON object",
+        "a field has another type than its column",
+        None,
+    ]
+    assert bytes(rows[1]["value"]) == b"no json"
+    assert verify(spark, table, Connection(log.url), ["orders"]).equal

@@ -1,0 +1,76 @@
+"""The Parquet archive's commits, without Spark: what is seen, who wins, what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from korvet.pipeline import exchange
+from korvet.pipeline.errors import ForeignTable, NoArchive, Overtaken, PipelineError
+from korvet.pipeline.parquet import ParquetTable
+from korvet.pipeline.places import parse
+from korvet.pipeline.ranges import NOTHING, Span, followed
+from korvet.pipeline.table import Making
+
+
+def opened(path: Path) -> ParquetTable:
+    return ParquetTable.open(None, parse(str(path), "parquet"), Making())
+
+
+def commit_of(number: int) -> Span:
+    return Span("orders", 0, "id", number * 10, number * 10 + 10)
+
+
+def test_a_batch_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
+    table = opened(tmp_path / "lake")
+    staged = table.staging()
+    (staged / "date=2026-11-21").mkdir()
+    (staged / "date=2026-11-21" / "part.parquet").write_bytes(b"x")
+    assert table.state() == NOTHING and not list(table.data.iterdir())
+    commit = followed(NOTHING, [commit_of(0)], id="a")
+    table.publish(staged, NOTHING, commit)
+    assert table.state() == commit
+    assert [each.name for each in table.data.rglob("*.parquet")] == ["part.parquet"]
+
+
+def test_of_two_archivers_the_second_is_told_and_adds_nothing(tmp_path: Path) -> None:
+    table, other = opened(tmp_path / "lake"), opened(tmp_path / "lake")
+    first = followed(NOTHING, [commit_of(0)], id="a")
+    table.publish(table.staging(), NOTHING, first)
+    with pytest.raises(Overtaken):
+        other.publish(other.staging(), NOTHING, followed(NOTHING, [commit_of(0)], id="b"))
+    assert table.state() == first
+    assert len(list(table.data.iterdir())) == 1
+
+
+def test_a_table_nobody_made_with_us_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs.parquet").write_bytes(b"x")
+    with pytest.raises(ForeignTable):
+        opened(tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == ["theirs.parquet"]
+
+
+def test_reading_makes_no_table(tmp_path: Path) -> None:
+    with pytest.raises(NoArchive):
+        ParquetTable.open(None, parse(str(tmp_path / "lake"), None), None)
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_path_below_a_file_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(PipelineError, match="cannot be written"):
+        opened(tmp_path / "file" / "lake")
+
+
+def test_directories_change_places(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    (one / "a").mkdir(parents=True)
+    (other / "b").mkdir(parents=True)
+    exchange.swap(one, other)
+    assert [each.name for each in one.iterdir()] == ["b"]
+    assert [each.name for each in other.iterdir()] == ["a"]
+
+
+@pytest.mark.parametrize("text", ["s3a://bucket/lake", "hdfs://host/lake"])
+def test_parquet_wants_a_file_system_that_renames(text: str) -> None:
+    with pytest.raises(PipelineError, match="object store"):
+        parse(text, "parquet")
