@@ -146,7 +146,7 @@ LAYERS: dict[str, Layer] = {
     "spark": Layer(
         ("spark",),
         ours=("words", "settings", "wire", "scripts", "store", "log"),
-        others=("msgspec", "numpy", "pyarrow", "pyspark"),
+        others=("deltalake", "msgspec", "numpy", "pyarrow", "pyiceberg", "pyspark"),
     ),
     # Jobs between the log and a lake.
     "pipeline": Layer(

@@ -117,6 +117,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     if streaming:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             given.refuse(name, "a stream has no end.")
+        given.refuse("archive", "only a batch read goes back into an archive.")
     else:
         given.refuse("maxOffsetsPerTrigger", "a batch read has no trigger; see 'endingOffsets'.")
     strategy = given.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")

@@ -5,9 +5,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from korvet.spark.catalog import Catalog, Range
+from korvet.spark.catalog import Catalog, Log, Range, lost
+from korvet.spark.errors import DataLost
 from korvet.spark.options import ReadOptions
-from korvet.spark.places import ranges
+from korvet.spark.places import ranges, resolve
 from korvet.spark.plan import pieces
 from korvet.spark.pushdown import Bounds, Pushdown, narrowed, understood
 
@@ -20,6 +21,10 @@ class Piece(InputPartition):
 
     def __repr__(self) -> str:
         return f"{self.wanted.log} [{self.wanted.start}, {self.wanted.end})"
+
+
+class ColdPiece(Piece):
+    """What one task reads from the archive."""
 
 
 class BatchReader(DataSourceReader):
@@ -48,11 +53,34 @@ class BatchReader(DataSourceReader):
                 for part in catalog.logs(self._options.selection)
                 if self._bounds.covers(part.topic, part.partition)
             ]
-            wanted = narrowed(catalog, self._bounds, ranges(catalog, self._options, logs))
-            return [Piece(piece) for piece in pieces(catalog, self._options, wanted)]
+            cold: list[Range] = []
+            if self._options.archive is None:
+                whole = ranges(catalog, self._options, logs)
+            else:
+                cold, whole = self._parted(catalog, logs)
+            wanted = narrowed(catalog, self._bounds, whole)
+            return [
+                *(ColdPiece(each) for each in cold),
+                *(Piece(piece) for piece in pieces(catalog, self._options, wanted)),
+            ]
+
+    def _parted(self, catalog: Catalog, logs: Sequence[Log]) -> tuple[list[Range], list[Range]]:
+        """What the archive has, and what only Redis has."""
+        from korvet.spark import cold
+
+        cold.check(self._options)
+        ends = resolve(catalog, self._options.end, logs, strict=self._options.fail_on_data_loss)
+        archived, live = cold.parted(self._options, logs, catalog.bounds(logs), ends)
+        low, high = self._bounds.low, self._bounds.high
+        cut = [Range(each.log, max(each.start, low), min(each.end, high)) for each in archived]
+        return [each for each in cut if each.start < each.end], live
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        if isinstance(partition, Piece):
+        if isinstance(partition, ColdPiece):
+            from korvet.spark import cold
+
+            yield from cold.rows(self._options, self._names, partition.wanted)
+        elif isinstance(partition, Piece):
             yield from read_piece(self._options, self._names, partition.wanted)
 
 
@@ -69,5 +97,25 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
         keys = Keys(options.connection.namespace)
         aborted = aborted_in(store, keys, wanted) if options.committed_only else ()
         decoder = Decoder(wanted, arrow_schema(tuple(names)), aborted)
-        for rows in Scan(store, keys, wanted, fail_on_data_loss=options.fail_on_data_loss):
-            yield from decoder.decode(rows)
+        scan = Scan(store, keys, wanted, fail_on_data_loss=options.fail_on_data_loss)
+        try:
+            for rows in scan:
+                yield from decoder.decode(rows)
+        except DataLost:
+            if options.archive is None:
+                raise
+            yield from _overtaken(options, names, Range(wanted.log, scan.position, wanted.end))
+
+
+def _overtaken(options: ReadOptions, names: Sequence[str], rest: Range) -> Iterator[Any]:
+    """The rest of a range that a trim has overtaken: what was trimmed is in the archive."""
+    from korvet.spark import cold
+
+    assert options.archive is not None
+    held = cold.open_archive(options.archive, options.archive_format).held(rest.log)
+    if held is None or held.end <= rest.start:
+        raise lost(rest.log, rest.start, rest.end, rest.end)
+    edge = min(held.end, rest.end)
+    yield from cold.rows(options, names, Range(rest.log, rest.start, edge))
+    if edge < rest.end:
+        yield from read_piece(options, names, Range(rest.log, edge, rest.end))

@@ -18,6 +18,7 @@ from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from korvet.wire.records import Record
 from tests.pipeline.conftest import place_for
+from tests.spark.driving import read
 from tests.spark.logs import Log, plain
 
 FORMATS = ("parquet", "delta", "iceberg")
@@ -100,7 +101,7 @@ def test_a_topic_is_archived_once_whatever_happens(
     told: list[Done] = []
     assert Archiver(spark, table, job).catch_up(told.append) == 340
     assert len(told) == 2
-    [topic] = [each for each in [filled_topic(filled)]]
+    topic = filled_topic(filled)
     filled.append(topic, 0, plain(50))
     for before in (True, False):
         with pytest.raises(KeyboardInterrupt):
@@ -122,6 +123,12 @@ def test_a_topic_is_archived_once_whatever_happens(
     verdict = verify(spark, table, connection, ["orders"])
     assert verdict.equal and verdict.rows == 393
     assert filled.store.command("XLEN", "korvet:orders:0") == 0
+    filled.append(topic, 0, plain(7))
+    both = read(filled.url, subscribe="orders", archive=place.path)
+    assert {(row["topic"], row["partition"], row["offset"]) for row in both} == keys_of(
+        filled, "orders"
+    )
+    assert len(both) == 400
 
 
 def filled_topic(log: Log) -> Any:

@@ -1,0 +1,151 @@
+"""One log, hot and cold: the table's part and Redis's, without gap or overlap."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from korvet.pipeline.parquet import ParquetTable
+from korvet.pipeline.places import parse
+from korvet.pipeline.ranges import Span, followed
+from korvet.pipeline.table import Making
+from korvet.spark import scan
+from korvet.spark.errors import BadOption, DataLost, OtherTopic
+from korvet.topics import Topic
+from tests.spark.driving import Row, read
+from tests.spark.logs import LAYOUTS, Log, plain
+
+PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Lake:
+    """An archive, filled from what stands in a log, without Spark."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.table = ParquetTable.open(None, parse(self.path, "parquet"), Making())
+
+    def archive(self, log: Log, topic: Topic, partition: int, end: int) -> None:
+        """The table has everything of the partition before `end`."""
+        before = self.table.state()
+        held = before.held(topic.name, partition)
+        start = 0 if held is None else held.end
+        rows: list[Row] = read(
+            log.url,
+            assign=f'{{"{topic.name}": [{partition}]}}',
+            startingOffsets=f'{{"{topic.name}": {{"{partition}": {start}}}}}',
+            endingOffsets=f'{{"{topic.name}": {{"{partition}": {end}}}}}',
+            includeHeaders="true",
+        )
+        staged = self.table.staging()
+        (staged / "date=2026-11-21").mkdir()
+        types = {
+            "topic": pa.string(),
+            "partition": pa.int32(),
+            "offset": pa.int64(),
+            "timestamp": pa.timestamp("us", "UTC"),
+            "timestampType": pa.int32(),
+            "key": pa.binary(),
+            "value": pa.binary(),
+            "headers": PAIRS,
+        }
+        columns = {name: pa.array([row[name] for row in rows], t) for name, t in types.items()}
+        pq.write_table(pa.table(columns), staged / "date=2026-11-21" / "part-0.parquet")
+        span = Span(topic.name, partition, topic.id, start, end)
+        self.table.publish(staged, before, followed(before, [span], id=str(end)))
+
+
+def found(log: Log, lake: Lake, **options: object) -> list[tuple[int, int]]:
+    rows = read(log.url, subscribe="orders", archive=lake.path, **options)
+    return [(row["partition"], row["offset"]) for row in rows]
+
+
+def written(log: Log) -> list[tuple[int, int]]:
+    return sorted(
+        (number, record[0]) for (_, number), all_ in log.written.items() for record in all_
+    )
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_record_comes_once_wherever_it_is(
+    log: Log, tmp_path: Path, form: str, mode: str, seed: int
+) -> None:
+    draw = random.Random(seed)
+    topic = log.create("orders", 2, form, mode)
+    lake = Lake(tmp_path / "lake")
+    for _ in range(4):
+        for n in range(2):
+            log.append(topic, n, plain(draw.randint(1, 60)))
+            offsets = [record[0] for record in log.written["orders", n]]
+            edge = draw.choice(offsets) + 1
+            held = lake.table.state().held("orders", n)
+            if held is None or edge > held.end:
+                lake.archive(log, topic, n, edge)
+                held = lake.table.state().held("orders", n)
+            assert held is not None
+            log.truncate(topic, n, draw.choice([o for o in offsets if o <= held.end]))
+        assert sorted(found(log, lake)) == written(log)
+    for columns in ("offset,partition", "value,partition,offset"):
+        assert sorted(found(log, lake, columns=columns)) == written(log)
+
+
+def test_a_trim_between_plan_and_read_sends_the_task_to_the_table(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.create("orders")
+    log.append(topic, 0, plain(100))
+    lake = Lake(tmp_path / "lake")
+    lake.archive(log, topic, 0, 30)
+    honest = scan.Scan._read
+    trimmed: list[int] = []
+
+    def late(self: scan.Scan, *arguments: int) -> list[object]:
+        if not trimmed:
+            trimmed.append(1)
+            lake.archive(log, topic, 0, 60)
+            log.truncate(topic, 0, 50)
+        return honest(self, *arguments)
+
+    monkeypatch.setattr(scan.Scan, "_read", late)
+    assert sorted(found(log, lake)) == written(log)
+    assert trimmed
+
+
+def test_a_start_within_the_table_is_honoured(log: Log, tmp_path: Path) -> None:
+    topic = log.create("orders")
+    log.append(topic, 0, plain(50))
+    lake = Lake(tmp_path / "lake")
+    lake.archive(log, topic, 0, 30)
+    log.truncate(topic, 0, 20)
+    starts = '{"orders": {"0": 12}}'
+    assert [o for _, o in found(log, lake, startingOffsets=starts)] == list(range(12, 50))
+
+
+def test_what_is_in_neither_is_named(log: Log, tmp_path: Path) -> None:
+    topic = log.create("orders")
+    log.append(topic, 0, plain(50))
+    lake = Lake(tmp_path / "lake")
+    lake.archive(log, topic, 0, 30)
+    log.truncate(topic, 0, 40)
+    with pytest.raises(DataLost, match="30"):
+        found(log, lake)
+
+
+def test_an_archive_of_another_topic_of_that_name_is_refused(log: Log, tmp_path: Path) -> None:
+    topic = log.create("orders")
+    log.append(topic, 0, plain(5))
+    lake = Lake(tmp_path / "lake")
+    lake.archive(log, topic, 0, 5)
+    log.store.command("FLUSHALL")
+    log.create("orders")
+    with pytest.raises(OtherTopic):
+        found(log, lake)
+
+
+def test_an_archive_that_is_not_there_is_named(log: Log, tmp_path: Path) -> None:
+    log.create("orders")
+    with pytest.raises(BadOption, match="archive"):
+        read(log.url, subscribe="orders", archive=str(tmp_path))
