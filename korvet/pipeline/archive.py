@@ -110,7 +110,8 @@ class Archiver:
             names = (catalog.keys, part.topic, part.partition)
             older = catalog.store.run(log.seek(*names, topic_id=part.topic_id, timestamp=moment))
             refuse(part, older.error)
-            before = min(held.end, older.offset)
+            [bound] = catalog.bounds([part])
+            before = held.end if bound.newest < moment else min(held.end, older.offset)
             reply = catalog.store.run(log.truncate(*names, topic_id=part.topic_id, before=before))
             refuse(part, reply.error)
             removed += reply.removed

@@ -33,7 +33,7 @@ class Aim(msgspec.Struct, frozen=True):
 def aim(catalog: Catalog, topics: Sequence[str]) -> Aim:
     """The ends as they are now."""
     logs = catalog.logs(Selection(topics=tuple(topics)))
-    return Aim(tuple(logs), tuple(bound.next for bound in catalog.bounds(logs)))
+    return Aim(tuple(logs), tuple(bound.next for bound in catalog.bounds(logs, committed=True)))
 
 
 def next_step(
@@ -44,7 +44,7 @@ def next_step(
     TrimmedEarly names what left the log too soon; with `skip_lost` such offsets are given up, and
     the commit says so.
     """
-    bounds = catalog.bounds(target.logs)
+    bounds = catalog.bounds(target.logs, committed=True)
     gone: list[Span] = []
     starts: list[int] = []
     for part, bound, end in zip(target.logs, bounds, target.ends, strict=True):
@@ -126,4 +126,6 @@ def reading(ranges: Sequence[Range]) -> dict[str, str]:
         "startingOffsets": msgspec.json.encode(starts).decode(),
         "endingOffsets": msgspec.json.encode(ends).decode(),
         "includeHeaders": "true",
+        # What an open transaction may still take back is not archived yet; what was aborted, never.
+        "kafka.isolation.level": "read_committed",
     }

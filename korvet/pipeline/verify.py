@@ -96,7 +96,7 @@ def verify(spark: Any, table: Table, connection: Connection, topics: Sequence[st
 def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side]:
     logs = catalog.logs(Selection(topics=tuple(topics)))
     found = []
-    for part, bound in zip(logs, catalog.bounds(logs), strict=True):
+    for part, bound in zip(logs, catalog.bounds(logs, committed=True), strict=True):
         held = state.held(part.topic, part.partition)
         if held is not None and held.topic_id != part.topic_id:
             raise OtherLog(

@@ -71,6 +71,9 @@ class ReadOptions(msgspec.Struct, frozen=True):
     split_bytes: int = DEFAULT_SPLIT_BYTES
     max_per_trigger: int | None = None
     committed_only: bool = False
+    archive: str | None = None
+    """An archive's path: what it holds is read from there, what lies behind it from Redis."""
+    archive_format: str | None = None
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
@@ -90,7 +93,7 @@ _READ = (
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
     "maxBytesPerPartition", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders", "columns",
-    "kafka.isolation.level",
+    "kafka.isolation.level", "archive", "archiveFormat",
 )  # fmt: skip
 _WRITE = (
     "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
@@ -142,6 +145,8 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
         max_per_trigger=given.number("maxOffsetsPerTrigger"),
         committed_only=isolation == "read_committed",
+        archive=given.text("archive"),
+        archive_format=given.text("archiveFormat"),
     )
 
 

@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
         from korvet.spark import cold
 
         cold.check(self._options)
-        ends = resolve(catalog, self._options.end, logs, strict=self._options.fail_on_data_loss)
+        ends = resolve(catalog, self._options.end, logs, self._options)
         archived, live = cold.parted(self._options, logs, catalog.bounds(logs), ends)
         low, high = self._bounds.low, self._bounds.high
         cut = [Range(each.log, max(each.start, low), min(each.end, high)) for each in archived]

@@ -21,6 +21,9 @@ from tests.pipeline.conftest import place_for
 from tests.spark.driving import read
 from tests.spark.logs import Log, plain
 
+# Py4J leaves its sockets to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 FORMATS = ("parquet", "delta", "iceberg")
 formats = pytest.mark.parametrize("format", FORMATS)
 
