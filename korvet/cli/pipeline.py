@@ -170,6 +170,36 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command("stats")
+def stats(
+    topics: _Topics,
+    html: Annotated[
+        str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots, too.")
+    ] = None,
+    redis: o.Redis = None,
+    data_dir: o.DataDir = None,
+    namespace: o.Namespace = None,
+    master: _Master = None,
+    conf: _Conf = None,
+) -> None:
+    """Records, bytes, rates over time, keys, sizes and latency of topics."""
+    from pathlib import Path
+
+    from korvet.pipeline.page import page
+    from korvet.pipeline.report import show as report
+    from korvet.pipeline.stats import stats as numbers
+
+    with _spark("stats", None, None, (redis, data_dir, namespace), master, conf) as (
+        spark,
+        _,
+        connection,
+    ):
+        found = numbers(spark, connection, topics)
+    report(found)
+    if html is not None:
+        Path(html).write_text(page(found))
+
+
 def _print(verdict: "Verdict") -> None:
     show.table(
         ("topic", "partition", "log", "table", "compared", "checksum", "waiting", "verdict"),

@@ -4,20 +4,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
-from deltalake import DeltaTable as DeltaReader
-from pyiceberg.table import StaticTable
 
 from korvet.pipeline.archive import Archiver, Done, Job
 from korvet.pipeline.errors import ForeignTable, Overtaken
 from korvet.pipeline.ranges import NOTHING, followed
 from korvet.pipeline.replay import Wanted, replay
+from korvet.pipeline.stats import stats
 from korvet.pipeline.table import Making, Table, open_table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from korvet.wire.records import Record
 from tests.pipeline.conftest import place_for
+from tests.pipeline.reading import offsets_in
 from tests.spark.driving import read
 from tests.spark.logs import Log, plain
 
@@ -36,23 +35,9 @@ def odd(count: int) -> list[Record]:
 
 def read_by_others(path: Path, format: str) -> set[tuple[str, int, int]]:
     """Topic, partition and offset of every row, read without Spark. Doubles are an error."""
-    if format == "parquet":
-        rows = duckdb.sql(
-            f"SELECT topic, partition, \"offset\" FROM read_parquet('{path}/data/*/*/*.parquet')"
-        ).fetchall()
-    elif format == "delta":
-        arrow = DeltaReader(str(path)).to_pyarrow_dataset().to_table()
-        rows = list(zip(*(arrow.column(n).to_pylist() for n in KEY), strict=True))
-    else:
-        hint = (path / "metadata" / "version-hint.text").read_text().strip()
-        table = StaticTable.from_metadata(str(path / "metadata" / f"v{hint}.metadata.json"))
-        arrow = table.scan(selected_fields=KEY).to_arrow()
-        rows = list(zip(*(arrow.column(n).to_pylist() for n in KEY), strict=True))
+    rows = offsets_in(path, format)
     assert len(set(rows)) == len(rows)
     return set(rows)
-
-
-KEY = ("topic", "partition", "offset")
 
 
 def keys_of(log: Log, topic: str) -> set[tuple[str, int, int]]:
@@ -213,3 +198,13 @@ def test_json_fields_become_columns_and_nothing_is_lost(
     ]
     assert bytes(rows[1]["value"]) == b"no json"
     assert verify(spark, table, Connection(log.url), ["orders"]).equal
+
+
+def test_statistics_count_what_is_there(spark: Any, filled: Log) -> None:
+    [found] = stats(spark, Connection(filled.url), ["orders"])
+    assert (found.records, found.keys, found.without_key, found.tombstones) == (340, 302, 14, 13)
+    assert [part.records for part in found.parts] == [300, 40]
+    assert sum(point.records for point in found.over_time) == 340
+    assert found.bytes == sum(part.bytes for part in found.parts)
+    assert found.top[0].records == 13
+    assert found.latency_ms is None

@@ -1,0 +1,24 @@
+"""Archives read by whoever has nothing to do with us: DuckDB, delta-rs, PyIceberg."""
+
+from pathlib import Path
+
+import duckdb
+from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
+
+KEY = ("topic", "partition", "offset")
+
+
+def offsets_in(path: Path, format: str) -> list[tuple[str, int, int]]:
+    """Topic, partition and offset of every row."""
+    if format == "parquet":
+        return duckdb.sql(
+            f"SELECT topic, partition, \"offset\" FROM read_parquet('{path}/data/*/*/*.parquet')"
+        ).fetchall()
+    if format == "delta":
+        found = DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=list(KEY))
+    else:
+        number = (path / "metadata" / "version-hint.text").read_text().strip()
+        table = StaticTable.from_metadata(str(path / "metadata" / f"v{number}.metadata.json"))
+        found = table.scan(selected_fields=KEY).to_arrow()
+    return list(zip(*(found.column(name).to_pylist() for name in KEY), strict=True))

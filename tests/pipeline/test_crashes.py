@@ -1,0 +1,152 @@
+"""Archive, trim and verify while the driver and the broker are killed and producers run.
+
+KORVET_TEST_KILLS says how often the driver is killed for each format (4 if it says nothing).
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+from tests.pipeline.reading import offsets_in
+from tests.servers import server
+
+KILLS = int(os.environ.get("KORVET_TEST_KILLS", "4"))
+PROJECT = Path(__file__).parents[2]
+PARTITIONS = 3
+
+
+def korvet(*arguments: str) -> subprocess.Popen[str]:
+    """The command, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "korvet", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=PROJECT,
+        start_new_session=True,
+    )
+
+
+def done(*arguments: str) -> str:
+    """What the command said; it ended well."""
+    with korvet(*arguments) as process:
+        said, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+        return said
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """The process is gone, in the middle of whatever it did."""
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+class Broker:
+    """A broker that can be killed and comes back at the same address."""
+
+    def __init__(self, redis: str) -> None:
+        self._redis = redis
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        self._process = korvet("--listen", self.address, "--redis", self._redis)
+        assert self._process.stdout is not None
+        self.address = self._process.stdout.readline().split()[-1]
+
+    def kill(self) -> None:
+        kill(self._process)
+
+
+class Producing:
+    """Records go into the topic until told to stop; what was acknowledged is known."""
+
+    def __init__(self, address: str) -> None:
+        self.acknowledged: set[tuple[str, int, int]] = set()
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {"bootstrap.servers": address, "enable.idempotence": True, "linger.ms": 5}
+        )
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.wait(0.02):
+            for _ in range(20):
+                number += 1
+                self._producer.produce(
+                    "orders",
+                    value=b"%012d" % number,
+                    partition=number % PARTITIONS,
+                    on_delivery=self._heard,
+                )
+            self._producer.poll(0)
+        self._producer.flush(60)
+
+    def _heard(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            place = (message.topic(), message.partition(), message.offset())
+            self.acknowledged.add(place)  # type: ignore[arg-type]
+
+    def stop(self) -> set[tuple[str, int, int]]:
+        """All that was acknowledged."""
+        self._stop.set()
+        self._thread.join()
+        return self.acknowledged
+
+
+@contextmanager
+def running(redis: str) -> Iterator[Broker]:
+    broker = Broker(redis)
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("format", "layout"), [("parquet", "record"), ("delta", "batch"), ("iceberg", "batch")]
+)
+def test_no_kill_at_any_moment_loses_or_doubles_a_record(
+    tmp_path: Path, format: str, layout: str
+) -> None:
+    draw = random.Random(f"{format}-{KILLS}")
+    lake = str(tmp_path / "lake")
+    with server("valkey") as redis, running(redis.url) as broker:
+        where = ("--redis", redis.url)
+        layout_config = ("--config", f"storage.format={layout}")
+        done("topics", "create", "orders", "-p", str(PARTITIONS), *layout_config, *where)
+        archive = ("pipeline", "archive", "orders", "--to", lake, "--format", format, *where)
+        archive = (*archive, "--master", "local[2]", "--delete-archived-before", "1s")
+        producing = Producing(broker.address)
+        try:
+            for n in range(KILLS):
+                driver = korvet(*archive, "--every", "50ms", "--batch-records", "300")
+                assert driver.stdout is not None
+                for _ in range(draw.randint(0, 3)):
+                    driver.stdout.readline()
+                # The clock decides within a round; that is what is tested.
+                threading.Event().wait(draw.uniform(0.0, 2.0))
+                kill(driver)
+                if n % 2:
+                    broker.kill()
+                    broker.start()
+        finally:
+            acknowledged = producing.stop()
+        done(*archive, "--once", "--compact")
+        done("pipeline", "verify", "orders", lake, "--format", format, *where)
+        found = offsets_in(Path(lake), format)
+        assert len(found) == len(set(found))
+        # A record may have been stored though its acknowledgement was lost with the broker.
+        assert acknowledged <= set(found)
