@@ -127,10 +127,11 @@ class Archiver:
 
         seen = Observation(f"archived-{uuid.uuid4().hex}")
         low, high = sums(row_hash())
-        raw = self._read(catalog, step).observe(
+        typed, columns = self._typing.typed(self._read(catalog, step), state.columns)
+        # Watched last: finding out the columns' types is a query of its own.
+        rows = dated(typed).observe(
             seen, f.count(f.lit(1)).alias("rows"), low.alias("low"), high.alias("high")
         )
-        typed, columns = self._typing.typed(raw, state.columns)
 
         def counted() -> tuple[int, int]:
             # A topic deleted and made again meanwhile would stand under the old one's id.
@@ -143,7 +144,7 @@ class Archiver:
         planned = followed(
             state, step.spans, id=uuid.uuid4().hex, values=self._job.values, columns=columns
         )
-        return self._table.append(dated(typed), state, planned, counted)
+        return self._table.append(rows, state, planned, counted)
 
     def _read(self, catalog: Catalog, step: Step) -> Any:
         if not step.ranges:

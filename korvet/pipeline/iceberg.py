@@ -125,7 +125,7 @@ class IcebergTable:
         catalog, _, name = self._place.sql.partition(".")
         found = self._spark.sql(
             f"CALL {catalog}.system.rewrite_data_files(table => '{name}', "
-            f"options => map('target-file-size-bytes', '{target_bytes}'))"
+            f"options => map('target-file-size-bytes', '{target_bytes}', 'min-input-files', '2'))"
         ).first()
         return int(found["rewritten_data_files_count"]) - int(found["added_data_files_count"])
 

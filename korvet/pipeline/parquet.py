@@ -29,7 +29,7 @@ import msgspec
 from korvet.pipeline import exchange
 from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.places import Place
-from korvet.pipeline.ranges import NOTHING, Commit, decode, encode
+from korvet.pipeline.ranges import NOTHING, UNKNOWN, Commit, decode, encode
 from korvet.pipeline.rows import DDL
 from korvet.pipeline.table import Counted, Making, missing
 
@@ -85,12 +85,14 @@ class ParquetTable:
         staged = self._own / "staging" / uuid.uuid4().hex
         try:
             frame.write.partitionBy("date").parquet(str(staged))
-            rows, added = counted()
+            rows = _rows_in(staged)
+            seen, added = counted()
+            known = seen == rows and before.checksum != UNKNOWN
             commit = msgspec.structs.replace(
                 planned,
                 rows=rows,
                 total_rows=before.total_rows + rows,
-                checksum=(before.checksum + added) % 2**64,
+                checksum=(before.checksum + added) % 2**64 if known else UNKNOWN,
             )
             return self.publish(staged, before, commit)
         except OSError as error:
@@ -150,6 +152,13 @@ class ParquetTable:
         with open(self._own / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _rows_in(directory: Path) -> int:
+    """How many rows the files have, by their footers."""
+    import pyarrow.parquet as pq
+
+    return sum(pq.read_metadata(file).num_rows for file in directory.rglob("*.parquet"))
 
 
 def _flush(directory: Path) -> None:
