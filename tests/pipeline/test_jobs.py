@@ -202,7 +202,8 @@ def test_json_fields_become_columns_and_nothing_is_lost(
 
 def test_statistics_count_what_is_there(spark: Any, filled: Log) -> None:
     [found] = stats(spark, Connection(filled.url), ["orders"])
-    assert (found.records, found.keys, found.without_key, found.tombstones) == (340, 302, 14, 13)
+    assert (found.records, found.without_key, found.tombstones) == (340, 14, 13)
+    assert abs(found.keys - 302) <= 0.06 * 302
     assert [part.records for part in found.parts] == [300, 40]
     assert sum(point.records for point in found.over_time) == 340
     assert found.bytes == sum(part.bytes for part in found.parts)
