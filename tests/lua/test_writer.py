@@ -1,4 +1,4 @@
-"""writer.claim, writer.commit and writer.pin: who writes under which producer id, and what is done."""
+"""writer.claim, commit and pin: who writes under which producer id, and what is done."""
 
 from korvet.keys import Keys
 from korvet.scripts import writer

@@ -1,6 +1,6 @@
 """Archive, trim and verify while the driver and the broker are killed and producers run.
 
-KORVET_TEST_KILLS says how often the driver is killed for each format (4 if it says nothing).
+KORVET_TEST_KILLS says how often the driver is killed for each format (3 if it says nothing).
 """
 
 import os
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from tests.pipeline.reading import offsets_in
 from tests.servers import server
 
-KILLS = int(os.environ.get("KORVET_TEST_KILLS", "4"))
+KILLS = int(os.environ.get("KORVET_TEST_KILLS", "3"))
 PROJECT = Path(__file__).parents[2]
 PARTITIONS = 3
 
