@@ -57,7 +57,7 @@ def test_a_stream_whose_driver_is_killed_again_and_again_loses_and_doubles_nothi
     draw = random.Random(11)
     for n in range(9):
         log.append(topic, n % 3, plain(200, since=n * 1000))
-    for _ in range(3):
+    for _ in range(2):
         driver = Driver(log.url, tmp_path / "check")
         try:
             for _ in range(draw.randint(1, 3)):

@@ -198,7 +198,7 @@ def test_a_running_stream_keeps_its_limit_and_meets_new_partitions(
         .start()
     )
     try:
-        seen(spark, "limited", 95)
+        seen(spark, query, 95)
         grown = topic.definition(partitions=2)
         reply = log.store.run(
             topics.grow(
@@ -213,19 +213,20 @@ def test_a_running_stream_keeps_its_limit_and_meets_new_partitions(
         )
         assert reply.error == 0
         log.append(topic, 1, plain(3))
-        seen(spark, "limited", 98)
+        seen(spark, query, 98)
         sizes = [int(p.numInputRows) for p in query.recentProgress if p.numInputRows]
         assert sizes == [30, 30, 30, 5, 3]
     finally:
         query.stop()
 
 
-def seen(spark: Any, table: str, count: int) -> None:
-    """The table has so many rows, or the test has waited a minute in vain."""
+def seen(spark: Any, query: Any, count: int) -> None:
+    """The query's table has so many rows, or the test has waited a minute in vain."""
     end = time.monotonic() + 60
-    while (found := spark.table(table).count()) < count:
+    while (found := spark.table(query.name).count()) < count:
+        assert query.isActive, query.exception()
         assert time.monotonic() < end, f"{found} of {count} rows"
-    assert spark.table(table).count() == count
+    assert spark.table(query.name).count() == count
 
 
 @layouts
