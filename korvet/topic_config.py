@@ -44,7 +44,6 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     min_compaction_lag_ms: int
     delete_retention_ms: int
     min_cleanable_dirty_ratio: float
-    min_insync_replicas: int
 
 
 def validate(name: str, value: str | None) -> str | None:
@@ -175,5 +174,4 @@ _POLICY = {
     "min_compaction_lag_ms": "min.compaction.lag.ms",
     "delete_retention_ms": "delete.retention.ms",
     "min_cleanable_dirty_ratio": "min.cleanable.dirty.ratio",
-    "min_insync_replicas": "min.insync.replicas",
 }

@@ -94,7 +94,6 @@ _CONSUMER_GROUPS = (
         Whole(1),
         str(INT_MAX),
         "Members a KIP-848 group may have.",
-        effect=False,
     ),
     Setting(
         "group.consumer.assignors",
