@@ -424,6 +424,22 @@ function M.look_at(g, moment)
   set_deadline(g, ":offsets", moment)
 end
 
+--- Nobody has looked at the group for so long that no broker can have been there to hear its members:
+--- they, and the phase they are in, have their time again.
+function M.forgive(g, now_ms)
+  local list = rows(g)
+  for _, pair in ipairs(list) do
+    if redis.call("ZSCORE", g.deadlines, pair[1]) then
+      M.restart(g, pair[1], pair[2], now_ms)
+    end
+  end
+  for _, phase in ipairs({ ":join", ":sync" }) do
+    if redis.call("ZSCORE", g.deadlines, phase) then
+      set_deadline(g, phase, now_ms + longest_rebalance(list))
+    end
+  end
+end
+
 --- A deadline has passed: what follows from that has happened. ":offsets" is the caller's.
 function M.expire(g, name, moment, now_ms)
   redis.call("ZREM", g.deadlines, name)

@@ -12,12 +12,16 @@ local M = {}
 
 M.PENDING = "pending"
 
---- A stored row as a table; nil for nobody and for a pending member.
+--- A stored row as a table; nil for nobody, for a pending member and for a
+--- member of another kind of group.
 function M.parse(text)
   if not text or text == M.PENDING then
     return nil
   end
   local session, rebalance, flags = string.match(text, "^(%d+) (%d+) (%S+)$")
+  if not session then
+    return nil
+  end
   return {
     session = tonumber(session),
     rebalance = tonumber(rebalance),

@@ -243,3 +243,25 @@ def test_several_groups_and_namespaces_do_not_touch_each_other(runner: Runner) -
     assert one.describe().size == 2
     other = runner.run(scripts.describe(Keys("other"), "a", full=0))
     assert other.error == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_members_nobody_could_hear_get_another_session(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (first, second), generation = group.stable(2)
+    lua.advance(SESSION_MS + 60_000)
+    assert group.heartbeat(first, generation) == ErrorCode.NONE
+    lua.advance(SESSION_MS - 1)
+    assert group.heartbeat(first, generation) == ErrorCode.NONE
+    lua.advance(1)
+    assert group.heartbeat(first, generation) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert group.heartbeat(second, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_join_phase_nobody_could_end_goes_on(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader, other), generation = group.stable(2, session_ms=100_000)
+    group.join(leader, session_ms=100_000)
+    lua.advance(REBALANCE_MS + 60_000)
+    assert group.joined(leader).waiting
+    group.join(other, session_ms=100_000)
+    assert group.joined(leader).generation == generation + 1
