@@ -31,9 +31,9 @@ from korvet.topics import Topic
 from korvet.wire import records
 from korvet.wire.records import Record
 
-READ_BYTES = 1 << 20
+READ_BYTES = 1 << 18
 CARRY_BYTES = 128 << 10
-CARRY_ENTRIES = 500
+CARRY_ENTRIES = 200
 INDEX_BYTES = 65536
 MOST_KEYS = 250_000
 """Keys of one pass, about: what it cannot remember is left for the next."""

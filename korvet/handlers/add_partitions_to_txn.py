@@ -3,7 +3,8 @@
 Behaviour
 - the transaction takes note first, then each partition: a partition that knows of no transaction
   refuses transactional records, so nothing is ever left open that no marker would close
-- UNKNOWN_TOPIC_OR_PARTITION for the missing ones, then OPERATION_NOT_ATTEMPTED for the others
+- UNKNOWN_TOPIC_OR_PARTITION for the missing ones, UNSUPPORTED_FOR_MESSAGE_FORMAT for those of byte
+  positions; then OPERATION_NOT_ATTEMPTED for the others
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS for all; INVALID_REQUEST for
   an empty transactional id
 - verify_only asks whether they take part: TRANSACTION_ABORTABLE (v4 INVALID_TXN_STATE) when not
@@ -84,7 +85,9 @@ async def _outcome(
     missing: Outcome = {}
     for name, number in places:
         topic = topics[name]
-        if topic is not None and 0 <= number < topic.partitions:
+        if topic is not None and topic.is_bytes:
+            missing[name, number] = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+        elif topic is not None and 0 <= number < topic.partitions:
             known.append((topic, number))
         else:
             missing[name, number] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
