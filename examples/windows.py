@@ -27,7 +27,9 @@ def totals(clicks: DataFrame) -> DataFrame:
 
 def main(checkpoint: str, once: bool) -> None:
     """Runs until it is stopped, or with `once` until everything there is has been read."""
-    spark = SparkSession.builder.appName("windows").getOrCreate()
+    # The state lives in as many pieces for as long as the checkpoint does: few, for a small job.
+    builder = SparkSession.builder.appName("windows").config("spark.sql.shuffle.partitions", "4")
+    spark = builder.getOrCreate()
     clicks = (
         spark.readStream.format("korvet")
         .option("subscribe", "clicks")
