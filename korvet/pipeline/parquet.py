@@ -18,6 +18,7 @@ Rules
 import fcntl
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from korvet.pipeline.rows import DDL
 from korvet.pipeline.table import Counted, Making, missing
 
 COMMIT = "_commit.json"
+LEFTOVER_S = 86_400
 
 
 class ParquetTable:
@@ -82,6 +84,7 @@ class ParquetTable:
         return [decode((batch / COMMIT).read_bytes()) for batch in sorted(self._batches())]
 
     def append(self, frame: Any, before: Commit, planned: Commit, counted: Counted) -> Commit:
+        self._sweep()
         staged = self._own / "staging" / uuid.uuid4().hex
         try:
             frame.write.partitionBy("date").parquet(str(staged))
@@ -140,6 +143,13 @@ class ParquetTable:
                 return gone
             finally:
                 shutil.rmtree(staged, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """What a crash left in staging a day ago is gone."""
+        oldest = time.time() - LEFTOVER_S
+        for left in (self._own / "staging").iterdir():
+            if left.stat().st_mtime < oldest:
+                shutil.rmtree(left, ignore_errors=True)
 
     def _batches(self) -> Iterator[Path]:
         try:

@@ -1,5 +1,6 @@
 """The Parquet archive's commits, without Spark: what is seen, who wins, what is refused."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ def test_a_path_below_a_file_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(PipelineError, match="cannot be written"):
         opened(tmp_path / "file" / "lake")
+
+
+def test_what_a_crash_left_is_swept_after_a_day(tmp_path: Path) -> None:
+    table = opened(tmp_path / "lake")
+    old, young = table.staging(), table.staging()
+    os.utime(old, (0, 0))
+    table._sweep()
+    assert not old.exists() and young.exists()
 
 
 def test_directories_change_places(tmp_path: Path) -> None:
