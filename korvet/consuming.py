@@ -40,7 +40,7 @@ async def keep(
     epoch: int,
     otherwise: ErrorCode,
 ) -> ErrorCode:
-    """The rows are committed by a member of the newer protocol; `otherwise` if it is no such group."""
+    """A member of the newer protocol has committed the rows; `otherwise` if the group is not one."""
     reply = await context.store.run(
         scripts.keep(context.keys, group_id, rows, member=member, epoch=epoch)
     )
