@@ -40,7 +40,7 @@ async def keep(
     epoch: int,
     otherwise: ErrorCode,
 ) -> ErrorCode:
-    """A member of the newer protocol has committed the rows; `otherwise` if the group is not one."""
+    """A member of the newer protocol committed the rows; `otherwise` if the group is none such."""
     reply = await context.store.run(
         scripts.keep(context.keys, group_id, rows, member=member, epoch=epoch)
     )
