@@ -1,4 +1,4 @@
---- group.consume  version 1  writes
+--- group.consume  version 2  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -35,7 +35,7 @@
 --- REFUSES  GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_MEMBER_EPOCH UNRELEASED_INSTANCE_ID
 ---          FENCED_INSTANCE_ID GROUP_MAX_SIZE_REACHED COORDINATOR_NOT_AVAILABLE
 --- COST     O(members + partitions), at most 20 calls + 40 per row
---- NOTES    A quiet group's heartbeat reads the members and writes one deadline.
+--- NOTES    A quiet group's heartbeat reads one member and writes one deadline.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumers = require("lib.consumers")
@@ -54,12 +54,20 @@ local function refuse(code)
 end
 
 local now_ms = clock.now_ms()
+local due = redis.call("ZRANGEBYSCORE", sessions, "-inf", num.text(now_ms))
+if epoch > 0 and #due == 0 and not subscribes and assignor == "" then
+  -- What a quiet group does all day: only the member's own row is looked at.
+  if consumers.is_settled(store, id, instance, epoch, version) then
+    redis.call("ZADD", sessions, num.text(now_ms + session_ms), id)
+    return { codes.NONE, epoch, 0, {}, 0, {}, {} }
+  end
+end
 local head = redis.call("HMGET", group, "type", "state")
 local g = consumers.load(store)
 
 -- Whoever is dead, or takes too long to give something up, is no member any more.
 local gone, dead = {}, {}
-for _, name in ipairs(redis.call("ZRANGEBYSCORE", sessions, "-inf", num.text(now_ms))) do
+for _, name in ipairs(due) do
   dead[name] = true
 end
 for _, name in ipairs(g.order) do

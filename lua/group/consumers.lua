@@ -1,4 +1,4 @@
---- group.consumers  version 1  reads
+--- group.consumers  version 2  reads
 --- A group of the newer protocol with its members.
 ---
 --- KEYS     group      hash   state, generation, protocol, counters, votes

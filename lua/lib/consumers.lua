@@ -45,6 +45,16 @@ function M.load(consumers)
   return g
 end
 
+--- Whether the member has all that it should, at the group's epoch, and nothing is new.
+function M.is_settled(consumers, id, instance, epoch, version)
+  local row = redis.call("HMGET", consumers, id, ":epoch", ":version")
+  if not row[1] or tonumber(row[2]) ~= epoch or row[3] ~= version then
+    return false
+  end
+  local m = read_member(row[1])
+  return m.epoch == epoch and #m.revoking == 0 and #m.assigned == #m.target and m.instance == instance
+end
+
 --- The member is stored.
 function M.put(consumers, id, m)
   local list = {}
