@@ -51,6 +51,12 @@ def parser() -> argparse.ArgumentParser:
     own.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     _bounds(own, cases.ALL)
 
+    groups = verbs.add_parser(
+        "groups", help="join, heartbeats, commits, idempotence: a fresh Korvet, no append-only file"
+    )
+    _bounds(groups, (*cases.GROUPS, "pidem"))
+    groups.set_defaults(format=["batch"], aof=["off"], set=["group.initial.rebalance.delay.ms=0"])
+
     old = verbs.add_parser("legacy", help="Kafka 0.7 and 0.8 beside today's protocol, fresh Korvet")
     old.add_argument("--redis", metavar="URL", help="instead of a server of its own")
     old.add_argument("--seconds", type=float, default=5.0)
@@ -141,7 +147,7 @@ async def main(options: argparse.Namespace) -> str:
         case "start":
             command = [word for word in options.command if word != "--"]
             report.emit({"case": "start", **await startup.start(options.address, command)})
-        case "fresh":
+        case "fresh" | "groups":
             return await own(options)
         case "legacy":
             lines: list[report.Line] = []

@@ -2,12 +2,16 @@
 
 from collections.abc import AsyncIterator, Iterable
 
+from benchmarks.compacting import Compact
 from benchmarks.groups import Commits, Heartbeats, Join
 from benchmarks.growth import FlatLog, FlatTopic, Memory
+from benchmarks.idempotence import Idempotent
 from benchmarks.latency import Latency
 from benchmarks.load import Target
+from benchmarks.newer import Settle
 from benchmarks.report import Line
 from benchmarks.throughput import Fetch, Produce
+from benchmarks.transactions import Ends, Transactional
 
 RATES: dict[str, Produce | Fetch] = {
     "p1k": Produce(100, 1000),
@@ -19,8 +23,9 @@ RATES: dict[str, Produce | Fetch] = {
     "f100": Fetch(1000, 100),
 }
 DEFAULT = (*RATES, "lat")
-GROUPS = ("join50", "beats", "commits")
-ALL = (*DEFAULT, *GROUPS, "flat", "memory")
+GROUPS = ("join50", "settle100", "beats", "commits")
+TRANSACTIONS = {"pidem": Idempotent(), "ptxn": Transactional(), "endtxn": Ends()}
+ALL = (*DEFAULT, *GROUPS, *TRANSACTIONS, "flat", "memory", "compact")
 
 
 async def run(
@@ -36,16 +41,22 @@ async def run(
             yield {**about, **quantiles, "client_cpu_share": tally.row()["client_cpu_share"]}
         elif name in GROUPS:
             yield {**about, **await _groups(name, target)}
+        elif name in TRANSACTIONS:
+            yield {**about, **await TRANSACTIONS[name].run(target)}
         elif name == "flat":
             for row in [*await FlatLog().run(target), *await FlatTopic().run(target)]:
                 yield {**about, **row}
         elif name == "memory" and store is not None:
             yield {**about, **await Memory(store).run(target)}
+        elif name == "compact" and store is not None:
+            yield {**about, **await Compact(store).run(target)}
 
 
 async def _groups(name: str, target: Target) -> dict[str, float | int]:
     if name == "join50":
         return {**await Join().run(target)}
+    if name == "settle100":
+        return {**await Settle().run(target)}
     if name == "beats":
         return {**await Heartbeats().run(target)}
     row = (await Commits().run(target)).row()

@@ -32,9 +32,12 @@ def frame(key: int, version: int, body: bytes, correlation_id: int = 0) -> bytes
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-def produce(topic: str, batches: Mapping[int, bytes], acks: int = -1) -> bytes:
+def produce(
+    topic: str, batches: Mapping[int, bytes], acks: int = -1, transactional_id: str | None = None
+) -> bytes:
     """Produce v8: one batch for each partition given."""
-    body = struct.pack(">hhii", -1, acks, 30_000, 1) + text(topic)
+    body = b"\xff\xff" if transactional_id is None else text(transactional_id)
+    body += struct.pack(">hii", acks, 30_000, 1) + text(topic)
     body += struct.pack(">i", len(batches))
     for partition, batch in batches.items():
         body += struct.pack(">ii", partition, len(batch)) + batch

@@ -1,12 +1,16 @@
 """Record batches to send: seeded, half compressible, built once before any clock runs."""
 
 import random
+import struct
 import time
 
+import crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 WORDS = 512
+CRC_AT, ATTRIBUTES_AT, PRODUCER_AT = 17, 21, 43
+TRANSACTIONAL = 0x10
 
 
 def values(count: int, size: int, seed: int = 7) -> list[bytes]:
@@ -38,3 +42,15 @@ def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
         if builder.append(index, timestamp=now, key=None, value=value, headers=[]) is None:
             raise ValueError(f"a batch of {records} x {size} bytes does not fit its builder")
     return bytes(builder.build())
+
+
+def stamp(
+    data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool
+) -> None:
+    """The batch is this producer's, numbered from `sequence` on."""
+    (attributes,) = struct.unpack_from(">h", data, ATTRIBUTES_AT)
+    attributes = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
+    struct.pack_into(">h", data, ATTRIBUTES_AT, attributes)
+    struct.pack_into(">qhi", data, PRODUCER_AT, producer_id, epoch, sequence)
+    crc = crc32c.crc32c(memoryview(data)[ATTRIBUTES_AT:])
+    struct.pack_into(">I", data, CRC_AT, crc)

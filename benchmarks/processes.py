@@ -44,6 +44,20 @@ def own_bytes(pid: int) -> int:
         return 0
 
 
+def largest_worker(roots: Iterable[int]) -> int:
+    """The most resident memory that any Python process below these has had, in bytes."""
+    most = 0
+    for pid in tree(roots) - set(roots):
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except OSError:
+            continue
+        told = dict(line.split(":\t", 1) for line in lines)
+        if told["Name"].startswith("python"):
+            most = max(most, int(told.get("VmHWM", "0 kB").split()[0]) << 10)
+    return most
+
+
 def _stat(pid: int) -> list[str]:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -21,6 +21,9 @@ COLUMNS = {
 LATENCIES = ("ack_p50_ms", "ack_p99_ms", "end_to_end_p50_ms", "end_to_end_p99_ms")
 
 
+ABOUT = ("case", "label")
+
+
 def emit(line: Line) -> None:
     """One JSON line on standard output, at once."""
     sys.stdout.write(json.dumps(line) + "\n")
@@ -56,7 +59,9 @@ def table(lines: Iterable[Line]) -> str:
     for line in lines:
         labels.setdefault(str(line["label"]), {})[str(line["case"])] = line
     rows = ["| case | " + " | ".join(labels) + " |", "|---|" + "---|" * len(labels)]
-    for case in [*COLUMNS, "lat", "start", "memory"]:
+    first = [*COLUMNS, "lat", "start", "memory"]
+    others = {case: None for of in labels.values() for case in of if case not in first}
+    for case in [*first, *others]:
         cells = [_cell(case, of.get(case)) for of in labels.values()]
         if any(cells):
             rows.append(f"| {case} | " + " | ".join(cells) + " |")
@@ -72,6 +77,9 @@ def _cell(case: str, line: Line | None) -> str:
         return f"{line['seconds_to_metadata']} s; {line['resident_mb']} MB"
     if case == "memory":
         return f"{line['redis_bytes_per_record']} B a record"
+    if case not in COLUMNS:
+        figures = (f"{name} {value}" for name, value in line.items() if name not in ABOUT)
+        return ", ".join(figures)
     text = f"{_number(line, COLUMNS[case]):,.0f}/s"
     if case == "psmall":
         return text + (f", {line['cpu_us_per_request']} us" if "cpu_us_per_request" in line else "")

@@ -14,6 +14,7 @@ from korvet.handlers.add_offsets_to_txn import add_offsets_to_txn
 from korvet.handlers.add_partitions_to_txn import add_partitions_to_txn
 from korvet.handlers.alter_configs import alter_configs
 from korvet.handlers.alter_partition_reassignments import alter_partition_reassignments
+from korvet.handlers.alter_replica_log_dirs import alter_replica_log_dirs
 from korvet.handlers.api_versions import api_versions
 from korvet.handlers.consumer_group_describe import consumer_group_describe
 from korvet.handlers.consumer_group_heartbeat import consumer_group_heartbeat
@@ -68,6 +69,10 @@ from korvet.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigs
 from korvet.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from korvet.wire.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
 )
 from korvet.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from korvet.wire.messages.consumer_group_describe import (
@@ -247,6 +252,14 @@ TABLE: tuple[Api, ...] = (
         describe_configs,
     ),
     Api(33, "AlterConfigs", (0, 2), AlterConfigsRequest, AlterConfigsResponse, alter_configs),
+    Api(
+        34,
+        "AlterReplicaLogDirs",
+        (0, 2),
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponse,
+        alter_replica_log_dirs,
+    ),
     Api(
         35,
         "DescribeLogDirs",

@@ -9,10 +9,14 @@ Rules
 - The last entry before the limit stays, whatever it is: readers who want to reach the end can.
 - Whoever begins a compaction writes its token into the log; from then on the scripts work for
   nobody else. One that dies on the way has changed nothing: the next one begins anew.
-- After each call it rests `REST` times as long as the call took: Redis belongs to others.
+- After each call it rests `REST` times as long as Redis took over it, at least: Redis belongs to
+  others. Where writers are faster than that, it rests less at the end, or it would never have one.
+- What is remembered of a key has a bounded size, and so has the number of keys.
 """
 
 import asyncio
+import hashlib
+import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Any, Protocol, TypeVar
@@ -32,12 +36,19 @@ from korvet.wire import records
 from korvet.wire.records import Record
 
 READ_BYTES = 1 << 18
-CARRY_BYTES = 128 << 10
-CARRY_ENTRIES = 200
+READ_ENTRIES = 500
+CARRY_BYTES = 64 << 10
+CARRY_ENTRIES = 100
+TAIL_ENTRIES = 500
 INDEX_BYTES = 65536
 MOST_KEYS = 250_000
 """Keys of one pass, about: what it cannot remember is left for the next."""
-REST = 4.0
+LONG_KEY = 32
+"""Longer keys are remembered by their hash."""
+REST = 9.0
+HURRIED_REST = 1.0
+CALM_CALLS = 200
+"""So many calls it takes to overtake the writers before it hurries."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -47,6 +58,43 @@ class Store(Protocol):
 
     def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
     async def run(self, call: Call[R]) -> R: ...
+
+
+class Watched:
+    """A store, and for how long it has been kept busy since that was last asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._began = self._spent = 0.0
+        self._under_way = 0
+
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]:
+        future = self._store.submit_command(*command)
+        self._begin()
+        future.add_done_callback(self._end)
+        return future
+
+    async def run(self, call: Call[R]) -> R:
+        self._begin()
+        try:
+            return await self._store.run(call)
+        finally:
+            self._end()
+
+    def spent(self) -> float:
+        """Seconds since the last time this was asked."""
+        spent, self._spent = self._spent, 0.0
+        return spent
+
+    def _begin(self) -> None:
+        if not self._under_way:
+            self._began = monotonic()
+        self._under_way += 1
+
+    def _end(self, _: object = None) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._spent += monotonic() - self._began
 
 
 class Outcome(msgspec.Struct):
@@ -76,8 +124,9 @@ class Compaction:
         partition: int,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store, self._keys, self._topic, self._partition = store, keys, topic, partition
-        self._reader = PartitionReader(store, keys)
+        self._store = Watched(store)
+        self._keys, self._topic, self._partition = keys, topic, partition
+        self._reader = PartitionReader(self._store, keys, most=READ_ENTRIES)
         self._token = uuid4().hex
         self._rest = rest
         self._ranges: list[str] = []
@@ -90,21 +139,21 @@ class Compaction:
     async def run(self) -> Outcome | None:
         """The log is compacted; None when there was nothing to do, or somebody else does it."""
         policy = self._topic.policy
-        plan = await self._call(
-            log.sift(
-                self._keys,
-                self._topic.name,
-                self._partition,
-                topic_id=self._topic.id,
-                token=self._token,
-                lag_ms=policy.min_compaction_lag_ms,
-                tombstone_ms=policy.delete_retention_ms,
-                dirty=int(policy.min_cleanable_dirty_ratio * 1000),
-            )
-        )
-        if plan.error or not plan.due:
-            return None
         try:
+            plan = await self._call(
+                log.sift(
+                    self._keys,
+                    self._topic.name,
+                    self._partition,
+                    topic_id=self._topic.id,
+                    token=self._token,
+                    lag_ms=policy.min_compaction_lag_ms,
+                    tombstone_ms=policy.delete_retention_ms,
+                    dirty=int(policy.min_cleanable_dirty_ratio * 1000),
+                )
+            )
+            if plan.error or not plan.due:
+                return None
             await self._learn(plan)
             outcome = await self._sort_out(plan)
             await self._take_over(plan, outcome)
@@ -112,20 +161,18 @@ class Compaction:
             return None
         return outcome
 
-    async def _call(self, call: Call[R]) -> R:
-        began = monotonic()
+    async def _call(self, call: Call[R], rest: float = REST) -> R:
         reply = await self._store.run(call)
-        await self._rest((monotonic() - began) * REST)
+        await self._rest(self._store.spent() * rest)
         return reply
 
     async def _slices(self, start: int, limit: int) -> AsyncIterator[Slice]:
         at = start
         while at < limit:
-            began = monotonic()
             found = await self._reader.read(
                 self._topic, self._partition, at, READ_BYTES, committed=True
             )
-            await self._rest((monotonic() - began) * REST)
+            await self._rest(self._store.spent() * REST)
             if found.error:
                 raise Superseded
             found.entries = [entry for entry in found.entries if entry.last < limit]
@@ -141,7 +188,7 @@ class Compaction:
             for _, alive in _alive(self._topic, found):
                 for offset, _, key, _, _ in alive:
                     if key is not None:
-                        self._newest[key] = offset
+                        self._newest[_mark(key)] = offset
             self._learned = found.entries[-1].last + 1
             if len(self._newest) > MOST_KEYS:
                 return
@@ -166,7 +213,7 @@ class Compaction:
         offset, _, key, value, _ = record
         if offset >= self._learned:
             return True
-        if key is None or self._newest.get(key, offset) != offset:
+        if key is None or self._newest.get(_mark(key), offset) != offset:
             return False
         return value is not None or offset >= plan.tombstones
 
@@ -243,7 +290,7 @@ class Compaction:
         start_bytes = max(plan.bytes - outcome.size, 0)
         start_records = max(plan.records - outcome.records, 0)
         rows = self._run.rows(start_bytes, start_records)
-        while True:
+        for calls in itertools.count():
             reply = await self._call(
                 log.swap(
                     self._keys,
@@ -259,9 +306,10 @@ class Compaction:
                     start_records=start_records,
                     tombstones=int(outcome.tombstones),
                     tombstone_ms=self._topic.policy.delete_retention_ms,
-                    at_most=CARRY_ENTRIES,
+                    at_most=TAIL_ENTRIES,
                     rows=rows,
-                )
+                ),
+                REST if calls < CALM_CALLS else HURRIED_REST,
             )
             if reply.error:
                 raise Superseded
@@ -293,6 +341,13 @@ class _Run:
             f"{offset}:{newest}:{start_bytes + size}:{start_records + count}"
             for offset, newest, size, count in self._rows
         ]
+
+
+def _mark(key: bytes) -> bytes:
+    """What a key is remembered by."""
+    if len(key) <= LONG_KEY:
+        return key
+    return hashlib.blake2b(key, digest_size=LONG_KEY + 1).digest()
 
 
 def _alive(topic: Topic, found: Slice) -> list[tuple[Entry, list[Record]]]:

@@ -1,16 +1,20 @@
 """Groups of the newer protocol (KIP-848), for the handlers that meet them."""
 
-import re
 from collections.abc import Iterable, Sequence
 
+from korvet.config_table import group_resource
 from korvet.context import Context
+from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.patterns import compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ConsumeReply
 from korvet.transactions import Row
 
 MAYBE_NEWER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 """What a classic group says to a member of the newer protocol."""
+CELLS = 10
+"""What lua/group/consumers.lua says of each member."""
 Rows = list[tuple[str, str, str]]
 
 
@@ -31,6 +35,25 @@ def unpack(packed: bytes) -> list[str]:
     return found
 
 
+def spell(partitions: Iterable[tuple[str, Iterable[int]]]) -> bytes:
+    """Partitions by topic id, as lua/lib/consumers.lua spells them."""
+    rows = [(topic, ",".join(map(str, numbers))) for topic, numbers in partitions]
+    return ";".join(f"{topic}:{numbers}" for topic, numbers in rows if numbers).encode()
+
+
+def read(spelled: bytes) -> dict[str, list[int]]:
+    """The partitions that were spelled, in order, by topic id."""
+    rows = [row.partition(":") for row in spelled.decode().split(";") if row]
+    return {topic: sorted(map(int, numbers.split(","))) for topic, _, numbers in sorted(rows)}
+
+
+def timing(context: Context, group_id: str, name: str) -> int:
+    """`consumer.session.timeout.ms` or `consumer.heartbeat.interval.ms` of the group."""
+    table, resource = context.node.configs, group_resource(group_id)
+    own = table.explicit(resource).get(name) if table.raw(resource) else None
+    return int(own) if own else context.settings.integer(f"group.{name}")
+
+
 async def keep(
     context: Context,
     group_id: str,
@@ -39,10 +62,17 @@ async def keep(
     member: str,
     epoch: int,
     otherwise: ErrorCode,
+    stores: bool = True,
 ) -> ErrorCode:
-    """A member of the newer protocol committed the rows; `otherwise` if the group is none such."""
-    reply = await context.store.run(
-        scripts.keep(context.keys, group_id, rows, member=member, epoch=epoch)
+    """A member of the newer protocol committed the rows; `otherwise` if the group is none such.
+
+    Without `stores` it is only said whether it may.
+    """
+    reply = await groups(context).run(
+        group_id,
+        lambda _: scripts.keep(
+            context.keys, group_id, rows, member=member, epoch=epoch, stores=int(stores)
+        ),
     )
     error = ErrorCode(reply.error)
     return otherwise if error == ErrorCode.GROUP_ID_NOT_FOUND else error
@@ -50,11 +80,11 @@ async def keep(
 
 async def topics_for(reply: ConsumeReply, context: Context) -> Rows:
     """The topics that a group's members subscribe to, by name and by pattern."""
-    patterns = [(raw.decode(), re.compile(raw.decode())) for raw in reply.regexes]
+    patterns = [(raw.decode(), compiled(raw.decode())) for raw in reply.regexes]
     names = {raw.decode() for raw in reply.names}
     rows: Rows = []
     for topic in await context.topics.all():
-        matched = [text for text, pattern in patterns if pattern.fullmatch(topic.name)]
+        matched = [text for text, pattern in patterns if pattern.matches(topic.name)]
         if matched or topic.name in names:
             rows.append(("t", topic.name, f"{topic.id}:{topic.partitions}"))
             rows += (("r", text, topic.name) for text in matched)

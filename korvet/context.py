@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from korvet.config import Config
 from korvet.config_table import ConfigTable
+from korvet.gathering import Gatherer
 from korvet.keys import Keys
 from korvet.metrics import Metrics
 from korvet.settings.values import Settings
@@ -51,6 +52,7 @@ class Node:
         self.membership = membership
         self.apis = apis
         self.metrics = metrics
+        self.gatherer = Gatherer(store, keys)
         self.copies = Copies(store)
         self.transactions = Transactions(store, keys, topics)
         self.topic_configs: TopicConfigs = config.topics

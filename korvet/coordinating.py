@@ -15,6 +15,7 @@ def groups_of(node: Node) -> Groups:
             lambda: node.settings,
             node.wake,
             node.metrics.rebalances.add,
+            node.membership.present_ms,
         )
     return found
 

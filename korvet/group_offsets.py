@@ -17,6 +17,10 @@ from korvet.topics import Topic, TopicTable
 EARLIEST, LATEST = "earliest", "latest"
 
 
+Place = str | int | datetime
+"""`earliest`, `latest`, an offset, or a moment."""
+
+
 class BadPlace(Exception):
     """The text is no place in a log; the message says what would be."""
 
@@ -38,7 +42,7 @@ class Standing(msgspec.Struct, frozen=True):
     behind_ms: int
 
 
-def parse_place(text: str) -> str | int | datetime:
+def parse_place(text: str) -> Place:
     """`earliest`, `latest`, an offset or a moment, or BadPlace."""
     word = text.strip().lower()
     if word in (EARLIEST, LATEST):
@@ -60,12 +64,13 @@ async def find_place(
     reader: PartitionReader,
     topic: Topic,
     partition: int,
-    place: str | int | datetime,
+    place: Place,
 ) -> int:
-    """The offset that stands at that place; a time is the first record at or after it."""
-    if isinstance(place, int):
-        return place
+    """The offset that stands at that place, between the log's ends; a time is the first record at
+    or after it."""
     bounds = await store.run(log.bounds(keys, topic.name, partition, topic_id=topic.id))
+    if isinstance(place, int):
+        return min(max(place, bounds.first), bounds.next)
     if place == EARLIEST:
         return bounds.first
     if isinstance(place, datetime):

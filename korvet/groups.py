@@ -52,12 +52,14 @@ class Groups:
         settings: Callable[[], Settings],
         wake: Wake | None = None,
         on_rebalance: Callable[[int], None] | None = None,
+        present_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
         self._keys = keys
         self._settings = settings
         self._wake = wake
         self._on_rebalance = on_rebalance
+        self._present_ms = present_ms
         self._scheduled: dict[str, float] = {}
 
     async def run(self, group_id: str, make: Callable[[int], Call[R]]) -> R:
@@ -136,7 +138,11 @@ class Groups:
     async def tick(self, group_id: str) -> int:
         """What was due in the group has happened; the ms until its next deadline, -1 for none."""
         retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
-        reply = await self._store.run(scripts.tick(self._keys, group_id, retention_ms=retention_ms))
+        reply = await self._store.run(
+            scripts.tick(
+                self._keys, group_id, retention_ms=retention_ms, present_ms=self._present_ms()
+            )
+        )
         self._began(reply.began)
         await self.unfollow(group_id, reply.expired)
         if reply.gone:
@@ -221,8 +227,19 @@ class Groups:
 
     async def names(self) -> list[str]:
         """Every group there is."""
-        found = await self._store.command("HKEYS", self._keys.groups())
-        return [decode_group(name.decode()) for name in found if name != VERSION_FIELD.encode()]
+        return _decoded(await self._store.command("HKEYS", self._keys.groups()))
+
+    async def some(self, most: int) -> list[str]:
+        """Not more than so many groups, the same ones as long as none come or go."""
+        key = self._keys.groups()
+        if await self._store.command("HLEN", key) <= most + 1:
+            return sorted(await self.names())
+        _, flat = await self._store.command("HSCAN", key, 0, "COUNT", most)
+        return sorted(_decoded(flat[::2]))[:most]
+
+
+def _decoded(fields: Iterable[bytes]) -> list[str]:
+    return [decode_group(name.decode()) for name in fields if name != VERSION_FIELD.encode()]
 
 
 def _patience(wait_ms: int) -> float:

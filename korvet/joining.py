@@ -15,6 +15,7 @@ from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.records import Buffer
 
 IMPLICIT_SINCE = 12
+ABORTABLE_SINCE = 11
 REMEMBERED = 10_000
 
 Producer = tuple[str, int, int]
@@ -119,3 +120,17 @@ def transaction_of(
         return 0
     producer = producer_of(transactional_id, data)
     return 0 if producer is None else joined(context).number(producer)
+
+
+async def why_outside(
+    producer: Producer, topic: str, partition: int, context: Context
+) -> ErrorCode:
+    """What is wrong with transactional records that a partition takes for those of a stranger."""
+    reply = await context.transactions.verify(*producer, member_of(topic, partition))
+    if reply.error == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    if reply.error == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if context.version >= ABORTABLE_SINCE:
+        return ErrorCode.TRANSACTION_ABORTABLE
+    return ErrorCode.INVALID_TXN_STATE

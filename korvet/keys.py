@@ -105,9 +105,11 @@ class Group(msgspec.Struct, frozen=True):
     waiting: str
     """hash: producer id -> its newest transaction; with a partition -> a commit that waits."""
     consumers: str
-    """hash: a group of the newer protocol, its epoch, topics and members."""
-    sessions: str
-    """sorted set: member id of the newer protocol -> moment it is dead, ms."""
+    """hash: newer protocol: member id -> its epoch, subscription and partitions."""
+    targets: str
+    """hash: newer protocol: member id -> the partitions it should have."""
+    holders: str
+    """hash: newer protocol: partition -> since which epoch which member has it."""
 
 
 class Keys:
@@ -202,7 +204,8 @@ class Keys:
                 offsets,
                 f"{tagged}:waiting",
                 f"{tagged}:consumers",
-                f"{tagged}:sessions",
+                f"{tagged}:targets",
+                f"{tagged}:holders",
             )
             if len(self._groups) > 100_000:
                 self._groups.clear()

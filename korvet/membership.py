@@ -1,5 +1,7 @@
 """Which brokers are alive, as Redis has it: each says so again and again."""
 
+from time import monotonic
+
 import msgspec
 
 from korvet.keys import Keys
@@ -29,12 +31,21 @@ class Membership:
         self.nodes: list[Node] = [me]
         self._store = store
         self._keys = keys
+        self._alone_since: float | None = None
 
     async def join(self) -> None:
         """The cluster has an id, and this broker is part of it."""
         named = await self._store.run(broker.identify(self._keys, cluster_id=self.cluster_id))
         self.cluster_id = named.cluster_id.decode()
         await self.beat()
+        if all(node.id == self.me.id for node in self.nodes):
+            self._alone_since = monotonic()
+
+    def present_ms(self) -> int:
+        """For how long clients have had a broker again; -1 if others were there before this one."""
+        if self._alone_since is None:
+            return -1
+        return int((monotonic() - self._alone_since) * 1000)
 
     async def beat(self) -> None:
         """All brokers know of this one for another `TTL_MS`, and it knows of them."""

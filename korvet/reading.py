@@ -52,9 +52,9 @@ class Shape(msgspec.Struct, frozen=True):
     average: float
     largest: int
 
-    def count_for(self, max_bytes: int) -> int:
+    def count_for(self, max_bytes: int, most: int = MAX_ENTRIES) -> int:
         """How many entries to ask for so that about `max_bytes` come."""
-        return max(1, min(int(max_bytes / max(self.average, 1.0)) + 1, MAX_ENTRIES))
+        return max(1, min(int(max_bytes / max(self.average, 1.0)) + 1, most))
 
     def skewed(self, count: int) -> bool:
         """Whether so many entries could be far more bytes than the average says."""
@@ -105,8 +105,11 @@ class Slice(msgspec.Struct):
 class PartitionReader:
     """Reads partitions of one store. Keeps each partition's shape between reads."""
 
-    def __init__(self, store: Store, keys: Keys, cache_bytes: int = 0) -> None:
+    def __init__(
+        self, store: Store, keys: Keys, cache_bytes: int = 0, most: int = MAX_ENTRIES
+    ) -> None:
         self._store = store
+        self._most = most
         self._cache: BatchCache[Entry] = BatchCache(cache_bytes)
         self._keys = keys
         self._shapes: dict[tuple[str, int], Shape] = {}
@@ -173,7 +176,7 @@ class PartitionReader:
         submit = self._store.submit_command
         asked = submit("HMGET", k.log, *STATE)
         shape = self._shapes.get((topic.id, partition))
-        if shape is None or shape.skewed(count := shape.count_for(max_bytes)):
+        if shape is None or shape.skewed(count := shape.count_for(max_bytes, self._most)):
             return await asked, None
         reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
         return await asked, await reading
@@ -242,7 +245,7 @@ class PartitionReader:
     ) -> list[Any]:
         """An XRANGE that ends where the index says that enough bytes lie."""
         shape = self._shapes[topic.id, partition]
-        count, end = shape.count_for(max_bytes), "+"
+        count, end = shape.count_for(max_bytes, self._most), "+"
         if shape.skewed(count):
             steps = await self._store.submit_command(
                 "ZRANGEBYSCORE", k.index, f"({offset}", "+inf", "LIMIT", 0, INDEX_ROWS

@@ -33,6 +33,10 @@ _SETTINGS = (
     ("appendonly", "yes"),
     ("appendfsync", "everysec"),
     ("aof-use-rdb-preamble", "yes"),
+    # A log is hardly smaller rewritten than written, and a rewrite takes a core from its writers:
+    # with the server's 64 MB the first gigabyte would be written five times. Much more than this
+    # would let a restart replay single records for long (4 us each).
+    ("auto-aof-rewrite-min-size", "512mb"),
     ("save", ""),
     ("maxmemory-policy", "noeviction"),
     ("always-show-logo", "no"),

@@ -28,6 +28,8 @@ VERSION_FIELD = ":version"
 LIVE, CREATING, DELETING = "live", "creating", "deleting"
 
 MAX_NAME = 249
+LOG_DIRECTORY = "redis"
+"""The one place where partitions lie, as Kafka's tools are told it."""
 log = logs.get("topics")
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 

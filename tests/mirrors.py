@@ -112,8 +112,8 @@ def _called(function: Any, own: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _modules() -> list[types.ModuleType]:
-    names = [info.name for info in pkgutil.iter_modules(korvet.scripts.__path__)]
-    return [importlib.import_module(f"korvet.scripts.{name}") for name in names]
+    found = pkgutil.walk_packages(korvet.scripts.__path__, "korvet.scripts.")
+    return [importlib.import_module(info.name) for info in found]
 
 
 def kind_of(annotation: Any) -> str:

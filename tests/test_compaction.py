@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.compaction import Compaction
+from korvet.compaction import CARRY_ENTRIES, READ_ENTRIES, Compaction
 from korvet.contents import records_in
 from korvet.keys import Keys
 from korvet.reading import PartitionReader
@@ -134,11 +134,7 @@ class Log:
 
     async def compact(self) -> Any:
         """What one pass did."""
-
-        async def no_rest(seconds: float) -> None:
-            """Nobody else needs this Redis."""
-
-        return await Compaction(self.store, KEYS, self.topic, 0, no_rest).run()
+        return await Compaction(self.store, KEYS, self.topic, 0, _no_rest).run()
 
     async def read(self, *, committed: bool = True) -> list[Record]:
         """Everything a reader gets from the start to the end."""
@@ -304,3 +300,106 @@ async def test_redis_groups_keep_their_place_over_a_compaction() -> None:
     found = next(iter(rows.values())) if isinstance(rows, dict) else rows[0][1]
     found = found[0] if isinstance(found[0][0], list | tuple) else found
     assert [row[0] for row in found] == [b"1000000000000000-49"]
+
+
+class Timed(Store):
+    """The same, whose every answer takes two milliseconds; what was asked is noted."""
+
+    def __init__(self, runner: LuaRunner) -> None:
+        super().__init__(runner)
+        self.now = self.busy = 0.0
+        self.counts: list[int] = []
+        self.calls: list[Any] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def _work(self) -> None:
+        self.now += 0.002
+        self.busy += 0.002
+
+    def submit_command(self, *command: Any) -> "asyncio.Future[Any]":
+        if command[0] == "XRANGE":
+            self.counts.append(command[-1])
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def answer() -> None:
+            self._work()
+            future.set_result(self.runner.command(*command))
+
+        loop.call_soon(answer)
+        return future
+
+    async def run(self, call: Any) -> Any:
+        self.calls.append(call)
+        self._work()
+        return await super().run(call)
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
+    form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Log(form, mode)
+    for turn in range(12):
+        one.append([(b"%d" % (n + 50 * turn), b"v" * 20) for n in range(200)])
+    store = Timed(one.runner)
+    rested: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rested.append(seconds)
+
+    monkeypatch.setattr("korvet.compaction.monotonic", store.clock)
+    outcome = await Compaction(store, KEYS, one.topic, 0, rest).run()
+    assert outcome is not None and outcome.removed > 0
+    assert sum(rested) >= 8.99 * store.busy
+    assert max(rested) < 0.1
+    assert max(store.counts) <= READ_ENTRIES
+    carried = [call for call in store.calls if call.script.name == "log.carry"]
+    if form == "record":
+        assert len(carried) >= outcome.kept / CARRY_ENTRIES
+
+
+async def test_long_keys_are_told_apart_and_take_little_memory() -> None:
+    one = Log("record", "dense")
+    long = [b"k" * 5000 + b"%d" % n for n in range(3)]
+    for turn in range(4):
+        one.append([(key, b"%d" % turn) for key in long])
+    one.append([(b"end", b"")])
+    pass_ = Compaction(one.store, KEYS, one.topic, 0, _no_rest)
+    await pass_.run()
+    assert [row[2:4] for row in await one.read()] == [
+        *((key, b"3") for key in long),
+        (b"end", b""),
+    ]
+    assert max(len(key) for key in pass_._newest) < 40
+
+
+async def test_large_entries_behind_the_limit_are_carried_a_few_at_a_time() -> None:
+    one = Log("batch", "dense")
+    one.append([(b"k", b"1")])
+    one.append([(b"k", b"2")])
+
+    def write() -> None:
+        # What comes while the pass is under way has to be carried by the swap.
+        one.store.between = lambda: None
+        for n in range(6):
+            one.append([(b"%d" % n, b"v" * 100)] * 1000)
+
+    one.store.between = write
+    swaps: list[Any] = []
+    run = one.store.run
+
+    async def noted(call: Any) -> Any:
+        swaps.extend([call] if call.script.name == "log.swap" else [])
+        return await run(call)
+
+    one.store.run = noted  # type: ignore[method-assign]
+    await one.compact()
+    assert len(swaps) >= 3
+    assert len(await one.read()) == 6001
+
+
+async def _no_rest(seconds: float) -> None:
+    """Nobody else needs this Redis."""

@@ -172,6 +172,11 @@ def test_retention_falls_back_from_ms_to_minutes_to_hours(
     assert configs.resolve("orders", {})["retention.ms"].source is source
 
 
+def test_a_topic_without_a_cleanup_policy_keeps_everything() -> None:
+    policy = TopicConfigs(Settings({})).policy("orders", {"cleanup.policy": ""})
+    assert (policy.delete, policy.compact) == (False, False)
+
+
 def test_a_topics_own_config_wins_over_patterns_and_a_later_pattern_over_an_earlier() -> None:
     configs = TopicConfigs(
         Settings({"log.retention.ms": "1"}),
@@ -213,7 +218,7 @@ REFUSED_TOPIC_CONFIGS = [
     ("retention.msec", "1", "Unknown topic config 'retention.msec': did you mean retention.ms?"),
     ("retention.ms", None, "retention.ms needs a value."),
     ("retention.ms", "-2", "retention.ms must be a whole number from -1"),
-    ("cleanup.policy", "", "cleanup.policy must be a comma-separated list of delete, compact"),
+    ("cleanup.policy", ",", "cleanup.policy must be a comma-separated list of delete, compact"),
     ("storage.format", "json", "storage.format must be one of record, batch"),
     ("remote.storage.enable", "true", "remote.storage.enable must be one of false"),
 ]

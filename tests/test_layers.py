@@ -30,7 +30,19 @@ class Layer:
 
 LAYERS: dict[str, Layer] = {
     # The words everybody uses.
-    "words": Layer(("commits", "errors", "keys", "offsets", "subscriptions"), others=("msgspec",)),
+    "words": Layer(
+        (
+            "commits",
+            "errors",
+            "keys",
+            "offsets",
+            "operations",
+            "pattern_syntax",
+            "patterns",
+            "subscriptions",
+        ),
+        others=("msgspec",),
+    ),
     "settings": Layer(("settings", "config", "topic_config"), others=("msgspec",)),
     # Bytes <-> values: no waiting, no Redis.
     "wire": Layer(("wire",), ours=("words",), others=("msgspec", "aiokafka", "cramjam", "crc32c")),
@@ -43,6 +55,7 @@ LAYERS: dict[str, Layer] = {
         (
             "byte_topics",
             "config_table",
+            "gathering",
             "group_offsets",
             "groups",
             "logs",
@@ -73,6 +86,7 @@ LAYERS: dict[str, Layer] = {
         (
             "acknowledging",
             "altering",
+            "committing",
             "consuming",
             "coordinating",
             "fetching",
@@ -152,7 +166,7 @@ LAYERS: dict[str, Layer] = {
     "pipeline": Layer(
         ("pipeline",),
         ours=("words", "settings", "scripts", "store", "log", "spark"),
-        others=("msgspec", "pyarrow", "pyspark", "rich"),
+        others=("msgspec", "py4j", "pyarrow", "pyspark", "rich"),
     ),
     "cli": Layer(
         ("cli", "__main__"),

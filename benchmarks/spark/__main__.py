@@ -1,14 +1,18 @@
 """Count, sum, Parquet, stream and write on Spark, beside Spark's Kafka connector on a Kafka.
 
-    python -m benchmarks.spark --redis redis://localhost:6379 [--kafka HOST:PORT] [--records N]
+    python -m benchmarks.spark --redis redis://localhost:6379 [--kafka HOST:PORT]
+        [--connector VERSION|JARS] [--records N]
+        [--target batch|record|kafka ...] [--case NAME ...] [--runs N]
 
 Fills topics `bench-record` and `bench-batch` (four partitions, values of 100 B), the same on the
-Kafka, and prints one JSON line a case: seconds of the first run and the median of the others.
+Kafka, and prints one JSON line a case: seconds of the first run and the median of the others, and
+the seconds of CPU that a run took (the median): Redis's, and Spark's with its Python workers.
 Nothing else should run on the machine. With --kafka Spark fetches its connector from Maven.
 """
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -18,37 +22,63 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import processes
 from benchmarks.spark.filling import Target, fill_kafka, fill_korvet, kafka_target, korvet_target
+from korvet.store.sync import SyncStore
 from tests.spark.sessions import session
 
 RUNS = 5
+WRITE = "write half as many"
+CASES = ("count", "sum of lengths", "parquet", "stream to parquet", WRITE)
 
 
 def main() -> None:
     """Runs the cases that were asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--redis", required=True)
-    parser.add_argument("--kafka")
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=RUNS)
-    given = parser.parse_args()
+    given = _arguments()
     conf = {"spark__sql__shuffle__partitions": "2"}
     if given.kafka:
-        import pyspark
-
-        package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-        conf["spark__jars__packages"] = package
+        conf |= connector(given.connector)
+    wanted = given.target or ["batch", "record", *(["kafka"] if given.kafka else [])]
     with session("local[2]", **conf) as spark:
-        targets = [korvet_target(given.redis, form) for form in ("batch", "record")]
-        for target in targets:
-            fill_korvet(given.redis, target, given.records)
-        if given.kafka:
-            targets.append(kafka_target(given.kafka))
-            fill_kafka(given.kafka, targets[-1], given.records)
-        source = rows_to_write(spark, given.records // 2)
-        for target in targets:
-            for name, case in cases(spark, target, source, given.records).items():
-                report(target.name, name, case, given.runs)
+        writes = WRITE in (given.case or CASES)
+        source = rows_to_write(spark, given.records // 2) if writes else None
+        for name in wanted:
+            if name == "kafka":
+                target = kafka_target(given.kafka)
+                fill_kafka(given.kafka, target, given.records)
+            else:
+                target = korvet_target(given.redis, name)
+                fill_korvet(given.redis, target, given.records)
+            found = cases(spark, target, source, given.records)
+            for title in given.case or found:
+                report(target.name, title, found[title], given.runs, given.redis)
+
+
+def connector(given: str | None) -> dict[str, str]:
+    """The setting that gives Spark its Kafka connector: a version from Maven, or jars."""
+    import pyspark
+
+    if given and given.endswith(".jar"):
+        return {"spark__jars": given}
+    package = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{given or pyspark.__version__}"
+    return {"spark__jars__packages": package}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--redis", required=True)
+    parser.add_argument("--kafka")
+    parser.add_argument("--connector", help="its version if not PySpark's, or its jars, a,b.jar")
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--target", action="append", choices=("batch", "record", "kafka"))
+    parser.add_argument("--case", action="append", choices=CASES)
+    given = parser.parse_args()
+    if "kafka" in (given.target or ()) and not given.kafka:
+        parser.error("which Kafka? Give its address with --kafka.")
+    return given
 
 
 def cases(spark: Any, target: Target, source: Any, records: int) -> dict[str, Callable[[], None]]:
@@ -80,13 +110,7 @@ def cases(spark: Any, target: Target, source: Any, records: int) -> dict[str, Ca
         writer = source.write.format(target.format).mode("append").options(**target.writing)
         writer.option("topic", topic).save()
 
-    return {
-        "count": count,
-        "sum of lengths": sum_of_lengths,
-        "parquet": parquet,
-        "stream to parquet": stream,
-        "write half as many": write,
-    }
+    return dict(zip(CASES, (count, sum_of_lengths, parquet, stream, write), strict=True))
 
 
 def rows_to_write(spark: Any, count: int) -> Any:
@@ -99,16 +123,38 @@ def rows_to_write(spark: Any, count: int) -> Any:
     return rows
 
 
-def report(target: str, name: str, case: Callable[[], None], runs: int) -> None:
-    """One line: the first run, and the median of the others."""
-    taken = []
+def report(
+    target: str, name: str, case: Callable[[], None], runs: int, redis: str | None = None
+) -> None:
+    """One line: the first run, and the medians of the others."""
+    taken, spark_cpu, redis_cpu = [], [], []
     for _ in range(runs + 1):
+        before, spent = processes.cpu_seconds([os.getpid()]), redis_seconds(redis)
         begun = time.perf_counter()
         case()
-        taken.append(round(time.perf_counter() - begun, 2))
-    median = round(statistics.median(taken[1:]), 2)
-    line = {"target": target, "case": name, "first_s": taken[0], "median_s": median}
+        taken.append(time.perf_counter() - begun)
+        spark_cpu.append(processes.cpu_seconds([os.getpid()]) - before)
+        redis_cpu.append(redis_seconds(redis) - spent)
+    line = {
+        "target": target,
+        "case": name,
+        "first_s": round(taken[0], 2),
+        "median_s": round(statistics.median(taken[1:]), 2),
+        "spark_cpu_s": round(statistics.median(spark_cpu[1:]), 2),
+        "redis_cpu_s": round(statistics.median(redis_cpu[1:]), 2),
+        "worker_mb": processes.largest_worker([os.getpid()]) >> 20,
+    }
     print(json.dumps(line), flush=True)
+
+
+def redis_seconds(url: str | None) -> float:
+    """The CPU time of the Redis so far."""
+    if url is None:
+        return 0.0
+    with SyncStore.connect(url) as store:
+        lines = store.command("INFO", "cpu").decode().split()
+    told = dict(line.split(":") for line in lines if ":" in line)
+    return float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
 
 
 class folder:

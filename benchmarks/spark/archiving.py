@@ -1,11 +1,16 @@
 """Archive to Parquet in one shot, and verify: `python -m benchmarks.spark.archiving --redis URL`.
 
 One JSON line a case, as of `python -m benchmarks.spark`, whose case `parquet` on a Kafka is what
-to compare with. Nothing else should run on the machine.
+to compare with: the first run of a session, and the median of the others. For the first run of
+each to be the session's first, give one --target and one --case a time. Nothing else should run
+on the machine.
 """
 
 import argparse
+import os
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from benchmarks.spark.__main__ import folder, report
 from benchmarks.spark.filling import fill_korvet, korvet_target
@@ -15,41 +20,59 @@ from korvet.pipeline.session import open_session
 from korvet.pipeline.table import Making, open_table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
+from tests.spark.sessions import environment
+
+FORMS = ("batch", "record")
+CASES = ("archive", "verify")
 
 
 def main() -> None:
-    """Measures both layouts."""
+    """Measures what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--redis", required=True)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--target", choices=FORMS, action="append")
+    parser.add_argument("--case", choices=CASES, action="append")
+    parser.add_argument("--lakes", default=f"{tempfile.gettempdir()}/korvet-bench-lakes")
     given = parser.parse_args()
+    os.environ.update(environment())
     spark = open_session(None, app="benchmark", master="local[2]", conf={})
-    connection = Connection(given.redis)
-    for form in ("batch", "record"):
+    for form in given.target or FORMS:
         target = korvet_target(given.redis, form)
         fill_korvet(given.redis, target, given.records)
-        job = Job(connection, (f"bench-{form}",))
-
-        def archive(into: str, job: Job = job) -> None:
-            table = open_table(spark, parse(into, "parquet"), Making())
-            assert Archiver(spark, table, job).catch_up(lambda _: None) == given.records
-
-        def archive_once() -> None:
-            with folder() as out:
-                archive(str(Path(out) / "lake"))
-
-        with folder() as kept:
-            lake = str(Path(kept) / "lake")
-            archive(lake)
-            table = open_table(spark, parse(lake, "parquet"))
-
-            def verify_once(topic: str = job.topics[0], table: object = table) -> None:
-                assert verify(spark, table, connection, [topic]).equal  # type: ignore[arg-type]
-
-            report(target.name, "archive", archive_once, given.runs)
-            report(target.name, "verify", verify_once, given.runs)
+        for case in given.case or CASES:
+            run = (_archive if case == "archive" else _verify)(spark, given, form)
+            report(target.name, case, run, given.runs)
     spark.stop()
+
+
+def _into(spark: Any, given: argparse.Namespace, form: str, lake: Path) -> int:
+    """How many records were archived into the lake."""
+    table = open_table(spark, parse(str(lake), "parquet"), Making())
+    job = Job(Connection(given.redis), (f"bench-{form}",))
+    return Archiver(spark, table, job).catch_up(lambda _: None)
+
+
+def _archive(spark: Any, given: argparse.Namespace, form: str) -> Any:
+    def run() -> None:
+        with folder() as out:
+            assert _into(spark, given, form, Path(out, "lake")) == given.records
+
+    return run
+
+
+def _verify(spark: Any, given: argparse.Namespace, form: str) -> Any:
+    """The lake of the last time is taken if it is there: then the session has done nothing yet."""
+    lake = Path(given.lakes, form)
+    _into(spark, given, form, lake)
+    table = open_table(spark, parse(str(lake), "parquet"))
+
+    def run() -> None:
+        verdict = verify(spark, table, Connection(given.redis), [f"bench-{form}"])
+        assert verdict.equal and verdict.rows == given.records, verdict
+
+    return run
 
 
 if __name__ == "__main__":

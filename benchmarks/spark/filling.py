@@ -79,7 +79,9 @@ def _create(address: str, name: str) -> bool:
     admin = AdminClient({"bootstrap.servers": address})
     if name in admin.list_topics(timeout=10).topics:
         return False
-    for future in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+    # The records are years old, and Kafka would soon delete them.
+    kept = NewTopic(name, PARTITIONS, 1, config={"retention.ms": "-1"})
+    for future in admin.create_topics([kept]).values():
         future.result(30)
     return True
 

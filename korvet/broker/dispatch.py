@@ -15,18 +15,20 @@ from typing import TypeAlias
 
 import msgspec
 
-from korvet import apis
+from korvet import apis, logs
 from korvet.broker.failures import failure
 from korvet.context import Context, Node
 from korvet.errors import ErrorCode
 from korvet.legacy.frames import is_legacy
-from korvet.store.errors import StoreError
+from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.headers import decode_request_header, encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+
+logger = logs.get("broker.dispatch")
 
 
 class Hang(Exception):
@@ -116,6 +118,8 @@ async def finish(request: Request, node: Node) -> list[Buffer] | None:
     try:
         response = await request.answer
     except StoreError as error:
+        if not isinstance(error, StoreUnavailable):
+            logger.error("a request failed in Redis", api=row.name, error=error)
         response = failure(row, request.body, error)
     if response is None:
         node.metrics.answered(row.name, "NONE", perf_counter() - request.began)

@@ -1,88 +1,118 @@
 """The answer to a request that met Redis's absence: the API's own shape, a retriable error.
 
-Handlers that can say more (which partition, which topic) do; this is for what gets past them.
+Handlers that can say more (which partition, which topic) do; this is for what gets past them. Every
+thing that was asked for is answered, by its own name, with the error: a client takes what is not
+mentioned for done.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import msgspec
 
 from korvet.apis import Api
 from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.wire.schema import Message
+from korvet.wire.schema import ZERO_UUID, Message
 
 AWAY = {"Metadata": ErrorCode.LEADER_NOT_AVAILABLE}
 """What clients take for "later" where it is not the coordinator they ask."""
+_EMPTY: dict[Any, Any] = {str: "", bytes: b"", bool: False, int: -1, float: -1.0, UUID: ZERO_UUID}
+_CODE = "error_code"
 
 
 def failure(api: Api, request: Message | None, error: StoreError) -> Message:
-    """The response of `api` that says so: for the whole, or for each thing asked for."""
+    """The response of `api` that says so: for the whole, and for each thing asked for."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, StoreUnavailable):
         code = AWAY.get(api.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    fields = {field.name: field for field in msgspec.structs.fields(api.response)}
+    response: Message = _answer(api.response, request, code)
+    return response
+
+
+def _answer(kind: Any, asked: object, code: ErrorCode) -> Any:
+    """A `kind` about what was asked for: a message, or the element of a list in one."""
     values: dict[str, Any] = {}
-    for name, field in fields.items():
-        if name == "error_code":
+    hints = _hints(kind)
+    for field in msgspec.structs.fields(kind):
+        name, hint = field.name, hints[field.name]
+        item = _item(hint)
+        if name == _CODE:
             values[name] = code
+        elif item is not None and _tells_errors(item):
+            values[name] = [_answer(item, one, code) for one in _asked(asked, name)]
+        elif _copies(asked, name, hint):
+            values[name] = getattr(asked, name)
         elif field.required:
-            values[name] = _empty(field.type)
-    values |= _echoed(api, request, code)
-    return api.response(**values)
+            values[name] = _empty(hint)
+    if isinstance(asked, str | int):
+        values[_first(kind, type(asked))] = asked
+    return kind(**values)
 
 
-def _empty(kind: Any) -> Any:
-    """The emptiest value of a field's type: it exists, and says nothing."""
-    info = msgspec.inspect.type_info(kind)
-    if isinstance(info, msgspec.inspect.ListType):
+def _asked(source: object, name: str) -> list[Any]:
+    """What a request lists where its answer has a list of that name: often under another one."""
+    if not isinstance(source, msgspec.Struct):
         return []
-    if isinstance(info, msgspec.inspect.StrType):
-        return ""
-    if isinstance(info, msgspec.inspect.BytesType):
-        return b""
-    if isinstance(info, msgspec.inspect.BoolType):
+    same = getattr(source, name, None)
+    if isinstance(same, list):
+        return same
+    return next((found for found in _lists(source) if found), [])
+
+
+def _lists(source: msgspec.Struct) -> Iterator[list[Any]]:
+    for field in msgspec.structs.fields(source):
+        found = getattr(source, field.name)
+        if isinstance(found, list):
+            yield found
+
+
+def _copies(source: object, name: str, hint: Any) -> bool:
+    """Whether the answer repeats a field of what was asked for."""
+    if not isinstance(source, msgspec.Struct) or not isinstance(hint, type):
         return False
-    if isinstance(info, msgspec.inspect.IntType):
-        return -1
-    return None
+    found = getattr(source, name, None)
+    return found is not None and isinstance(found, hint)
 
 
-def _echoed(api: Api, request: Message | None, code: ErrorCode) -> dict[str, Any]:
-    """Each thing asked for by name is answered by name, with the error."""
-    found = {}
-    for field in msgspec.structs.fields(api.response):
-        info = msgspec.inspect.type_info(field.type)
-        if not isinstance(info, msgspec.inspect.ListType):
-            continue
-        item = info.item_type
-        if not isinstance(item, msgspec.inspect.StructType):
-            continue
-        if {"error_code", "name"} <= {row.name for row in item.fields}:
-            found[field.name] = [_item(item, name, code) for name in _names(request)]
-    return found
+def _first(kind: Any, scalar: object) -> str:
+    """The field that a name or a number asked for goes to."""
+    return next(name for name, hint in _hints(kind).items() if hint is scalar and name != _CODE)
 
 
-def _item(item: msgspec.inspect.StructType, name: str, code: ErrorCode) -> Any:
-    known = {"error_code": code, "name": name}
-    values = {
-        row.name: known[row.name] if row.name in known else _empty(_python_type(item.cls, row.name))
-        for row in item.fields
-        if row.required or row.name in known
-    }
-    return item.cls(**values)
+@cache
+def _tells_errors(kind: Any) -> bool:
+    """Whether an element of an answer has an error code, or one within."""
+    hints = _hints(kind)
+    items = [item for hint in hints.values() if (item := _item(hint)) is not None]
+    return _CODE in hints or any(_tells_errors(item) for item in items)
 
 
-def _python_type(cls: type[Any], name: str) -> Any:
-    return next(row.type for row in msgspec.structs.fields(cls) if row.name == name)
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The fields' types: without what they are on the wire, and without None."""
+    return {name: _bare(hint) for name, hint in get_type_hints(kind).items()}
 
 
-def _names(request: Message | None) -> list[str]:
-    """The names a request lists, whatever its field is called."""
-    found: list[str] = []
-    for name in ("topics", "topic_names", "groups_names", "groups"):
-        for item in getattr(request, name, None) or []:
-            text = item if isinstance(item, str) else getattr(item, "name", None)
-            if isinstance(text, str):
-                found.append(text)
-    return found
+def _bare(hint: Any) -> Any:
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return _bare(next(part for part in get_args(hint) if part is not type(None)))
+    return hint
+
+
+def _item(hint: Any) -> Any:
+    """The struct that a list has for elements, or None."""
+    if get_origin(hint) is not list:
+        return None
+    item = _bare(get_args(hint)[0])
+    return item if isinstance(item, type) and issubclass(item, msgspec.Struct) else None
+
+
+def _empty(hint: Any) -> Any:
+    """The emptiest value of a field's type: it exists, and says nothing."""
+    return [] if get_origin(hint) is list else _EMPTY.get(hint)

@@ -11,7 +11,7 @@ from korvet.coordinating import groups_of
 from korvet.group_offsets import Standing, standings
 
 GROUPS = 200
-"""Groups looked at in one round; of more, those that come first by name."""
+"""Groups looked at in one round; of more, whichever Redis names first."""
 ROWS = 1000
 """Rows of lag shown."""
 
@@ -43,7 +43,7 @@ class GroupGauges:
         node = self._node
         members: dict[Labels, float] = {}
         rows: list[tuple[str, Standing]] = []
-        for name in sorted(await groups_of(node).names())[:GROUPS]:
+        for name in await groups_of(node).some(GROUPS):
             size = await node.store.command("HGET", node.keys.group(name).group, "size")
             if size is None:
                 continue

@@ -12,7 +12,7 @@ import anyio
 
 from korvet import logs, topic_steps
 from korvet.broker.group_gauges import GroupGauges
-from korvet.compaction import Compaction
+from korvet.compaction import Compaction, Superseded
 from korvet.context import Node
 from korvet.coordinating import follow_transactions, groups_of
 from korvet.groups import CLAIM
@@ -53,6 +53,7 @@ class Housekeeping:
         follow_transactions(node)
         self._holder = f"{node.config.node_id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._said: dict[str, float] = {}
+        self._held_at = 0.0
 
     def _away(self, what: str, error: StoreError) -> None:
         """It is said now and then, however often it is tried again before Redis is back."""
@@ -205,13 +206,25 @@ class Housekeeping:
         node = self._node
         for topic in await node.topics.all():
             for number in range(topic.partitions if topic.policy.compact else 0):
-                if not await self.hold("compaction", COMPACTION_LEASE_S):
+                if not await self._holds_compaction():
                     return
-                outcome = await Compaction(node.store, node.keys, topic, number).run()
+                rest = self._rest_and_hold
+                outcome = await Compaction(node.store, node.keys, topic, number, rest).run()
                 if outcome is not None:
                     logger.info(
                         "compacted", topic=topic.name, partition=number, removed=outcome.removed
                     )
+
+    async def _holds_compaction(self) -> bool:
+        self._held_at = monotonic()
+        return await self.hold("compaction", COMPACTION_LEASE_S)
+
+    async def _rest_and_hold(self, seconds: float) -> None:
+        """Others had that long; the duty is still this process's, however long a pass takes."""
+        await anyio.sleep(seconds)
+        overdue = monotonic() - self._held_at > COMPACTION_LEASE_S / 4
+        if overdue and not await self._holds_compaction():
+            raise Superseded
 
     async def hold(self, name: str, seconds: float) -> bool:
         """Whether this process has the duty now, and for that long."""

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from korvet.cli import reach
 from korvet.config import StartError
+from korvet.config_table import ConfigTable
 from korvet.keys import Keys
 from korvet.reading import PartitionReader
 from korvet.settings.values import Settings
@@ -14,10 +15,12 @@ from korvet.topic_config import TopicConfigs
 from korvet.topics import Topic, TopicTable
 
 T = TypeVar("T")
+NO_BROKER = -1
+"""Whose own settings there are none of."""
 
 
 class Cluster(NamedTuple):
-    """One Redis as Korvet sees it."""
+    """One Redis as Korvet sees it; `settings` are as they were changed for all brokers."""
 
     url: str
     store: AsyncStore
@@ -44,11 +47,13 @@ def on_cluster(
     static: Mapping[str, str] | None = None,
 ) -> T:
     """What `work` returns, run on the Redis that those options mean."""
-    settings = Settings(static)
 
     async def connected(url: str) -> T:
         async with await AsyncStore.connect(url, client_name="korvet-cli") as store:
             keys = Keys(namespace or "korvet")
+            changed = ConfigTable(store, keys)
+            await changed.refresh()
+            settings = changed.over(Settings(static), NO_BROKER)
             defaults = TopicConfigs(settings)
             cluster = Cluster(
                 url,

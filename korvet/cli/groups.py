@@ -9,16 +9,23 @@ from korvet.cli import show
 
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
+    from korvet.group_offsets import Place
     from korvet.groups import Groups
 
 app = typer.Typer(help="Consumer groups: list, describe, create, reset, delete.")
 
 _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 _Topics = Annotated[
-    list[str], typer.Option("--topic", "-t", metavar="TOPIC", help="A topic; repeatable.")
+    list[str],
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC[=PLACE]",
+        help="A topic, with a place of its own or --to's; repeatable.",
+    ),
 ]
 _To = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--to", metavar="PLACE", help="earliest, latest, an offset, or a time (ISO 8601, UTC)."
     ),
@@ -59,25 +66,15 @@ def describe(
     from korvet.cli.cluster import on_cluster
     from korvet.config import StartError
     from korvet.group_offsets import standings
-    from korvet.scripts import group as scripts
 
     async def run(cluster: "Cluster") -> None:
-        keys = cluster.keys
-        found = await _groups(cluster).run(name, lambda _: scripts.describe(keys, name, full=1))
-        places = await standings(cluster.store, keys, cluster.topics, name)
-        if found.error and not places:
+        found = await _seen(cluster, name)
+        places = await standings(cluster.store, cluster.keys, cluster.topics, name)
+        if found is None and not places:
             raise StartError(f"There is no group {name!r}.")
-        if not found.error:
-            state, protocol = found.state.decode(), found.protocol.decode() or "-"
-            show.line(f"{name}: {state}, generation {found.generation}, protocol {protocol}")
-            rows = found.members
-            show.table(
-                ("member", "instance", "client", "host"),
-                [
-                    tuple(cell.decode() or "-" for cell in rows[at : at + 4])
-                    for at in range(0, len(rows), 6)
-                ],
-            )
+        if found is not None:
+            show.line(f"{name}: {found[0]}")
+            show.table(("member", "instance", "client", "host"), found[1])
             show.line("")
         show.table(
             ("topic", "partition", "committed", "end", "lag", "behind", "metadata"),
@@ -98,6 +95,28 @@ def describe(
     on_cluster(run, redis, data_dir, namespace)
 
 
+async def _seen(cluster: "Cluster", name: str) -> tuple[str, list[tuple[str, ...]]] | None:
+    """The group's state in a few words and its members, whichever protocol it speaks."""
+    from korvet.scripts import group as scripts
+
+    keys, groups = cluster.keys, _groups(cluster)
+    found = await groups.run(name, lambda _: scripts.describe(keys, name, full=1))
+    if found.error:
+        return None
+    state, protocol = found.state.decode(), found.protocol.decode() or "-"
+    words = f"{state}, generation {found.generation}, protocol {protocol}"
+    rows = [found.members[at : at + 6] for at in range(0, len(found.members), 6)]
+    members = [(row[0], row[1], row[2], row[3]) for row in rows]
+    if found.type == b"consumer":
+        newer = await groups.run(name, lambda _: scripts.consumers(keys, name))
+        if newer.error:
+            return None
+        words = f"{newer.state.decode()}, epoch {newer.epoch}, assignor {newer.assignor.decode()}"
+        rows = [newer.members[at : at + 10] for at in range(0, len(newer.members), 10)]
+        members = [(row[0], row[1], row[3], row[4]) for row in rows]
+    return words, [tuple(cell.decode() or "-" for cell in member) for member in members]
+
+
 @app.command("create")
 def create(
     name: _Name,
@@ -111,10 +130,12 @@ def create(
     from korvet.cli.cluster import on_cluster
     from korvet.config import StartError
 
+    wanted = _places(topic, to)
+
     async def run(cluster: "Cluster") -> None:
         if await cluster.store.command("EXISTS", cluster.keys.group(name).group):
             raise StartError(f"There is a group {name!r} already: `korvet groups reset` moves it.")
-        await _move(cluster, name, topic, to)
+        await _move(cluster, name, wanted)
 
     on_cluster(run, redis, data_dir, namespace)
 
@@ -123,7 +144,7 @@ def create(
 def reset(
     name: _Name,
     topic: _Topics,
-    to: _To,
+    to: _To = None,
     redis: o.Redis = None,
     data_dir: o.DataDir = None,
     namespace: o.Namespace = None,
@@ -131,8 +152,10 @@ def reset(
     """Move a group that has no members to a place in these topics."""
     from korvet.cli.cluster import on_cluster
 
+    wanted = _places(topic, to)
+
     async def run(cluster: "Cluster") -> None:
-        await _move(cluster, name, topic, to)
+        await _move(cluster, name, wanted)
 
     on_cluster(run, redis, data_dir, namespace)
 
@@ -167,21 +190,36 @@ def _groups(cluster: "Cluster") -> "Groups":
     return Groups(cluster.store, cluster.keys, lambda: cluster.settings)
 
 
-async def _move(cluster: "Cluster", name: str, topics: list[str], to: str) -> None:
-    """The group has committed that place in every partition of the topics."""
+def _places(topics: list[str], to: str | None) -> "dict[str, Place]":
+    """Each topic's place; a wrong word is refused before anything is looked at."""
     from korvet.config import StartError
-    from korvet.group_offsets import BadPlace, find_place, parse_place
+    from korvet.group_offsets import BadPlace, parse_place
+
+    found = {}
+    for text in topics:
+        name, _, own = text.partition("=")
+        place = own or to
+        if place is None:
+            raise StartError(f"Where in {name!r}? Say --to PLACE, or --topic {name}=PLACE.")
+        try:
+            found[name] = parse_place(place)
+        except BadPlace as error:
+            raise StartError(f"{'--topic' if own else '--to'}: {error}") from None
+    return found
+
+
+async def _move(cluster: "Cluster", name: str, places: "dict[str, Place]") -> None:
+    """The group has committed those places in every partition of the topics."""
+    from korvet.config import StartError
+    from korvet.group_offsets import find_place
     from korvet.scripts import group as scripts
 
-    try:
-        place = parse_place(to)
-    except BadPlace as error:
-        raise StartError(f"--to: {error}") from None
+    topics = {one: await cluster.topic(one) for one in places}
     rows = []
-    for topic in [await cluster.topic(one) for one in topics]:
+    for topic in topics.values():
         for number in range(topic.partitions):
             offset = await find_place(
-                cluster.store, cluster.keys, cluster.reader, topic, number, place
+                cluster.store, cluster.keys, cluster.reader, topic, number, places[topic.name]
             )
             rows.append((topic.name, number, offset, -1, topic.id, ""))
     groups = _groups(cluster)

@@ -74,7 +74,9 @@ def archive(
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other")
     older = delete_archived_before
-    with _spark("archive", to, format, (redis, data_dir, namespace), master, conf) as (
+    with _spark(
+        "archive", to, format, (redis, data_dir, namespace), master, conf, avro=value == "avro"
+    ) as (
         spark,
         place,
         connection,
@@ -235,8 +237,12 @@ def _spark(
     where: tuple[str | None, str | None, str | None],
     master: str | None,
     conf: list[str] | None,
+    *,
+    avro: bool = False,
 ) -> Iterator[tuple[Any, Any, Any]]:
     """A session, the table's place and the connection; the session is stopped behind it."""
+    import sys
+
     from korvet.cli import reach
     from korvet.config import StartError
 
@@ -250,11 +256,12 @@ def _spark(
 
     redis, data_dir, namespace = where
     place = None if table is None else parse(table, format)
+    # An archive draws its own bar; what else takes long has Spark's.
+    bars = sys.stderr.isatty() and app_name != "archive"
+    given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
     with reach.url(redis, data_dir) as url:
         connection = Connection(url, namespace or "korvet")
-        spark = open_session(
-            place, app=f"korvet {app_name}", master=master, conf=dict(_pairs(conf or []))
-        )
+        spark = open_session(place, app=f"korvet {app_name}", master=master, conf=given, avro=avro)
         try:
             yield spark, place, connection
         except Exception as error:

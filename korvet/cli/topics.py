@@ -46,7 +46,9 @@ def list_(redis: o.Redis = None, data_dir: o.DataDir = None, namespace: o.Namesp
 @app.command("create")
 def create(
     name: _Name,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many.")] = 1,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="How many; else num.partitions.")
+    ] = None,
     config: Annotated[
         list[str] | None,
         typer.Option("--config", metavar="NAME=VALUE", help="A topic config; repeatable."),
@@ -55,7 +57,8 @@ def create(
     data_dir: o.DataDir = None,
     namespace: o.Namespace = None,
 ) -> None:
-    """Create a topic. What --config leaves out has Korvet's own defaults, not a broker's."""
+    """Create a topic. What is left out is as it was changed for all brokers, else Korvet's default:
+    what a broker was started with is its own affair."""
     from korvet.cli.cluster import on_cluster
     from korvet.config import StartError
     from korvet.errors import ErrorCode
@@ -63,17 +66,18 @@ def create(
 
     configs = dict(_assignments(config or ()))
 
-    async def run(cluster: "Cluster") -> ErrorCode:
-        definition = plan_topic(name, partitions, configs, cluster.defaults)
-        return await create_topic(cluster.store, cluster.keys, name, definition)
+    async def run(cluster: "Cluster") -> tuple[ErrorCode, int]:
+        count = cluster.settings.integer("num.partitions") if partitions is None else partitions
+        definition = plan_topic(name, count, configs, cluster.defaults)
+        return await create_topic(cluster.store, cluster.keys, name, definition), count
 
     try:
-        error = on_cluster(run, redis, data_dir, namespace)
+        error, count = on_cluster(run, redis, data_dir, namespace)
     except Refused as refused:
         raise StartError(refused.reason) from None
     if error is ErrorCode.TOPIC_ALREADY_EXISTS:
         raise StartError(f"There is a topic {name!r} already.")
-    show.line(f"created {name} with {partitions} partition{'s' * (partitions != 1)}")
+    show.line(f"created {name} with {count} partition{'s' * (count != 1)}")
 
 
 @app.command("describe")

@@ -7,7 +7,7 @@ Behaviour
   positions; then OPERATION_NOT_ATTEMPTED for the others
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS for all; INVALID_REQUEST for
   an empty transactional id
-- verify_only asks whether they take part: TRANSACTION_ABORTABLE (v4 INVALID_TXN_STATE) when not
+- verify_only asks whether they take part: TRANSACTION_ABORTABLE when not
 Versions
 - v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH, v4 several transactions a request
 """
@@ -140,8 +140,6 @@ async def _verify(
         return dict.fromkeys(places, ErrorCode.PRODUCER_FENCED)
     if view.state.startswith(b"Prepare"):
         return dict.fromkeys(places, ErrorCode.CONCURRENT_TRANSACTIONS)
-    outside = (
-        ErrorCode.TRANSACTION_ABORTABLE if context.version >= 5 else ErrorCode.INVALID_TXN_STATE
-    )
+    outside = ErrorCode.TRANSACTION_ABORTABLE
     members = set(names(view.members)) if view.state == b"Ongoing" else set()
     return {place: ErrorCode.NONE if member_of(*place) in members else outside for place in places}

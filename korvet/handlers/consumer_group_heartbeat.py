@@ -3,26 +3,35 @@
 Behaviour
 - the broker assigns (uniform or range, what most members ask for); a member first gives up what is
   another's now, then its epoch moves on, then it gets what others have given up
+- while a group settles, members are told to come again sooner than the heartbeat interval says:
+  after 500 ms, or 5 ms a member
+- a large group's targets are made for many joins at once, so its assignment epoch may lag
+- patterns are RE2's and match whole names
 - INVALID_REQUEST (empty group id, no topics or no timeout when joining), UNSUPPORTED_ASSIGNOR,
   INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND for a classic group with members,
   UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
   GROUP_MAX_SIZE_REACHED
-- a member that is silent for its session timeout, or slow to give something up, is removed by the
-  next heartbeat of any other
+- a member that is silent for its session timeout, or slow to give something up, is removed, whether
+  or not another one is heard of
 Versions
 - v1 the member chooses its id, patterns
 Left out
 - online migration of a classic group with members; racks in assignments
 """
 
-import re
 import uuid
 
-from korvet.consuming import Rows, pack, topics_for
+import msgspec
+
+from korvet.consuming import Rows, pack, read, spell, timing, topics_for
 from korvet.context import Context
+from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.patterns import BadPattern, compiled
 from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
 from korvet.scripts.group import ConsumeReply
+from korvet.streaming import note_reader, readers
 from korvet.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -31,112 +40,133 @@ from korvet.wire.messages.consumer_group_heartbeat import (
 )
 
 ASSIGNORS = ("uniform", "range")
+AWAY = -2
+SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 async def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupHeartbeatResponse:
-    interval = context.settings.integer("group.consumer.heartbeat.interval.ms")
+    if context.version == 0 and not request.member_id and request.member_epoch == 0:
+        request = msgspec.structs.replace(request, member_id=str(uuid.uuid4()))
     error, reason = _refused(request)
     if error:
-        return _refusal(error, interval, reason)
-    member_id = request.member_id or str(uuid.uuid4())
-    reply = await _beat(request, member_id, context)
+        return _refusal(error, reason)
+    reply = await _beat(request, context)
     if reply.error:
-        return _refusal(ErrorCode(reply.error), interval)
+        return _refusal(ErrorCode(reply.error))
+    interval = 0
+    if request.member_epoch < 0 and "readers" in context.node.memory:
+        readers(context).forget(context.client_id or "", request.group_id, request.member_id)
+    elif request.member_epoch >= 0:
+        note_reader(context, request.group_id, request.member_id, reply.epoch)
+        interval = timing(context, request.group_id, INTERVAL)
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
-        member_id=member_id,
+        member_id=request.member_id,
         member_epoch=reply.epoch,
-        heartbeat_interval_ms=interval,
+        heartbeat_interval_ms=min(interval, reply.soon_ms or interval),
         assignment=_assignment(reply.assignment) if reply.told else None,
     )
 
 
 def _refused(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
-    joins = request.member_epoch == 0
-    subscribes = request.subscribed_topic_names is not None or request.subscribed_topic_regex
-    if not request.group_id or (not request.member_id and not joins):
-        return ErrorCode.INVALID_REQUEST, "A group id and a member id are needed."
-    if joins and (request.rebalance_timeout_ms < 0 or not subscribes):
-        return ErrorCode.INVALID_REQUEST, "Whoever joins names its timeout and its topics."
+    for value, name in (
+        (request.group_id, "group id"),
+        (request.member_id, "member id"),
+        (request.instance_id, "instance id"),
+        (request.rack_id, "rack"),
+    ):
+        if value is not None and not value.strip():
+            return ErrorCode.INVALID_REQUEST, f"The {name} must not be empty."
+    unfit = _joins_badly(request) if request.member_epoch == 0 else _goes_badly(request)
+    if unfit:
+        return ErrorCode.INVALID_REQUEST, unfit
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
         return ErrorCode.UNSUPPORTED_ASSIGNOR, f"There is {' and '.join(ASSIGNORS)}."
     try:
-        re.compile(request.subscribed_topic_regex or "")
-    except re.error as wrong:
+        compiled(request.subscribed_topic_regex or "")
+    except BadPattern as wrong:
         return ErrorCode.INVALID_REGULAR_EXPRESSION, str(wrong)
     return ErrorCode.NONE, None
 
 
-async def _beat(
-    request: ConsumerGroupHeartbeatRequest, member_id: str, context: Context
-) -> ConsumeReply:
+def _joins_badly(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms == -1:
+        return "Whoever joins says how long it may take to give partitions up."
+    if request.topic_partitions is None or request.topic_partitions:
+        return "Whoever joins holds no partitions, and says so."
+    if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        return "Whoever joins names its topics, or a pattern."
+    return None
+
+
+def _goes_badly(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.member_epoch < AWAY:
+        return f"There is no member epoch {request.member_epoch}."
+    if request.member_epoch == AWAY and request.instance_id is None:
+        return "Only a static member can go away and come back."
+    return None
+
+
+async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> ConsumeReply:
     rows: Rows = []
-    known = registered = 0
+    known = 0
     await context.topics.all()
-    while True:
-        version = context.topics.mark
-        reply = await context.store.run(
-            scripts.consume(
-                context.keys,
-                request.group_id,
-                member=member_id,
-                epoch=request.member_epoch,
-                instance=request.instance_id or "",
-                rack=request.rack_id or "",
-                client_id=context.client_id or "",
-                client_host=f"/{context.client_host}",
-                session_ms=context.settings.integer("group.consumer.session.timeout.ms"),
-                rebalance_ms=request.rebalance_timeout_ms,
-                assignor=request.server_assignor or "",
-                max_size=context.settings.integer("group.consumer.max.size"),
-                registered=registered,
-                subscribes=int(
-                    request.subscribed_topic_names is not None
-                    or request.subscribed_topic_regex is not None
-                ),
-                names=pack(sorted(request.subscribed_topic_names or ())),
-                regex=request.subscribed_topic_regex or "",
-                owns=int(request.topic_partitions is not None),
-                owned=pack(
-                    f"{row.topic_id.hex}:{number}"
-                    for row in request.topic_partitions or ()
-                    for number in row.partitions
-                ),
-                version=version,
-                known=known,
-                rows=rows,
-            )
+    version = context.topics.mark
+
+    def make(registered: int) -> Call[ConsumeReply]:
+        return scripts.consume(
+            context.keys,
+            request.group_id,
+            member=request.member_id,
+            epoch=request.member_epoch,
+            instance=request.instance_id or "",
+            rack=request.rack_id or "",
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_host}",
+            session_ms=timing(context, request.group_id, SESSION),
+            rebalance_ms=request.rebalance_timeout_ms,
+            assignor=request.server_assignor or "",
+            max_size=context.settings.integer("group.consumer.max.size"),
+            registered=registered,
+            subscribes=int(
+                request.subscribed_topic_names is not None
+                or request.subscribed_topic_regex is not None
+            ),
+            names=pack(sorted(request.subscribed_topic_names or ())),
+            regex=request.subscribed_topic_regex or "",
+            owns=int(request.topic_partitions is not None),
+            owned=spell(
+                (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
+            ),
+            version=version,
+            known=known,
+            rows=rows,
         )
-        if reply.error == ErrorCode.COORDINATOR_NOT_AVAILABLE and not registered:
-            await context.store.run(scripts.register(context.keys, group=request.group_id))
-            registered = 1
-        elif reply.ask:
-            rows, known = await topics_for(reply, context), 1
-        else:
+
+    while True:
+        reply = await groups(context).run(request.group_id, make)
+        if reply.error or not reply.ask:
             return reply
+        # Taken before the rows: those may be of a later table, never of an earlier one.
+        version = context.topics.mark
+        rows, known = await topics_for(reply, context), 1
 
 
-def _assignment(partitions: list[bytes]) -> Assignment:
-    by_topic: dict[str, list[int]] = {}
-    for partition in partitions:
-        topic_id, _, number = partition.decode().partition(":")
-        by_topic.setdefault(topic_id, []).append(int(number))
+def _assignment(spelled: bytes) -> Assignment:
     return Assignment(
         topic_partitions=[
-            TopicPartitions(topic_id=uuid.UUID(hex=topic_id), partitions=sorted(numbers))
-            for topic_id, numbers in sorted(by_topic.items())
+            TopicPartitions(topic_id=uuid.UUID(hex=topic_id), partitions=numbers)
+            for topic_id, numbers in read(spelled).items()
         ]
     )
 
 
-def _refusal(
-    error: ErrorCode, interval: int, reason: str | None = None
-) -> ConsumerGroupHeartbeatResponse:
+def _refusal(error: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=error,
         error_message=reason or error.message,
         member_epoch=0,
-        heartbeat_interval_ms=interval,
+        heartbeat_interval_ms=0,
     )

@@ -1,7 +1,7 @@
 """DeleteGroups (key 42), versions 0-2. Forget groups that have no members, and their offsets.
 
 Behaviour
-- GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP
+- GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; a group named twice is answered once
 - the Redis groups of that name go too, on every stream the group had committed
 Versions
 - v2 flexible
@@ -19,10 +19,11 @@ from korvet.wire.messages.delete_groups import (
 
 
 async def delete_groups(request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
-    errors = await asyncio.gather(*(groups(context).delete(name) for name in request.groups_names))
+    names = list(dict.fromkeys(request.groups_names))
+    errors = await asyncio.gather(*(groups(context).delete(name) for name in names))
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(group_id=name, error_code=error)
-            for name, error in zip(request.groups_names, errors, strict=True)
+            for name, error in zip(names, errors, strict=True)
         ]
     )

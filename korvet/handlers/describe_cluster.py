@@ -7,6 +7,7 @@ Versions
 - v1 endpoint_type, v2 fenced brokers (there are none)
 """
 
+from korvet import operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.wire.messages.describe_cluster import (
@@ -16,8 +17,6 @@ from korvet.wire.messages.describe_cluster import (
 )
 
 BROKERS, CONTROLLERS = 1, 2
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-UNASKED = -(2**31)
 
 
 async def describe_cluster(
@@ -46,5 +45,5 @@ async def describe_cluster(
             DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in membership.nodes
         ],
-        cluster_authorized_operations=CLUSTER_OPERATIONS if asked else UNASKED,
+        cluster_authorized_operations=operations.CLUSTER if asked else operations.UNASKED,
     )

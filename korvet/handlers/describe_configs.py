@@ -25,7 +25,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.settings.broker import BROKER
 from korvet.settings.setting import Setting, Source, Text
-from korvet.settings.values import ConfigValue
+from korvet.settings.values import ConfigValue, Synonym
 from korvet.topic_changes import Refused
 from korvet.topics import refusal_of
 from korvet.wire.messages.describe_configs import (
@@ -55,7 +55,7 @@ async def describe_configs(
         results.append(
             DescribeConfigsResult(
                 error_code=error,
-                error_message=reason,
+                error_message=reason or "",
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=found,
@@ -80,7 +80,7 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
             explicit = context.node.configs.explicit(ALL_BROKERS)
             return [context.settings.describe(name) for name in explicit if name in BROKER]
         own_id(name, context)
-        return context.settings
+        return [*_of_this_start(context), *context.settings]
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -96,10 +96,31 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
     )
 
 
+def _of_this_start(context: Context) -> list[ConfigValue]:
+    """What is an option here and a config in Kafka: who this broker is, and where it is found."""
+    me = context.node.membership.me
+    return [
+        _chosen(
+            "advertised.listeners", f"PLAINTEXT://{me.host}:{me.port}", "Where clients connect."
+        ),
+        _chosen("broker.id", str(me.id), "This broker's id."),
+        _chosen("node.id", str(me.id), "This broker's id."),
+    ]
+
+
 def _level(context: Context) -> ConfigValue:
     """The one logger, whose level is chosen at start."""
-    level = Setting("korvet", Text(), None, "Level of all log lines.", dynamic=False)
-    return ConfigValue(level, context.config.log_level.upper(), Source.STATIC_BROKER)
+    return _chosen("korvet", context.config.log_level.upper(), "Level of all log lines.")
+
+
+def _chosen(name: str, value: str, sentence: str) -> ConfigValue:
+    """What an option chose at start, and nothing changes while the broker runs."""
+    return ConfigValue(
+        Setting(name, Text(), None, sentence, dynamic=False),
+        value,
+        Source.STATIC_BROKER,
+        (Synonym(name, value, Source.STATIC_BROKER),),
+    )
 
 
 def _row(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:

@@ -9,6 +9,7 @@ Versions
 
 import asyncio
 
+from korvet import operations
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
@@ -21,15 +22,13 @@ from korvet.wire.messages.describe_groups import (
 )
 
 CLASSIC = b"classic"
-READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = 3, 6, 8, 10, 11
-ALL = sum(1 << bit for bit in (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS))
-NOT_ASKED = -(2**31)
 
 
 async def describe_groups(
     request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
-    allowed = ALL if request.include_authorized_operations else NOT_ASKED
+    asked = request.include_authorized_operations
+    allowed = operations.GROUP if asked else operations.UNASKED
     found = await asyncio.gather(*(_group(name, allowed, context) for name in request.groups))
     return DescribeGroupsResponse(groups=list(found))
 
@@ -46,7 +45,7 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
             protocol_type="",
             protocol_data="",
             members=[],
-            authorized_operations=allowed,
+            authorized_operations=operations.UNASKED if missing else allowed,
         )
     rows = reply.members
     stable = reply.state == b"Stable"

@@ -3,7 +3,7 @@
 Behaviour
 - there is one log directory, called `redis`: every partition lies there, once
 - sizes are the bytes of the records as stored, not what Redis spends on them
-- unknown topics and partitions are left out, as Kafka does
+- unknown topics and partitions are left out, and nothing is named twice
 Versions
 - v1 as v0, v2 flexible, v3 a top-level error, v4 total and usable bytes (Redis's maxmemory, or the
   machine's memory where there is none; -1 on a cluster), v5 is_cordoned (never)
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import log
-from korvet.topics import Topic
+from korvet.topics import LOG_DIRECTORY, Topic
 from korvet.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -23,7 +23,6 @@ from korvet.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-DIRECTORY = "redis"
 AT_ONCE = 256
 
 
@@ -40,7 +39,7 @@ async def describe_log_dirs(
         results=[
             DescribeLogDirsResult(
                 error_code=ErrorCode.NONE,
-                log_dir=DIRECTORY,
+                log_dir=LOG_DIRECTORY,
                 topics=found,
                 total_bytes=total,
                 usable_bytes=usable,
@@ -58,8 +57,9 @@ async def _wanted(
     for row in request.topics:
         topic = await context.topics.get(row.topic)
         if topic is not None:
-            known = [number for number in row.partitions if 0 <= number < topic.partitions]
-            wanted.append((topic, known))
+            numbers = dict.fromkeys(row.partitions)
+            known = [number for number in numbers if 0 <= number < topic.partitions]
+            wanted += [(topic, known)] if known else []
     return wanted
 
 

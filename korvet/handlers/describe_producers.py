@@ -19,8 +19,8 @@ from korvet.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-_ROW = re.compile(rb"(-?\d+):(\d+):([^@]*)(?:@\d+:(-?\d+))?")
-"""Epoch, time, batches and the first offset of the transaction: lua/lib/producer.lua has it."""
+_ROW = re.compile(rb"(-?\d+):-?\d+:(\d+):([^@]*)(?:@\d+:(-?\d+))?")
+"""Epoch, next sequence, time, batches and first offset of the transaction: lua/lib/producer.lua."""
 
 
 async def describe_producers(

@@ -6,6 +6,7 @@ Behaviour
 - INVALID_REQUEST for all when the cursor's topic is not asked for, or its partition is negative
 """
 
+from korvet import operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics import Topic, refusal_of
@@ -19,7 +20,6 @@ from korvet.wire.messages.describe_topic_partitions import (
 from korvet.wire.schema import ZERO_UUID
 
 MOST_PARTITIONS = 2000
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 
 
 async def describe_topic_partitions(
@@ -96,7 +96,7 @@ def _describe(
         name=topic.name,
         topic_id=topic.uuid,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations.TOPIC,
     )
 
 
@@ -106,5 +106,5 @@ def _refusal(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopi
         name=name,
         topic_id=ZERO_UUID,
         partitions=[],
-        topic_authorized_operations=TOPIC_OPERATIONS,
+        topic_authorized_operations=operations.TOPIC,
     )

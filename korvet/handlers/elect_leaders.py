@@ -2,7 +2,7 @@
 
 Behaviour
 - ELECTION_NOT_NEEDED for each partition that exists, UNKNOWN_TOPIC_OR_PARTITION for the others
-- asked for all partitions the answer is empty, as Kafka's is when nothing had to be done
+- asked for all, the answer names the topics and no partition, as nothing had to be done
 - INVALID_REQUEST for an election type nobody knows
 Versions
 - v1 election types, v2 flexible
@@ -22,8 +22,10 @@ PREFERRED, UNCLEAN = 0, 1
 
 async def elect_leaders(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
     known_type = request.election_type in (PREFERRED, UNCLEAN)
+    if request.topic_partitions is None:
+        return await _of_all(known_type, context)
     results = []
-    for row in request.topic_partitions or []:
+    for row in request.topic_partitions:
         topic = await context.topics.get(row.topic)
         partitions = []
         for number in row.partitions:
@@ -39,4 +41,14 @@ async def elect_leaders(request: ElectLeadersRequest, context: Context) -> Elect
     return ElectLeadersResponse(
         error_code=ErrorCode.NONE if known_type else ErrorCode.INVALID_REQUEST,
         replica_election_results=results,
+    )
+
+
+async def _of_all(known_type: bool, context: Context) -> ElectLeadersResponse:
+    topics = await context.topics.all() if known_type else []
+    return ElectLeadersResponse(
+        error_code=ErrorCode.NONE if known_type else ErrorCode.INVALID_REQUEST,
+        replica_election_results=[
+            ReplicaElectionResult(topic=topic.name, partition_result=[]) for topic in topics
+        ],
     )

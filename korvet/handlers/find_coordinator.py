@@ -25,7 +25,7 @@ async def find_coordinator(
 ) -> FindCoordinatorResponse:
     me = context.node.membership.me
     node_id, host, port = me.id, me.host, me.port
-    error, reason = ErrorCode.NONE, None
+    error, reason = ErrorCode.NONE, "NONE"
     if request.key_type not in (GROUP, TRANSACTION):
         error = ErrorCode.INVALID_REQUEST
         reason = f"Coordinators of key type {request.key_type} are not served here."

@@ -6,6 +6,7 @@ Behaviour
   UNKNOWN_MEMBER_ID of somebody who is no member, MEMBER_ID_REQUIRED
 - the answer waits until everybody has joined again or the longest rebalance timeout has passed; an
   empty group waits group.initial.rebalance.delay.ms for others
+- of a protocol named twice the last metadata counts; an empty group.instance.id is none
 - a follower that asks again in a generation it has joined is told about it once more; a leader that
   does so in a stable group begins a rebalance
 - a static member that comes back without its id takes the place it had; whoever holds the old id is
@@ -39,13 +40,14 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
     if not shortest <= request.session_timeout_ms <= longest:
         return _refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, context)
     instance = request.group_instance_id or ""
+    protocols = {row.name: row.metadata for row in request.protocols}
     fresh_id = f"{instance or context.client_id or ''}-{uuid.uuid4()}"
 
     def make(registered: int) -> Call[JoinReply]:
         return scripts.join(
             context.keys,
             request.group_id,
-            [(row.name, row.metadata) for row in request.protocols],
+            protocols.items(),
             member=request.member_id,
             fresh_id=fresh_id,
             instance=instance,

@@ -3,6 +3,7 @@
 Behaviour
 - INVALID_GROUP_ID; per member UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID
 - from 3 on a member with an instance and no member id is a static member thrown out by name
+- members of the newer protocol can be thrown out, too
 Versions
 - up to 2 one member, whose error is the answer's; v3 several, v5 reasons (read and ignored)
 """

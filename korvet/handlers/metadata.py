@@ -14,6 +14,7 @@ Left out
 
 import uuid
 
+from korvet import operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topic_creation import auto_create
@@ -28,9 +29,6 @@ from korvet.wire.messages.metadata import (
 )
 from korvet.wire.schema import ZERO_UUID
 
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-UNASKED = -(2**31)
 NULL_NAME = 12
 
 
@@ -51,7 +49,9 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         controller_id=membership.controller,
         topics=found,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else UNASKED
+            operations.CLUSTER
+            if request.include_cluster_authorized_operations
+            else operations.UNASKED
         ),
     )
 
@@ -109,5 +109,5 @@ def _describe(topic: Topic, request: MetadataRequest, context: Context) -> Metad
         topic_id=topic.uuid,
         is_internal=False,
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS if asked else UNASKED,
+        topic_authorized_operations=operations.TOPIC if asked else operations.UNASKED,
     )

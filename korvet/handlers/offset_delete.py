@@ -2,12 +2,15 @@
 
 Behaviour
 - INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP while its members are no consumers
-- per topic: UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC
+- per topic: UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC (of any topic, when
+  a member's subscription cannot be read)
 """
 
+from korvet.consuming import CELLS, unpack
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.patterns import compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
 from korvet.subscriptions import topics_of
@@ -19,6 +22,7 @@ from korvet.wire.messages.offset_delete import (
 )
 
 CONSUMER = b"consumer"
+NEWER = b"consumer"
 
 
 async def offset_delete(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
@@ -32,15 +36,33 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
             return _refusal(ErrorCode(seen.error))
         if seen.state != b"Empty" and seen.protocol_type != CONSUMER:
             return _refusal(ErrorCode.NON_EMPTY_GROUP)
-        error, answer = await _delete(request, seen, context)
+        subscribed: set[str] | None = set()
+        if seen.type == NEWER:
+            subscribed = await _subscribed(request.group_id, context)
+        elif seen.protocol_type == CONSUMER:
+            subscribed = topics_of(seen.members[4::6])
+        error, answer = await _delete(request, seen, subscribed, context)
         if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
             return _refusal(error) if error else answer
 
 
+async def _subscribed(group_id: str, context: Context) -> set[str]:
+    """What members of the newer protocol name; a pattern subscribes to all that it matches."""
+    reply = await groups(context).run(group_id, lambda _: scripts.consumers(context.keys, group_id))
+    names = {name for packed in reply.members[6::CELLS] for name in unpack(packed)}
+    patterns = [compiled(text.decode()) for text in {*reply.members[7::CELLS]} if text]
+    topics = await context.topics.all() if patterns else ()
+    return names | {
+        topic.name for topic in topics if any(one.matches(topic.name) for one in patterns)
+    }
+
+
 async def _delete(
-    request: OffsetDeleteRequest, seen: DescribeReply, context: Context
+    request: OffsetDeleteRequest,
+    seen: DescribeReply,
+    subscribed: set[str] | None,
+    context: Context,
 ) -> tuple[ErrorCode, OffsetDeleteResponse]:
-    subscribed = topics_of(seen.members[4::6])
     fields: list[str] = []
     answers = []
     for asked in request.topics:
@@ -50,7 +72,7 @@ async def _delete(
             error = ErrorCode.NONE
             if topic is None or not 0 <= part.partition_index < topic.partitions:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif asked.name in subscribed:
+            elif subscribed is None or asked.name in subscribed:
                 error = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
             else:
                 fields.append(context.keys.partition(asked.name, part.partition_index).stream)

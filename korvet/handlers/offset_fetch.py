@@ -3,6 +3,7 @@
 Behaviour
 - offset -1, empty metadata and no error where nothing is committed, the group or the topic unknown;
   UNKNOWN_TOPIC_ID for an id nobody has
+- who names a member of a group of the newer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
 - null topics: everything the group has committed
 - require_stable: UNSTABLE_OFFSET_COMMIT where offsets wait for the end of a transaction
 - a commit made for an earlier topic of the same name does not count
@@ -18,6 +19,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from korvet.commits import Commit, place_of, read_commit
+from korvet.consuming import keep
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics import Topic
@@ -72,6 +74,10 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
 async def _group(
     asked: OffsetFetchRequestGroup, stable: bool, context: Context
 ) -> OffsetFetchResponseGroup:
+    if asked.member_id is not None or asked.member_epoch >= 0:
+        error = await _stranger(asked, context)
+        if error:
+            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
     # What waits is read first: what is committed in between is then merely called unstable.
     waiting = await _waiting(asked.group_id, context) if stable else set()
     if asked.topics is None:
@@ -81,6 +87,19 @@ async def _group(
     if waiting:
         topics = [_unstable(topic, waiting) for topic in topics]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+async def _stranger(asked: OffsetFetchRequestGroup, context: Context) -> ErrorCode:
+    """NONE for a member of the newer protocol at its epoch, and in any other group."""
+    return await keep(
+        context,
+        asked.group_id,
+        (),
+        member=asked.member_id or "",
+        epoch=asked.member_epoch,
+        otherwise=ErrorCode.NONE,
+        stores=False,
+    )
 
 
 async def _waiting(group_id: str, context: Context) -> set[tuple[UUID, int]]:

@@ -1,7 +1,8 @@
 """OffsetForLeaderEpoch (key 23), versions 0-4. Where a leader epoch ended, to notice truncation.
 
 Behaviour
-- a partition has one epoch, 0, for ever: it ends at the log's end; any other epoch has no end (-1)
+- a partition has one epoch, 0, for ever: it ends at the log's end; any other epoch has no end (-1),
+  but what lies before all epochs (below -1) ended where the log began
 - UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 Versions
 - v1 leader_epoch in the answer, v2 current_leader_epoch, v3 replica_id (ignored), v4 flexible
@@ -22,6 +23,8 @@ from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 
+UNDEFINED = -1
+
 
 async def offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: Context
@@ -40,6 +43,8 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
         if topic is None or not 0 <= number < topic.partitions:
             return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         error = epoch_error(asked.current_leader_epoch)
+        if not error and asked.leader_epoch < UNDEFINED:
+            return _result(number, error, asked.leader_epoch, 0)
         if error or asked.leader_epoch != LEADER_EPOCH:
             return _result(number, error)
         bounds = await context.store.run(log.bounds(context.keys, name, number, topic_id=topic.id))

@@ -1,13 +1,16 @@
 """Produce (key 0), versions 0-13. Records go into partitions, each partition's all or none.
 
 Behaviour
-- each partition is one call of log.append; a request's calls leave in one burst
+- each partition is one call of log.append, or shares one of log.gather with what other requests
+  bring for it; a request's calls leave in one burst
 - per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID by id), CORRUPT_MESSAGE,
   INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
   (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
   OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; a repeated batch answers its first offset
 - transactional batches: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id,
-  INVALID_TXN_STATE for a partition outside the transaction (from 11 on TRANSACTION_ABORTABLE)
+  INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, and INVALID_TXN_STATE for a partition outside
+  the transaction (from 11 on TRANSACTION_ABORTABLE); plain ones of a producer whose transaction is
+  open there: INVALID_TXN_STATE
 - acks other than 0, 1, -1: INVALID_REQUIRED_ACKS, but for a number of copies N in versions 0-2. For
   that, and for acks=-1 with acks.all.wait.replicas or acks.all.fsync: NOT_ENOUGH_REPLICAS and
   nothing written when Redis has too few replicas, NOT_ENOUGH_REPLICAS_AFTER_APPEND when they, or
@@ -26,11 +29,12 @@ from time import time
 
 import msgspec
 
+from korvet import logs
 from korvet.acknowledging import Copies, copies_wanted, made, possible
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.fetching import reader
-from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
+from korvet.joining import Producer, join, producer_of, transaction_of, unjoined, why_outside
 from korvet.producing import prepare
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, count_of
@@ -45,13 +49,14 @@ from korvet.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from korvet.wire.records import BadBatch
+from korvet.wire.records import BadBatch, Buffer
 
 BATCH_FIELDS = 6
 """How many of log.append's arguments are the fields of a `batch` topic's entry."""
 STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-ABORTABLE_SINCE = 11
 Refused = Mapping[Producer, ErrorCode]
+
+logger = logs.get("produce")
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -219,7 +224,8 @@ def _submit(
         )
     except BadBatch as bad:
         return _refusal(data.index, bad.error, str(bad))
-    return Pending(data.index, topic, call, context.store.submit(call))
+    sent = context.node.gatherer.submit(topic.name, data.index, call, len(data.records or b""))
+    return Pending(data.index, topic, call, sent)
 
 
 async def _answer(
@@ -230,7 +236,7 @@ async def _answer(
         rows = []
         for row, partition in zip(partitions, data.partition_data, strict=True):
             if isinstance(row, Pending):
-                rows.append(await _reply(row, len(partition.records or b""), context))
+                rows.append(await _reply(row, partition.records, request, context))
             else:
                 rows.append(row)
         responses.append(
@@ -243,19 +249,19 @@ async def _answer(
     return ProduceResponse(responses=responses) if request.acks else None
 
 
-async def _reply(row: Pending, size: int, context: Context) -> PartitionProduceResponse:
+async def _reply(
+    row: Pending, data: Buffer | None, request: ProduceRequest, context: Context
+) -> PartitionProduceResponse:
     index = row.index
     try:
         reply = await row.reply
-    except StoreError:
+        if reply.error:
+            return _refusal(index, await _reason(row, reply, data, request, context))
+    except StoreError as error:
+        if not isinstance(error, StoreUnavailable):
+            logger.error("an append failed in Redis", topic=row.topic.name, error=error)
         return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
-    if reply.error:
-        if reply.error in STALE:
-            context.topics.drop()
-        if reply.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:
-            return _refusal(index, ErrorCode.TRANSACTION_ABORTABLE)
-        return _refusal(index, ErrorCode(reply.error))
-    context.node.metrics.appended(count_of(row.call) if reply.stored else 0, size)
+    context.node.metrics.appended(count_of(row.call) if reply.stored else 0, len(data or b""))
     if reply.stored and row.topic.is_batch and reply.append_time < 0:
         reader(context).appended(
             row.topic, index, reply.previous, reply.base, row.call.args[-BATCH_FIELDS:]
@@ -267,6 +273,21 @@ async def _reply(row: Pending, size: int, context: Context) -> PartitionProduceR
         log_append_time_ms=reply.append_time,
         log_start_offset=reply.start,
     )
+
+
+async def _reason(
+    row: Pending, reply: AppendReply, data: Buffer | None, request: ProduceRequest, context: Context
+) -> ErrorCode:
+    """Why nothing was appended; for a stranger to the transaction, in what it is one."""
+    error = ErrorCode(reply.error)
+    if error in STALE:
+        context.topics.drop()
+    if error != ErrorCode.INVALID_TXN_STATE or request.transactional_id is None:
+        return error
+    producer = producer_of(request.transactional_id, data)
+    if producer is None:
+        return error
+    return await why_outside(producer, row.topic.name, row.index, context)
 
 
 def _refusal(index: int, error: ErrorCode, reason: str | None = None) -> PartitionProduceResponse:

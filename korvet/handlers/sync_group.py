@@ -22,6 +22,8 @@ from korvet.scripts.group import SyncReply
 from korvet.streaming import note_reader
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
+EMPTY = "\0"
+
 
 async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
@@ -37,8 +39,8 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id,
-            protocol_type=request.protocol_type or "",
-            protocol=request.protocol_name or "",
+            protocol_type=_said(request.protocol_type),
+            protocol=_said(request.protocol_name),
         )
 
     given = [(row.member_id, row.assignment) for row in request.assignments]
@@ -52,6 +54,11 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
         protocol_name=reply.protocol.decode(),
         assignment=reply.assignment,
     )
+
+
+def _said(word: str | None) -> str:
+    """What the script compares: nothing said is empty, and no group's word is `EMPTY`."""
+    return "" if word is None else word or EMPTY
 
 
 def _refusal(error: ErrorCode) -> SyncGroupResponse:

@@ -1,17 +1,20 @@
 """TxnOffsetCommit (key 28), versions 0-5. A group's offsets wait for the commit of a transaction.
 
 Behaviour
-- per partition: UNKNOWN_TOPIC_OR_PARTITION, OFFSET_METADATA_TOO_LARGE
+- per partition: UNKNOWN_TOPIC_OR_PARTITION
 - for the rest together: the transaction is asked first (INVALID_PRODUCER_ID_MAPPING,
-  INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE when the group does not take
-  part in it), then the group, in the script that keeps the offsets: UNKNOWN_MEMBER_ID,
-  FENCED_INSTANCE_ID, ILLEGAL_GENERATION when a member is named
+  INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, from v4 on
+  TRANSACTION_ABORTABLE, when the group does not take part in it), then the group, in the script
+  that keeps the offsets: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION when a member is
+  named
+- per partition of a commit that would stand: OFFSET_METADATA_TOO_LARGE
 - a zombie's offsets, or those of a transaction that has ended, the group's own script refuses
 Versions
 - v2 leader epochs, v3 member, generation and instance, v5 the group joins the transaction by this
   request, without AddOffsetsToTxn before it (KIP-890)
 """
 
+from korvet.committing import plan, told
 from korvet.consuming import MAYBE_NEWER, keep
 from korvet.context import Context
 from korvet.coordinating import groups
@@ -19,69 +22,37 @@ from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
-from korvet.topics import Topic
 from korvet.transactions import Row, member_group
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
 
+ABORTABLE_SINCE = 4
 IMPLICIT_SINCE = 5
 
 
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse:
-    longest = context.settings.integer("offset.metadata.max.bytes")
-    rows: list[Row] = []
-    refusals: list[list[ErrorCode | None]] = []
-    for asked in request.topics:
-        topic = await context.topics.get(asked.name)
-        refusals.append([])
-        for part in asked.partitions:
-            refused = _refused(part, topic, longest)
-            refusals[-1].append(refused)
-            if topic is not None and refused is None:
-                rows.append(_row(part, topic))
-    error = await _pend(request, rows, context) if rows else ErrorCode.NONE
+    known = [(await context.topics.get(asked.name), asked.partitions) for asked in request.topics]
+    planned = plan(known, context.settings.integer("offset.metadata.max.bytes"))
+    verdict = await _pend(request, planned.rows, context) if planned.asks else ErrorCode.NONE
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=asked.name,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        partition_index=part.partition_index,
-                        error_code=error if refused is None else refused,
+                        partition_index=part.partition_index, error_code=told(fate, verdict)
                     )
-                    for part, refused in zip(asked.partitions, of_topic, strict=True)
+                    for part, fate in zip(asked.partitions, fates, strict=True)
                 ],
             )
-            for asked, of_topic in zip(request.topics, refusals, strict=True)
+            for asked, fates in zip(request.topics, planned.fates, strict=True)
         ]
-    )
-
-
-def _refused(
-    part: TxnOffsetCommitRequestPartition, topic: Topic | None, longest: int
-) -> ErrorCode | None:
-    if topic is None or not 0 <= part.partition_index < topic.partitions:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if len((part.committed_metadata or "").encode("utf-8", "surrogateescape")) > longest:
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    return None
-
-
-def _row(part: TxnOffsetCommitRequestPartition, topic: Topic) -> Row:
-    return (
-        topic.name,
-        part.partition_index,
-        part.committed_offset,
-        part.committed_leader_epoch,
-        topic.id,
-        part.committed_metadata or "",
     )
 
 
@@ -96,6 +67,8 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
         taken = await context.transactions.verify(*who, member)
     if taken.error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
+    if taken.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:
+        return ErrorCode.TRANSACTION_ABORTABLE
     if taken.error:
         return ErrorCode(taken.error)
 
@@ -120,10 +93,11 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
     error = await keep(
         context,
         request.group_id,
-        (),
+        rows,
         member=request.member_id,
         epoch=request.generation_id,
         otherwise=error,
+        stores=False,
     )
     if error:
         return error

@@ -17,7 +17,7 @@ import msgspec
 from korvet.pipeline.errors import Overtaken
 from korvet.pipeline.plan import Aim, Step, aim, next_step, reading
 from korvet.pipeline.ranges import Commit, followed
-from korvet.pipeline.rows import DDL, checksum, dated, row_hash, sums
+from korvet.pipeline.rows import DDL, checksum, dated, row_hash, sums, within
 from korvet.pipeline.table import Table
 from korvet.pipeline.values import Typing
 from korvet.scripts import log
@@ -77,14 +77,14 @@ class Archiver:
             records = overtaken = 0
             while True:
                 began = time.monotonic()
-                state = self._table.state()
-                step = next_step(
-                    catalog, state, target, self._job.most, skip_lost=self._job.skip_lost
-                )
-                if step is None:
-                    self.trim(catalog, target)
-                    return records
                 try:
+                    state = self._table.settle(self._table.state(), self._recounted)
+                    step = next_step(
+                        catalog, state, target, self._job.most, skip_lost=self._job.skip_lost
+                    )
+                    if step is None:
+                        self.trim(catalog, target)
+                        return records
                     commit = self._write(catalog, state, step)
                 except Overtaken:
                     overtaken += 1
@@ -145,6 +145,15 @@ class Archiver:
             state, step.spans, id=uuid.uuid4().hex, values=self._job.values, columns=columns
         )
         return self._table.append(rows, state, planned, counted)
+
+    def _recounted(self, commit: Commit) -> tuple[int, int]:
+        """The rows of a commit that is in the table, as they are there."""
+        from pyspark.sql import functions as f
+
+        rows = self._table.frame().where(within(commit.spans))
+        low, high = sums(row_hash())
+        found = rows.agg(f.count(f.lit(1)), low, high).first()
+        return found[0], checksum(found[1], found[2])
 
     def _read(self, catalog: Catalog, step: Step) -> Any:
         if not step.ranges:

@@ -3,11 +3,15 @@
 Rules
 - Our state is the `userMetadata` of our newest commit: Delta writes it in the same step as the
   rows. OPTIMIZE, VACUUM and the like by others may stand above it in the history.
+- The sum of the rows' hashes is only known behind their commit: a second, empty commit of the
+  same number adds it. A crash between the two leaves a commit `pending`; the next run settles it
+  before anything else, so nothing is trimmed whose sum is not kept.
 - Commits carry Delta's own transaction id (`txnAppId`, `txnVersion` = our number). Of two
   archivers with one number, Delta lets one win and refuses or leaves out the other; which of the
   two it was is read back.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,13 +19,15 @@ import msgspec
 
 from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.places import Place
-from korvet.pipeline.ranges import NOTHING, UNKNOWN, Commit, decode, encode
+from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
-from korvet.pipeline.table import Counted, Making, missing
+from korvet.pipeline.table import Counted, Making, Recounted, missing
 
 PROPERTY = "korvet.archive"
 _APP = "korvet-archive"
+_SUMS = "korvet-archive-sums"
 _RECENT = 20
+_HISTORY = ("version", "userMetadata", "operationMetrics")
 
 
 class DeltaTable:
@@ -46,7 +52,7 @@ class DeltaTable:
             raise ForeignTable(f"{place} is a Delta table that no archive of Korvet has made.")
         return table
 
-    def _properties(self) -> dict[str, str] | None:
+    def _properties(self) -> dict[str, Any] | None:
         from pyspark.errors import AnalysisException
 
         try:
@@ -58,6 +64,7 @@ class DeltaTable:
         return dict(detail["properties"])
 
     def _make(self) -> None:
+        self._check_catalog()
         try:
             self._spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self._place.sql} ({DDL}, date DATE) USING delta "
@@ -67,6 +74,17 @@ class DeltaTable:
             raise PipelineError(
                 f"{self._place} cannot be made: {str(error).splitlines()[0]}"
             ) from error
+
+    def _check_catalog(self) -> None:
+        """Spark's own catalog of names is gone when Spark ends, unless it is Hive's."""
+        name = self._place.name
+        ours = name.count(".") < 2 or name.startswith("spark_catalog.")
+        kind = self._spark.conf.get("spark.sql.catalogImplementation", "in-memory")
+        if name and ours and kind == "in-memory":
+            raise PipelineError(
+                f"Nobody would know the name {name} after this job: Spark keeps it in memory only. "
+                "Give a path, or a lasting catalog: --conf spark.sql.catalogImplementation=hive."
+            )
 
     def state(self) -> Commit:
         found = self._newest(_RECENT) or self._newest(None)
@@ -78,32 +96,64 @@ class DeltaTable:
 
     def _commits(self, most: int | None) -> list[Commit]:
         """Our commits, newest first."""
-        limit = "" if most is None else f" LIMIT {most}"
-        rows = self._spark.sql(f"DESCRIBE HISTORY {self._place.sql}{limit}")
         found = []
-        for text, metrics in rows.select("userMetadata", "operationMetrics").collect():
+        oldest = 0
+        for version, text, metrics in self._history(most):
+            oldest = version
             try:
                 commit = decode(text or "")
             except msgspec.DecodeError:
                 continue
-            rows_added = int((metrics or {}).get("numOutputRows", 0))
-            found.append(
-                msgspec.structs.replace(
-                    commit, rows=rows_added, total_rows=commit.total_rows + rows_added
-                )
+            if commit.pending:
+                rows_added = int((metrics or {}).get("numOutputRows", 0))
+                commit = msgspec.structs.replace(commit, rows=rows_added)
+            found.append(commit)
+        if most is None and oldest and not found:
+            raise PipelineError(
+                f"{self._place}: the part of its history that said what is archived has been "
+                "cleaned up (delta.logRetentionDuration). Archive into another table."
             )
         return found
 
+    def _history(self, most: int | None) -> Iterable[tuple[int, str | None, dict[str, Any] | None]]:
+        """The table's history, newest first: version, user metadata, metrics."""
+        log = Path(self._place.path, "_delta_log")
+        if self._place.is_path and log.is_dir():
+            # What the statement below reads, too, with a Spark job each time.
+            versions = sorted(int(each.stem) for each in log.glob("*.json") if _is_commit(each))
+            return [_told(log, version) for version in versions[::-1][:most]]
+        limit = "" if most is None else f" LIMIT {most}"
+        rows = self._spark.sql(f"DESCRIBE HISTORY {self._place.sql}{limit}")
+        return [tuple(row) for row in rows.select(*_HISTORY).collect()]
+
     def append(self, frame: Any, before: Commit, planned: Commit, counted: Counted) -> Commit:
-        # Rows are counted by Delta; the commit is written before their sum of hashes is known.
-        told = msgspec.structs.replace(planned, checksum=UNKNOWN)
+        sums = {"total_rows": before.total_rows, "checksum": before.checksum}
+        self._commit(frame, msgspec.structs.replace(planned, pending=True, **sums), _APP)
+        for commit in self._commits(_RECENT):
+            if commit.id == planned.id:
+                try:
+                    return self.settle(commit, lambda _: counted())
+                except Overtaken:
+                    # The rows are in; somebody else has settled them, or the next round will.
+                    return commit
+        raise self._overtaken()
+
+    def settle(self, state: Commit, recounted: Recounted) -> Commit:
+        if not state.pending:
+            return state
+        whole = grown(state, state, state.rows, *recounted(state))
+        self._commit(self.frame().limit(0), whole, _SUMS)
+        return whole
+
+    def _commit(self, frame: Any, told: Commit, app: str) -> None:
+        """The rows and what is told of them are in the table; not if `app` has that number."""
         writer = (
             frame.write.format("delta")
             .mode("append")
             .option("mergeSchema", "true")
             .option("userMetadata", encode(told))
-            .option("txnAppId", _APP)
-            .option("txnVersion", planned.number)
+            .option("txnAppId", app)
+            .option("txnVersion", told.number)
         )
         try:
             if self._place.is_path:
@@ -114,10 +164,6 @@ class DeltaTable:
             if "oncurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
                 raise self._overtaken() from error
             raise
-        for commit in self._commits(_RECENT):
-            if commit.id == planned.id:
-                return commit
-        raise self._overtaken()
 
     def _overtaken(self) -> Overtaken:
         return Overtaken(f"Somebody else archives into {self._place}.")
@@ -132,6 +178,35 @@ class DeltaTable:
         self._spark.conf.set(name, str(target_bytes))
         metrics = self._spark.sql(f"OPTIMIZE {self._place.sql}").first()["metrics"]
         return int(metrics["numFilesRemoved"]) - int(metrics["numFilesAdded"])
+
+
+class _Info(msgspec.Struct, frozen=True):
+    userMetadata: str | None = None
+    operationMetrics: dict[str, Any] | None = None
+
+
+class _Action(msgspec.Struct, frozen=True):
+    commitInfo: _Info | None = None
+
+
+_ACTION = msgspec.json.Decoder(_Action)
+
+
+def _is_commit(file: Path) -> bool:
+    return len(file.stem) == 20 and file.stem.isdigit()
+
+
+def _told(log: Path, version: int) -> tuple[int, str | None, dict[str, Any] | None]:
+    """What a version's own file says of it; nothing, if it has been cleaned up meanwhile."""
+    try:
+        lines = (log / f"{version:020d}.json").read_bytes().splitlines()
+    except FileNotFoundError:
+        return version, None, None
+    for line in lines:
+        info = _ACTION.decode(line).commitInfo
+        if info is not None:
+            return version, info.userMetadata, info.operationMetrics
+    return version, None, None
 
 
 def _occupied(path: str) -> bool:

@@ -1,25 +1,24 @@
 """An archive that is an Iceberg table.
 
 Rules
-- Our state stands in the summary of our newest snapshot: Iceberg writes it in the same step as
-  the rows. Snapshots by others (compaction) may stand above it.
+- Our state stands in the summary of our newest snapshot. Snapshots by others (compaction) may
+  stand above it.
 - Iceberg never refuses an append because of another one. So rows are appended to a branch that
-  begins at the snapshot whose state was read, and `main` is then moved to its end: only forward,
-  in one step, and not if it has moved meanwhile. Of two archivers one wins; a crash leaves a
-  branch that nobody reads, which the next commit removes.
+  begins at the snapshot whose state was read, an empty snapshot behind them says what they are,
+  and `main` is then moved to its end: only forward, in one step, and not if it has moved
+  meanwhile. Of two archivers one wins; a crash leaves a branch that nobody reads, which a later
+  commit removes.
 """
 
 import uuid
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.places import Place
-from korvet.pipeline.ranges import NOTHING, UNKNOWN, Commit, decode, encode
+from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
-from korvet.pipeline.table import Counted, Making, missing
+from korvet.pipeline.table import Counted, Making, Recounted, missing
 
 PROPERTY = "korvet.archive"
 SUMMARY = "korvet.commit"
@@ -62,7 +61,13 @@ class IcebergTable:
         return table
 
     def _make(self) -> None:
+        catalog, *within = self._place.name.split(".")[:-1] or [""]
         try:
+            if within:
+                # Most catalogs want a table's namespace to be there.
+                self._spark.sql(
+                    f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`{'`.`'.join(within)}`"
+                )
             self._spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self._place.sql} ({DDL}, date DATE) USING iceberg "
                 f"PARTITIONED BY (date) TBLPROPERTIES ('{PROPERTY}' = '1', "
@@ -88,22 +93,32 @@ class IcebergTable:
         branch = f"{BRANCH}{uuid.uuid4().hex}"
         base = table.currentSnapshot().snapshotId()
         table.manageSnapshots().createBranch(branch, base).commit()
-        told = msgspec.structs.replace(planned, checksum=UNKNOWN)
         try:
             (
                 frame.writeTo(f"{self._place.sql}.branch_{branch}")
-                .option(f"snapshot-property.{SUMMARY}", encode(told))
                 .option("fanout-enabled", "true")
                 .option("mergeSchema", "true")
                 .option("check-ordering", "false")
                 .append()
             )
+            self._tell(branch, grown(before, planned, self._rows_of(branch, base), *counted()))
             self._forward(branch)
         finally:
             table.refresh()
             if branch in dict(table.refs()):
                 table.manageSnapshots().removeBranch(branch).commit()
         return self.state()
+
+    def _rows_of(self, branch: str, base: int) -> int:
+        """How many rows the branch has that its base has not, as Iceberg counts them."""
+        snapshot = self._load().snapshot(branch)
+        if snapshot.snapshotId() == base:
+            return 0
+        return int(snapshot.summary().get("added-records") or 0)
+
+    def _tell(self, branch: str, commit: Commit) -> None:
+        """The branch ends in a snapshot that says what it holds."""
+        self._load().newAppend().toBranch(branch).set(SUMMARY, encode(commit)).commit()
 
     def _forward(self, branch: str) -> None:
         """`main` is where the branch is, or Overtaken."""
@@ -121,6 +136,9 @@ class IcebergTable:
     def frame(self) -> Any:
         return self._spark.table(self._place.sql)
 
+    def settle(self, state: Commit, recounted: Recounted) -> Commit:
+        return state
+
     def compact(self, target_bytes: int) -> int:
         catalog, _, name = self._place.sql.partition(".")
         found = self._spark.sql(
@@ -136,11 +154,14 @@ def _state_of(table: Any) -> Commit:
         summary = snapshot.summary()
         text = summary.get(SUMMARY)
         if text is not None:
-            commit = decode(text)
-            rows = int(summary.get("added-records") or 0)
-            return msgspec.structs.replace(commit, rows=rows, total_rows=commit.total_rows + rows)
+            return decode(text)
         parent = snapshot.parentId()
         snapshot = None if parent is None else table.snapshot(parent)
+        if parent is not None and snapshot is None:
+            raise PipelineError(
+                f"{table.name()}: the snapshots that said what is archived have been expired. "
+                "Roll back to one of Korvet's, or archive into another table."
+            )
     return NOTHING
 
 

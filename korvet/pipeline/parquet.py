@@ -30,9 +30,9 @@ import msgspec
 from korvet.pipeline import exchange
 from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.places import Place
-from korvet.pipeline.ranges import NOTHING, UNKNOWN, Commit, decode, encode
+from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
-from korvet.pipeline.table import Counted, Making, missing
+from korvet.pipeline.table import Counted, Making, Recounted, missing
 
 COMMIT = "_commit.json"
 LEFTOVER_S = 86_400
@@ -89,15 +89,7 @@ class ParquetTable:
         try:
             frame.write.partitionBy("date").parquet(str(staged))
             rows = _rows_in(staged)
-            seen, added = counted()
-            known = seen == rows and before.checksum != UNKNOWN
-            commit = msgspec.structs.replace(
-                planned,
-                rows=rows,
-                total_rows=before.total_rows + rows,
-                checksum=(before.checksum + added) % 2**64 if known else UNKNOWN,
-            )
-            return self.publish(staged, before, commit)
+            return self.publish(staged, before, grown(before, planned, rows, *counted()))
         except OSError as error:
             raise _unwritable(self.root, error) from error
         finally:
@@ -128,6 +120,9 @@ class ParquetTable:
         if not any(self._batches()):
             return self._spark.createDataFrame([], DDL + ", date DATE")
         return self._spark.read.option("mergeSchema", "true").parquet(str(self.data)).drop("batch")
+
+    def settle(self, state: Commit, recounted: Recounted) -> Commit:
+        return state
 
     def compact(self, target_bytes: int) -> int:
         from korvet.pipeline.compaction import merged

@@ -13,7 +13,7 @@ import msgspec
 
 FORMAT = 1
 UNKNOWN = -1
-"""A sum of hashes that nobody keeps: the table's format has the commit before the rows."""
+"""A sum of hashes that nobody keeps: tasks ran twice, and their rows were counted twice."""
 
 
 class Span(msgspec.Struct, frozen=True, order=True):
@@ -53,6 +53,8 @@ class Commit(msgspec.Struct, frozen=True):
     columns: str = ""
     """The schema of the typed columns, as Spark's JSON."""
     format: int = FORMAT
+    pending: bool = False
+    """`total_rows` and `checksum` do not know the commit's own rows yet: see Table.settle."""
 
     def held(self, topic: str, partition: int) -> Span | None:
         """What the table holds of the partition."""
@@ -85,8 +87,21 @@ def followed(before: Commit, spans: Sequence[Span], **more: object) -> Commit:
         archived=joined([*before.archived, *spans]),
         lost=(*before.lost, *(span for span in spans if span.lost)),
         rows=0,
+        pending=False,
     )
     return msgspec.structs.replace(fresh, **more)
+
+
+def grown(before: Commit, planned: Commit, rows: int, seen: int, added: int) -> Commit:
+    """The planned commit with its rows; the sum of hashes is only known if all were seen once."""
+    known = seen == rows and before.checksum != UNKNOWN
+    return msgspec.structs.replace(
+        planned,
+        rows=rows,
+        total_rows=before.total_rows + rows,
+        checksum=(before.checksum + added) % 2**64 if known else UNKNOWN,
+        pending=False,
+    )
 
 
 def joined(spans: Iterable[Span]) -> tuple[Span, ...]:

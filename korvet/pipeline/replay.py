@@ -17,6 +17,7 @@ import msgspec
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import Span
+from korvet.pipeline.rows import within
 from korvet.pipeline.table import Table
 from korvet.scripts import writer
 from korvet.spark.appending import KEEP_MS
@@ -96,14 +97,7 @@ def _name(place: Place, target: Topic, wanted: Wanted) -> str:
 def _rows(frame: Any, plan: Plan, wanted: Wanted, target: Topic) -> Any:
     from pyspark.sql import functions as f
 
-    held = f.lit(False)
-    for span in plan.archived:
-        held = held | (
-            (f.col("topic") == span.topic)
-            & (f.col("partition") == span.partition)
-            & (f.col("offset") < span.end)
-        )
-    frame = frame.where(held)
+    frame = frame.where(within(plan.archived))
     try:
         if wanted.since is not None:
             frame = frame.where(f.col("timestamp") >= f.lit(wanted.since).cast("timestamp"))

@@ -1,6 +1,11 @@
 """The columns of a table, and the hash by which rows are compared."""
 
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
 from typing import Any
+
+from korvet.pipeline.ranges import Span
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 DDL = (
@@ -26,6 +31,23 @@ def row_hash() -> Any:
     return f.xxhash64(
         "topic", "partition", "offset", f.unix_micros("timestamp"), flags, "key", "value", "headers"
     )
+
+
+def within(spans: Iterable[Span]) -> Any:
+    """Whether a row lies in one of the spans."""
+    from pyspark.sql import functions as f
+
+    found = [
+        (f.col("topic") == span.topic)
+        & (f.col("partition") == span.partition)
+        & (f.col("offset") >= span.start)
+        & (f.col("offset") < span.end)
+        for span in spans
+    ]
+    # In pairs: a thousand partitions one behind another would be too deep for Spark.
+    while len(found) > 1:
+        found = [reduce(or_, found[n : n + 2]) for n in range(0, len(found), 2)]
+    return found[0] if found else f.lit(False)
 
 
 def sums(hashed: Any) -> tuple[Any, Any]:

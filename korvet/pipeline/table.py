@@ -11,6 +11,8 @@ from korvet.pipeline.ranges import Commit
 
 Counted = Callable[[], tuple[int, int]]
 """How many rows were written and the sum of their hashes, once they have been."""
+Recounted = Callable[[Commit], tuple[int, int]]
+"""The same of a commit that is in the table already."""
 
 
 class Table(Protocol):
@@ -24,6 +26,9 @@ class Table(Protocol):
 
         `planned` follows `before` and does not know its rows; the commit returned does.
         """
+
+    def settle(self, state: Commit, recounted: Recounted) -> Commit:
+        """The state, with the newest commit's rows in its sums; a crash may have left them out."""
 
     def frame(self) -> Any:
         """The table's rows, as of one commit."""

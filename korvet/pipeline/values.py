@@ -9,10 +9,10 @@ Rules
 from typing import Any
 
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.session import AVRO
 
 MODES = ("bytes", "string", "json", "avro")
 PREFIX = "value_"
-_AVRO = "org.apache.spark:spark-avro_2.13"
 _UNFIT = set(" ,;{}()\n\t=.`")
 
 
@@ -89,8 +89,8 @@ class Typing:
             names = wide.schema["_parsed"].dataType.names
         except Exception as error:
             raise PipelineError(
-                f"--value avro: {str(error).splitlines()[0]} (Spark needs the package {_AVRO} of "
-                "its own version: --conf spark.jars.packages=...)"
+                f"--value avro: {str(error).splitlines()[0]} (where Spark could not fetch it: its "
+                f"package {AVRO}, of its own version)"
             ) from error
         absent = f.coalesce(*(f.col(f"_parsed.`{name}`").cast("string") for name in names)).isNull()
         wrong = f.when(f.col("value").isNotNull() & absent, "does not fit the Avro schema")

@@ -6,7 +6,10 @@ Rules
 - The table as a whole is held to its own account: as many rows, and the same sum of hashes, as
   were counted when they were written. So rows that were lost or altered later are noticed even
   where the log has forgotten them.
-- The sums do not depend on the order of rows; both are made by Spark in one pass each.
+- The sums do not depend on the order of rows; both are made by Spark in one pass each, in pieces
+  of each partition's range. A piece that a trim reached while the log was read is judged by the
+  table's account instead, and rows of later commits are left for the next time: so an archiver may
+  go on meanwhile.
 """
 
 from collections.abc import Sequence
@@ -17,10 +20,13 @@ import msgspec
 from korvet.pipeline.errors import OtherLog
 from korvet.pipeline.plan import reading
 from korvet.pipeline.ranges import UNKNOWN, Commit, Span
-from korvet.pipeline.rows import checksum, row_hash, sums
+from korvet.pipeline.rows import checksum, row_hash, sums, within
 from korvet.pipeline.table import Table
 from korvet.spark.catalog import Catalog, Log, Range
 from korvet.spark.options import Connection, Selection
+
+PIECES = 64
+"""Into so many pieces goes what is compared of a partition."""
 
 
 class Sum(msgspec.Struct, frozen=True):
@@ -30,6 +36,16 @@ class Sum(msgspec.Struct, frozen=True):
     checksum: int = 0
     first: int | None = None
     last: int | None = None
+
+    def __add__(self, other: "Sum") -> "Sum":
+        firsts = [each for each in (self.first, other.first) if each is not None]
+        lasts = [each for each in (self.last, other.last) if each is not None]
+        return Sum(
+            self.rows + other.rows,
+            (self.checksum + other.checksum) % 2**64,
+            min(firsts, default=None),
+            max(lasts, default=None),
+        )
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -65,6 +81,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class _Side(msgspec.Struct, frozen=True):
     part: Log
+    start: int
+    """What lies before has left the log; `first` is a record, or `next`."""
     first: int
     next: int
     held: Span | None
@@ -81,18 +99,31 @@ class _Side(msgspec.Struct, frozen=True):
         """Where both end."""
         return self.low if self.held is None else max(self.low, min(self.next, self.held.end))
 
+    @property
+    def step(self) -> int:
+        """How many offsets a piece has."""
+        return max(1, -(-(self.high - self.low) // PIECES))
+
+    def whole(self, first: int) -> int:
+        """The first piece that has not begun before `first`."""
+        return max(0, -(-(first - self.low) // self.step))
+
 
 def verify(spark: Any, table: Table, connection: Connection, topics: Sequence[str]) -> Verdict:
     """The verdict."""
     state = table.state()
     with Catalog(connection) as catalog:
         sides = _sides(catalog, state, topics)
-        ranges = [Range(each.part, each.low, each.high) for each in sides if each.low < each.high]
         backlog = _waiting(catalog, sides)
-    ours = _sums_of_table(table.frame(), sides)
-    logs = _sums_of_log(spark, connection, ranges)
-    compared = tuple(_compare(each, logs, ours, backlog[n]) for n, each in enumerate(sides))
-    return Verdict(compared, *_account(state, ours))
+        logs = _sums_of_log(spark, connection, sides)
+        trimmed = [bound.first for bound in catalog.bounds([each.part for each in sides])]
+    ours = _sums_of_table(table.frame(), sides, state)
+    later = table.state()
+    compared = tuple(
+        _compare(each, logs, ours, later, first, waiting)
+        for each, first, waiting in zip(sides, trimmed, backlog, strict=True)
+    )
+    return Verdict(compared, *_account(state, later, ours))
 
 
 def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side]:
@@ -106,7 +137,9 @@ def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side
                 f"The table holds another topic {part.topic!r} (id {held.topic_id}) than the log "
                 f"(id {part.topic_id})."
             )
-        found.append(_Side(part, bound.first, bound.next, held, part.topic in compacted))
+        found.append(
+            _Side(part, bound.start, bound.first, bound.next, held, part.topic in compacted)
+        )
     return found
 
 
@@ -120,138 +153,185 @@ def _waiting(catalog: Catalog, sides: Sequence[_Side]) -> list[int]:
     return found
 
 
+_Key = tuple[str, int]
+
+
 def _sums_of_log(
-    spark: Any, connection: Connection, ranges: Sequence[Range]
-) -> dict[tuple[str, int], Sum]:
+    spark: Any, connection: Connection, sides: Sequence[_Side]
+) -> dict[_Key, dict[int, Sum]]:
+    """Per partition, the records of each piece that both have."""
     from pyspark.sql import functions as f
 
+    ranges = [Range(each.part, each.low, each.high) for each in sides if each.low < each.high]
     if not ranges:
         return {}
     options = reading(ranges) | {"redis": connection.redis, "namespace": connection.namespace}
     options["minPartitions"] = str(spark.sparkContext.defaultParallelism)
+    options["failOnDataLoss"] = "false"
     frame = spark.read.format("korvet").options(**options).load()
     low, high = sums(row_hash())
     rows = (
-        frame.groupBy("topic", "partition")
+        frame.groupBy("topic", "partition", _piece(sides).alias("piece"))
         .agg(f.count(f.lit(1)), low, high, f.min("offset"), f.max("offset"))
         .collect()
     )
-    return {(r[0], r[1]): Sum(r[2], checksum(r[3], r[4]), r[5], r[6]) for r in rows}
+    found: dict[_Key, dict[int, Sum]] = {}
+    for row in rows:
+        if row["piece"] is not None:
+            sum_ = Sum(row[3], checksum(row[4], row[5]), row[6], row[7])
+            found.setdefault((row["topic"], row["partition"]), {})[row["piece"]] = sum_
+    return found
+
+
+def _piece(sides: Sequence[_Side]) -> Any:
+    """The piece of its partition that a row belongs to; null outside of what is compared."""
+    from pyspark.sql import functions as f
+
+    found = [f.lit(None).cast("bigint")]
+    for each in sides:
+        if each.low < each.high:
+            span = Span(each.part.topic, each.part.partition, "", each.low, each.high)
+            number = f.expr(f"(offset - {each.low}) div {each.step}")
+            found.append(f.when(within([span]), number))
+    return f.coalesce(*found)
 
 
 class _Ours(msgspec.Struct, frozen=True):
-    common: Sum
+    pieces: dict[int, Sum]
     whole: Sum
+    """All rows that the state knows of."""
+    beyond: Sum
+    """Rows that it does not."""
     distinct: int
 
 
-def _sums_of_table(frame: Any, sides: Sequence[_Side]) -> dict[tuple[str, int], _Ours]:
-    """Per partition: the rows of the common range, all rows, and how many offsets there are."""
+def _sums_of_table(frame: Any, sides: Sequence[_Side], state: Commit) -> dict[_Key, _Ours]:
+    """Per partition: the rows of each piece, of all, and how many offsets there are."""
     from pyspark.sql import functions as f
 
-    common = f.lit(False)
-    for each in sides:
-        if each.low < each.high:
-            common = common | (
-                (f.col("topic") == each.part.topic)
-                & (f.col("partition") == each.part.partition)
-                & (f.col("offset") >= each.low)
-                & (f.col("offset") < each.high)
-            )
     # Rows with one offset fall together first: what is left to add up has no duplicates.
-    hashed = f.col("hash")
+    low, high = sums(f.col("hash"))
     inner = (
-        frame.select("topic", "partition", "offset", row_hash().alias("hash"), common.alias("both"))
+        frame.select("topic", "partition", "offset", row_hash().alias("hash"))
         .groupBy("topic", "partition", "offset")
-        .agg(
-            f.count(f.lit(1)).alias("n"),
-            sums(hashed)[0].alias("low"),
-            sums(hashed)[1].alias("high"),
-            f.first("both").alias("both"),
-        )
+        .agg(f.count(f.lit(1)).alias("n"), low.alias("low"), high.alias("high"))
+        .withColumn("known", within(state.archived))
+        .withColumn("piece", _piece(sides))
     )
-    both = f.col("both")
     rows = (
-        inner.groupBy("topic", "partition")
-        .agg(
-            f.sum(f.when(both, f.col("n"))),
-            f.sum(f.when(both, f.col("low"))),
-            f.sum(f.when(both, f.col("high"))),
-            f.min(f.when(both, f.col("offset"))),
-            f.max(f.when(both, f.col("offset"))),
-            f.sum("n"),
-            f.sum("low"),
-            f.sum("high"),
-            f.min("offset"),
-            f.max("offset"),
-            f.count(f.lit(1)),
-        )
+        inner.groupBy("topic", "partition", "known", "piece")
+        .agg(f.sum("n"), f.sum("low"), f.sum("high"), *_edges(), f.count(f.lit(1)))
         .collect()
     )
-    return {
-        (r[0], r[1]): _Ours(
-            Sum(r[2] or 0, checksum(r[3], r[4]), r[5], r[6]),
-            Sum(r[7], checksum(r[8], r[9]), r[10], r[11]),
-            r[12],
-        )
-        for r in rows
-    }
+    found: dict[_Key, _Ours] = {}
+    for row in rows:
+        key = (row["topic"], row["partition"])
+        sum_ = Sum(row[4], checksum(row[5], row[6]), row[7], row[8])
+        found[key] = _with(found.get(key, _NONE), row["known"], row["piece"], sum_, row[9])
+    return found
+
+
+def _edges() -> tuple[Any, Any]:
+    from pyspark.sql import functions as f
+
+    return f.min("offset"), f.max("offset")
+
+
+_NONE = _Ours({}, Sum(), Sum(), 0)
+
+
+def _with(ours: _Ours, known: bool, piece: int | None, rows: Sum, distinct: int) -> _Ours:
+    if not known:
+        return msgspec.structs.replace(ours, beyond=ours.beyond + rows)
+    pieces = ours.pieces if piece is None else {**ours.pieces, piece: rows}
+    return _Ours(pieces, ours.whole + rows, ours.beyond, ours.distinct + distinct)
 
 
 def _compare(
     side: _Side,
-    logs: dict[tuple[str, int], Sum],
-    tables: dict[tuple[str, int], _Ours],
+    logs: dict[_Key, dict[int, Sum]],
+    tables: dict[_Key, _Ours],
+    later: Commit,
+    trimmed: int,
     waiting: int,
 ) -> Compared:
     key = (side.part.topic, side.part.partition)
-    theirs = logs.get(key, Sum())
-    ours = tables.get(key, _Ours(Sum(), Sum(), 0))
+    ours = tables.get(key, _NONE)
+    theirs, first = logs.get(key, {}), side.whole(trimmed)
+    pieces = range(first, PIECES)
+    log = sum((theirs.get(n, Sum()) for n in pieces), Sum())
+    table = sum((ours.pieces.get(n, Sum()) for n in pieces), Sum())
+    differing = [n for n in pieces if theirs.get(n, Sum()) != ours.pieces.get(n, Sum())]
     doubles = ours.whole.rows - ours.distinct
+    problems = [
+        *([f"{doubles} duplicate rows in the table"] if doubles else []),
+        *_differences(side, log, table, differing),
+        *_problems(side, later),
+    ]
     return Compared(
         *key,
         side.first,
         side.next,
         side.held,
-        theirs,
-        ours.common,
+        log,
+        table,
         ours.whole,
         doubles,
         waiting,
-        tuple(_problems(side, theirs, ours, doubles)),
+        tuple(problems),
     )
 
 
-def _problems(side: _Side, theirs: Sum, ours: _Ours, doubles: int) -> list[str]:
+def _differences(side: _Side, log: Sum, table: Sum, differing: Sequence[int]) -> list[str]:
+    """What differs where both have something."""
     found = []
-    if doubles:
-        found.append(f"{doubles} duplicate rows in the table")
-    if ours.common.rows < theirs.rows:
-        found.append(f"{theirs.rows - ours.common.rows} records missing from the table")
-    if ours.common.rows > theirs.rows and not side.compacted:
-        found.append(f"{ours.common.rows - theirs.rows} rows more than the log has records")
-    if ours.common.rows == theirs.rows and ours.common.checksum != theirs.checksum:
+    if table.rows < log.rows:
+        found.append(f"{log.rows - table.rows} records missing from the table")
+    if table.rows > log.rows and not side.compacted:
+        found.append(f"{table.rows - log.rows} rows more than the log has records")
+    if table.rows == log.rows and differing:
         found.append("same count, other contents")
-    held, whole = side.held, ours.whole
-    if held is None and side.first < side.next:
-        found.append("nothing of it has been archived")
-    if held is None and whole.rows:
-        found.append("the table has rows of it, but no commit speaks of them")
-    if held is not None and whole.first is not None and whole.last is not None:
-        if whole.first < held.start or whole.last >= held.end:
-            found.append(f"rows outside of what the commits say ({held})")
-        if held.end < side.first and side.next > side.first:
-            found.append(f"offsets {held.end} to {side.first - 1} are in neither")
+    if found:
+        low = side.low + differing[0] * side.step
+        high = min(side.high, side.low + (differing[-1] + 1) * side.step)
+        found[-1] += f" (offsets {low} to {high - 1})"
     return found
 
 
-def _account(state: Commit, ours: dict[tuple[str, int], _Ours]) -> tuple[int, tuple[str, ...]]:
+def _problems(side: _Side, later: Commit) -> list[str]:
+    """What the log and the commits say that cannot be true together."""
+    found = []
+    if side.held is None and side.first < side.next:
+        found.append("nothing of it has been archived")
+    # The log was asked after the table: an archiver may have trimmed behind a later commit.
+    held = later.held(side.part.topic, side.part.partition)
+    if side.held is not None and held is not None and held.end < side.start:
+        found.append(f"offsets {held.end} to {side.start - 1} are in neither")
+    return found
+
+
+def _account(state: Commit, later: Commit, ours: dict[_Key, _Ours]) -> tuple[int, tuple[str, ...]]:
+    """The table against what its commits say: those when we began, and those since."""
     rows = sum(each.whole.rows for each in ours.values())
     total = sum(each.whole.checksum for each in ours.values()) % 2**64
+    wrote = state.total_rows + (state.rows if state.pending else 0)
     problems = []
-    if rows != state.total_rows:
-        problems.append(f"the table has {rows} rows; its commits wrote {state.total_rows}")
-    elif state.checksum not in (total, UNKNOWN):
+    if rows != wrote:
+        problems.append(f"the table has {rows} rows; its commits wrote {wrote}")
+    elif not state.pending and state.checksum not in (total, UNKNOWN):
         problems.append("the table's rows are not those that its commits wrote")
+    for (topic, number), each in sorted(ours.items()):
+        held, known = later.held(topic, number), state.held(topic, number)
+        if each.beyond.rows and not _explained(each.beyond, known, held):
+            problems.append(
+                f"{topic}-{number}: {each.beyond.rows} rows are outside of what the commits say"
+            )
     problems += [f"{span} was lost before it was archived" for span in state.lost]
     return rows, tuple(problems)
+
+
+def _explained(beyond: Sum, known: Span | None, held: Span | None) -> bool:
+    """Whether a later commit has added these rows."""
+    if held is None or beyond.first is None or beyond.last is None:
+        return False
+    return beyond.first >= (held.start if known is None else known.end) and beyond.last < held.end

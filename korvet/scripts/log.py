@@ -18,6 +18,19 @@ class AppendReply(Reply):
     stored: int
 
 
+class GatherReply(Reply):
+    """An answer per batch, in their order; none when `error` holds for all of them."""
+
+    error: int
+    answers: list[AppendReply]
+
+    def of(self, batches: int) -> list[AppendReply]:
+        """An answer for each of so many batches."""
+        if not self.error:
+            return self.answers
+        return [AppendReply(self.error, -1, -1, -1, -1, 0)] * batches
+
+
 class BoundsReply(Reply):
     """`start` is the stored log start; `first` and `next` enclose the live records."""
 
@@ -179,6 +192,8 @@ class SwapReply(Reply):
 
 
 APPEND = Script("log.append", AppendReply)
+GATHER = Script("log.gather", GatherReply)
+BATCH_AT = 2
 BOUNDS = Script("log.bounds", BoundsReply)
 SEEK = Script("log.seek", SeekReply)
 TRUNCATE = Script("log.truncate", TruncateReply)
@@ -198,6 +213,7 @@ def append(
     partition: int,
     *,
     topic_id: str,
+    stamp: int = 0,
     count: int,
     size: int,
     max_timestamp: int,
@@ -205,17 +221,47 @@ def append(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transaction: int = -1,
-    stamp: int = 0,
     fields: Sequence[Arg],
 ) -> Call[AppendReply]:
     """One producer batch stands in the log, or nothing has changed."""
     k = keys.partition(topic, partition)
-    head = (topic_id, count, size, max_timestamp, producer_id, producer_epoch, base_sequence)
+    batch = (count, size, max_timestamp, producer_id, producer_epoch, base_sequence, transaction)
     return Call(
         APPEND,
         (k.stream, k.log, k.index, k.producers, k.open),
-        (*head, transaction, stamp, *fields),
+        (topic_id, stamp, *batch, *fields),
     )
+
+
+def gather(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    stamp: int,
+    batches: Sequence[Sequence[Arg]],
+) -> Call[GatherReply]:
+    """Each batch stands in the log, or nothing of it does; `batch_of` an append's call is one."""
+    k = keys.partition(topic, partition)
+    args: list[Arg] = [topic_id, stamp]
+    for batch in batches:
+        args.append(len(batch))
+        args += batch
+    return Call(GATHER, (k.stream, k.log, k.index, k.producers, k.open), args)
+
+
+def log_of(call: Call[AppendReply]) -> tuple[str, int]:
+    """What an append's call says of the log: topic_id and stamp."""
+    topic_id, stamp = call.args[:BATCH_AT]
+    assert isinstance(topic_id, str)
+    assert isinstance(stamp, int)
+    return topic_id, stamp
+
+
+def batch_of(call: Call[AppendReply]) -> Sequence[Arg]:
+    """What it says of the batch."""
+    return call.args[BATCH_AT:]
 
 
 def begin(
@@ -257,7 +303,7 @@ def mark(
 
 def count_of(call: Call[AppendReply]) -> int:
     """How many records an append's call is to store."""
-    count = call.args[1]
+    count = call.args[BATCH_AT]
     assert isinstance(count, int)
     return count
 

@@ -175,9 +175,10 @@ _TOPICS = (
     ),
     Setting(
         "log.cleanup.policy",
-        SomeOf(("delete", "compact")),
+        SomeOf(("delete", "compact"), may_be_empty=True),
         "delete",
-        "`delete` removes old records, `compact` keeps the newest record of each key.",
+        "`delete` removes old records, `compact` keeps the newest record of each key; empty, all "
+        "are kept.",
     ),
     Setting(
         "compression.type",

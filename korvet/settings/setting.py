@@ -129,9 +129,12 @@ class SomeOf(msgspec.Struct, frozen=True):
     """A comma-separated list out of known words; an empty list only where that is said."""
 
     values: tuple[str, ...]
+    may_be_empty: bool = False
     kind: Kind = Kind.LIST
 
     def parse(self, text: str) -> tuple[str, ...]:
+        if self.may_be_empty and not text.strip():
+            return ()
         words = tuple(word.strip() for word in text.split(","))
         if len(set(words)) != len(words) or not set(words) <= set(self.values):
             raise ValueError("a comma-separated list of " + ", ".join(self.values))

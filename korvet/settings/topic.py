@@ -69,7 +69,7 @@ _STORED = (
     ),
     Setting(
         "cleanup.policy",
-        SomeOf(("delete", "compact")),
+        SomeOf(("delete", "compact"), may_be_empty=True),
         "delete",
         BROKER["log.cleanup.policy"].sentence,
     ),

@@ -14,14 +14,17 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import entry_id
-from korvet.producing import CODECS, RECORD_OVERHEAD
+from korvet.producing import CODECS
 from korvet.scripts import log, producer, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
+from korvet.spark.block import Block
 from korvet.spark.errors import NotRepeatable, UnknownTopic
 from korvet.store.sync import SyncStore
 from korvet.topics import Topic
@@ -66,11 +69,11 @@ class Outbox:
         self._claim = claim
         self._compression = compression
         self._waiting: dict[tuple[str, int], _Waiting] = {}
-        self._ready: list[tuple[Topic, int, list[Record], int]] = []
+        self._ready: list[tuple[Topic, int, Block, int]] = []
         self.records = 0
         self.repeated = 0
 
-    def put(self, topic: Topic, partition: int, found: Sequence[Record]) -> None:
+    def put(self, topic: Topic, partition: int, found: Block) -> None:
         """The records go to the partition, in this order, when their batch is full."""
         waiting = self._waiting.setdefault((topic.name, partition), _Waiting(topic, partition))
         for batch, sequence in waiting.add(found):
@@ -94,14 +97,12 @@ class Outbox:
             self._judge(*each[:3], reply)
         self._ready.clear()
 
-    def _call(
-        self, topic: Topic, partition: int, batch: list[Record], sequence: int
-    ) -> Call[AppendReply]:
-        newest = max(record[1] for record in batch)
+    def _call(self, topic: Topic, partition: int, batch: Block, sequence: int) -> Call[AppendReply]:
+        newest = batch.newest()
         if topic.is_batch:
             wanted = self._compression or topic.policy.compression_type
             data = records.build(
-                batch,
+                batch.records(),
                 codec=CODECS.get(wanted, codecs.LZ4),
                 producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
             )
@@ -113,10 +114,8 @@ class Outbox:
                 b"batch", data, b"count", len(batch), b"max.timestamp", newest,
             )  # fmt: skip
         else:
-            size = sum(_size(record) for record in batch)
-            fields = entries.fields_of(
-                batch, codec=CODECS[topic.policy.storage_compression], threshold=AT_REST_FROM
-            )
+            size = int(batch.sizes().sum())
+            fields = _fields(batch, CODECS[topic.policy.storage_compression])
         return log.append(
             self._keys,
             topic.name,
@@ -132,13 +131,13 @@ class Outbox:
             fields=fields,
         )
 
-    def _judge(self, topic: Topic, partition: int, batch: list[Record], reply: AppendReply) -> None:
+    def _judge(self, topic: Topic, partition: int, batch: Block, reply: AppendReply) -> None:
         where = f"{topic.name}-{partition}"
         if reply.error == ErrorCode.NONE:
             self.records += len(batch)
             if not reply.stored:
                 self.repeated += len(batch)
-                self._compare(topic, partition, batch, reply.base)
+                self._compare(topic, partition, batch.records(), reply.base)
         elif reply.error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self.records += len(batch)
             self.repeated += len(batch)
@@ -182,43 +181,45 @@ class _Waiting:
         self.partition = partition
         self._limit = max(1, min(BATCH_BYTES, topic.policy.max_message_bytes // 2))
         self._most = BATCH_RECORDS if topic.is_batch else min(ENTRIES, BATCH_RECORDS)
-        self._records: list[Record] = []
-        self._bytes = 0
+        self._held: Block | None = None
         self._sequence = 0
 
-    def add(self, found: Sequence[Record]) -> list[tuple[list[Record], int]]:
+    def add(self, found: Block) -> list[tuple[Block, int]]:
         """The batches that are full now, each with its first sequence number."""
-        full = []
-        for record in found:
-            size = _size(record)
-            if self._records and (
-                self._bytes + size > self._limit or len(self._records) >= self._most
-            ):
-                full += self.rest()
-            self._records.append(record)
-            self._bytes += size
+        whole = found if self._held is None else Block.joined([self._held, found])
+        bytes_to = np.concatenate([[0], np.cumsum(whole.sizes())])
+        full, at = [], 0
+        while True:
+            fits = int(np.searchsorted(bytes_to, bytes_to[at] + self._limit, side="right")) - 1
+            end = min(max(fits, at + 1), at + self._most)
+            if end >= len(whole):
+                break
+            full.append(self._numbered(whole.cut(at, end)))
+            at = end
+        self._held = whole.cut(at, len(whole))
         return full
 
-    def rest(self) -> list[tuple[list[Record], int]]:
+    def rest(self) -> list[tuple[Block, int]]:
         """What waits, as at most one batch."""
-        if not self._records:
-            return []
-        batch, first = self._records, self._sequence
-        self._records, self._bytes = [], 0
+        waits, self._held = self._held, None
+        return [self._numbered(waits)] if waits is not None else []
+
+    def _numbered(self, batch: Block) -> tuple[Block, int]:
+        first = self._sequence
         self._sequence = (first + len(batch)) % 2**31
-        return [([(n, *record[1:]) for n, record in enumerate(batch)], first)]
+        return batch, first
 
 
 AT_REST_FROM = 1024
 """Values longer than this are compressed in layout `record`, as the broker does by default."""
 
 
-def _size(record: Record) -> int:
-    _, _, key, value, headers = record
-    size = len(key or b"") + len(value or b"") + RECORD_OVERHEAD
-    for name, each in headers:
-        size += len(name) + len(each or b"")
-    return size
+def _fields(batch: Block, codec: int) -> Sequence[Any]:
+    """The batch's entries in layout `record`."""
+    columns = batch.columns(AT_REST_FROM if codec else None)
+    if columns is not None:
+        return columns
+    return entries.fields_of(batch.records(), codec=codec, threshold=AT_REST_FROM)
 
 
 def _batch_in(fields: Sequence[bytes]) -> bytes | None:

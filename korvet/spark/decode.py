@@ -2,8 +2,8 @@
 
 Rules
 - Layout `batch`: records that look alike are cut out as matrices (uniform.py), others are decoded
-  by the compiled reader. Layout `record`: entries with the same fields are transposed, others are
-  read one by one.
+  by the compiled reader. Layout `record`: entries with the same fields are columns already
+  (replies.py), others are read one by one.
 - Only the columns asked for are built.
 - Transaction markers are no records. A committed read also leaves out what a transaction wrote
   that was aborted.
@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from korvet import byte_topics
 from korvet.offsets import DENSE_MS, split_id
@@ -23,6 +22,7 @@ from korvet.reading import batch_of
 from korvet.spark import uniform
 from korvet.spark.catalog import Range
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
+from korvet.spark.replies import Alike, Reply, Unlike
 from korvet.wire import codecs, entries, markers, records
 from korvet.wire.records import Record
 
@@ -60,9 +60,9 @@ class Decoder:
         self._schema = schema
         self._names = set(schema.names)
 
-    def decode(self, rows: Sequence[Any]) -> Iterator[Any]:
+    def decode(self, reply: Reply) -> Iterator[Any]:
         """The records of these entries that lie in the range, as record batches."""
-        parts = self._batches(rows) if self._log.is_batch else self._entries(rows)
+        parts = self._batches(reply.rows) if self._log.is_batch else self._entries(reply)
         for part in parts:
             if len(part.offsets):
                 yield self._assemble(part)
@@ -158,13 +158,13 @@ class Decoder:
 
     # Layout `record`.
 
-    def _entries(self, rows: Sequence[Any]) -> Iterator[Part]:
-        part = self._transposed(rows) if rows else None
+    def _entries(self, reply: Reply) -> Iterator[Part]:
+        part = self._columns(reply.alike) if reply.alike is not None else None
         if part is not None:
             yield self._within(part)
             return
         by_stamp: list[list[Any]] = []
-        for row in rows:
+        for row in reply.rows:
             stamped = bool(row[1]) and row[1][0] == b"append.time"
             if not by_stamp or by_stamp[-1][0] != stamped:
                 by_stamp.append([stamped, []])
@@ -172,55 +172,37 @@ class Decoder:
         for stamped, group in by_stamp:
             yield self._within(self._singly(group, stamped))
 
-    def _transposed(self, rows: Sequence[Any]) -> Part | None:
-        """The part, if all entries have the same fields in the same order."""
-        ids, fields = zip(*rows, strict=True)
-        if self._aborted and any(markers.producer_of(each) is not None for each in fields):
+    def _columns(self, found: Alike) -> Part | None:
+        """The part, if the entries have plain fields and offsets of their own."""
+        names = found.columns.keys()
+        if not _PLAIN.union(_VALUE_CODECS).issuperset(names):
             return None
-        names = fields[0][0::2]
-        if len(set(names)) != len(names) or not _PLAIN.union(_VALUE_CODECS).issuperset(names):
+        if self._aborted and b"transaction" in names:
             return None
+        stamped = b"append.time" in names
+        clock = found.columns.get(b"append.time" if stamped else b"timestamp")
         try:
-            found = list(zip(*fields, strict=True))
-        except ValueError:
-            return None
-        count = len(rows)
-        for i, name in enumerate(names):
-            if found[2 * i].count(name) != count:
-                return None
-        by_name: dict[bytes, Sequence[bytes]] = {
-            name: found[2 * i + 1] for i, name in enumerate(names)
-        }
-        stamped = b"append.time" in by_name
-        clock = by_name.get(b"append.time" if stamped else b"timestamp")
-        try:
-            milliseconds, offsets = self._ids(ids)
-            times = milliseconds if clock is None else _numbers(clock)
-        except (pa.ArrowInvalid, ValueError):
+            milliseconds, offsets = self._offsets(*found.ids())
+            times = milliseconds if clock is None else found.numbers(clock)
+        except Unlike:
             return None
         part = Part(offsets, times, stamped)
         if "key" in self._names:
-            part.keys = _column(by_name.get(b"key"), count)
+            part.keys = _column(found, b"key")
         if "value" in self._names:
-            part.values = _value_column(by_name, count)
+            part.values = _value_column(found)
         if "headers" in self._names:
-            part.headers = [None] * count
+            part.headers = [None] * len(offsets)
         return part
 
-    def _ids(self, ids: Sequence[bytes]) -> tuple[Any, Any]:
-        """Milliseconds and offsets; ValueError where an entry has no offset of its own."""
-        text = pa.array(ids, pa.binary()).cast(pa.string())
+    def _offsets(self, milliseconds: Any, sequence: Any) -> tuple[Any, Any]:
+        """Milliseconds and offsets; Unlike where an entry has no offset of its own."""
         if self._log.mode != "time":
-            prefix = len(str(DENSE_MS)) + 1
-            if not pc.all(pc.starts_with(text, f"{DENSE_MS}-")).as_py():
-                raise ValueError
-            sequence = pc.utf8_slice_codeunits(text, prefix).cast(pa.int64()).to_numpy()
-            return np.full(len(sequence), DENSE_MS), sequence
-        halves = pc.list_flatten(pc.split_pattern(text, "-")).cast(pa.int64())
-        pairs = halves.to_numpy().reshape(-1, 2)
-        milliseconds, sequence = pairs[:, 0], pairs[:, 1]
+            if milliseconds[0] != DENSE_MS or milliseconds[-1] != DENSE_MS:
+                raise Unlike
+            return milliseconds, sequence
         if sequence.max() >= 1 << self._log.bits:
-            raise ValueError
+            raise Unlike
         return milliseconds, (milliseconds << self._log.bits) | sequence
 
     def _singly(self, rows: Sequence[Any], stamped: bool) -> Part:
@@ -339,18 +321,15 @@ def _pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]] 
     return [{"key": name, "value": value} for name, value in headers] or None
 
 
-def _column(values: Sequence[bytes] | None, count: int) -> Any:
-    return pa.nulls(count, pa.binary()) if values is None else pa.array(values, pa.binary())
+def _column(found: Alike, name: bytes) -> Any:
+    spans = found.columns.get(name)
+    return pa.nulls(found.count, pa.binary()) if spans is None else found.binary(spans)
 
 
-def _value_column(by_name: dict[bytes, Sequence[bytes]], count: int) -> Any:
-    for name, values in by_name.items():
+def _value_column(found: Alike) -> Any:
+    for name, spans in found.columns.items():
         if name in _VALUE_CODECS:
-            values = [entries.record_of(0, 0, (name, each))[3] or b"" for each in values]
+            packed = found.binary(spans).to_pylist()
+            values = [entries.record_of(0, 0, (name, each))[3] or b"" for each in packed]
             return pa.array(values, pa.binary())
-    return _column(by_name.get(b"value"), count)
-
-
-def _numbers(texts: Sequence[bytes]) -> Any:
-    """Whole numbers; ArrowInvalid for anything else."""
-    return pa.array(texts, pa.binary()).cast(pa.string()).cast(pa.int64()).to_numpy()
+    return _column(found, b"value")

@@ -1,4 +1,4 @@
-"""The rows to write, out of Arrow: which topic and partition each goes to, and as what record.
+"""The rows to write, in Arrow: which topic and partition each goes to, and as what record.
 
 Rules
 - As Kafka's sink: option `topic` wins over column `topic`, column `partition` over the key's hash.
@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame
 from korvet.spark.hashing import partitions_of
 from korvet.spark.options import WriteOptions
 from korvet.topics import Topic
-from korvet.wire.records import Headers, Record
+from korvet.wire.records import Headers
 
 RUN = 500
 _BYTES = ("string", "binary")
@@ -100,42 +101,39 @@ class Rows:
             return len(rows)
         return int(key.take(pa.array(rows)).null_count)
 
-    def records(self, rows: npt.NDArray[np.int64]) -> list[Record]:
+    def block(self, rows: npt.NDArray[np.int64]) -> Block:
         """The rows as records; their offsets are not known yet."""
         index = pa.array(rows)
-        count = len(rows)
-        keys = self._bytes("key", index, count)
-        values = self._bytes("value", index, count)
-        headers = self._headers(index, count)
-        times = self._times(index, count)
-        return list(zip(range(count), times, keys, values, headers, strict=True))
+        return Block(
+            self._times(index, len(rows)),
+            self._bytes("key", index, len(rows)),
+            self._bytes("value", index, len(rows)),
+            self._headers(index),
+        )
 
-    def _bytes(self, name: str, index: Any, count: int) -> list[bytes | None]:
+    def _bytes(self, name: str, index: Any, count: int) -> Any:
         column = self._columns.get(name)
         if column is None or pa.types.is_null(column.type):
-            return [None] * count
+            return pa.nulls(count, pa.binary())
         if not pa.types.is_binary(column.type):
             column = column.cast(pa.binary())
-        found: list[bytes | None] = column.take(index).to_pylist()
-        return found
+        return column.take(index)
 
-    def _headers(self, index: Any, count: int) -> list[Headers]:
+    def _headers(self, index: Any) -> list[Headers] | None:
         column = self._columns.get("headers")
         if column is None or not self._options.headers or pa.types.is_null(column.type):
-            return [[]] * count
-        taken = column.take(index)
-        if taken.null_count == count:
-            return [[]] * count
-        return [
-            [(pair["key"], pair["value"]) for pair in pairs or ()] for pairs in taken.to_pylist()
+            return None
+        found = [
+            [(pair["key"], pair["value"]) for pair in pairs or ()]
+            for pairs in column.take(index).to_pylist()
         ]
+        return found if any(found) else None
 
-    def _times(self, index: Any, count: int) -> list[int]:
+    def _times(self, index: Any, count: int) -> Any:
         if not self._options.timestamps:
-            return [self._now_ms] * count
+            return pa.repeat(pa.scalar(self._now_ms, pa.int64()), count)
         micros = self._columns["timestamp"].take(index).cast(pa.int64())
-        found: list[int | None] = pc.divide(micros, 1000).to_pylist()
-        return [self._now_ms if at is None else at for at in found]
+        return pc.fill_null(pc.divide(micros, 1000), self._now_ms)
 
     def _hashed(self, key: Any, partitions: int, task: int, seen: int) -> npt.NDArray[np.int64]:
         if not pa.types.is_binary(key.type):

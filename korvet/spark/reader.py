@@ -11,6 +11,7 @@ from korvet.spark.options import ReadOptions
 from korvet.spark.places import ranges, resolve
 from korvet.spark.plan import pieces
 from korvet.spark.pushdown import Bounds, Pushdown, narrowed, understood
+from korvet.spark.worker import at_work
 
 
 class Piece(InputPartition):
@@ -47,7 +48,7 @@ class BatchReader(DataSourceReader):
         return left
 
     def partitions(self) -> list[InputPartition]:
-        with Catalog(self._options.connection) as catalog:
+        with at_work(), Catalog(self._options.connection) as catalog:
             logs = [
                 part
                 for part in catalog.logs(self._options.selection)
@@ -87,13 +88,12 @@ class BatchReader(DataSourceReader):
 def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
     """The records of a range as Arrow record batches of these columns."""
     from korvet.keys import Keys
-    from korvet.spark.collecting import uncollected
     from korvet.spark.decode import Decoder
     from korvet.spark.scan import Scan, aborted_in
     from korvet.spark.schema import arrow_schema
     from korvet.store.sync import SyncStore
 
-    with uncollected(), SyncStore.connect(options.connection.redis) as store:
+    with at_work(), SyncStore.connect(options.connection.redis) as store:
         keys = Keys(options.connection.namespace)
         aborted = aborted_in(store, keys, wanted) if options.committed_only else ()
         decoder = Decoder(wanted, arrow_schema(tuple(names)), aborted)

@@ -3,18 +3,18 @@
 Rules
 - The sparse index says where about CHUNK_BYTES end; behind its last row little is left.
 - XRANGE and the log's state travel together, so that a trim cannot pass unnoticed.
-- Entries are given as Redis sent them: [id, [field, value, ...]].
+- Entries are given as Redis sent them: those of layout `record` as bytes, not yet parsed.
 """
 
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import entry_id, split_id
 from korvet.spark.catalog import Log, Range, lost, refuse
 from korvet.spark.decode import Aborted
+from korvet.spark.replies import Reply
 from korvet.store.sync import SyncStore
 
 CHUNK_BYTES = 2 << 20
@@ -39,24 +39,24 @@ class Scan:
         self._strict = fail_on_data_loss
         self.position = wanted.start
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[Reply]:
         for stop, most in self._steps():
             yield from self._until(stop, most)
         if self._log.is_batch and self.position < self._end:
             # The end may lie inside a batch, which is stored under its last offset.
-            rows = self._read(self.position, "+", 1)
-            if rows and self._behind(rows[-1][0]) > self._end:
-                yield rows
+            reply = self._read(self.position, "+", 1)
+            if len(reply) and self._behind(reply.last_id) > self._end:
+                yield reply
 
-    def _until(self, stop: int, most: int) -> Iterator[list[Any]]:
+    def _until(self, stop: int, most: int) -> Iterator[Reply]:
         """The entries from the position to before `stop`."""
         at = self.position
         while at < stop:
-            rows = self._read(at, self._id(stop - 1), most)
-            if rows:
-                at = self.position = max(at, self._behind(rows[-1][0]))
-                yield rows
-            if len(rows) < most:
+            reply = self._read(at, self._id(stop - 1), most)
+            if len(reply):
+                at = self.position = max(at, self._behind(reply.last_id))
+                yield reply
+            if len(reply) < most:
                 break
         if not self._log.is_batch:
             self.position = max(self.position, stop)
@@ -81,16 +81,17 @@ class Scan:
             yield begun, MOST_ENTRIES
         yield self._end, MOST_ENTRIES if self._log.is_batch else TAIL_ENTRIES
 
-    def _read(self, start: int, last: str, most: int) -> list[Any]:
-        rows, state = self._store.commands(
-            [
-                ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most),
-                ("HMGET", self._names.log, "topic_id", "start"),
-            ]
-        )
-        self._check(state, start)
-        found: list[Any] = rows
-        return found
+    def _read(self, start: int, last: str, most: int) -> Reply:
+        entries = ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most)
+        state = ("HMGET", self._names.log, "topic_id", "start")
+        found = None if self._log.is_batch else self._store.bulk(entries, [state])
+        if found is None:
+            rows, told = self._store.commands([entries, state])
+            reply = Reply.of(rows)
+        else:
+            reply, [told] = Reply(found[0]), found[1]
+        self._check(told, start)
+        return reply
 
     def _check(self, state: list[bytes | None], at: int) -> None:
         topic_id, first = state

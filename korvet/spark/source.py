@@ -11,6 +11,7 @@ from typing import Any
 
 from korvet.spark import columns, options
 from korvet.spark.errors import BadOption, UnsupportedSpark
+from korvet.spark.worker import at_work
 
 try:
     from pyspark.sql.datasource import (
@@ -35,8 +36,9 @@ class KorvetDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of Spark's Kafka source, or those of option `columns`."""
-        names = self._read(streaming=False, strict=False).names
-        return columns.ddl(names)
+        with at_work():
+            names = self._read(streaming=False, strict=False).names
+            return columns.ddl(names)
 
     def reader(self, schema: Any) -> "DataSourceReader":
         from korvet.spark.reader import BatchReader

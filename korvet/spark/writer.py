@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 from korvet.spark.catalog import Catalog
 from korvet.spark.frames import check_schema
 from korvet.spark.options import WriteOptions
+from korvet.spark.worker import at_work
 
 _QUERY = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
@@ -83,10 +84,9 @@ def append(
     import numpy as np
 
     from korvet.spark.appending import Claim, Outbox
-    from korvet.spark.collecting import uncollected
     from korvet.spark.frames import Rows
 
-    with uncollected(), Catalog(options.connection) as catalog:
+    with at_work(), Catalog(options.connection) as catalog:
         claim = Claim(catalog.store, catalog.keys, writer_id, task, epoch)
         if claim.done:
             return Written(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))
@@ -100,7 +100,7 @@ def append(
                 chosen = rows.partitions(mine, topic, task, unkeyed.get(name, 0))
                 unkeyed[name] = unkeyed.get(name, 0) + rows.unkeyed(mine)
                 for number in np.unique(chosen):
-                    outbox.put(topic, int(number), rows.records(mine[chosen == number]))
+                    outbox.put(topic, int(number), rows.block(mine[chosen == number]))
         outbox.flush()
         return Written(writer_id, epoch, outbox.records, outbox.repeated)
 

@@ -137,9 +137,11 @@ class AsyncStore(Listener):
 
     # What the store does.
 
-    def submit(self, call: Call[R]) -> asyncio.Future[R]:
-        """The call leaves with this turn's burst; the future gets its reply."""
-        future: asyncio.Future[R] = self._loop.create_future()
+    def submit(self, call: Call[R], future: "asyncio.Future[R] | None" = None) -> asyncio.Future[R]:
+        """The call leaves with this turn's burst; the future, a new one if none is given, gets its
+        reply."""
+        if future is None:
+            future = self._loop.create_future()
         started = perf_counter() if self.on_call is not None else 0.0
         self._router.for_call(call).link.send(Ticket(future, call, (), started))
         return future

@@ -14,6 +14,7 @@ from redis.exceptions import MovedError, NoScriptError, RedisClusterException, R
 
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, BadAddress, parse
+from korvet.store.bulk import Bulk
 from korvet.store.errors import (
     RedisUnreachable,
     StoreError,
@@ -38,6 +39,7 @@ class SyncStore:
         self._raw = copy.copy(client)
         self._loaded: set[Script[Any]] = set()
         self._raw.response_callbacks = {}
+        self._bulk = Bulk()
 
     @classmethod
     def connect(cls, url: str) -> Self:
@@ -108,6 +110,24 @@ class SyncStore:
             if isinstance(reply, Exception):
                 raise command_refusal(str(command[0]), _message(reply)) from reply
         return replies
+
+    def bulk(
+        self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()
+    ) -> tuple[memoryview, list[Any]] | None:
+        """The reply to a plain command as the bytes that Redis sent, until the next such call, and
+        the replies to commands sent behind it; None where Redis refused: `command` says why.
+
+        The keys of all are in one slot."""
+        client = self._raw
+        try:
+            if isinstance(client, SyncCluster):
+                client = client.client_of(command)
+            reply, more = self._bulk.ask(client, command, list(then))
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        if reply[0] == ord("-") or any(isinstance(each, Exception) for each in more):
+            return None
+        return reply, more
 
     def _send(self, call: Call[Any]) -> Any:
         """The raw reply, or the error that Redis answered."""

@@ -54,6 +54,10 @@ class SyncCluster:
                 raise
         raise RedisClusterException(f"slot {slot} is sent from node to node")
 
+    def client_of(self, command: Sequence[Arg]) -> Any:
+        """The client of the node that has the command's slot, as far as is known."""
+        return self._client(self._place(slot_of_command(tuple(command))))
+
     def close(self) -> None:
         """The connections are gone."""
         for client in self._clients.values():

@@ -1,4 +1,4 @@
---- group.commit  version 1  writes
+--- group.commit  version 2  writes
 --- Offsets are committed by a member of this generation, or to a group without members.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -26,6 +26,7 @@
 --- COST     O(partitions), at most 9 calls + 1 per field
 --- NOTES    Does not load the group: this is what a busy group does all day.
 ---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
+---          Without rows it only says what would be refused; a member is alive all the same.
 ---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
 ---          first. COORDINATOR_NOT_AVAILABLE neither: register the group first.
 local codes = require("lib.codes")
@@ -75,6 +76,9 @@ if not simple then
 end
 if state == "CompletingRebalance" then
   return { codes.REBALANCE_IN_PROGRESS, -1 }
+end
+if simple and #ARGV < ROWS then
+  return { codes.NONE, wait_ms }
 end
 if not exists and not registered then
   return { codes.COORDINATOR_NOT_AVAILABLE, -1 }

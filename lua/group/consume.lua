@@ -1,9 +1,12 @@
---- group.consume  version 2  writes
+--- group.consume  version 4  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
----          consumers     hash   epoch, topics and members
----          sessions      zset   member id -> moment it is dead, ms
+---          consumers     hash   member id -> its epoch, subscription and partitions
+---          targets       hash   member id -> the partitions it should have
+---          holders       hash   partition -> since when which member has it
+---          instances     hash   group instance id -> member id
+---          deadlines     zset   member id or phase -> moment, ms
 --- ARGV     member        bytes  the member id
 ---          epoch         int    0 joins, -1 leaves, -2 leaves for a while, else the member's epoch
 ---          instance      bytes  group instance id, empty for none
@@ -19,7 +22,7 @@
 ---          names         bytes  packed topic names
 ---          regex         bytes  a pattern, empty for none
 ---          owns          int    1: `owned` is given
----          owned         bytes  packed partitions it holds, topic id:number
+---          owned         bytes  the partitions it holds, as lib.consumers spells them
 ---          version       bytes  the topics table's version
 ---          known         int    1: rows of topics follow
 ---          kind...       bytes  t: a topic; r: a topic that a pattern matches
@@ -28,204 +31,194 @@
 --- RETURNS  error         int    a lib.codes value
 ---          epoch         int    the member's epoch
 ---          told          int    1: `assignment` is to be told
----          assignment    list   topic id:number of what it may hold
+---          assignment    bytes  what it may hold, as lib.consumers spells it
+---          soon_ms       int    when it should be heard of again, 0: as usual
 ---          ask           int    1: nothing was done, call again with the topics below
 ---          names         list   topic names members subscribe to
 ---          regexes       list   patterns members subscribe to
---- REFUSES  GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_MEMBER_EPOCH UNRELEASED_INSTANCE_ID
----          FENCED_INSTANCE_ID GROUP_MAX_SIZE_REACHED COORDINATOR_NOT_AVAILABLE
---- COST     O(members + partitions), at most 20 calls + 40 per row
---- NOTES    A quiet group's heartbeat reads one member and writes one deadline.
+---          wait_ms       int    until somebody has to look at the group, -1: nothing new to say
+---          began         int    1: the group's epoch has grown
+--- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED
+---          COORDINATOR_NOT_AVAILABLE
+--- COST     O(the member's partitions), and O(members + partitions) when targets are made, at most 32
+---          calls + 6 per thousand
+--- NOTES    A quiet group's heartbeat reads two rows and writes one deadline.
+---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
+---          first. COORDINATOR_NOT_AVAILABLE neither: register the group first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumers = require("lib.consumers")
 local num = require("lib.num")
 local pack = require("lib.pack")
+local reconcile = require("lib.reconcile")
 
-local group, store, sessions = KEYS[1], KEYS[2], KEYS[3]
+local group, store, deadlines = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local session_ms, rebalance_ms, assignor = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local max_size, registered, subscribes = tonumber(ARGV[10]), ARGV[11] == "1", ARGV[12] == "1"
-local version, known = ARGV[17], ARGV[18] == "1"
+local owns, version, known = ARGV[15] == "1", ARGV[17], ARGV[18] == "1"
 local ROWS = 19
 
 local function refuse(code)
-  return { code, -1, 0, {}, 0, {}, {} }
+  return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
 end
 
 local now_ms = clock.now_ms()
-local due = redis.call("ZRANGEBYSCORE", sessions, "-inf", num.text(now_ms))
-if epoch > 0 and #due == 0 and not subscribes and assignor == "" then
-  -- What a quiet group does all day: only the member's own row is looked at.
-  if consumers.is_settled(store, id, instance, epoch, version) then
-    redis.call("ZADD", sessions, num.text(now_ms + session_ms), id)
-    return { codes.NONE, epoch, 0, {}, 0, {}, {} }
+local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
+if first[1] and tonumber(first[2]) <= now_ms then
+  return refuse(codes.COORDINATOR_LOAD_IN_PROGRESS)
+end
+local text = redis.call("HGET", store, id)
+if text and epoch > 0 and instance == "" and assignor == "" and not subscribes then
+  local its, settled = consumers.glance(text)
+  local head = redis.call("HMGET", group, "generation", "assigned", "version", "moved", "size")
+  if settled and its == epoch and tonumber(head[1]) == its and head[1] == head[2]
+    and head[3] == version then
+    redis.call("ZADD", deadlines, num.text(now_ms + session_ms), "m:" .. id)
+    local g = { moved = tonumber(head[4]), size = tonumber(head[5]) }
+    return { codes.NONE, epoch, 0, "", reconcile.soon_ms(g, true, now_ms), 0, {}, {}, -1, 0 }
   end
 end
-local head = redis.call("HMGET", group, "type", "state")
-local g = consumers.load(store)
-
--- Whoever is dead, or takes too long to give something up, is no member any more.
-local gone, dead = {}, {}
-for _, name in ipairs(due) do
-  dead[name] = true
-end
-for _, name in ipairs(g.order) do
-  local m = g.members[name]
-  if dead[name] or (#m.revoking > 0 and m.revoke_by < now_ms) then
-    gone[#gone + 1] = name
-    g.members[name] = nil
-  end
-end
+local g = consumers.load(KEYS)
+local m, replaced = consumers.parse(text), nil
 
 -- Check. Refusals live here.
-if head[1] and head[1] ~= "consumer" and head[2] ~= "Empty" then
+if g.type and g.type ~= "consumer" and g.state ~= consumers.EMPTY then
   return refuse(codes.GROUP_ID_NOT_FOUND)
 end
-if not head[1] and not registered then
-  return refuse(codes.COORDINATOR_NOT_AVAILABLE)
+if g.type ~= "consumer" and epoch ~= 0 then
+  return refuse(codes.GROUP_ID_NOT_FOUND)
 end
-local m, replaced = g.members[id], nil
 if instance ~= "" then
-  for name, row in pairs(g.members) do
-    if row.instance == instance and name ~= id then
-      if epoch ~= 0 then
-        return refuse(codes.FENCED_INSTANCE_ID)
-      end
-      if row.epoch ~= -2 then
-        return refuse(codes.UNRELEASED_INSTANCE_ID)
-      end
-      replaced = name
+  local other = redis.call("HGET", g.instances, instance)
+  if other and other ~= id then
+    if epoch ~= 0 then
+      return refuse(codes.FENCED_INSTANCE_ID)
     end
+    if consumers.member(g, other).epoch ~= -2 then
+      return refuse(codes.UNRELEASED_INSTANCE_ID)
+    end
+    replaced = other
   end
 end
-if not m and epoch ~= 0 then
+if epoch ~= 0 and (not m or m.instance ~= instance and instance ~= "") then
   return refuse(codes.UNKNOWN_MEMBER_ID)
 end
-if m and epoch > 0 and epoch ~= m.epoch and (epoch ~= m.previous or epoch > m.epoch) then
-  return refuse(codes.FENCED_MEMBER_EPOCH)
+local owned = owns and consumers.read(ARGV[16]) or nil
+local lost = m and epoch > 0 and epoch ~= m.epoch
+if lost then
+  -- The answer that told it of its newest epoch may have been lost.
+  local late = epoch == m.previous and epoch < m.epoch and owned
+  if not late or #consumers.pick(owned, consumers.set(consumers.read(m.assigned)), false) > 0 then
+    return refuse(codes.FENCED_MEMBER_EPOCH)
+  end
 end
-local size = 0
-for _ in pairs(g.members) do
-  size = size + 1
-end
-if not m and not replaced and size >= max_size then
+if not m and not replaced and g.size >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
+if not g.type and not registered then
+  return refuse(codes.COORDINATOR_NOT_AVAILABLE)
+end
 
-local changed, fresh = #gone > 0, false
+local was = m and m.settled and m.epoch == g.assigned
+if epoch == -2 and instance ~= "" then
+  -- Write.
+  m.epoch, m.settled = -2, false
+  g.settled = g.settled - (was and 1 or 0)
+  consumers.put(g, id, m, now_ms)
+  consumers.save(g, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, consumers.wait_ms(g, now_ms), 0 }
+end
 if epoch < 0 then
-  if epoch == -2 and m.instance ~= "" then
-    m.epoch = -2
-  else
-    g.members[id], changed = nil, true
-    gone[#gone + 1] = id
-  end
+  -- Write.
+  consumers.remove(g, id, m)
+  consumers.move(g, now_ms)
+  consumers.save(g, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, consumers.wait_ms(g, now_ms), 1 }
+end
+
+-- What the group would be, in `g` and `m`; nothing is written before the topics are known.
+local moves, fresh = false, epoch == 0
+if replaced then
+  m = consumers.member(g, replaced)
 elseif not m then
-  if replaced then
-    m = g.members[replaced]
-    g.members[replaced] = nil
-    gone[#gone + 1] = replaced
-    -- What it gave up while it was away is free.
-    m.revoking = {}
-  else
-    changed = true
-    m = {
-      names = {}, assigned = {}, revoking = {}, target = {}, regex = "", assignor = "",
-      rebalance = 300000, revoke_by = 0,
-    }
-  end
-  m.epoch, m.previous, m.instance, m.rack, fresh = 0, 0, instance, ARGV[4], true
-  m.client_id, m.client_host = ARGV[5], ARGV[6]
-  g.members[id] = m
-elseif epoch == 0 then
-  fresh = true
+  m = {
+    epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, settled = false, assignor = "", regex = "",
+    names = "", assigned = "", revoking = "", rack = "", instance = "", client_id = "", client_host = "",
+  }
+  moves = true
 end
-if epoch >= 0 then
-  if rebalance_ms >= 0 then
-    m.rebalance = rebalance_ms
-  end
-  if assignor ~= "" and assignor ~= m.assignor then
-    m.assignor, changed = assignor, true
-  end
-  if subscribes and (pack.pack(m.names) ~= ARGV[13] or m.regex ~= ARGV[14]) then
-    m.names, m.regex, changed = pack.unpack(ARGV[13]), ARGV[14], true
-  end
+m.session = session_ms
+if rebalance_ms >= 0 then
+  m.rebalance = rebalance_ms
 end
-g.order = {}
-for name in pairs(g.members) do
-  g.order[#g.order + 1] = name
+if assignor ~= "" and assignor ~= m.assignor then
+  m.assignor, moves = assignor, true
 end
-table.sort(g.order)
-if (changed or version ~= g.version) and not known then
-  local names, regexes = {}, {}
-  for _, name in ipairs(g.order) do
-    for _, topic in ipairs(g.members[name].names) do
-      names[topic] = true
-    end
-    regexes[g.members[name].regex] = true
-  end
-  local function keys_of(set)
-    local list = {}
-    for key in pairs(set) do
-      if key ~= "" then
-        list[#list + 1] = key
-      end
-    end
-    table.sort(list)
-    return list
-  end
-  return { codes.NONE, -1, 0, {}, 1, keys_of(names), keys_of(regexes) }
+local covered = true
+if subscribes and (m.names ~= ARGV[13] or m.regex ~= ARGV[14]) then
+  m.names, m.regex, moves = ARGV[13], ARGV[14], true
+end
+if moves then
+  covered = reconcile.want(g, m)
+end
+if (version ~= g.version or not covered) and not known then
+  local names, regexes = reconcile.wants(g.wants)
+  return { codes.NONE, -1, 0, "", 0, 1, names, regexes, -1, 0 }
 end
 
 -- Write.
-if known then
-  local topics, text = { by_name = {}, by_regex = {} }, {}
-  for i = ROWS, #ARGV, 3 do
-    local kind, key, value = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-    text[#text + 1] = kind .. " " .. key .. " " .. value
-    if kind == "t" then
-      local topic, count = string.match(value, "^(%x+):(%d+)$")
-      topics.by_name[key] = { topic, tonumber(count) }
-    else
-      topics.by_regex[key] = topics.by_regex[key] or {}
-      table.insert(topics.by_regex[key], value)
-    end
+if replaced then
+  -- What it gave up while it was away is free.
+  consumers.release(g, consumers.read(m.revoking))
+  m.revoking = ""
+  local target = redis.call("HGET", g.targets, replaced)
+  consumers.hold(g, id, consumers.read(m.assigned))
+  redis.call("HDEL", store, replaced)
+  redis.call("HDEL", g.targets, replaced)
+  redis.call("ZREM", deadlines, "m:" .. replaced)
+  if target then
+    redis.call("HSET", g.targets, id, target)
   end
-  local told = table.concat(text, ",")
-  if changed or told ~= g.topics then
-    g.epoch, g.topics = g.epoch + 1, told
-    consumers.assign(g, topics)
-    for _, name in ipairs(g.order) do
-      consumers.put(store, name, g.members[name])
-    end
-    redis.call("HSET", store, ":assignor", g.assignor)
-  end
-  redis.call("HSET", store, ":epoch", num.text(g.epoch), ":version", version, ":topics", g.topics)
+elseif not text then
+  g.size = g.size + 1
 end
-for _, name in ipairs(gone) do
-  redis.call("HDEL", store, name)
-  redis.call("ZREM", sessions, name)
-end
-redis.call(
-  "HSET", group, "type", "consumer", "state", #g.order > 0 and "Stable" or "Empty",
-  "protocol_type", "consumer", "generation", num.text(g.epoch), "size", num.text(#g.order),
-  "since", num.text(now_ms)
-)
-if epoch < 0 then
-  if epoch == -2 and g.members[id] then
-    consumers.put(store, id, m)
-  end
-  return { codes.NONE, epoch, 0, {}, 0, {}, {} }
-end
-redis.call("ZADD", sessions, num.text(now_ms + session_ms), id)
-local owned = ARGV[15] == "1" and consumers.set(pack.unpack(ARGV[16])) or nil
 if fresh then
-  owned = owned or {}
+  if was then
+    g.settled = g.settled - 1
+  end
+  m.epoch, m.previous, m.settled, m.instance, m.rack = 0, 0, false, instance, ARGV[4]
+  m.client_id, m.client_host = ARGV[5], ARGV[6]
+  if instance ~= "" then
+    redis.call("HSET", g.instances, instance, id)
+  end
 end
-local moved = consumers.reconcile(g, id, owned, now_ms)
-if moved or fresh then
-  consumers.put(store, id, m)
+if known then
+  local list = {}
+  for i = ROWS, #ARGV do
+    list[#list + 1] = ARGV[i]
+  end
+  local rows = pack.pack(list)
+  if rows ~= (redis.call("HGET", group, "topics") or "") then
+    redis.call("HSET", group, "topics", rows)
+    moves = true
+  end
+  g.version = version
 end
-local tell = moved or fresh or epoch ~= m.epoch
-return { codes.NONE, m.epoch, tell and 1 or 0, tell and m.assigned or {}, 0, {}, {} }
+if moves then
+  consumers.move(g, now_ms)
+end
+consumers.put(g, id, m, now_ms)
+if g.assigned < g.generation and reconcile.is_time(g, now_ms) then
+  reconcile.deal(g, now_ms)
+end
+local told = reconcile.approach(g, id, m, owned and consumers.set(owned) or fresh and {}, now_ms)
+told = told or fresh or lost or (subscribes and owns and rebalance_ms >= 0)
+consumers.put(g, id, m, now_ms)
+consumers.save(g, now_ms)
+local settled = m.settled and m.epoch == g.generation
+return {
+  codes.NONE, m.epoch, told and 1 or 0, told and m.assigned or "",
+  reconcile.soon_ms(g, settled, now_ms), 0, {}, {}, consumers.wait_ms(g, now_ms), g.began,
+}

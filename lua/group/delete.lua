@@ -1,4 +1,4 @@
---- group.delete  version 1  writes
+--- group.delete  version 2  writes
 --- A group without members is gone with its committed offsets.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -9,6 +9,10 @@
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
 ---          offsets        hash   `korvet:<topic>:<p>` -> what lib.commit says
+---          waiting        hash   producer id -> its newest transaction here, and commits that wait
+---          consumers      hash   member id -> its epoch, subscription and partitions
+---          targets        hash   member id -> the partitions it should have
+---          holders        hash   partition -> since when which member has it
 --- RETURNS  error          int    a lib.codes value
 ---          fields         list   fields of the commits it had
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND NON_EMPTY_GROUP

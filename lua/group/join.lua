@@ -46,6 +46,8 @@ local group = require("lib.group")
 local member = require("lib.member")
 local num = require("lib.num")
 local pack = require("lib.pack")
+local rebalance = require("lib.rebalance")
+local seats = require("lib.seats")
 
 local id, fresh_id, instance = ARGV[1], ARGV[2], ARGV[3]
 local session_ms, rebalance_ms, protocol_type = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
@@ -91,7 +93,7 @@ end
 if full and g.state ~= group.EMPTY then
   return refuse(codes.GROUP_MAX_SIZE_REACHED, "")
 end
-if not group.supports(g, protocol_type, names) then
+if not seats.supports(g, protocol_type, names) then
   return refuse(codes.INCONSISTENT_GROUP_PROTOCOL, id)
 end
 local pending = id ~= "" and group.is_pending(g, id)
@@ -118,7 +120,7 @@ local joining = {
   names = names,
   protocols = pack.pack(packed),
   instance = instance,
-  profile = group.profile(ARGV[4], ARGV[5], instance),
+  profile = seats.profile(ARGV[4], ARGV[5], instance),
 }
 if row and (g.state == group.COMPLETING or g.state == group.STABLE and g.leader ~= id) then
   if redis.call("HGET", g.protocols, id) == joining.protocols then
@@ -127,13 +129,12 @@ if row and (g.state == group.COMPLETING or g.state == group.STABLE and g.leader 
 end
 
 -- Write.
-local kept = false
 if replaced then
   local leader = g.leader
-  local back = group.replace(g, replaced, joining, now_ms)
+  local back = seats.replace(g, replaced, joining, now_ms)
   local before = g.protocol
-  group.update(g, back, joining)
-  if g.state == group.STABLE and group.choose_protocol(g) == before then
+  seats.update(g, back, joining)
+  if g.state == group.STABLE and seats.choose_protocol(g) == before then
     back.awaiting, g.awaiting = false, g.awaiting - 1
     group.put(g, joining.id, back)
     group.restart(g, joining.id, back, now_ms)
@@ -143,7 +144,7 @@ if replaced then
     end
     return answer(joining.id, leader, 0)
   end
-  group.rebalance(g, now_ms)
+  rebalance.begin(g, now_ms)
 elseif id == "" and known_first and instance == "" then
   redis.call("HSET", g.members, joining.id, member.PENDING)
   redis.call("ZADD", g.deadlines, num.text(now_ms + session_ms), joining.id)
@@ -151,11 +152,11 @@ elseif id == "" and known_first and instance == "" then
   group.save(g)
   return { codes.MEMBER_ID_REQUIRED, 0, -1, "", "", "", joining.id, 0, {}, session_ms, 0 }
 elseif row then
-  group.update(g, row, joining)
-  group.rebalance(g, now_ms)
+  seats.update(g, row, joining)
+  rebalance.begin(g, now_ms)
 else
-  group.add(g, joining, now_ms)
-  group.rebalance(g, now_ms, delay_ms)
+  seats.add(g, joining, now_ms)
+  rebalance.begin(g, now_ms, delay_ms)
 end
 group.save(g)
 if g.state == group.PREPARING then

@@ -1,45 +1,62 @@
---- group.keep  version 2  writes
+--- group.keep  version 5  writes
 --- Offsets are committed by a member of a group of the newer protocol.
 ---
 --- KEYS     group      hash   state, generation, protocol, counters, votes
----          consumers  hash   epoch, topics and members
+---          consumers  hash   member id -> its epoch, subscription and partitions
+---          holders    hash   partition -> since when which member has it
+---          deadlines  zset   member id or phase -> moment, ms
 ---          offsets    hash   `korvet:<topic>:<p>` -> what lib.commit says
 --- ARGV     member     bytes  the member id
 ---          epoch      int    the member's epoch
+---          stores     int    0: only look whether it may
 ---          field...   bytes  a partition's stream key
 ---          offset...  bytes  the offset, digits
 ---          leader...  bytes  leader epoch, digits, -1 for none
 ---          topic...   bytes  topic id, 32 hex digits
 ---          metadata...  bytes  the client's own words
 --- RETURNS  error      int    a lib.codes value
---- REFUSES  GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH
---- COST     O(partitions), at most 8 calls + 1 per field
---- NOTES    Without rows it only checks.
+--- REFUSES  GROUP_ID_NOT_FOUND COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH
+--- COST     O(partitions), at most 8 calls + 2 per field
+--- NOTES    Without rows it is a member that asks what is committed.
+---          An epoch that has passed is good for partitions that the member has held since then
+---          (KIP-1251): its commit was on the way when the epoch moved. COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline
+---          has passed, run group.tick first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local commit = require("lib.commit")
 local consumers = require("lib.consumers")
 local num = require("lib.num")
 
-local group, store, offsets = KEYS[1], KEYS[2], KEYS[3]
-local id, epoch = ARGV[1], tonumber(ARGV[2])
-local ROWS = 3
+local group, store, holders, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local id, epoch, stores = ARGV[1], tonumber(ARGV[2]), ARGV[3] == "1"
+local ROWS = 4
 
 -- Check. Refusals live here.
 if redis.call("HGET", group, "type") ~= "consumer" then
   return { codes.GROUP_ID_NOT_FOUND }
 end
-local m = consumers.load(store).members[id]
-if not m then
+local now_ms = clock.now_ms()
+local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
+if first[1] and tonumber(first[2]) <= now_ms then
+  return { codes.COORDINATOR_LOAD_IN_PROGRESS }
+end
+local text = redis.call("HGET", store, id)
+if not text then
   return { codes.UNKNOWN_MEMBER_ID }
 end
-if m.epoch ~= epoch then
+local current = consumers.glance(text)
+if epoch > current or epoch < 0 or (epoch < current and #ARGV < ROWS) then
   return { codes.STALE_MEMBER_EPOCH }
+end
+for i = ROWS, epoch < current and #ARGV or 0, 5 do
+  local partition = ARGV[i + 3] .. string.match(ARGV[i], ":%d+$")
+  if not consumers.has_held(holders, id, partition, epoch) then
+    return { codes.STALE_MEMBER_EPOCH }
+  end
 end
 
 -- Write.
-local now_ms = clock.now_ms()
-for i = ROWS, #ARGV, 5 do
+for i = ROWS, stores and #ARGV or 0, 5 do
   redis.call(
     "HSET", offsets, ARGV[i],
     commit.text(ARGV[i + 1], ARGV[i + 2], num.text(now_ms), "-1", ARGV[i + 3], ARGV[i + 4])

@@ -1,4 +1,4 @@
---- group.leave  version 1  writes
+--- group.leave  version 2  writes
 --- Members are no longer in the group, and a rebalance of the others has begun.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -8,6 +8,9 @@
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
+---          consumers      hash   member id -> its epoch, subscription and partitions
+---          targets        hash   member id -> the partitions it should have
+---          holders        hash   partition -> since when which member has it
 --- ARGV     leaver...      bytes  a member id, empty to name a static member by its instance
 ---          instance...    bytes  its group instance id, empty for none
 --- RETURNS  error          int    a lib.codes value
@@ -18,11 +21,15 @@
 --- COST     O(leavers), and O(members) for the rebalance, at most 12 calls + 9 per member
 --- NOTES    UNKNOWN_MEMBER_ID alone, without results: there is no such group. In the results:
 ---          UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID.
+---          Members of the newer protocol leave by a heartbeat; this is how somebody else sends them away.
 ---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
 ---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
+local consumers = require("lib.consumers")
 local group = require("lib.group")
+local rebalance = require("lib.rebalance")
+local seats = require("lib.seats")
 
 local g = group.load(KEYS)
 local now_ms = clock.now_ms()
@@ -37,6 +44,18 @@ end
 
 -- Write.
 local results, gone, changed = {}, 0, false
+if g.type == "consumer" then
+  local newer = consumers.load({ KEYS[1], KEYS[8], KEYS[9], KEYS[10], KEYS[5], KEYS[7] })
+  for i = 1, #ARGV, 2 do
+    results[#results + 1] = consumers.dismiss(newer, ARGV[i], ARGV[i + 1])
+    gone = gone + (results[#results] == codes.NONE and 1 or 0)
+  end
+  if gone > 0 then
+    consumers.move(newer, now_ms)
+    consumers.save(newer, now_ms)
+  end
+  return { codes.NONE, results, group.wait_ms(g, now_ms), newer.began }
+end
 for i = 1, #ARGV, 2 do
   local id, instance = ARGV[i], ARGV[i + 1]
   if id == "" and instance ~= "" then
@@ -44,21 +63,21 @@ for i = 1, #ARGV, 2 do
   end
   local verdict = codes.NONE
   if group.is_pending(g, id) then
-    group.remove_pending(g, id)
+    seats.remove_pending(g, id)
     changed = true
   else
     verdict = group.validate(g, id, instance)
     if verdict == codes.NONE then
-      group.remove(g, id)
+      seats.remove(g, id)
       gone = gone + 1
     end
   end
   results[#results + 1] = verdict
 end
 if gone > 0 then
-  group.rebalance_without(g, now_ms)
+  rebalance.without(g, now_ms)
 elseif changed then
-  group.rebalance_when_preparing(g, now_ms)
+  rebalance.try_complete(g, now_ms)
 end
 if gone > 0 or changed then
   group.save(g)

@@ -1,4 +1,4 @@
---- group.tick  version 1  writes
+--- group.tick  version 4  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -9,33 +9,54 @@
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
 ---          offsets        hash   `korvet:<topic>:<p>` -> what lib.commit says
+---          waiting        hash   producer id -> its newest transaction here, and commits that wait
+---          consumers      hash   member id -> its epoch, subscription and partitions
+---          targets        hash   member id -> the partitions it should have
+---          holders        hash   partition -> since when which member has it
 --- ARGV     retention_ms   int    how long commits of a group without members are kept
+---          present_ms     int    for how long brokers have been there again, -1: all the while
 --- RETURNS  error          int    a lib.codes value
 ---          wait_ms        int    until the group's next deadline, -1 for none
 ---          began          int    rebalances begun
 ---          expired        list   fields of the commits that are gone
 ---          gone           int    1: nothing is left of the group
---- COST     O(members), at most 20 calls + 11 per member
---- NOTES    Brokers look twice a second. A deadline missed by more than 5 s says that none was there, so
----          nobody could say to be alive: members then have another session instead of being dead.
+--- COST     O(members), at most 24 calls + 11 per member
+--- NOTES    Brokers look twice a second. A deadline missed by more than 5 s says that none was there,
+---          and so does a member's before a broker was there again for 5 s: nobody could say to be
+---          alive.
+---          Members then have another session instead of being dead.
 ---          At most 1,000 deadlines a run; wait_ms is 0 when there are more.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local commit = require("lib.commit")
+local consumers = require("lib.consumers")
 local group = require("lib.group")
+local pending = require("lib.pending")
+local rebalance = require("lib.rebalance")
 
-local offsets = KEYS[8]
-local retention_ms = tonumber(ARGV[1])
+local offsets, waiting = KEYS[8], KEYS[9]
+local retention_ms, present_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 local MOST, UNHEARD_MS = 1000, 5000
 
 local g = group.load(KEYS)
 local now_ms = clock.now_ms()
 local expired, acted = {}, false
+-- A group of the newer protocol, or nil.
+local newer = g.type == "consumer"
+  and consumers.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] })
 
 -- Write.
 local overdue, since_ms = group.next_deadline(g)
-if overdue and overdue ~= ":offsets" and now_ms - since_ms > UNHEARD_MS then
-  group.forgive(g, now_ms)
+local late_ms = overdue and overdue ~= ":offsets" and now_ms - since_ms or 0
+-- A phase's end may have been set since brokers are there again; sessions are longer than 5 s.
+local is_member = overdue and string.sub(overdue, 1, 1) ~= ":"
+local unheard = is_member and present_ms >= 0 and late_ms > present_ms - UNHEARD_MS
+if late_ms > UNHEARD_MS or late_ms > 0 and unheard then
+  if newer then
+    consumers.forgive(newer, now_ms)
+  else
+    rebalance.forgive(g, now_ms)
+  end
 end
 for _ = 1, MOST do
   local name, moment = group.next_deadline(g)
@@ -43,19 +64,28 @@ for _ = 1, MOST do
     break
   end
   acted = true
-  group.expire(g, name, moment, now_ms)
+  if newer and name ~= ":offsets" then
+    consumers.expire(newer, name, now_ms)
+  else
+    rebalance.expire(g, name, moment, now_ms)
+  end
   if name == ":offsets" and g.state == group.EMPTY then
     local next_ms
     expired, next_ms = commit.expire(offsets, g.protocol_type ~= "" and g.since or nil, retention_ms, now_ms)
     if next_ms then
       group.look_at(g, next_ms)
+    elseif pending.is_open(waiting) then
+      group.look_at(g, now_ms + group.LOOK_MS)
     elseif g.pending == 0 then
       redis.call("UNLINK", unpack(KEYS))
       return { codes.NONE, -1, g.began, expired, 1 }
     end
   end
 end
-if acted and g.exists then
+if acted and newer then
+  consumers.save(newer, now_ms)
+elseif acted and g.exists then
   group.save(g)
 end
-return { codes.NONE, group.wait_ms(g, now_ms), g.began, expired, 0 }
+local began = newer and newer.began or g.began
+return { codes.NONE, group.wait_ms(g, now_ms), began, expired, 0 }

@@ -20,6 +20,17 @@ function M.last(waiting, producer_id)
   return { round = tonumber(round), epoch = tonumber(epoch), open = open == "1" }
 end
 
+--- Whether any transaction is open here.
+function M.is_open(waiting)
+  local flat = redis.call("HGETALL", waiting)
+  for i = 1, #flat, 2 do
+    if string.match(flat[i], "^%d+$") and string.match(flat[i + 1], "^%d+ %d+ 1 ") then
+      return true
+    end
+  end
+  return false
+end
+
 --- That is the producer's newest transaction from now on.
 function M.turn(waiting, producer_id, round, epoch, open, now_ms)
   redis.call(

@@ -1,8 +1,9 @@
 --- What a partition remembers of a producer: its epoch, its last five batches, its transaction.
 ---
---- One hash field a producer: "epoch:time_ms:first-last-base,first-last-base,...", newest last, and of
---- a transactional producer "@round:first" behind it: the number of its newest transaction here, and
---- that one's first offset, JOINED before there is any, ENDED once its marker has been.
+--- One hash field a producer: "epoch:next:time_ms:first-last-base,first-last-base,...", the sequence it
+--- goes on with (-1: with 0) and its batches, newest last, five of them, empty while there are fewer;
+--- and of a transactional producer "@round:first" behind it: the number of its newest transaction here, and that one's first offset,
+--- JOINED before there is any, ENDED once its marker has been.
 --- Sequences wrap at 2^31 (Kafka's DefaultRecordBatch.incrementSequence).
 local num = require("lib.num")
 
@@ -11,21 +12,22 @@ local M = {}
 M.JOINED = -1
 M.ENDED = -2
 
-local KEPT = 5
 local WRAP = 2147483648
+local NO_BATCHES = ",,,,"
 
 --- The last sequence of a batch of `count` records that starts at `first`.
 function M.last_sequence(first, count)
   return (first + count - 1) % WRAP
 end
 
---- The stored text as a table {epoch, time, list, round, first}, or nil for a producer never seen
---- here; `list` is the text of its batches, round and first are nil without transactions.
+--- The stored text as a table {epoch, next, time, list, round, first}, or nil for a producer never
+--- seen here; `list` is the text of its batches, `next` is nil without any; round and first are nil
+--- without transactions.
 function M.read(text)
   if not text then
     return nil
   end
-  local epoch, time, list = string.match(text, "^(%-?%d+):(%d+):(.*)$")
+  local epoch, next_sequence, time, list = string.match(text, "^(%-?%d+):(%-?%d+):(%d+):(.*)$")
   local round, at
   local cut = string.find(list, "@", 1, true)
   if cut then
@@ -33,19 +35,9 @@ function M.read(text)
     list = string.sub(list, 1, cut - 1)
   end
   return {
-    epoch = tonumber(epoch), time = tonumber(time), list = list, round = tonumber(round),
-    first = tonumber(at),
+    epoch = tonumber(epoch), next = list ~= NO_BATCHES and tonumber(next_sequence) or nil,
+    time = tonumber(time), list = list, round = tonumber(round), first = tonumber(at),
   }
-end
-
--- The last sequence of the newest batch, or nil.
-local function newest_of(state)
-  return tonumber(string.match(state.list, "^.*%-(%d+)%-%d+$"))
-end
-
-local function count_of(list)
-  local _, commas = string.gsub(list, ",", "")
-  return list == "" and 0 or commas + 1
 end
 
 --- Whether a transaction of the producer is open here, with or without records yet.
@@ -58,8 +50,7 @@ function M.duplicate_of(state, epoch, first, last)
   if not state or state.epoch ~= epoch then
     return nil
   end
-  local newest = newest_of(state)
-  if not newest or first == (newest + 1) % WRAP then
+  if not state.next or first == state.next then
     return nil
   end
   local wanted = "," .. num.text(first) .. "-" .. num.text(last) .. "-"
@@ -80,15 +71,15 @@ function M.judge(state, epoch, first)
   if epoch > state.epoch then
     return first == 0 and "ok" or "gap"
   end
-  local newest = newest_of(state)
-  if not newest then
+  if not state.next then
     return first == 0 and "ok" or "gap"
   end
-  if first == (newest + 1) % WRAP then
+  if first == state.next then
     return "ok"
   end
-  if first <= newest and newest - first < WRAP / 2 and count_of(state.list) == KEPT
-    and first < tonumber(string.match(state.list, "^%d+")) then
+  local newest = (state.next - 1) % WRAP
+  local oldest = tonumber(string.match(state.list, "^%d+"))
+  if first <= newest and newest - first < WRAP / 2 and oldest and first < oldest then
     return "old"
   end
   return "gap"
@@ -121,30 +112,34 @@ function M.transaction_after(state, transaction, base)
   return state.round, state.first == M.JOINED and base or state.first
 end
 
-local function text_of(epoch, now_ms, list, round, at)
-  local text = num.text(epoch) .. ":" .. num.text(now_ms) .. ":" .. list
-  if round then
-    text = text .. "@" .. num.text(round) .. ":" .. num.text(at)
+--- The state once a batch of `count` records stands at `base`; `first` is its sequence as text.
+--- `transaction` is that of log.append.
+function M.appended(state, epoch, first, count, base, transaction)
+  local last = M.last_sequence(tonumber(first), count)
+  local round, at = M.transaction_after(state, transaction, base)
+  local list = state and state.epoch == epoch and state.list or NO_BATCHES
+  list = string.sub(list, string.find(list, ",", 1, true) + 1)
+    .. "," .. first .. "-" .. num.small(last) .. "-" .. num.text(base)
+  return { epoch = epoch, next = (last + 1) % WRAP, list = list, round = round, first = at }
+end
+
+--- The text to store for a state.
+function M.text(state, now_ms)
+  local text = num.small(state.epoch) .. ":" .. num.small(state.next or -1) .. ":"
+    .. num.small(now_ms) .. ":" .. state.list
+  if state.round then
+    text = text .. "@" .. num.text(state.round) .. ":" .. num.text(state.first)
   end
   return text
 end
 
---- The text to store once a batch is appended. `round` and `at` are nil without transactions.
-function M.remember(state, epoch, now_ms, first, last, base, round, at)
-  local list = num.text(first) .. "-" .. num.text(last) .. "-" .. num.text(base)
-  if state and state.epoch == epoch and state.list ~= "" then
-    local kept = state.list
-    if count_of(kept) >= KEPT then
-      kept = string.sub(kept, string.find(kept, ",", 1, true) + 1)
-    end
-    list = kept .. "," .. list
-  end
-  return text_of(epoch, now_ms, list, round, at)
-end
-
 --- The text to store when a transaction begins or ends here, at an epoch not below the known one.
 function M.turn(state, epoch, now_ms, round, at)
-  return text_of(epoch, now_ms, state and state.epoch == epoch and state.list or "", round, at)
+  local goes_on = state and state.epoch == epoch
+  return M.text({
+    epoch = epoch, next = goes_on and state.next or nil, list = goes_on and state.list or NO_BATCHES,
+    round = round, first = at,
+  }, now_ms)
 end
 
 return M

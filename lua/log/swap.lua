@@ -1,4 +1,4 @@
---- log.swap  version 1  writes
+--- log.swap  version 2  writes
 --- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
 ---
 --- KEYS     stream         stream  the partition's records
@@ -16,12 +16,13 @@
 ---          start_records  int     records ever appended that are not there any more
 ---          tombstones     int     1: marks of deleted keys are left, which have to go later
 ---          tombstone_ms   int     how long they stay
----          at_most        int     entries behind `limit` that may be carried by this call
+---          at_most        int     entries behind `limit` that may be carried by this call,
+---                                fewer where 128 KiB on average are fewer
 ---          rows...        bytes   the sparse index below `limit`
 --- RETURNS  error          int     a lib.codes value
 ---          more           int     1: too much was behind `limit`: call again
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
---- COST     O(entries carried + groups + rows), at most 30 calls + 1100 per rows
+--- COST     O(entries carried + groups + rows), at most 530 calls + 1 per rows
 --- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time. Redis's own
 ---          groups keep their position; what they had delivered and not acknowledged is forgotten.
 local codes = require("lib.codes")
@@ -34,11 +35,12 @@ local twin = require("lib.twin")
 local stream, log, index, compacted, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local topic_id, token, start, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local tombstones, tombstone_ms, at_most = ARGV[9] == "1", tonumber(ARGV[10]), tonumber(ARGV[11])
-local ROWS = 12
+local ROWS, MOST_BYTES = 12, 131072
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "horizons"
+  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "horizons", "bytes",
+  "entries"
 )
 if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, 0 }
@@ -56,6 +58,8 @@ local from, last = entry.id(mode, bits, limit - 1), twin.last(compacted)
 if last and entry.behind(mode, bits, last) > limit then
   from = last
 end
+local average = tonumber(state[8] or 0) / math.max(tonumber(state[9] or 0), 1)
+at_most = math.min(at_most, math.max(1, math.floor(MOST_BYTES / math.max(average, 1))))
 local rest = redis.call("XRANGE", stream, "(" .. from, "+", "COUNT", at_most + 1)
 for i = 1, math.min(#rest, at_most) do
   redis.call("XADD", compacted, rest[i][1], unpack(rest[i][2]))

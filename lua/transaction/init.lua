@@ -48,6 +48,10 @@ elseif transactions.is_ending(t) then
   return { codes.CONCURRENT_TRANSACTIONS, -1, -1, 0 }
 elseif t.state == "Ongoing" then
   transactions.fence(t, now_ms)
+  if producer_id == t.producer_id then
+    -- Who has fenced nobody but itself may come again with the epoch it knows.
+    t.last_epoch = epoch
+  end
   transactions.write(transaction, t)
   return { codes.CONCURRENT_TRANSACTIONS, -1, -1, 0 }
 elseif producer_id >= 0 and epoch == t.last_epoch and epoch ~= t.epoch then

@@ -1,6 +1,7 @@
 """A handler that fails is its own connection's affair: logged once, with its traceback."""
 
 import logging
+from collections.abc import Callable
 
 import anyio
 import pytest
@@ -10,48 +11,49 @@ from korvet import apis
 from korvet.broker.server import serve
 from korvet.config import load
 from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.store.errors import ScriptFailed
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.schema import Message
 from tests.broker.peer import Peer
 from tests.servers import TestServer
 
+WANTED = DescribeClusterRequest(include_cluster_authorized_operations=False)
+
 
 async def stumble(request: Message, context: Context) -> Message:
     raise RuntimeError("nobody expected this")
+
+
+async def misled(request: Message, context: Context) -> Message:
+    raise ScriptFailed("group.pend", 1, "ERR no such field")
 
 
 def fall(request: Message, context: Context) -> Message:
     raise RuntimeError("nobody expected this")
 
 
-@pytest.mark.parametrize("handler", [stumble, fall])
-async def test_a_failing_handler_ends_its_connection_and_no_other(
-    own_server: TestServer,
+async def reported(
+    server: TestServer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     handler: apis.Handler,
-) -> None:
+    talk: Callable[[str], str],
+) -> tuple[str, logging.LogRecord]:
+    """What `talk` says, given the address of a broker with that handler of DescribeCluster, and
+    the one thing the broker logged."""
     row = apis.BY_KEY[60]
     monkeypatch.setitem(
         apis.BY_KEY, 60, apis.Api(60, row.name, row.versions, row.request, row.response, handler)
     )
-    config = load({"redis": own_server.url, "listen": "127.0.0.1:0"}, sets=(), environ={})
+    config = load({"redis": server.url, "listen": "127.0.0.1:0"}, sets=(), environ={})
     addresses: list[str] = []
     listening, stop = anyio.Event(), anyio.Event()
 
     def announced(host: str, port: int) -> None:
         addresses.append(f"{host}:{port}")
         listening.set()
-
-    def talk() -> str:
-        with Peer(addresses[0]) as other, Peer(addresses[0]) as peer:
-            other.ask("Metadata", 9, MetadataRequest(topics=None))
-            with pytest.raises((EOFError, ConnectionResetError)):
-                wanted = DescribeClusterRequest(include_cluster_authorized_operations=False)
-                peer.ask("DescribeCluster", 0, wanted)
-            other.ask("Metadata", 9, MetadataRequest(topics=None))
-            return peer.name
 
     with caplog.at_level(logging.INFO, "korvet"):
         async with anyio.create_task_group() as tasks:
@@ -61,10 +63,43 @@ async def test_a_failing_handler_ends_its_connection_and_no_other(
 
             tasks.start_soon(broker)
             await listening.wait()
-            name = await to_thread.run_sync(talk)
+            heard = await to_thread.run_sync(talk, addresses[0])
             stop.set()
     (said,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    return heard, said
+
+
+@pytest.mark.parametrize("handler", [stumble, fall])
+async def test_a_failing_handler_ends_its_connection_and_no_other(
+    own_server: TestServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    handler: apis.Handler,
+) -> None:
+    def talk(address: str) -> str:
+        with Peer(address) as other, Peer(address) as peer:
+            other.ask("Metadata", 9, MetadataRequest(topics=None))
+            with pytest.raises((EOFError, ConnectionResetError)):
+                peer.ask("DescribeCluster", 0, WANTED)
+            other.ask("Metadata", 9, MetadataRequest(topics=None))
+            return peer.name
+
+    name, said = await reported(own_server, monkeypatch, caplog, handler, talk)
     fields = said.__dict__["fields"]
     assert said.getMessage() == "a handler failed" and said.exc_info
     assert (fields["client"], fields["api"], fields["version"]) == (name, "DescribeCluster", 0)
     assert fields["error"] == "RuntimeError: nobody expected this"
+
+
+async def test_a_failing_script_is_answered_and_logged(
+    own_server: TestServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def talk(address: str) -> str:
+        with Peer(address) as peer:
+            return ErrorCode(peer.ask("DescribeCluster", 0, WANTED).error_code).name
+
+    heard, said = await reported(own_server, monkeypatch, caplog, misled, talk)
+    assert heard == "UNKNOWN_SERVER_ERROR"
+    assert said.getMessage() == "a request failed in Redis"
+    assert said.__dict__["fields"]["api"] == "DescribeCluster"
+    assert "ERR no such field" in str(said.__dict__["fields"]["error"])

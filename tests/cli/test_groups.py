@@ -1,6 +1,8 @@
 """`korvet groups`, against a real server."""
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import redis
@@ -41,7 +43,14 @@ def orders(korvet: Korvet, valkey_server: TestServer) -> redis.Redis:
 
 @pytest.mark.parametrize(
     ("to", "offset"),
-    [("earliest", 0), ("latest", 5), ("3", 3), ("2001-02-03", 0), ("2999-01-01T00:00Z", 5)],
+    [
+        ("earliest", 0),
+        ("latest", 5),
+        ("3", 3),
+        ("99", 5),
+        ("2001-02-03", 0),
+        ("2999-01-01T00:00Z", 5),
+    ],
 )
 def test_a_group_begins_where_it_is_told(
     korvet: Korvet, orders: redis.Redis, to: str, offset: int
@@ -74,6 +83,8 @@ def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: r
         (("delete", "readers"), "There is no group 'readers'."),
         (("create", "readers", "-t", "absent"), "There is no topic 'absent'"),
         (("reset", "readers", "-t", "orders", "--to", "noon"), "'noon' is no place"),
+        (("reset", "readers", "-t", "orders=noon"), "--topic: 'noon' is no place"),
+        (("reset", "readers", "-t", "orders"), "Where in 'orders'? Say --to PLACE"),
     ],
 )
 def test_what_cannot_be_done_says_why(
@@ -84,6 +95,14 @@ def test_what_cannot_be_done_says_why(
         assert (code, lines) == (2, [])
         assert sentence in said
         assert orders.keys("*group*") == []
+
+
+def test_each_topic_may_have_a_place_of_its_own(korvet: Korvet, orders: redis.Redis) -> None:
+    with orders:
+        korvet("topics", "create", "logs", "-p", "2", "--config", "offset.mode=dense")
+        words = ("-t", "orders=3", "-t", "logs", "--to", "earliest")
+        code, lines, _ = korvet("groups", "create", "readers", *words)
+        assert (code, lines) == (0, ["orders\t0\t3", "logs\t0\t0", "logs\t1\t0"])
 
 
 def test_a_group_with_members_stays_where_it_is(
@@ -122,3 +141,40 @@ def test_a_group_with_members_stays_where_it_is(
         assert lines[0] == "readers: CompletingRebalance, generation 1, protocol range"
         assert lines[1] == "m1\t-\ttests\t/here"
         assert lines[-1].startswith("orders\t0\t1\t")
+
+
+def test_members_of_the_newer_protocol_are_shown(
+    korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
+) -> None:
+    with orders, valkey_server.client() as client:
+        topic = json.loads(client.hget("korvet:topics", "orders"))
+        arguments: dict[str, Any] = {
+            "member": "m1",
+            "epoch": 0,
+            "instance": "",
+            "rack": "",
+            "client_id": "tests",
+            "client_host": "/here",
+            "session_ms": 60_000,
+            "rebalance_ms": 60_000,
+            "assignor": "",
+            "max_size": 9,
+            "registered": 1,
+            "subscribes": 1,
+            "names": b"6:orders",
+            "regex": "",
+            "owns": 1,
+            "owned": b"",
+        }
+        rows = [("t", "orders", f"{topic['id']}:1")]
+        joined = SyncStore(client).run(
+            scripts.consume(KEYS, "readers", **arguments, version=b"1", known=1, rows=rows)
+        )
+        assert joined.error == 0
+        lines = korvet("groups", "describe", "readers")[1]
+        assert lines[:2] == [
+            "readers: Stable, epoch 1, assignor uniform",
+            "m1\t-\ttests\t/here",
+        ]
+        code, _, said = korvet("groups", "delete", "readers")
+        assert code == 2 and "has members" in said

@@ -145,3 +145,20 @@ async def test_resources_are_listed_by_kind(broker: Broker) -> None:
 async def test_a_kind_of_resource_nobody_knows_cannot_be_listed(broker: Broker) -> None:
     answer = await broker.ask(ListConfigResourcesRequest(resource_types=[2, 99]))
     assert (answer.error_code, answer.config_resources) == (E.UNSUPPORTED_VERSION, [])
+
+
+async def test_a_broker_tells_where_clients_find_it_and_lets_nobody_change_it(
+    broker: Broker,
+) -> None:
+    me = broker.node.membership.me
+    wanted = {
+        "advertised.listeners": f"PLAINTEXT://{me.host}:{me.port}",
+        "broker.id": "7",
+        "node.id": "7",
+    }
+    rows = (await describe(broker, BROKER, "7", list(wanted))).configs
+    assert {row.name: row.value for row in rows} == wanted
+    assert {(row.read_only, row.config_source) for row in rows} == {(True, Source.STATIC_BROKER)}
+    everything = (await describe(broker, BROKER, "7")).configs
+    assert wanted.keys() <= {row.name for row in everything}
+    assert [row.name for row in (await describe(broker, BROKER, "")).configs] == []

@@ -7,12 +7,15 @@ import pytest
 
 from korvet.broker.group_gauges import GroupGauges
 from korvet.broker.housekeeping import Housekeeping
+from korvet.compaction import Superseded
 from korvet.coordinating import groups_of
 from korvet.errors import ErrorCode
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
+from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.find_coordinator import FindCoordinatorRequest
 from korvet.wire.messages.heartbeat import HeartbeatRequest
+from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from korvet.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from korvet.wire.messages.list_groups import ListGroupsRequest
@@ -33,6 +36,11 @@ from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from korvet.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tests.handlers.conftest import Broker
 
 SUBSCRIBED = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
@@ -305,6 +313,36 @@ async def test_offsets_are_deleted_but_for_what_members_subscribe_to(broker: Bro
     assert (await broker.ask(missing)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
+async def test_a_transaction_commits_for_a_group_without_members(broker: Broker) -> None:
+    await broker.create("t", 2)
+    begun = await broker.ask(
+        InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    )
+    who = {
+        "transactional_id": "x",
+        "producer_id": begun.producer_id,
+        "producer_epoch": begun.producer_epoch,
+    }
+    parts = [
+        TxnOffsetCommitRequestPartition(
+            partition_index=number, committed_offset=7, committed_metadata=metadata
+        )
+        for number, metadata in ((0, ""), (1, "x" * 5000), (2, ""))
+    ]
+    topics = [TxnOffsetCommitRequestTopic(name="t", partitions=parts)]
+    answer = await broker.ask(TxnOffsetCommitRequest(group_id="g", topics=topics, **who))
+    assert [row.error_code for row in answer.topics[0].partitions] == [
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    ended = await broker.ask(EndTxnRequest(committed=True, **who))
+    assert ended.error_code == ErrorCode.NONE
+    left = await broker.node.store.command("HGETALL", broker.node.keys.group_offsets("g"))
+    assert left[0] == broker.node.keys.partition("t", 0).stream.encode()
+    assert left[1].startswith(b"7 ")
+
+
 async def test_a_commit_of_a_former_topic_does_not_count_for_its_successor(
     broker: Broker,
 ) -> None:
@@ -354,10 +392,40 @@ async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
     assert (gauges.members(), gauges.lag()) == ({}, {})
 
 
+async def test_the_gauges_look_at_no_more_groups_than_they_show(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", 1)
+    for name in ("a", "b", "c"):
+        await commit(broker, group_id=name)
+    groups = groups_of(broker.node)
+    assert await groups.some(3) == ["a", "b", "c"]
+    assert await groups.some(2) == ["a", "b"]
+    monkeypatch.setattr("korvet.broker.group_gauges.GROUPS", 1)
+    gauges = GroupGauges(broker.node)
+    await gauges.look()
+    assert gauges.members() == {("a",): 0}
+
+
 async def test_silent_producers_of_every_partition_are_forgotten(broker: Broker) -> None:
     await broker.create("t", 2)
     producers = [broker.node.keys.partition("t", number).producers for number in range(2)]
     for key in producers:
-        await broker.node.store.command("HSET", key, "7", "0:1:0-0-0")
+        await broker.node.store.command("HSET", key, "7", "0:1:1:,,,,0-0-0")
     await Housekeeping(broker.node).forget_all()
     assert await broker.node.store.command("EXISTS", *producers) == 0
+
+
+async def test_a_pass_of_compaction_ends_when_another_broker_has_the_duty(broker: Broker) -> None:
+    one, two = Housekeeping(broker.node), Housekeeping(broker.node)
+    assert await one._holds_compaction()
+    assert not await two._holds_compaction()
+    one._held_at = -1000.0
+    await one._rest_and_hold(0)
+    assert one._held_at > 0
+    await broker.node.store.command("HDEL", broker.node.keys.cluster(), "lease:compaction")
+    assert await two._holds_compaction()
+    await one._rest_and_hold(0)
+    one._held_at = -1000.0
+    with pytest.raises(Superseded):
+        await one._rest_and_hold(0)

@@ -69,7 +69,6 @@ REFUSED: list[tuple[Resource, E]] = [
     ((TOPIC, "t", [("retention.ms", SET, "1"), ("retention.ms", SET, "2")]), E.INVALID_REQUEST),
     ((TOPIC, "t", [("storage.format", SET, "batch")]), E.INVALID_CONFIG),
     ((TOPIC, "t", [("offset.mode", DELETE, None)]), E.INVALID_CONFIG),
-    ((TOPIC, "t", [("cleanup.policy", SUBTRACT, "delete")]), E.INVALID_CONFIG),
     ((TOPIC, "absent", [("retention.ms", SET, "1")]), E.UNKNOWN_TOPIC_OR_PARTITION),
     ((TOPIC, "a b", [("retention.ms", SET, "1")]), E.INVALID_TOPIC_EXCEPTION),
     ((TOPIC, "", [("retention.ms", SET, "1")]), E.INVALID_REQUEST),

@@ -1,4 +1,4 @@
-"""Java for the tests: Kafka's client and tools from Maven, and a small program of our own."""
+"""Java for the tests: Kafka's client and tools from Maven, and small programs of our own."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ class Jvm:
     def run(self, *words: str, stdin: str = "", fails: bool = False) -> str:
         """Standard output of one class; `fails` says which end is expected."""
         done = subprocess.run(
-            [_program("java"), *QUICK, "-cp", self.classpath, *words],
+            self.words(*words),
             input=stdin,
             capture_output=True,
             text=True,
@@ -27,19 +27,24 @@ class Jvm:
         assert (done.returncode != 0) == fails, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stdout
 
+    def words(self, *words: str) -> list[str]:
+        """The command that runs one class."""
+        return [_program("java"), *QUICK, "-cp", self.classpath, *words]
+
     def interop(self, *words: str, stdin: str = "") -> list[list[str]]:
         """The lines of the small program, cut into words."""
         return [line.split("\t") for line in self.run("Interop", *words, stdin=stdin).splitlines()]
 
 
 def prepared(folder: Path) -> Jvm:
-    """Dependencies resolved and the program compiled."""
+    """Dependencies resolved and the programs compiled."""
     listing = folder / "classpath"
     (folder / "pom.xml").write_text((HERE / "pom.xml").read_text())
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listing}"]
     _check([_program("mvn"), "-q", "-B", "-f", str(folder / "pom.xml"), *goal])
+    sources = sorted(str(path) for path in HERE.glob("*.java"))
     classpath = f"{folder}:{listing.read_text().strip()}"
-    _check([_program("javac"), "-cp", classpath, "-d", str(folder), str(HERE / "Interop.java")])
+    _check([_program("javac"), "-cp", classpath, "-d", str(folder), *sources])
     return Jvm(classpath)
 
 

@@ -11,6 +11,9 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka import errors as errors
+    from kafka.consumer.subscription_state import (
+        ConsumerRebalanceListener as ConsumerRebalanceListener,
+    )
 
 from tests.interop.records import EVERY_SHAPE, Record
 

@@ -1,18 +1,27 @@
 """Compacted topics as real clients see them."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.interop.librdkafka import eventually, producer, send
+from tests.interop.librdkafka import consumer, eventually, producer, read, send
 from tests.interop.records import Record
 from tests.interop.test_transactions import COMMITTED, transactional, values
 
 pytestmark = pytest.mark.korvet_only
+EAGER = {"min_cleanable_dirty_ratio": "0.01"}
 
 
 @pytest.fixture(params=["record", "batch"])
@@ -49,6 +58,69 @@ def test_what_was_aborted_does_not_come_back(compacting: Broker) -> None:
         end(20)
     left = [f"6.{n}" for n in range(5)]
     eventually(lambda: values(address, topic, COMMITTED) == left)
+
+
+def test_a_compacted_topic_behaves_as_kafkas(compacting: Broker) -> None:
+    """What a node of Apache Kafka 4.3 answered to the same, once its cleaner had been there."""
+    address = compacting.address
+    topic = create_topic(address, cleanup_policy="compact", delete_retention_ms="1500", **EAGER)
+    sink, now = producer(address), round(time.time() * 1000)
+    sent = [
+        send(sink, topic, [Record(b"%d" % key, b"%d" % turn, (("h", b"%d" % turn),), now + turn)])[
+            0
+        ]
+        for turn in range(4)
+        for key in range(3)
+    ]
+    (tombstone,) = send(sink, topic, [Record(b"1", None, (), now + 9)])
+    (end,) = send(sink, topic, [Record(b"end", b"", (), now + 10)])
+    zero, two, last = (sent[9], b"0", b"3"), (sent[11], b"2", b"3"), (end, b"end", b"")
+
+    def left() -> list[tuple[int | None, bytes | None, bytes | None]]:
+        found = until_end(address, topic)
+        return [(message.offset(), message.key(), message.value()) for message in found]
+
+    eventually(lambda: left() == [zero, two, (tombstone, b"1", None), last])
+    # A reader inside a gap gets what comes next; headers and times are those of old.
+    message = read(address, topic, 1, start=sent[1])[0]
+    assert (message.offset(), message.headers()) == (zero[0], [("h", b"3")])
+    assert message.timestamp()[1] == now + 3
+    admin, place = AdminClient({"bootstrap.servers": address}), TopicPartition(topic, 0)
+    asked = [OffsetSpec.latest(), OffsetSpec.max_timestamp(), OffsetSpec.for_timestamp(now + 2)]
+    found = [admin.list_offsets({place: spec})[place].result(15).offset for spec in asked]
+    assert found == [end + 1, end, zero[0]]
+    with pytest.raises(KafkaException) as refused:
+        admin.delete_records([TopicPartition(topic, 0, two[0])])[place].result(15)
+    assert refused.value.args[0].code() == KafkaError.POLICY_VIOLATION
+    # The mark of what was deleted is gone, too, in its time.
+    eventually(lambda: left() == [zero, two, last])
+
+
+def test_a_compacted_topic_with_retention_lets_its_beginning_go(compacting: Broker) -> None:
+    address = compacting.address
+    topic = create_topic(address, cleanup_policy="compact,delete", **EAGER)
+    sink = producer(address)
+    for turn in range(3):
+        offsets = send(sink, topic, [Record(b"%d" % n, b"%d" % turn) for n in range(3)])
+    eventually(lambda: len(until_end(address, topic)) == 3)
+    admin, place = AdminClient({"bootstrap.servers": address}), TopicPartition(topic, 0)
+    done = admin.delete_records([TopicPartition(topic, 0, offsets[2])])[place].result(15)
+    assert done.low_watermark == offsets[2]
+    assert [message.offset() for message in until_end(address, topic)] == offsets[2:]
+
+
+def until_end(address: str, topic: str) -> list[Message]:
+    """What a new consumer gets up to the end it is shown."""
+    source = consumer(address, enable_partition_eof=True)
+    source.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    found: list[Message] = []
+    while True:
+        for message in source.consume(100, timeout=0.2):
+            if message.error():
+                assert message.error().code() == KafkaError._PARTITION_EOF
+                source.close()
+                return found
+            found.append(message)
 
 
 def test_records_without_a_key_are_refused(compacting: Broker) -> None:

@@ -106,6 +106,29 @@ def test_an_empty_group_moves_between_the_protocols(quick: Broker) -> None:
         source.close()
 
 
+@pytest.mark.korvet_only
+def test_a_killed_broker_moves_nobody(own_broker: Broker) -> None:
+    address, group = own_broker.address, topic_name("group")
+    topic = create_topic(address, partitions=4)
+    settings = {"group_protocol": "consumer", "reconnect_backoff_max_ms": 100}
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    with (
+        Member(address, group, topic, **settings) as one,
+        Member(address, group, topic, **settings) as two,
+    ):
+        settled([one, two], 4)
+        eventually(lambda: stable(admin, group))
+        before = [member.rebalances for member in (one, two)]
+        own_broker.kill()
+        own_broker.start()
+        with Writer(address, topic, 4) as writer:
+            writer.reach(40)
+            writer.stop()
+            eventually(lambda: union([one, two]) == writer.stored)
+        assert [member.rebalances for member in (one, two)] == before
+        assert stable(admin, group)
+
+
 def stable(admin: AdminClient, group: str) -> Any:
     """The group's description, once it has settled."""
     found = admin.describe_consumer_groups([group])[group].result(15)

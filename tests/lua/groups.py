@@ -41,8 +41,10 @@ class Group:
             else:
                 return reply
 
-    def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
-        reply = self.runner.run(scripts.tick(KEYS, self.name, retention_ms=retention_ms))
+    def tick(self, retention_ms: int = RETENTION_MS, present_ms: int = -1) -> TickReply:
+        reply = self.runner.run(
+            scripts.tick(KEYS, self.name, retention_ms=retention_ms, present_ms=present_ms)
+        )
         self.ticks.append(reply)
         return reply
 

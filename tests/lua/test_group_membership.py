@@ -1,5 +1,7 @@
 """How members come, go, stay and are thrown out, step by step."""
 
+import pytest
+
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
@@ -124,6 +126,31 @@ def test_a_silent_member_is_out_after_its_session(lua: LuaRunner) -> None:
     assert group.heartbeat(first, generation) == ErrorCode.REBALANCE_IN_PROGRESS
     assert group.heartbeat(second, generation) == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.join(first).generation == generation + 1
+
+
+@pytest.mark.parametrize(
+    ("present_ms", "left"), [(-1, 0), (0, 2), (1_000, 2), (5_999, 2), (6_001, 0), (60_000, 0)]
+)
+def test_whoever_nobody_was_there_to_hear_has_another_session(
+    lua: LuaRunner, present_ms: int, left: int
+) -> None:
+    group = Group(lua)
+    (first, second), generation = group.stable(2)
+    lua.advance(SESSION_MS + 1_000)
+    assert group.tick(present_ms=present_ms).wait_ms == (SESSION_MS if left else 60_000)
+    assert group.describe().size == left
+    if left:
+        assert group.heartbeat(first, generation) == ErrorCode.NONE
+        lua.advance(SESSION_MS - 1)
+        assert group.heartbeat(second, generation) == ErrorCode.NONE
+
+
+def test_the_first_join_ends_in_time_at_a_broker_that_has_just_come(lua: LuaRunner) -> None:
+    group = Group(lua, delay_ms=3_000)
+    member = group.join().member.decode()
+    lua.advance(3_001)
+    group.tick(present_ms=3_500)
+    assert group.joined(member).generation == 1
 
 
 def test_a_commit_is_a_sign_of_life(lua: LuaRunner) -> None:

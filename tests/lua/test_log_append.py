@@ -267,3 +267,19 @@ def _check(part: Part, acknowledged: dict[int, bytes]) -> None:
     assert isinstance(rows, list)
     found = {offset: row[1][1] for offset, row in zip(offsets, rows, strict=True)}
     assert acknowledged.items() <= found.items()
+
+
+@pytest.mark.parametrize("stamp", [0, 1])
+def test_columns_are_the_entries_they_describe(runner: Runner, stamp: int) -> None:
+    part = Part(runner, "record", "dense").create()
+    lengths = b"".join(n.to_bytes(4, "little") for n in (300, 0, 2))
+    keys, values = (b"key", 1, b"", b"abc"), (b"value", -1, lengths, b"x" * 300 + b"zz")
+    columns = (b"columns", 3, *keys, *values, b"none", 0, b"", b"")
+    for first in (0, 3):
+        assert part.append(3, stamp=stamp, fields=columns).base == first
+    rows: list[tuple[bytes, list[bytes]]] = runner.command("XRANGE", part.keys.stream, "-", "+")  # type: ignore[assignment]
+    assert part.offsets() == list(range(6))
+    expected = [b"x" * 300, b"", b"zz"] * 2
+    for (_, fields), key, value in zip(rows, b"abcabc", expected, strict=True):
+        assert fields[-6:] == [b"key", bytes([key]), b"value", value, b"none", b""]
+        assert (fields[0] == b"append.time", len(fields)) == (bool(stamp), 6 + 2 * stamp)

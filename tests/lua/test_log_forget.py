@@ -70,7 +70,9 @@ def test_a_producer_is_forgotten_a_day_after_its_last_batch(lua: LuaRunner) -> N
 def test_every_one_of_many_is_looked_at(runner: Runner) -> None:
     opened(runner)
     for producer in range(1500):
-        runner.command("HSET", KEYS.partition("orders", 0).producers, str(producer), "0:1:0-0-0")
+        runner.command(
+            "HSET", KEYS.partition("orders", 0).producers, str(producer), "0:1:1:,,,,0-0-0"
+        )
     send(runner, 5000)
     assert forget(runner) == 1500
     assert send(runner, 5000, 1) == 1

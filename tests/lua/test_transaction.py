@@ -136,6 +136,17 @@ def test_init_aborts_what_is_open_and_says_so(tx: Coordinator) -> None:
     assert tx.init().producer_epoch == 2
 
 
+def test_who_aborts_its_own_transaction_by_init_gets_the_next_epoch(tx: Coordinator) -> None:
+    tx.init()
+    tx.add(1, 0, [0])
+    assert tx.init(1, 0).error == ErrorCode.CONCURRENT_TRANSACTIONS
+    tx.settle()
+    reply = tx.init(1, 0)
+    assert (reply.error, reply.producer_id, reply.producer_epoch) == (0, 1, 1)
+    assert tx.add(1, 0, [0]).error == ErrorCode.PRODUCER_FENCED
+    assert tx.add(1, 1, [0]).error == 0
+
+
 def test_a_zombie_that_names_its_epoch_aborts_nobody(tx: Coordinator) -> None:
     tx.init()
     tx.init()

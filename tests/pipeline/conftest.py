@@ -25,9 +25,20 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
         yield Log(store, valkey_server.url)
 
 
-@pytest.fixture(scope="module")
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+"""A JVM that lives for seconds earns nothing by compiling twice."""
+
+SMALL = {
+    # Compiling a query takes longer than running it over a few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
+
+@pytest.fixture(scope="package")
 def spark() -> Iterator[Any]:
-    """A Spark of the module's own, with the runtimes of Delta and Iceberg in it."""
+    """One Spark for all tests of the jobs, with the runtimes of Delta and Iceberg in it."""
     from pyspark.sql import SparkSession
 
     from korvet.spark.source import KorvetDataSource
@@ -36,15 +47,19 @@ def spark() -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     settings = session._defaults() | session._ALWAYS
-    settings["spark.jars.packages"] = ",".join(session.PACKAGES.values())
+    given = {"spark.jars.packages": session.PACKAGES["iceberg"]}
+    settings |= session._fetched(Place("delta", "/lake", ""), given, avro=True)
     settings["spark.sql.shuffle.partitions"] = "2"
-    settings["spark.sql.extensions"] = ",".join(
+    settings["spark.driver.extraJavaOptions"] = QUICK
+    settings["spark.driver.host"] = "127.0.0.1"
+    both = ",".join(
         (
             "io.delta.sql.DeltaSparkSessionExtension",
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         )
     )
-    settings["spark.sql.catalog.spark_catalog"] = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+    settings |= session._for_format(Place("delta", "/lake", "")) | {"spark.sql.extensions": both}
+    settings |= SMALL
     for name, value in settings.items():
         builder = builder.config(name, value)
     with warnings.catch_warnings():
@@ -60,7 +75,7 @@ def spark() -> Iterator[Any]:
 def place_for(spark: Any, directory: Path, format: str) -> Place:
     """A place of that format in the directory, known to the session."""
     place = parse(str(directory / f"table_{format}"), format)
-    for name, value in session._for_format(place, {}).items():
+    for name, value in session._for_format(place).items():
         if name.startswith(f"spark.sql.catalog.{place.catalog}"):
             spark.conf.set(name, value)
     return place

@@ -1,6 +1,7 @@
 """Archive, trim and verify while the driver and the broker are killed and producers run.
 
-KORVET_TEST_KILLS says how often the driver is killed for each format (3 if it says nothing).
+KORVET_TEST_KILLS says how often the driver is killed for each format (3 if it says nothing),
+KORVET_TEST_SOAK_S for how many seconds at least this goes on, KORVET_TEST_SEED when it is killed.
 """
 
 import os
@@ -9,17 +10,27 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from korvet.pipeline.archive import Archiver, Job
+from korvet.pipeline.ranges import UNKNOWN
+from korvet.pipeline.table import Making, open_table
+from korvet.pipeline.verify import verify
+from korvet.spark.options import Connection
+from tests.pipeline.conftest import QUICK, place_for
 from tests.pipeline.reading import offsets_in
 from tests.servers import server
 
 KILLS = int(os.environ.get("KORVET_TEST_KILLS", "3"))
+SOAK_S = float(os.environ.get("KORVET_TEST_SOAK_S", "0"))
+SEED = os.environ.get("KORVET_TEST_SEED", "1")
 PROJECT = Path(__file__).parents[2]
 PARTITIONS = 3
 
@@ -114,39 +125,78 @@ def running(redis: str) -> Iterator[Broker]:
         broker.kill()
 
 
+def quick(spark: Any, format: str) -> tuple[str, ...]:
+    """Settings with which a driver starts soon: nothing to look up, nothing compiled twice."""
+    pairs = {"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": "2"}
+    if format != "parquet":
+        pairs["spark.jars"] = spark.conf.get("spark.jars")
+    return tuple(word for name, value in pairs.items() for word in ("--conf", f"{name}={value}"))
+
+
+def one_kill(archive: Sequence[str], draw: random.Random, between: Callable[[], None]) -> None:
+    """An archiver runs for a while and is gone."""
+    driver = korvet(*archive, "--every", "50ms", "--batch-records", "300")
+    assert driver.stdout is not None
+    for _ in range(draw.randint(0, 3)):
+        driver.stdout.readline()
+    between()
+    # The clock decides within a round; that is what is tested.
+    threading.Event().wait(draw.uniform(0.0, 2.0))
+    kill(driver)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("format", "layout"), [("parquet", "record"), ("delta", "batch"), ("iceberg", "batch")]
 )
 def test_no_kill_at_any_moment_loses_or_doubles_a_record(
-    tmp_path: Path, format: str, layout: str
+    spark: Any, tmp_path: Path, format: str, layout: str
 ) -> None:
-    draw = random.Random(f"{format}-{KILLS}")
-    lake = str(tmp_path / "lake")
+    draw = random.Random(f"{format}-{KILLS}-{SEED}")
+    place = place_for(spark, tmp_path, format)
+    kills = verified = 0
     with server("valkey") as redis, running(redis.url) as broker:
         where = ("--redis", redis.url)
         layout_config = ("--config", f"storage.format={layout}")
         done("topics", "create", "orders", "-p", str(PARTITIONS), *layout_config, *where)
-        archive = ("pipeline", "archive", "orders", "--to", lake, "--format", format, *where)
-        archive = (*archive, "--master", "local[2]", "--delete-archived-before", "1s")
+        archive = ("pipeline", "archive", "orders", "--to", place.path, "--format", format, *where)
+        archive = (*archive, *quick(spark, format), "--master", "local[2]")
+        archive = (*archive, "--delete-archived-before", "1s")
+
+        def compare() -> None:
+            """Log and table are compared while records come, are archived and trimmed."""
+            nonlocal verified
+            if Path(place.path).exists():
+                table = open_table(spark, place)
+                verdict = verify(spark, table, Connection(redis.url), ["orders"])
+                strange = {*verdict.problems, *(p for e in verdict.partitions for p in e.problems)}
+                assert strange <= {"nothing of it has been archived"}, verdict
+                verified += 1
+
         producing = Producing(broker.address)
+        began = time.monotonic()
         try:
-            for n in range(KILLS):
-                driver = korvet(*archive, "--every", "50ms", "--batch-records", "300")
-                assert driver.stdout is not None
-                for _ in range(draw.randint(0, 3)):
-                    driver.stdout.readline()
-                # The clock decides within a round; that is what is tested.
-                threading.Event().wait(draw.uniform(0.0, 2.0))
-                kill(driver)
-                if n % 2:
+            while kills < KILLS or time.monotonic() < began + SOAK_S:
+                one_kill(archive, draw, compare if kills % 3 == 2 else lambda: None)
+                kills += 1
+                if kills % 2:
                     broker.kill()
                     broker.start()
         finally:
             acknowledged = producing.stop()
-        done(*archive, "--once", "--compact")
-        done("pipeline", "verify", "orders", lake, "--format", format, *where)
-        found = offsets_in(Path(lake), format)
+        table = open_table(spark, place, Making())
+        job = Job(Connection(redis.url), ("orders",), trim_older_ms=1000)
+        Archiver(spark, table, job).catch_up(lambda _: None)
+        table.compact(128 << 20)
+        verdict = verify(spark, table, Connection(redis.url), ["orders"])
+        assert verdict.equal, verdict
+        assert table.state().checksum != UNKNOWN
+        found = offsets_in(Path(place.path), format)
         assert len(found) == len(set(found))
         # A record may have been stored though its acknowledgement was lost with the broker.
         assert acknowledged <= set(found)
+    seconds = time.monotonic() - began
+    sys.stderr.write(
+        f"{format}: {kills} kills of the driver in {seconds:.0f} s, {len(found)} rows in "
+        f"{table.state().number} commits, {verified} times verified meanwhile\n"
+    )

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from korvet.pipeline import session
 from korvet.pipeline.archive import Archiver, Done, Job
 from korvet.pipeline.errors import ForeignTable, Overtaken
+from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import NOTHING, followed
 from korvet.pipeline.replay import Wanted, replay
 from korvet.pipeline.stats import stats
@@ -198,6 +200,38 @@ def test_json_fields_become_columns_and_nothing_is_lost(
     ]
     assert bytes(rows[1]["value"]) == b"no json"
     assert verify(spark, table, Connection(log.url), ["orders"]).equal
+
+
+def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders", 1, "record", "dense")
+    values = [b"\x02\x06abc", b"\xff", None]
+    log.append(topic, 0, [(n, 1_700_000_000_000, None, v, []) for n, v in enumerate(values)])
+    schema = (
+        '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}, '
+        '{"name": "name", "type": "string"}]}'
+    )
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="avro"))
+    job = Job(Connection(log.url), ("orders",), values="avro", avro_schema=schema)
+    Archiver(spark, table, job).catch_up(nobody)
+    rows = table.frame().orderBy("offset").collect()
+    assert [(row["value_id"], row["value_name"]) for row in rows] == [
+        (1, "abc"),
+        (None, None),
+        (None, None),
+    ]
+    assert [row["_corrupt"] for row in rows] == [None, "does not fit the Avro schema", None]
+    assert bytes(rows[1]["value"]) == b"\xff"
+
+
+def test_a_package_that_was_named_is_not_fetched_twice() -> None:
+    conf = {"spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.4.0,org.example:mine:1"}
+    found = session._fetched(Place("delta", "/lake", ""), conf, avro=True)
+    named = found["spark.jars.packages"].split(",")
+    assert named[:2] == conf["spark.jars.packages"].split(",")
+    assert [each.split(":")[1] for each in named[2:]] == ["spark-avro_2.13"]
+    assert session._fetched(None, {}, avro=False) == {}
 
 
 def test_statistics_count_what_is_there(spark: Any, filled: Log) -> None:

@@ -1,15 +1,18 @@
 """The Parquet archive's commits, without Spark: what is seen, who wins, what is refused."""
 
+import errno
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from korvet.pipeline import exchange
+from korvet.pipeline import exchange, parquet
 from korvet.pipeline.errors import ForeignTable, NoArchive, Overtaken, PipelineError
 from korvet.pipeline.parquet import ParquetTable
 from korvet.pipeline.places import parse
-from korvet.pipeline.ranges import NOTHING, Span, followed
+from korvet.pipeline.ranges import NOTHING, UNKNOWN, Span, followed
 from korvet.pipeline.table import Making
 
 
@@ -83,3 +86,45 @@ def test_directories_change_places(tmp_path: Path) -> None:
 def test_parquet_wants_a_file_system_that_renames(text: str) -> None:
     with pytest.raises(PipelineError, match="object store"):
         parse(text, "parquet")
+
+
+class Rows:
+    """As much of a DataFrame as `append` needs: it writes one file."""
+
+    @property
+    def write(self) -> "Rows":
+        return self
+
+    def partitionBy(self, name: str) -> "Rows":
+        return self
+
+    def parquet(self, path: str) -> None:
+        day = Path(path) / "date=2026-11-21"
+        day.mkdir(parents=True)
+        pq.write_table(pa.table({"n": [1, 2, 3]}), day / "part.parquet")
+
+
+def test_a_full_disk_leaves_nothing_behind_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = opened(tmp_path / "lake")
+    planned = followed(NOTHING, [commit_of(0)], id="a")
+
+    def full(directory: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet, "_flush", full)
+        with pytest.raises(PipelineError, match="No space left on device"):
+            table.append(Rows(), NOTHING, planned, lambda: (3, 7))
+    assert table.state() == NOTHING
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+    done = table.append(Rows(), NOTHING, planned, lambda: (3, 7))
+    assert (done.rows, done.total_rows, done.checksum) == (3, 3, 7)
+
+
+def test_rows_that_were_counted_twice_leave_the_sum_unknown(tmp_path: Path) -> None:
+    table = opened(tmp_path / "lake")
+    planned = followed(NOTHING, [commit_of(0)], id="a")
+    done = table.append(Rows(), NOTHING, planned, lambda: (6, 14))
+    assert (done.rows, done.checksum) == (3, UNKNOWN)

@@ -57,6 +57,15 @@ def test_only_constants_that_are_named_are_in_the_text() -> None:
     assert run(made.text) == [3]
 
 
+def test_functions_that_nothing_names_are_not_in_the_text() -> None:
+    made = load("one.spare", ROOT)
+    assert "unused" not in made.text
+    assert made.text.count("function M.used(n)") == made.text.count("function doubled(n)") == 1
+    assert run(made.text) == [42]
+    line = 1 + made.text.split("\n").index("return { spare.used(21) }")
+    assert made.locate(line) == ("one/spare.lua", 8)
+
+
 def test_every_line_of_code_is_found_in_its_file() -> None:
     made = load("one.diamond", ROOT)
     found = 0

@@ -11,7 +11,7 @@ from tests.spark.sessions import session
 
 def main(url: str, checkpoint: str) -> None:
     """Runs until it is killed."""
-    with session("local[2]", spark__sql__streaming__pollingDelay="5ms") as spark:
+    with session("local[2,4]", spark__sql__streaming__pollingDelay="5ms") as spark:
         query = (
             spark.readStream.format("korvet")
             .option("redis", url)

@@ -1,4 +1,4 @@
-"""Drivers die with everything they started, at any moment, while records come in."""
+"""Drivers, their Python processes and the broker die, at any moment, while records come in."""
 
 import os
 import random
@@ -6,15 +6,23 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 
+from korvet.redis_socket import socket_path
+from korvet.store.sync import SyncStore
+from tests.interop import librdkafka
+from tests.interop.brokers import Broker
 from tests.spark.driving import read
 from tests.spark.logs import Log, plain
 from tests.spark.sessions import PROJECT, environment
 
 PATIENCE_S = 120
+FORMS = os.environ.get("KORVET_TEST_LAYOUTS", "record").split(",")
 
 
 class Driver:
@@ -40,9 +48,27 @@ class Driver:
         """The job has not ended by itself."""
         return self._process.poll() is None
 
+    def kill_workers(self) -> int:
+        """The Python processes that run its tasks are gone without a last word; how many."""
+        found = [
+            process
+            for process in psutil.Process(self._process.pid).children(recursive=True)
+            if "pyspark.daemon" in (words := process.cmdline()) and words[-1] == "pyspark.worker"
+        ]
+        # The first is the daemon that the others come from.
+        for process in found[1:]:
+            process.kill()
+        return len(found[1:])
+
+    def ended(self) -> None:
+        """The job has ended by itself, and Spark's processes with it."""
+        self._process.wait(PATIENCE_S)
+        self.kill()
+
     def kill(self) -> None:
         """Nothing of it is left, and nothing was tidied up."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
@@ -80,6 +106,66 @@ def test_a_stream_whose_driver_is_killed_again_and_again_loses_and_doubles_nothi
     finally:
         driver.kill()
     assert sorted(found) == wanted
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_stream_outlives_its_python_processes_and_the_broker_with_its_redis(
+    form: str, tmp_path: Path
+) -> None:
+    sent: list[bytes] = []
+    url = f"unix://{socket_path(tmp_path / 'broker' / 'data')}"
+    with Broker(tmp_path / "broker") as broker, SyncStore.connect(url) as store:
+        log = Log(store, url)
+        log.create("s", 3, form)
+        log.create("copy", 2, form)
+        sink = librdkafka.producer(broker.address, enable_idempotence=True)
+        produce(sink, sent, 500)
+        driver = Driver(url, tmp_path / "check")
+        try:
+            driver.next_batch()
+            for _ in range(2):
+                before = entries(log)
+                produce(sink, sent, 900)
+                while entries(log) == before:
+                    assert driver.alive()
+                assert driver.kill_workers()
+                driver.next_batch()
+            broker.kill_everything()
+            driver.ended()
+            broker.start()
+            produce(sink, sent, 300)
+            driver = Driver(url, tmp_path / "check")
+            end = time.monotonic() + PATIENCE_S
+            while len(copied(log)) < len(sent) and time.monotonic() < end:
+                driver.next_batch()
+        finally:
+            driver.kill()
+        assert sorted(consumed(broker, "s", 3)) == sent
+        assert sorted(consumed(broker, "copy", 2)) == sent
+
+
+def produce(sink: Producer, sent: list[bytes], count: int) -> None:
+    """So many more records stand in topic `s`."""
+    for _ in range(count):
+        sent.append(b"%06d" % len(sent))
+        sink.produce("s", sent[-1], partition=len(sent) % 3)
+    assert sink.flush(PATIENCE_S) == 0
+
+
+def consumed(broker: Broker, topic: str, partitions: int) -> list[bytes]:
+    """The values a Kafka consumer finds up to the end of each partition."""
+    source = librdkafka.consumer(broker.address)
+    try:
+        found = []
+        for number in range(partitions):
+            partition = TopicPartition(topic, number, OFFSET_BEGINNING)
+            _, end = source.get_watermark_offsets(partition, timeout=30)
+            source.assign([partition])
+            while source.position([partition])[0].offset < end:
+                found += [message.value() for message in source.consume(500, timeout=0.2)]
+        return found
+    finally:
+        source.close()
 
 
 def entries(log: Log) -> int:

@@ -122,3 +122,48 @@ def test_a_query_for_either_kind_of_read_has_a_schema() -> None:
     assert made.schema().startswith("key binary, value binary, topic string")
     latest = source(HERE["redis"], subscribe="orders", startingOffsets="latest", columns="value")
     assert latest.schema() == "value binary"
+
+
+EACH = '{"orders": {"0": 5}}'
+KAFKA_SOURCE = {
+    "assign": '{"orders": [0]}',
+    "subscribe": "others",
+    "subscribePattern": "o.*",
+    "startingOffsets": EACH,
+    "startingOffsetsByTimestamp": EACH,
+    "startingOffsetsByTimestampStrategy": "latest",
+    "startingTimestamp": "5",
+    "endingOffsets": EACH,
+    "endingOffsetsByTimestamp": EACH,
+    "endingTimestamp": "5",
+    "failOnDataLoss": "false",
+    "includeHeaders": "true",
+    "maxOffsetsPerTrigger": "5",
+    "maxRecordsPerPartition": "5",
+    "maxTriggerDelay": "5m",
+    "minOffsetsPerTrigger": "5",
+    "minPartitions": "5",
+    "fetchOffset.numRetries": "5",
+    "fetchOffset.retryIntervalMs": "5",
+    "groupIdPrefix": "mine",
+    "kafkaConsumer.pollTimeoutMs": "5",
+    "kafka.bootstrap.servers": "localhost:9092",
+    "kafka.group.id": "mine",
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "5",
+}
+
+
+@pytest.mark.parametrize("name", KAFKA_SOURCE)
+def test_every_option_of_sparks_kafka_source_is_honoured_or_refused_by_name(name: str) -> None:
+    streaming = not name.startswith("ending")
+    plain = dict(READ)
+    if name.endswith("Strategy"):
+        plain["startingTimestamp"] = "5"
+    given = HERE if name in ("assign", "subscribe", "subscribePattern") else plain
+    try:
+        found = parse_read({**given, name: KAFKA_SOURCE[name]}, streaming=streaming)
+    except BadOption as refused:
+        assert name in str(refused) and "unknown" not in str(refused)
+    else:
+        assert found != parse_read(plain, streaming=streaming)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -95,6 +96,23 @@ def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
     assert sorted(values(log)) == sorted(columns["value"])
     assert write(options(log), columns, task=5).repeated == 600
     assert len(values(log)) == 600
+
+
+@layouts
+def test_two_attempts_of_a_task_at_the_same_time_append_each_row_once(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "BATCH_RECORDS", 7)
+    log.create("out", 2, form, mode)
+    columns = frame(1500)
+
+    def attempt(size: int) -> Written:
+        return write(options(log), columns, size=size)
+
+    with ThreadPoolExecutor(2) as attempts:
+        found = list(attempts.map(attempt, (40, 90)))
+    assert sum(each.records - each.repeated for each in found) == 1500
+    assert sorted(values(log)) == sorted(columns["value"])
 
 
 class Killed(Exception):

@@ -1,5 +1,7 @@
 """SyncStore on fakeredis and real servers."""
 
+import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -106,3 +108,48 @@ def test_a_server_that_is_gone_is_unavailable() -> None:
         with pytest.raises(StoreUnavailable, match="no answer"):
             attempt()
     store.close()
+
+
+def test_a_large_reply_comes_as_its_bytes_and_what_stands_behind_it_parsed(
+    valkey_server: TestServer,
+) -> None:
+    with SyncStore.connect(valkey_server.url) as store:
+        store.command("DEL", "big", "many")
+        large = bytes(range(256)) * 20_000
+        store.command("SET", "big", large)
+        for _ in range(2):
+            found = store.bulk(("GET", "big"), [("ECHO", "a"), ("EXISTS", "big")])
+            assert found is not None
+            assert bytes(found[0]) == b"$%d\r\n%b\r\n" % (len(large), large)
+            assert found[1] == [b"a", 1]
+        assert store.command("EXISTS", "big") == 1
+        small = store.bulk(("GET", "many"))
+        assert small is not None and (bytes(small[0]), small[1]) == (b"$-1\r\n", [])
+
+
+def test_a_refused_command_has_no_bytes_and_the_connection_stays_in_step(
+    valkey_server: TestServer,
+) -> None:
+    with SyncStore.connect(valkey_server.url) as store:
+        store.command("SET", "text", "v")
+        assert store.bulk(("LRANGE", "text", 0, -1)) is None
+        assert store.bulk(("GET", "text"), [("LRANGE", "text", 0, -1)]) is None
+        assert store.command("GET", "text") == b"v"
+
+
+def test_a_connection_that_breaks_within_a_large_reply_is_unavailable() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_half() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                while b"ECHO" not in (heard := connection.recv(65536)):
+                    connection.sendall(b"+OK\r\n" * heard.count(b"*"))
+                connection.sendall(b"$100\r\nhalf")
+
+        thread = threading.Thread(target=answer_half)
+        thread.start()
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
+        with SyncStore.connect(url) as store, pytest.raises(StoreUnavailable):
+            store.bulk(("GET", "text"))
+        thread.join()

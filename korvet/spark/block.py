@@ -1,0 +1,106 @@
+"""Records on their way into one partition, column by column.
+
+They stay Arrow arrays up to the call that appends them, where they can: layout `record` takes plain
+ones as columns, one argument for all values of a field. What needs a record at a time (batches,
+headers, compression at rest) gets records then.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from korvet.producing import RECORD_OVERHEAD
+from korvet.scripts.call import Arg
+from korvet.wire.records import Headers, Record
+
+Ints = npt.NDArray[np.int64]
+_COLUMNS = b"columns"
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some records in order; `headers` is None where none of them has any."""
+
+    times: Any
+    keys: Any
+    values: Any
+    headers: list[Headers] | None = None
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def arrays(self) -> tuple[Any, Any, Any]:
+        """Times, keys, values."""
+        return self.times, self.keys, self.values
+
+    @classmethod
+    def joined(cls, blocks: Sequence["Block"]) -> "Block":
+        """The records of all the blocks, in order."""
+        if len(blocks) == 1:
+            return blocks[0]
+        headers = None
+        if any(block.headers is not None for block in blocks):
+            headers = [each for block in blocks for each in block.headers or [[]] * len(block)]
+        times, keys, values = zip(*(block.arrays() for block in blocks), strict=True)
+        joined = pa.concat_arrays
+        return cls(joined(times), joined(keys), joined(values), headers)
+
+    def cut(self, low: int, high: int) -> "Block":
+        """Those from `low` on, before `high`."""
+        times, keys, values = (column.slice(low, high - low) for column in self.arrays())
+        headers = None if self.headers is None else self.headers[low:high]
+        return Block(times, keys, values, headers)
+
+    def sizes(self) -> Ints:
+        """How many bytes each record counts for."""
+        found: Ints = _lengths(self.keys) + _lengths(self.values) + RECORD_OVERHEAD
+        if self.headers is not None:
+            found = found + np.array(
+                [sum(len(n) + len(v or b"") for n, v in each) for each in self.headers]
+            )
+        return found
+
+    def newest(self) -> int:
+        """The greatest timestamp."""
+        return int(self.times.to_numpy().max())
+
+    def records(self) -> list[Record]:
+        """The records, numbered from 0."""
+        columns = (column.to_pylist() for column in self.arrays())
+        headers = [[]] * len(self) if self.headers is None else self.headers
+        return list(zip(range(len(self)), *columns, headers, strict=True))
+
+    def columns(self, longest: int | None) -> list[Arg] | None:
+        """These as log.append's columns; None for what goes record by record: headers, nulls, and
+        values over `longest` bytes."""
+        keyless = self.keys.null_count == len(self)
+        plain = self.headers is None and not self.values.null_count
+        if not plain or (self.keys.null_count and not keyless):
+            return None
+        if longest is not None and _lengths(self.values).max() > longest:
+            return None
+        fields = [] if keyless else [*_column(b"key", self.keys)]
+        fields += _column(b"value", self.values)
+        fields += _column(b"timestamp", self.times.cast(pa.string()).cast(pa.binary()))
+        return [_COLUMNS, len(fields) // 4, *fields]
+
+
+def _lengths(column: Any) -> Ints:
+    found: Ints = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+    return found
+
+
+def _column(name: bytes, column: Any) -> tuple[Arg, ...]:
+    """One field's four arguments."""
+    _, ends, data = column.buffers()
+    edges = np.frombuffer(ends, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    lengths = np.diff(edges)
+    values = b"" if data is None else memoryview(data)[edges[0] : edges[-1]]
+    if (lengths == lengths[0]).all():
+        return name, int(lengths[0]), b"", values
+    return name, -1, lengths.astype("<u4").tobytes(), values

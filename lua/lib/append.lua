@@ -1,0 +1,201 @@
+--- One partition's log while batches are appended: its state is read once and written once.
+---
+--- A batch's arguments stand side by side: count, size, max_timestamp, producer_id, producer_epoch,
+--- base_sequence, transaction, and the fields of its entries (log.append says what these mean).
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local entry = require("lib.entry")
+local num = require("lib.num")
+
+local M = {}
+
+local INDEX_BYTES = 65536
+
+--- The log behind the KEYS of log.append as a table; nil and a lib.codes value when `topic_id` does
+--- not own it. `stamp`: LogAppendTime.
+function M.open(keys, topic_id, stamp)
+  local row = redis.call(
+    "HMGET", keys[2], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
+    "max_timestamp", "indexed", "largest", "entries"
+  )
+  if not row[1] then
+    return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
+  end
+  if row[1] ~= topic_id then
+    return nil, codes.UNKNOWN_TOPIC_ID
+  end
+  local mode, bits = row[3], tonumber(row[4])
+  return {
+    stream = keys[1], hash = keys[2], index = keys[3], producers = keys[4], open = keys[5],
+    format = row[2], mode = mode, next = tonumber(row[5]), start = tonumber(row[6]),
+    bytes = tonumber(row[7]), records = tonumber(row[8]), newest = tonumber(row[9]),
+    indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
+    bits = bits, id_of = entry.namer(mode, bits), now_ms = clock.now_ms(), stamp = stamp,
+    known = {}, changed = false,
+  }
+end
+
+-- Whether the producer's batch may be appended: nil, or the answer that refuses it; then what is
+-- remembered of the producer, as text, and parsed where lib.sequence does not do.
+local function judged(log, args, at)
+  local id, epoch, sequence = args[at + 3], args[at + 4], args[at + 5]
+  local text = log.known[id] or redis.call("HGET", log.producers, id)
+  if text and args[at + 6] == "-1" then
+    local order = require("lib.sequence")
+    if order.follows(text, epoch, sequence) then
+      return nil, text
+    end
+  end
+  local producer = require("lib.producer")
+  local known = producer.read(text)
+  epoch, sequence = tonumber(epoch), tonumber(sequence)
+  local last_sequence = producer.last_sequence(sequence, tonumber(args[at]))
+  local stored_at = producer.duplicate_of(known, epoch, sequence, last_sequence)
+  if stored_at then
+    return { codes.NONE, stored_at, -1, log.start, -1, 0 }
+  end
+  local verdict = producer.judge(known, epoch, sequence)
+  local error = codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+  if verdict == "ok" then
+    if producer.may_append(known, epoch, tonumber(args[at + 6])) then
+      return nil, nil, known
+    end
+    error = codes.INVALID_TXN_STATE
+  elseif verdict == "fenced" then
+    error = codes.INVALID_PRODUCER_EPOCH
+  elseif verdict == "old" then
+    error = codes.DUPLICATE_SEQUENCE_NUMBER
+  end
+  return { error, -1, -1, log.start, -1, 0 }
+end
+
+-- The producer's batch stands at `base`; `text` and `known` are judged's.
+local function remember(log, args, at, base, text, known)
+  local id, epoch, sequence, count = args[at + 3], args[at + 4], args[at + 5], tonumber(args[at])
+  if text then
+    local order = require("lib.sequence")
+    log.known[id] = order.after(text, epoch, sequence, count, base, log.now_ms)
+    return
+  end
+  local producer = require("lib.producer")
+  local state = producer.appended(
+    known, tonumber(epoch), sequence, count, base, tonumber(args[at + 6])
+  )
+  log.known[id] = producer.text(state, log.now_ms)
+  if state.first == base then
+    redis.call("ZADD", log.open, log.next, id)
+    redis.call("HSET", log.hash, "stable", redis.call("ZRANGE", log.open, 0, 0, "WITHSCORES")[2])
+  end
+end
+
+-- A function (call, offset, first, last) that adds the entry whose fields are args[first..last].
+local function adder(log, args)
+  local stream, id_of, now_ms = log.stream, log.id_of, log.stamp and log.now_ms
+  return function(call, offset, first, last)
+    local id = id_of(offset)
+    if now_ms then
+      return call("XADD", stream, id, "append.time", now_ms, unpack(args, first, last))
+    end
+    return call("XADD", stream, id, unpack(args, first, last))
+  end
+end
+
+--- The batch whose arguments are args[at..last] stands in the log, or nothing has changed. Answers
+--- what log.append returns.
+function M.put(log, args, at, last)
+  local count, size = tonumber(args[at]), tonumber(args[at + 1])
+  local idempotent, refused, text, known = tonumber(args[at + 5]) >= 0, nil, nil, nil
+  if idempotent then
+    refused, text, known = judged(log, args, at)
+    if refused then
+      return refused
+    end
+  end
+
+  local before, base, now_ms = log.next, log.next, log.now_ms
+  if log.mode == "time" then
+    base = math.max(base, now_ms * 2 ^ log.bits)
+  end
+  local add = adder(log, args)
+  local per_entry = log.format == "batch" and count or 1
+  local first, ends = at + 7, last
+  local width, entries, widest = count, count / per_entry, size
+  local plan, shared = {}, 0
+  if log.mode == "bytes" then
+    local spans = require("lib.spans")
+    plan, width, widest = spans.read(args, first, last)
+    per_entry, first, ends = plan[1][1] + 1, plan[1][2], plan[1][3]
+    entries = #plan
+  elseif log.format == "record" then
+    local fields = tonumber(args[first])
+    if not fields then
+      local uniform = require("lib.uniform")
+      add = uniform.columns(log.stream, log.id_of, args, first + 1, log.stamp and now_ms)
+      shared, first = 1, 0
+    elseif fields < 0 then
+      local uniform = require("lib.uniform")
+      shared = -fields
+      add = uniform.adder(log.stream, log.id_of, args, first + 1, shared, log.stamp and now_ms)
+      first = first + 1 + shared
+    else
+      first, ends = first + 1, first + fields
+    end
+  end
+
+  local added = add(redis.pcall, base + per_entry - 1, first, ends)
+  if type(added) == "table" and added.err then
+    local behind = require("lib.behind")
+    before = behind.last(log.stream, log.mode, log.bits)
+    log.next, base = before, math.max(base, before)
+    add(redis.call, base + per_entry - 1, first, ends)
+  end
+  for i = 2, #plan do
+    add(redis.call, base + plan[i][1], plan[i][2], plan[i][3])
+  end
+  if shared > 0 then
+    for i = 1, count - 1 do
+      add(redis.call, base + i, first + i * shared)
+    end
+  elseif log.format == "record" and log.mode ~= "bytes" then
+    for i = 1, count - 1 do
+      first = ends + 2
+      ends = ends + 1 + tonumber(args[ends + 1])
+      add(redis.call, base + i, first, ends)
+    end
+  end
+
+  if log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0 then
+    redis.call(
+      "ZADD", log.index, base,
+      num.text(base) .. ":" .. num.text(log.newest) .. ":" .. num.text(log.bytes) .. ":"
+        .. num.text(log.records)
+    )
+    log.indexed = log.bytes
+  end
+  if idempotent then
+    remember(log, args, at, base, text, known)
+  end
+  log.next, log.bytes, log.records = base + width, log.bytes + size, log.records + count
+  log.newest = math.max(log.newest, log.stamp and now_ms or tonumber(args[at + 2]))
+  log.largest, log.entries = math.max(log.largest, widest), log.entries + entries
+  log.changed = true
+  return { codes.NONE, base, before, log.start, log.stamp and now_ms or -1, 1 }
+end
+
+--- What was put is the log's state, and whoever waits for records knows.
+function M.close(log)
+  if not log.changed then
+    return
+  end
+  redis.call(
+    "HSET", log.hash, "next", log.next, "bytes", log.bytes, "records", log.records,
+    "max_timestamp", log.newest, "indexed", log.indexed, "largest", log.largest,
+    "entries", log.entries
+  )
+  for id, text in pairs(log.known) do
+    redis.call("HSET", log.producers, id, text)
+  end
+  redis.call("PUBLISH", log.stream, log.next)
+end
+
+return M

@@ -1,0 +1,174 @@
+--- How a classic group moves from one state to the next.
+---
+--- `g` is a group that lib.group has loaded; the script saves it once at the end.
+local group = require("lib.group")
+local member = require("lib.member")
+local seats = require("lib.seats")
+
+local M = {}
+
+local function longest_rebalance(list)
+  local longest = 0
+  for _, pair in ipairs(list) do
+    longest = math.max(longest, pair[2].rebalance)
+  end
+  return longest
+end
+
+-- The leader is somebody whose JoinGroup is here. False when nobody's is.
+local function elect(g, list)
+  local someone
+  for _, pair in ipairs(list) do
+    if pair[2].awaiting then
+      if pair[1] == g.leader then
+        return true
+      end
+      someone = someone or pair[1]
+    end
+  end
+  if someone then
+    g.leader = someone
+  end
+  return someone ~= nil
+end
+
+local function all_joined(g)
+  return g.size == g.awaiting and g.pending == 0
+end
+
+--- The join phase is over: a new generation of those who joined, or of nobody.
+function M.complete(g, now_ms)
+  redis.call("ZREM", g.deadlines, ":join")
+  for _, pair in ipairs(group.rows(g)) do
+    if not pair[2].awaiting then
+      local profile = member.profile(redis.call("HGET", g.profiles, pair[1]))
+      if not profile.instance then
+        seats.remove(g, pair[1])
+      end
+    end
+  end
+  local list = group.rows(g)
+  if g.size > 0 and not elect(g, list) then
+    -- Only static members are left, and all of them are silent: their sessions decide.
+    group.set_deadline(g, ":join", now_ms + longest_rebalance(list))
+    return
+  end
+  g.generation, g.initial, g.fresh, g.since, g.ring = g.generation + 1, 0, 0, now_ms, true
+  redis.call("UNLINK", g.assignments)
+  if g.size == 0 then
+    g.state, g.protocol, g.leader, g.unsynced, g.awaiting = group.EMPTY, "", "", 0, 0
+    group.set_deadline(g, ":offsets", now_ms + group.LOOK_MS)
+    return
+  end
+  g.protocol, g.state = seats.choose_protocol(g), group.COMPLETING
+  for _, pair in ipairs(list) do
+    local row = pair[2]
+    row.awaiting, row.new, row.synced = false, false, false
+    group.put(g, pair[1], row)
+    group.restart(g, pair[1], row, now_ms)
+  end
+  g.awaiting, g.unsynced = 0, g.size
+  redis.call("ZREM", g.deadlines, ":offsets")
+  group.set_deadline(g, ":sync", now_ms + longest_rebalance(list))
+end
+
+--- In the join phase: it is over as soon as everybody is there, unless it is the first one.
+function M.try_complete(g, now_ms)
+  if g.state == group.PREPARING and g.initial == 0 and all_joined(g) then
+    M.complete(g, now_ms)
+  end
+end
+
+--- The join phase has begun. A group that was Empty waits `delay_ms` for others.
+function M.prepare(g, now_ms, delay_ms)
+  local first = g.state == group.EMPTY
+  local list = group.rows(g)
+  if g.state == group.COMPLETING then
+    for _, pair in ipairs(list) do
+      if pair[2].synced then
+        pair[2].synced = false
+        group.put(g, pair[1], pair[2])
+        if not pair[2].awaiting then
+          group.restart(g, pair[1], pair[2], now_ms)
+        end
+      end
+    end
+  end
+  redis.call("ZREM", g.deadlines, ":sync")
+  g.state, g.initial, g.since, g.unsynced = group.PREPARING, first and 1 or 0, now_ms, 0
+  g.began, g.ring = g.began + 1, true
+  if first and delay_ms > 0 then
+    g.fresh, g.delay, g.step = 0, delay_ms, delay_ms
+    g.left = math.max(longest_rebalance(list) - delay_ms, 0)
+    group.set_deadline(g, ":join", now_ms + delay_ms)
+  elseif first or all_joined(g) then
+    M.complete(g, now_ms)
+  else
+    group.set_deadline(g, ":join", now_ms + longest_rebalance(list))
+  end
+end
+
+--- The members have changed: a rebalance begins, or comes closer to its end.
+function M.begin(g, now_ms, delay_ms)
+  if g.state == group.PREPARING then
+    M.try_complete(g, now_ms)
+  else
+    M.prepare(g, now_ms, delay_ms or 0)
+  end
+end
+
+--- The same after members were removed.
+function M.without(g, now_ms)
+  if g.state == group.PREPARING then
+    M.try_complete(g, now_ms)
+  elseif g.state ~= group.EMPTY then
+    M.prepare(g, now_ms, 0)
+  end
+end
+
+--- Nobody has looked at the group for so long that no broker can have been there to hear its members:
+--- they, and the phase they are in, have their time again.
+function M.forgive(g, now_ms)
+  local list = group.rows(g)
+  for _, pair in ipairs(list) do
+    if redis.call("ZSCORE", g.deadlines, pair[1]) then
+      group.restart(g, pair[1], pair[2], now_ms)
+    end
+  end
+  for _, phase in ipairs({ ":join", ":sync" }) do
+    if redis.call("ZSCORE", g.deadlines, phase) then
+      group.set_deadline(g, phase, now_ms + longest_rebalance(list))
+    end
+  end
+end
+
+--- A deadline has passed: what follows from that has happened. ":offsets" is the caller's.
+function M.expire(g, name, moment, now_ms)
+  redis.call("ZREM", g.deadlines, name)
+  if name == ":join" then
+    if g.state == group.PREPARING and g.initial == 1 and g.fresh == 1 and g.left > 0 then
+      local step = math.min(g.delay, g.left)
+      g.fresh, g.left, g.step = 0, math.max(g.left - g.step, 0), step
+      group.set_deadline(g, ":join", moment + step)
+    elseif g.state == group.PREPARING then
+      M.complete(g, now_ms)
+    end
+  elseif name == ":sync" then
+    if g.unsynced > 0 and (g.state == group.COMPLETING or g.state == group.STABLE) then
+      for _, pair in ipairs(group.rows(g)) do
+        if not pair[2].synced then
+          seats.remove(g, pair[1])
+        end
+      end
+      M.without(g, now_ms)
+    end
+  elseif group.is_pending(g, name) then
+    seats.remove_pending(g, name)
+    M.try_complete(g, now_ms)
+  else
+    seats.remove(g, name)
+    M.without(g, now_ms)
+  end
+end
+
+return M

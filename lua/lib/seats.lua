@@ -1,0 +1,166 @@
+--- Who is a member of a classic group, with what protocols, and under which instance's name.
+---
+--- `g` is a group that lib.group has loaded. Votes stand in the group's hash: "p:" and a protocol's
+--- name -> how many members know it.
+local group = require("lib.group")
+local member = require("lib.member")
+local pack = require("lib.pack")
+
+local M = {}
+
+-- A new member's JoinGroup may wait so long; then it is thrown out, or comes again.
+local NEW_MEMBER_MS = 300000
+
+local function vote(g, names, by)
+  for _, name in ipairs(names) do
+    if redis.call("HINCRBY", g.group, "p:" .. name, by) == 0 then
+      redis.call("HDEL", g.group, "p:" .. name)
+    end
+  end
+end
+
+--- Whether somebody with these protocols can be a member.
+function M.supports(g, protocol_type, names)
+  if g.state == group.EMPTY then
+    return protocol_type ~= "" and #names > 0
+  end
+  if protocol_type ~= g.protocol_type then
+    return false
+  end
+  for _, name in ipairs(names) do
+    if tonumber(redis.call("HGET", g.group, "p:" .. name) or 0) == g.size then
+      return true
+    end
+  end
+  return false
+end
+
+--- The protocol that most members like best, of those that all of them know.
+function M.choose_protocol(g)
+  local votes, best = {}, nil
+  for _, pair in ipairs(group.rows(g)) do
+    for _, name in ipairs(member.names(redis.call("HGET", g.protocols, pair[1]))) do
+      if tonumber(redis.call("HGET", g.group, "p:" .. name) or 0) == g.size then
+        votes[name] = (votes[name] or 0) + 1
+        if not best or votes[name] > votes[best] then
+          best = name
+        end
+        break
+      end
+    end
+  end
+  return best or ""
+end
+
+--- Nothing is left of a member but its commits.
+function M.remove(g, id)
+  local row = group.row(g, id)
+  if not row then
+    return
+  end
+  vote(g, member.names(redis.call("HGET", g.protocols, id)), -1)
+  local instance = member.profile(redis.call("HGET", g.profiles, id)).instance
+  if instance then
+    redis.call("HDEL", g.instances, instance)
+  end
+  redis.call("HDEL", g.members, id)
+  redis.call("HDEL", g.profiles, id)
+  redis.call("HDEL", g.protocols, id)
+  redis.call("HDEL", g.assignments, id)
+  redis.call("ZREM", g.deadlines, id)
+  g.size = g.size - 1
+  g.awaiting = g.awaiting - (row.awaiting and 1 or 0)
+  if g.state == group.COMPLETING or g.state == group.STABLE then
+    g.unsynced = g.unsynced - (row.synced and 0 or 1)
+  end
+  if g.leader == id then
+    local rest = group.rows(g)
+    g.leader = rest[1] and rest[1][1] or ""
+  end
+  g.ring = true
+end
+
+--- The id that was handed out is forgotten.
+function M.remove_pending(g, id)
+  redis.call("HDEL", g.members, id)
+  redis.call("ZREM", g.deadlines, id)
+  g.pending = g.pending - 1
+end
+
+--- Somebody new is a member whose JoinGroup is waiting. `m` has id, session, rebalance, type,
+--- names, protocols, profile, instance (empty for none).
+function M.add(g, m, now_ms)
+  if g.size == 0 then
+    g.protocol_type = m.type
+  end
+  if g.leader == "" then
+    g.leader = m.id
+  end
+  if group.is_pending(g, m.id) then
+    g.pending = g.pending - 1
+  end
+  if g.state == group.PREPARING and g.generation == 0 then
+    g.fresh = 1
+  end
+  group.put(g, m.id, { session = m.session, rebalance = m.rebalance, awaiting = true, new = true })
+  redis.call("HSET", g.profiles, m.id, m.profile)
+  redis.call("HSET", g.protocols, m.id, m.protocols)
+  if m.instance ~= "" then
+    redis.call("HSET", g.instances, m.instance, m.id)
+  end
+  vote(g, m.names, 1)
+  g.size, g.awaiting = g.size + 1, g.awaiting + 1
+  if g.state == group.COMPLETING or g.state == group.STABLE then
+    g.unsynced = g.unsynced + 1
+  end
+  group.set_deadline(g, m.id, now_ms + NEW_MEMBER_MS)
+end
+
+--- A member joins again, maybe with other protocols and timeouts; its JoinGroup is waiting.
+function M.update(g, row, m)
+  vote(g, member.names(redis.call("HGET", g.protocols, m.id)), -1)
+  vote(g, m.names, 1)
+  redis.call("HSET", g.protocols, m.id, m.protocols)
+  row.session, row.rebalance = m.session, m.rebalance
+  if not row.awaiting then
+    row.awaiting = true
+    g.awaiting = g.awaiting + 1
+  end
+  if not row.new then
+    redis.call("ZREM", g.deadlines, m.id)
+  end
+  group.put(g, m.id, row)
+end
+
+--- A static member has a new id; whoever still uses the old one is fenced.
+function M.replace(g, old, m, now_ms)
+  local row = group.row(g, old)
+  for _, key in ipairs({ g.profiles, g.protocols, g.assignments }) do
+    local value = redis.call("HGET", key, old)
+    if value then
+      redis.call("HDEL", key, old)
+      redis.call("HSET", key, m.id, value)
+    end
+  end
+  redis.call("HDEL", g.members, old)
+  redis.call("ZREM", g.deadlines, old)
+  redis.call("HSET", g.profiles, m.id, m.profile)
+  redis.call("HSET", g.instances, m.instance, m.id)
+  if g.leader == old then
+    g.leader = m.id
+  end
+  group.put(g, m.id, row)
+  group.restart(g, m.id, row, now_ms)
+  g.ring = true
+  return row
+end
+
+--- The profile of a joining member, as it is stored.
+function M.profile(client_id, client_host, instance)
+  if instance == "" then
+    return pack.pack({ client_id, client_host })
+  end
+  return pack.pack({ client_id, client_host, instance })
+end
+
+return M

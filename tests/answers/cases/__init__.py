@@ -1,0 +1,25 @@
+"""The table, by what its rows are about; importing this fills `asking.CASES`."""
+
+from tests.answers.cases import (
+    admin,
+    configs,
+    fetched,
+    groups,
+    idempotence,
+    joining,
+    membership,
+    offsets,
+    static,
+)
+
+__all__ = [
+    "admin",
+    "configs",
+    "fetched",
+    "groups",
+    "idempotence",
+    "joining",
+    "membership",
+    "offsets",
+    "static",
+]

@@ -1,0 +1,27 @@
+"""`korvet topics create`, where the brokers of the cluster have other defaults than Korvet."""
+
+import pytest
+
+from korvet.cli import run
+from korvet.config_table import ALL_BROKERS, encode_configs
+from korvet.keys import Keys
+from korvet.scripts import config
+from korvet.store.sync import SyncStore
+from tests.servers import TestServer
+
+
+def test_what_was_changed_for_all_brokers_counts(
+    valkey_server: TestServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    changed = {"num.partitions": "3", "offset.mode": "dense", "log.retention.ms": "7000"}
+    with valkey_server.client() as client:
+        client.flushall()
+        store = SyncStore(client)
+        wanted = encode_configs(changed)
+        store.run(config.alter(Keys(), resource=ALL_BROKERS, expected=b"", wanted=wanted))
+    assert run(["topics", "create", "orders", "--redis", valkey_server.url]) == 0
+    assert run(["topics", "describe", "orders", "--redis", valkey_server.url]) == 0
+    said = capfd.readouterr().out
+    assert "created orders with 3 partitions" in said
+    assert "offset.mode\tdense\tdynamic_topic" in said
+    assert "retention.ms\t7000\tdynamic_default_broker" in said

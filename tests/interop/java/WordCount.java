@@ -1,0 +1,43 @@
+import java.time.Duration;
+import java.util.*;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.*;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.*;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+/**
+ * Counts words as Kafka Streams' examples do: a repartition topic, a store with its changelog, counts by word.
+ *
+ * ADDRESS APPLICATION FROM TO FOLDER [SETTING=VALUE...] goes on until killed. Each change of its state is a line.
+ */
+public class WordCount {
+    public static void main(String[] words) throws Exception {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", words[0]);
+        settings.put("application.id", words[1]);
+        settings.put("state.dir", words[4]);
+        settings.put("default.key.serde", Serdes.StringSerde.class);
+        settings.put("default.value.serde", Serdes.StringSerde.class);
+        for (String pair : Arrays.copyOfRange(words, 5, words.length)) settings.put(pair.split("=")[0], pair.split("=")[1]);
+        var builder = new StreamsBuilder();
+        builder.<String, String>stream(words[2])
+            .flatMapValues(line -> List.of(line.split(" ")))
+            .groupBy((key, word) -> word)
+            .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts"))
+            .toStream()
+            .mapValues(String::valueOf)
+            .to(words[3]);
+        var streams = new KafkaStreams(builder.build(settings), settings);
+        streams.setStateListener((now, before) -> System.out.println(now));
+        streams.setUncaughtExceptionHandler(failure -> {
+            failure.printStackTrace();
+            return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
+        });
+        streams.start();
+        while (streams.state() != KafkaStreams.State.ERROR && streams.state() != KafkaStreams.State.NOT_RUNNING) Thread.sleep(100);
+        streams.close(Duration.ofSeconds(10));
+        System.exit(1);
+    }
+}

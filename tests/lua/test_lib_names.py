@@ -1,0 +1,30 @@
+"""What a script calls in a library is there: Lua itself would only say so when the line runs."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+LUA = Path(__file__).parents[2] / "lua"
+REQUIRE = re.compile(r'local (\w+) = require\("lib\.(\w+)"\)')
+PROVIDES = re.compile(r"^(?:function M\.|M\.)(\w+)|, M\.(\w+)", re.MULTILINE)
+
+
+def provided(library: str) -> set[str]:
+    """Every name the library's table has."""
+    text = (LUA / "lib" / f"{library}.lua").read_text()
+    if library == "codes":
+        return set(re.findall(r"^  ([A-Z0-9_]+) = ", text, re.MULTILINE))
+    return {name for pair in PROVIDES.findall(text) for name in pair if name}
+
+
+@pytest.mark.parametrize(
+    "path", sorted(LUA.glob("*/*.lua")), ids=lambda path: f"{path.parent.name}.{path.stem}"
+)
+def test_every_name_used_of_a_library_is_there(path: Path) -> None:
+    code = "\n".join(
+        line for line in path.read_text().splitlines() if not line.lstrip().startswith("--")
+    )
+    for local, library in REQUIRE.findall(code):
+        used = set(re.findall(rf"(?<![\w.]){local}\.(\w+)", code))
+        assert used <= provided(library), f"{library}: {sorted(used - provided(library))}"

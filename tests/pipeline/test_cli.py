@@ -1,0 +1,107 @@
+"""The jobs as people start them, on the session that the tests share."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.cli import run
+from korvet.pipeline import session
+from korvet.pipeline.errors import PipelineError
+from tests.spark.driving import read
+from tests.spark.logs import Log, plain
+
+# Py4J leaves its sockets to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Kept:
+    """The shared session, which no job can stop."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        """It goes on."""
+
+
+@pytest.fixture
+def shared(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs find a running Spark."""
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: Kept(spark))
+
+
+def job(log: Log, *words: str) -> int:
+    return run(["pipeline", *words, "--redis", log.url])
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> Sequence[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
+
+
+def test_a_topic_goes_to_a_lake_and_back(
+    shared: None, log: Log, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = log.create("orders", 1, "batch", "dense")
+    log.append(topic, 0, plain(50))
+    lake, html = str(tmp_path / "lake"), tmp_path / "orders.html"
+    archive = ("archive", "orders", "--to", lake, "--delete-archived-before", "0s")
+    assert job(log, *archive, "--value", "string", "--compact") == 0
+    assert [(each["records"], each["trimmed"] > 0) for each in lines(capsys)] == [(50, True)]
+    log.append(topic, 0, plain(30))
+    assert job(log, "verify", "orders", lake) == 0
+    assert "equal: 50 rows" in capsys.readouterr().out
+    assert job(log, "stats", "orders", "--html", str(html)) == 0
+    assert "30 records" in html.read_text() and "30 records" in capsys.readouterr().out
+    log.create("again", 1, "record", "dense")
+    assert job(log, "replay", lake, "--to", "again", "--rate", "5000", "--keep-timestamps") == 0
+    assert [each["records"] for each in lines(capsys)] == [50]
+    values = [row["value"] for row in read(log.url, subscribe="again")]
+    assert values == [value for _, _, _, value, _ in plain(50)]
+
+
+def test_a_difference_is_an_exit_code(shared: None, log: Log, tmp_path: Path) -> None:
+    topic = log.create("orders", 1, "batch", "dense")
+    lake = str(tmp_path / "lake")
+    assert job(log, "archive", "orders", "--to", lake) == 0
+    log.append(topic, 0, plain(5))
+    assert job(log, "verify", "orders", lake) == 1
+
+
+def test_a_job_that_goes_on_ends_after_its_round_when_told(
+    shared: None, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.create("orders", 1, "batch", "dense")
+    log.append(topic, 0, plain(5))
+    waited: list[float] = []
+
+    def stop(seconds: float) -> bool:
+        waited.append(seconds)
+        log.append(topic, 0, plain(5))
+        return len(waited) == 3
+
+    monkeypatch.setattr("korvet.cli.pipeline._stopper", lambda: stop)
+    lake = tmp_path / "lake"
+    assert job(log, "archive", "orders", "--to", str(lake), "--every", "30s") == 0
+    assert waited == [30.0, 30.0, 30.0]
+    assert len(list((lake / "data").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("org.apache.X: a\nCaused by: java.io.IOException: No space left on device\n", "no space"),
+        ("first\nCaused by: a.B: one\n\tat\nCaused by: java.io.C: Mkdirs failed", "Mkdirs failed"),
+        ("korvet.spark.errors.DataLost: orders-0: offsets are gone", "offsets are gone"),
+    ],
+)
+def test_what_spark_says_becomes_a_sentence(said: str, told: str) -> None:
+    from pyspark.errors import PySparkException
+
+    found = session.plain(PySparkException(said))
+    assert isinstance(found, PipelineError) and told in str(found) and "\n" not in str(found)

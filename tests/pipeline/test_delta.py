@@ -1,0 +1,46 @@
+"""What a Delta table's own log says, read without Spark."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from korvet.pipeline.delta import DeltaTable
+from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.places import parse
+from korvet.pipeline.ranges import NOTHING, Span, encode, followed
+
+FIRST = followed(NOTHING, [Span("orders", 0, "id", 0, 10)], id="a", pending=True)
+
+
+def table(path: Path, *versions: tuple[int, str | None]) -> DeltaTable:
+    """A table whose log has these versions, each with its user metadata."""
+    log = path / "_delta_log"
+    log.mkdir()
+    for number, text in versions:
+        info = {"operation": "WRITE", "operationMetrics": {"numOutputRows": "10"}}
+        told = info if text is None else {**info, "userMetadata": text}
+        lines = [{"add": {"path": "x"}}, {"commitInfo": told}, {"txn": {"appId": "a"}}]
+        file = log / f"{number:020d}.json"
+        file.write_text("\n".join(json.dumps(line) for line in lines))
+    (log / "00000000000000000001.checkpoint.parquet").write_bytes(b"")
+    return DeltaTable(None, parse(str(path), "delta"))
+
+
+def test_the_newest_commit_of_ours_counts_whatever_stands_above_it(tmp_path: Path) -> None:
+    found = table(tmp_path, (0, None), (1, encode(FIRST)), (2, "OPTIMIZE"), (3, None)).state()
+    assert (found.id, found.rows, found.total_rows) == ("a", 10, 0)
+
+
+def test_it_is_found_below_many_others(tmp_path: Path) -> None:
+    others = [(n, None) for n in range(2, 60)]
+    assert table(tmp_path, (1, encode(FIRST)), *others).state().id == "a"
+
+
+def test_a_fresh_table_holds_nothing(tmp_path: Path) -> None:
+    assert table(tmp_path, (0, None)).state() == NOTHING
+
+
+def test_a_history_that_was_cut_off_is_no_empty_table(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="cleaned up"):
+        table(tmp_path, (7, None), (8, None)).state()

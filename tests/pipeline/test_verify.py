@@ -1,0 +1,210 @@
+"""Verify: what it notices, and what may go on meanwhile."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from korvet.pipeline import delta
+from korvet.pipeline import verify as module
+from korvet.pipeline.archive import Archiver, Done, Job
+from korvet.pipeline.places import Place
+from korvet.pipeline.ranges import UNKNOWN, followed
+from korvet.pipeline.table import Making, Table, open_table
+from korvet.pipeline.verify import verify
+from korvet.spark.options import Connection
+from korvet.topics import Topic
+from tests.pipeline.conftest import place_for
+from tests.spark.logs import Log, plain
+
+# Py4J leaves its sockets to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+NOT_THOSE = "the table's rows are not those that its commits wrote"
+
+
+def nobody(done: Done) -> None:
+    """Nobody watches."""
+
+
+@pytest.fixture
+def topic(log: Log) -> Iterator[Topic]:
+    """A topic of two partitions with 200 records in each."""
+    made = log.create("orders", 2, "batch", "dense")
+    for number in range(2):
+        log.append(made, number, plain(200))
+    yield made
+
+
+def archiver(spark: Any, log: Log, table: Table, **more: Any) -> Archiver:
+    return Archiver(spark, table, Job(Connection(log.url), ("orders",), **more))
+
+
+def alter(spark: Any, place: Place) -> None:
+    """Some record of the table has another value than before."""
+    if place.format != "parquet":
+        mine = "partition = 1 AND offset = 7"
+        rows = spark.table(place.sql)
+        value = f"IF({mine}, X'00', value) AS value"
+        names = [value if name == "value" else name for name in rows.columns]
+        if place.format == "delta":
+            spark.sql(f"UPDATE {place.sql} SET value = X'00' WHERE {mine}")
+        else:
+            rows.selectExpr(*names).writeTo(place.sql).overwritePartitions()
+        return
+    for file in Path(place.path, "data").rglob("*.parquet"):
+        rows = pq.read_table(file, partitioning=None)
+        mine = pc.and_(pc.equal(rows["partition"], 1), pc.equal(rows["offset"], 7))
+        values = pc.if_else(mine, pa.scalar(b"\0", pa.binary()), rows["value"])
+        at = rows.column_names.index("value")
+        pq.write_table(rows.set_column(at, "value", values), file)
+        file.with_name(f".{file.name}.crc").unlink()
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+def test_a_row_that_was_altered_after_the_log_forgot_it_is_noticed(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path, format: str
+) -> None:
+    place = place_for(spark, tmp_path, format)
+    table = open_table(spark, place, Making())
+    archiver(spark, log, table, trim_older_ms=0).catch_up(nobody)
+    assert log.store.command("XLEN", "korvet:orders:1") == 0
+    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    alter(spark, place)
+    verdict = verify(spark, open_table(spark, place), Connection(log.url), ["orders"])
+    assert verdict.problems == (NOT_THOSE,)
+
+
+def test_rows_that_the_log_still_has_are_told_by_their_offsets(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path
+) -> None:
+    place = place_for(spark, tmp_path, "parquet")
+    table = open_table(spark, place, Making())
+    archiver(spark, log, table).catch_up(nobody)
+    alter(spark, place)
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    problems = [each.problems for each in verdict.partitions]
+    assert problems == [(), ("same count, other contents (offsets 4 to 7)",)]
+
+
+def test_a_crash_before_delta_knows_the_sum_is_made_good_by_the_next_run(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = place_for(spark, tmp_path, "delta")
+    table = open_table(spark, place, Making())
+    # Not each runtime of Delta can read its own checkpoints on each Spark.
+    spark.sql(f"ALTER TABLE {place.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    honest = delta.DeltaTable._commit
+
+    def dying(self: delta.DeltaTable, frame: Any, told: Any, app: str) -> None:
+        if app == delta._SUMS:
+            raise KeyboardInterrupt
+        honest(self, frame, told, app)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(delta.DeltaTable, "_commit", dying)
+        with pytest.raises(KeyboardInterrupt):
+            archiver(spark, log, table).catch_up(nobody)
+    state = table.state()
+    assert state.pending and (state.rows, state.total_rows) == (400, 0)
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    assert verdict.equal and verdict.rows == 400
+    assert archiver(spark, log, table).catch_up(nobody) == 0
+    state = table.state()
+    assert not state.pending and state.total_rows == 400 and state.checksum != UNKNOWN
+    told = spark.sql(f"DESCRIBE HISTORY {place.sql}").select(*delta._HISTORY).collect()
+    assert list(table._history(None)) == [tuple(row) for row in told]
+    assert list(table._history(1)) == [tuple(told[0])]
+    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+
+
+Meanwhile = Callable[[], object]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Meanwhile]]:
+    """What happens between the moment verify has planned and the moment it reads."""
+    events: list[Meanwhile] = []
+    honest = module._waiting
+
+    def waiting(*arguments: Any) -> Any:
+        found = honest(*arguments)
+        while events:
+            events.pop()()
+        return found
+
+    monkeypatch.setattr(module, "_waiting", waiting)
+    yield events
+
+
+def test_a_trim_and_a_commit_meanwhile_are_no_difference(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path, meanwhile: list[Meanwhile]
+) -> None:
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table).catch_up(nobody)
+
+    def go_on() -> None:
+        log.append(topic, 1, plain(30))
+        archiver(spark, log, table).catch_up(nobody)
+        log.truncate(topic, 0, 90)
+        log.truncate(topic, 1, 200)
+
+    meanwhile.append(go_on)
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    assert verdict.equal, verdict
+    # Pieces have four offsets each; the one that the trim went into is not compared.
+    assert [each.log.rows for each in verdict.partitions] == [200 - 92, 0]
+    assert verdict.rows == 400
+
+
+def test_a_trim_behind_a_later_commit_is_no_gap(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table).catch_up(nobody)
+    honest = module._sides
+
+    def late(*arguments: Any) -> Any:
+        log.append(topic, 1, plain(30))
+        archiver(spark, log, table).catch_up(nobody)
+        log.truncate(topic, 1, 210)
+        return honest(*arguments)
+
+    monkeypatch.setattr(module, "_sides", late)
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    assert verdict.equal, verdict
+    assert [each.log.rows for each in verdict.partitions] == [200, 0]
+
+
+def test_a_gap_between_table_and_log_is_a_difference_only_if_records_left_the_log_there(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders", 1, "record", "time")
+    log.append(topic, 0, plain(10))
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table, trim_older_ms=0).catch_up(nobody)
+    for since in (1_700_000_100_000, 1_700_000_200_000):
+        log.append(topic, 0, plain(10, since=since))
+    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    log.truncate(topic, 0, log.written["orders", 0][-5][0])
+    [found] = verify(spark, table, Connection(log.url), ["orders"]).partitions
+    [problem] = found.problems
+    assert problem.endswith("are in neither")
+
+
+def test_rows_that_no_commit_speaks_of_are_a_difference(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions as f
+
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table).catch_up(nobody)
+    state = table.state()
+    stray = table.frame().limit(1).withColumn("offset", f.lit(1_000_000).cast("bigint"))
+    table.append(stray, state, followed(state, [], id="x"), lambda: (1, 7))
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    assert any("1 rows are outside of what the commits say" in each for each in verdict.problems)

@@ -1,0 +1,109 @@
+"""Replies to XRANGE as columns: what the ordinary parser says, without its objects."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from korvet.offsets import DENSE_MS
+from korvet.spark.replies import Alike, Reply, Unlike
+
+Entry = tuple[bytes, Sequence[bytes]]
+
+
+def encoded(entries: Sequence[Entry]) -> memoryview:
+    """The reply as Redis sends it."""
+    out = [b"*%d\r\n" % len(entries)]
+    for id_, fields in entries:
+        out.append(b"*2\r\n$%d\r\n%b\r\n*%d\r\n" % (len(id_), id_, len(fields)))
+        out += [b"$%d\r\n%b\r\n" % (len(each), each) for each in fields]
+    return memoryview(b"".join(out))
+
+
+def drawn(draw: random.Random, count: int, longest: int) -> list[Entry]:
+    """Entries of one kind, whose contents may hold anything but the beginning of an entry."""
+    found = []
+    for n in range(count):
+        key, value = (draw.randbytes(draw.randint(0, longest)) for _ in range(2))
+        moment = b"%d" % draw.randrange(-(10**6), 10**13)
+        found.append(
+            (b"%d-%d" % (DENSE_MS, n), (b"key", key, b"value", value, b"timestamp", moment))
+        )
+    return found
+
+
+def columns(found: Alike) -> dict[bytes, Any]:
+    return {name: found.binary(spans).to_pylist() for name, spans in found.columns.items()}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_columns_hold_what_the_ordinary_parser_finds(seed: int) -> None:
+    draw = random.Random(seed)
+    entries = drawn(draw, draw.randint(1, 60), draw.choice((0, 3, 12, 1500)))
+    reply = Reply(encoded(entries))
+    assert len(reply) == len(entries) == len(reply.rows)
+    assert reply.alike is not None
+    assert columns(reply.alike) == {
+        name: [fields[place] for _, fields in reply.rows]
+        for place, name in ((1, b"key"), (3, b"value"), (5, b"timestamp"))
+    }
+    times = reply.alike.numbers(reply.alike.columns[b"timestamp"])
+    assert times.tolist() == [int(fields[5]) for _, fields in entries]
+    milliseconds, sequence = reply.alike.ids()
+    assert set(milliseconds.tolist()) == {DENSE_MS}
+    assert sequence.tolist() == list(range(len(entries)))
+    assert reply.last_id == entries[-1][0]
+
+
+def test_ids_of_time_logs_are_read_in_both_halves() -> None:
+    reply = Reply(encoded([(b"1700000000000-7", (b"value", b"a")), (b"17-10", (b"value", b""))]))
+    assert reply.alike is not None
+    with pytest.raises(Unlike):
+        reply.alike.ids()
+    reply = Reply(encoded([(b"%d-%d" % (10**12 + n, n), (b"value", b"a")) for n in range(12)]))
+    assert reply.alike is not None
+    milliseconds, sequence = reply.alike.ids()
+    assert milliseconds.tolist() == list(range(10**12, 10**12 + 12))
+    assert sequence.tolist() == list(range(12))
+
+
+BEGIN = b"*2\r\n$18\r\n1000000000000000-9\r\n*2\r\n"
+UNLIKE: dict[str, list[Entry]] = {
+    "other fields": [(b"1-1", (b"key", b"k")), (b"1-2", (b"value", b"v"))],
+    "more fields": [(b"1-1", (b"key", b"k")), (b"1-2", (b"key", b"k", b"value", b"v"))],
+    "a longer name": [(b"1-1", (b"key", b"k")), (b"1-2", (b"key2", b"k"))],
+    "a field twice": [(b"1-1", (b"key", b"k", b"key", b"l"))],
+    "contents like an entry": [(b"1-1", (b"key", b"x" + BEGIN)), (b"1-2", (b"key", b"y"))],
+    "contents like half an entry": [(b"1-1", (b"key", b"*2\r\n$")), (b"1-2", (b"key", b"y"))],
+}
+
+
+@pytest.mark.parametrize("entries", UNLIKE.values(), ids=UNLIKE)
+def test_what_is_not_of_one_kind_is_left_to_the_ordinary_parser(entries: list[Entry]) -> None:
+    reply = Reply(encoded(entries))
+    assert reply.alike is None
+    assert reply.rows == [[id_, list(fields)] for id_, fields in entries]
+    assert reply.last_id == entries[-1][0]
+
+
+@pytest.mark.parametrize("text", [b"", b"0x10", b"0X1f", b"1.5", b"soon", b"9" * 30])
+def test_what_is_no_number_is_not_taken_for_one(text: bytes) -> None:
+    reply = Reply(encoded([(b"1-1", (b"timestamp", b"5")), (b"1-2", (b"timestamp", text))]))
+    assert reply.alike is not None
+    with pytest.raises(Unlike):
+        reply.alike.numbers(reply.alike.columns[b"timestamp"])
+
+
+def test_an_id_of_another_kind_in_between_is_noticed() -> None:
+    dense = b"%d-1" % DENSE_MS
+    odd = [(dense, (b"value", b"a")), (b"5-1", (b"value", b"a")), (dense, (b"value", b"a"))]
+    reply = Reply(encoded(odd))
+    assert reply.alike is not None
+    with pytest.raises(Unlike):
+        reply.alike.ids()
+
+
+def test_no_entries_are_no_columns_and_no_rows() -> None:
+    reply = Reply(encoded([]))
+    assert (len(reply), reply.alike, reply.rows) == (0, None, [])

@@ -1,0 +1,61 @@
+"""What is done for a process that Spark uses again, and only there."""
+
+import gc
+import sys
+import zipfile
+from pathlib import Path
+from zipimport import zipimporter
+
+import pytest
+
+from korvet.spark import worker
+
+OWN = ("python/lib/pyspark.zip", "python/lib/py4j-0.10.9-src.zip", "jars/spark-core_2.13-4.1.4.jar")
+OTHERS = ("python/lib/mine.zip", "pyspark.zip", "jars/other.jar")
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was asked of the collector, in place of doing it to the tests' own process."""
+    asked: list[str] = []
+    monkeypatch.setattr(gc, "freeze", lambda: asked.append("freeze"))
+    monkeypatch.setattr(worker, "_settled", [])
+    return asked
+
+
+def archives(folder: Path, names: tuple[str, ...]) -> dict[str, zipimporter]:
+    found = {}
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("nothing.py", "")
+        found[str(path)] = zipimporter(str(path))
+    return found
+
+
+def test_a_process_used_again_freezes_what_it_has_once_and_forgets_sparks_own_archives(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(worker.REUSED, "1")
+    others = archives(tmp_path, OTHERS)
+    for _ in range(2):
+        known = {**others, **archives(tmp_path, OWN)}
+        monkeypatch.setattr(sys, "path_importer_cache", known)
+        with worker.at_work():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        assert sys.path_importer_cache == others
+    assert frozen == ["freeze"]
+
+
+def test_any_other_process_is_left_as_it_is(
+    frozen: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv(worker.REUSED, raising=False)
+    known = archives(tmp_path, OWN)
+    monkeypatch.setattr(sys, "path_importer_cache", dict(known))
+    with worker.at_work():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert (sys.path_importer_cache, frozen) == (known, [])

@@ -1,0 +1,180 @@
+"""The gatherer: what waits, what goes together, and who gets which answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from korvet.gathering import GATHERED, LARGE, TOGETHER, Gatherer
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply, GatherReply
+from korvet.store.aio import AsyncStore
+from korvet.store.errors import StoreUnavailable
+
+KEYS = Keys()
+ID = "0123456789abcdef" * 2
+
+
+class Store:
+    """Keeps what it is given; the test answers."""
+
+    def __init__(self, *, is_cluster: bool = False) -> None:
+        self.is_cluster = is_cluster
+        self.sent: list[tuple[Call[Any], asyncio.Future[Any]]] = []
+
+    def submit(
+        self, call: Call[Any], future: asyncio.Future[Any] | None = None
+    ) -> asyncio.Future[Any]:
+        future = future or asyncio.get_running_loop().create_future()
+        self.sent.append((call, future))
+        return future
+
+    @property
+    def names(self) -> list[str]:
+        return [call.script.name for call, _ in self.sent]
+
+
+def stored(base: int) -> AppendReply:
+    return AppendReply(0, base, base, 0, -1, 1)
+
+
+class Table:
+    """A gatherer over a store that the test answers for."""
+
+    def __init__(self, *, is_cluster: bool = False) -> None:
+        self.store = Store(is_cluster=is_cluster)
+        self.gatherer = Gatherer(cast(AsyncStore, self.store), KEYS)
+
+    def append(
+        self, partition: int = 0, size: int = 100, word: bytes = b"v"
+    ) -> "asyncio.Future[AppendReply]":
+        call = log.append(
+            KEYS,
+            "t",
+            partition,
+            topic_id=ID,
+            count=1,
+            size=size,
+            max_timestamp=1,
+            fields=(b"batch", word),
+        )
+        return self.gatherer.submit("t", partition, call, size)
+
+
+async def turn() -> None:
+    """What was to happen soon, has."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def run(body: Callable[[Table], Awaitable[None]], *, is_cluster: bool = False) -> None:
+    async def main() -> None:
+        await body(Table(is_cluster=is_cluster))
+
+    asyncio.run(main())
+
+
+def test_an_append_alone_goes_alone_with_this_turn() -> None:
+    async def body(table: Table) -> None:
+        future = table.append()
+        await turn()
+        assert table.store.names == ["log.append"]
+        assert table.store.sent[0][1] is future
+
+    run(body)
+
+
+def test_small_appends_wait_for_the_one_in_flight_and_go_together() -> None:
+    async def body(table: Table) -> None:
+        first = table.append()
+        await turn()
+        others = [table.append(word=b"%d" % n) for n in range(3)]
+        elsewhere = table.append(partition=1)
+        await turn()
+        assert table.store.names == ["log.append"]
+        first.set_result(stored(0))
+        await turn()
+        assert table.store.names == ["log.append", "log.gather", "log.append"]
+        gathered, reply = table.store.sent[1]
+        assert [arg for arg in gathered.args if arg in (b"0", b"1", b"2")] == [b"0", b"1", b"2"]
+        reply.set_result(GatherReply(0, [stored(1), stored(2), stored(3)]))
+        await turn()
+        assert [(await future).base for future in others] == [1, 2, 3]
+        assert not elsewhere.done()
+
+    run(body)
+
+
+def test_many_bytes_do_not_wait() -> None:
+    async def body(table: Table) -> None:
+        table.append()
+        await turn()
+        for _ in range(GATHERED // 4096):
+            table.append(size=4096)
+        await turn()
+        assert table.store.names == ["log.append", "log.gather"]
+
+    run(body)
+
+
+def test_a_large_batch_goes_by_itself_behind_what_waits() -> None:
+    async def body(table: Table) -> None:
+        table.append()
+        await turn()
+        table.append(word=b"small")
+        table.append(word=b"large", size=LARGE)
+        table.append(word=b"another", size=LARGE)
+        words = [call.args[-1] for call, _ in table.store.sent[1:]]
+        assert words == [b"small", b"large", b"another"]
+        assert table.store.names == ["log.append"] * 4
+        await turn()
+        assert len(table.store.sent) == 4
+
+    run(body)
+
+
+def test_a_cluster_waits_for_nobody() -> None:
+    async def body(table: Table) -> None:
+        table.append()
+        await turn()
+        table.append(partition=1)
+        await turn()
+        assert len(table.store.sent) == 2
+
+    run(body, is_cluster=True)
+
+
+def test_one_call_takes_a_bounded_number_of_batches() -> None:
+    async def body(table: Table) -> None:
+        for _ in range(TOGETHER + 1):
+            table.append(size=1)
+        await turn()
+        assert table.store.names == ["log.gather", "log.append"]
+
+    run(body)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), None])
+def test_whoever_waits_hears_what_became_of_all(error: StoreUnavailable | None) -> None:
+    async def body(table: Table) -> None:
+        futures = [table.append() for _ in range(3)]
+        futures[1].cancel()
+        await turn()
+        (_, reply), *_ = table.store.sent
+        if error:
+            reply.set_exception(error)
+        else:
+            reply.set_result(GatherReply(3, []))
+        await turn()
+        if error:
+            assert futures[0].exception() is futures[2].exception() is error
+        else:
+            assert [futures[0].result().error, futures[2].result().error] == [3, 3]
+        table.append()
+        await turn()
+        assert len(table.store.sent) == 2
+
+    run(body)
