@@ -5,10 +5,12 @@
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from korvet import logs
 from korvet.context import Context
+from korvet.settings.values import Settings
 from korvet.store.errors import StoreError
 
 log = logs.get("acknowledging")
@@ -27,7 +29,12 @@ def copies_wanted(acks: int, context: Context) -> Copies | None:
         return None
     if acks > 1:
         return Copies(acks - 1, False)
-    settings = context.settings
+    return _of_all(context.node.settings)
+
+
+@lru_cache(maxsize=8)
+def _of_all(settings: Settings) -> Copies | None:
+    """What acks=-1 wants under these settings."""
     found = Copies(settings.integer("acks.all.wait.replicas"), settings.flag("acks.all.fsync"))
     return found if found.replicas or found.fsync else None
 

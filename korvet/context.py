@@ -1,7 +1,10 @@
 """What a handler is given beside the request: the node's services and who is asking."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from korvet.config import Config
 from korvet.config_table import ConfigTable
@@ -18,6 +21,28 @@ from korvet.transactions import Transactions
 
 if TYPE_CHECKING:
     from korvet.membership import Membership
+
+
+T = TypeVar("T")
+
+
+class Later:
+    """What `Soon.at_once` gives when there is more to wait for than its reply."""
+
+
+LATER = Later()
+
+
+class Soon(msgspec.Struct, Generic[T], frozen=True):
+    """An answer that one reply is missing from. A task for each costs more than the answer itself:
+    whoever has `reply` calls `at_once`, and awaits this only where that gives LATER."""
+
+    reply: "asyncio.Future[Any]"
+    at_once: Callable[[], T | Later]
+    slowly: Callable[[], Awaitable[T]]
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self.slowly().__await__()
 
 
 class ApiRow(Protocol):
@@ -74,27 +99,16 @@ def _nothing() -> None:
     """Nobody waits for this request to let the next one begin."""
 
 
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """One request's surroundings."""
 
-    __slots__ = ("api_key", "client_host", "client_id", "node", "release", "version")
-
-    def __init__(
-        self,
-        node: Node,
-        api_key: int,
-        version: int,
-        client_id: str | None,
-        client_host: str,
-        release: Callable[[], None] = _nothing,
-    ) -> None:
-        self.node = node
-        self.api_key = api_key
-        self.version = version
-        self.client_id = client_id
-        self.client_host = client_host
-        self.release = release
-        """Called once order no longer matters: the connection's next request may begin."""
+    node: Node
+    api_key: int
+    version: int
+    client_id: str | None
+    client_host: str
+    release: Callable[[], None] = _nothing
+    """Called once order no longer matters: the connection's next request may begin."""
 
     @property
     def store(self) -> AsyncStore:

@@ -42,17 +42,20 @@ class Gatherer:
         self._flushing = False
 
     def submit(
-        self, topic: str, partition: int, call: Call[AppendReply], size: int
+        self, place: Place, call: Call[AppendReply], size: int
     ) -> "asyncio.Future[AppendReply]":
-        """The future gets the reply to a call of log.append for that partition; `size` is about
-        what its batch weighs, in bytes."""
+        """The future gets the reply to a call of log.append for that place; `size` is about what
+        its batch weighs, in bytes."""
         if size >= LARGE:
             if self._waiting:
                 self._flush()
             return self._store.submit(call)
         future: asyncio.Future[AppendReply] = self._loop.create_future()
-        place = (topic, partition, *log.log_of(call))
-        self._waiting.setdefault(place, []).append((call, future))
+        waiting = self._waiting.get(place)
+        if waiting is None:
+            self._waiting[place] = [(call, future)]
+        else:
+            waiting.append((call, future))
         self._bytes += size
         if not self._flushing and (
             not self._in_flight or self._bytes >= GATHERED or self._store.is_cluster

@@ -19,6 +19,8 @@ from korvet.wire import codecs, entries, message_sets, records
 from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
 
 CODECS = {name: number for number, name in enumerate(codecs.NAMES)}
+COPIED = 8 * 1024
+"""A batch below this is sooner copied out of its frame than handed on as a view of it."""
 RECORD_OVERHEAD = 24
 """What an entry of layout `record` costs beside its key, value and headers, in bytes, about."""
 
@@ -165,7 +167,7 @@ def _append_batch(
         base_sequence=producer[2],
         transaction=transaction,
         stamp=int(topic.policy.log_append_time),
-        fields=(b"batch", batch, b"count", count, b"max.timestamp", header.max_timestamp),
+        fields=(bytes(batch) if len(batch) < COPIED else batch,),
     )
 
 

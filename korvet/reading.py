@@ -23,7 +23,8 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys, Partition
 from korvet.offsets import DENSE_MS, entry_id, split_id
 from korvet.scripts import log
-from korvet.scripts.call import Arg
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply
 from korvet.topics import Topic
 from korvet.wire import records
 
@@ -191,17 +192,19 @@ class PartitionReader:
                 offset = entry.last + 1
 
     def appended(
-        self, topic: Topic, partition: int, previous: int, base: int, fields: Sequence[Arg]
+        self, topic: Topic, partition: int, previous: int, base: int, call: Call[AppendReply]
     ) -> None:
         """A batch was appended behind `previous`: who reads this partition here will want it."""
         if not self._cache.capacity or (topic.id, partition) not in self._shapes:
             return
-        batch, count = fields[1], fields[3]
-        if fields[0] != b"batch" or not isinstance(count, int):
+        batch = log.whole_batch(call)
+        if batch is None:
             return
         if isinstance(batch, memoryview) and len(batch.obj) > 2 * len(batch):  # type: ignore[arg-type]
             batch = bytes(batch)  # a slice would keep the whole frame
-        kept = [b"%d" % value if isinstance(value, int) else cast(bytes, value) for value in fields]
+        count, newest = log.count_of(call), log.newest_of(call)
+        kept = [b"batch", cast(bytes, batch), b"count", b"%d" % count]
+        kept += [b"max.timestamp", b"%d" % newest]
         entry = Entry(base, base + count - 1, kept, 0, sum(map(len, kept)))
         self._cache.put(topic.id, partition, previous, entry)
 

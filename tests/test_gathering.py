@@ -61,7 +61,7 @@ class Table:
             max_timestamp=1,
             fields=(b"batch", word),
         )
-        return self.gatherer.submit("t", partition, call, size)
+        return self.gatherer.submit(("t", partition, ID, 0), call, size)
 
 
 async def turn() -> None:

@@ -12,14 +12,23 @@ Rules
 
 import asyncio
 from collections import deque
+from functools import partial
 from time import monotonic
 from typing import Any, TypeAlias, cast
 
 from korvet import logs
-from korvet.broker.dispatch import PRODUCE, Hang, Request, begin, finish, may_be_large
+from korvet.broker.dispatch import (
+    PRODUCE,
+    Hang,
+    Request,
+    begin,
+    finish,
+    finish_at_once,
+    may_be_large,
+)
 from korvet.broker.intake import BadFrame, Intake
 from korvet.broker.refused import named, wrong_length
-from korvet.context import Node
+from korvet.context import LATER, Node, Soon
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -175,9 +184,10 @@ class Connection(asyncio.BufferedProtocol):
             if promise:
                 self._promises[number] = promise
                 self._owed += promise
-            task = self._loop.create_task(self._run(begun, number))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            if isinstance(begun, Request) and isinstance(begun.answer, Soon):
+                begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
+            else:
+                self._spawn(begun, number)
         self._regulate()
 
     def _may_begin(self) -> bool:
@@ -222,16 +232,39 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting:
             self._loop.call_soon(self._pump)
 
+    def _spawn(self, request: Any, number: int) -> None:
+        task = self._loop.create_task(self._run(request, number))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def _run(self, request: Any, number: int) -> None:
         try:
             answer = await self._finish(request)
         except Hang as reason:
             self.hang(str(reason), **reason.about)
-            return
         except Exception as error:
-            log.exception("a handler failed", error, client=self.client, **self._about(request))
-            self.hang("")
+            self._failed(request, error)
+        else:
+            self._settle(number, answer)
+
+    def _replied(self, request: Request, number: int, reply: "asyncio.Future[Any]") -> None:
+        """What the answer to the request was missing is there."""
+        try:
+            answer = finish_at_once(request, self._node)
+        except Exception as error:
+            self._failed(request, error)
             return
+        if answer is LATER:
+            self._spawn(request, number)
+        else:
+            self._settle(number, cast("list[Buffer] | None", answer))
+
+    def _failed(self, request: Any, error: Exception) -> None:
+        log.exception("a handler failed", error, client=self.client, **self._about(request))
+        self.hang("")
+
+    def _settle(self, number: int, answer: list[Buffer] | None) -> None:
+        """The request of that number is answered; it leaves when all earlier ones are, too."""
         if self._transport.is_closing() or number < self._first:
             return
         self._answers[number - self._first] = answer

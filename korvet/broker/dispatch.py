@@ -17,7 +17,7 @@ import msgspec
 
 from korvet import apis, logs
 from korvet.broker.failures import failure
-from korvet.context import Context, Node
+from korvet.context import LATER, Context, Later, Node, Soon
 from korvet.errors import ErrorCode
 from korvet.legacy.frames import is_legacy
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -121,6 +121,21 @@ async def finish(request: Request, node: Node) -> list[Buffer] | None:
         if not isinstance(error, StoreUnavailable):
             logger.error("a request failed in Redis", api=row.name, error=error)
         response = failure(row, request.body, error)
+    return _respond(request, response, node)
+
+
+def finish_at_once(request: Request, node: Node) -> list[Buffer] | Later | None:
+    """The same without waiting, for an answer that comes `Soon` and whose reply is there; LATER
+    when it must be awaited after all."""
+    assert isinstance(request.answer, Soon)
+    response = request.answer.at_once()
+    if isinstance(response, Later):
+        return LATER
+    return _respond(request, response, node)
+
+
+def _respond(request: Request, response: Message | None, node: Node) -> list[Buffer] | None:
+    row = request.api
     if response is None:
         node.metrics.answered(row.name, "NONE", perf_counter() - request.began)
         return None

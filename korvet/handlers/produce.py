@@ -25,13 +25,14 @@ Versions
 
 import asyncio
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from time import time
 
 import msgspec
 
 from korvet import logs
 from korvet.acknowledging import Copies, copies_wanted, made, possible
-from korvet.context import Context
+from korvet.context import LATER, Context, Later, Soon
 from korvet.errors import ErrorCode
 from korvet.fetching import reader
 from korvet.joining import Producer, join, producer_of, transaction_of, unjoined, why_outside
@@ -51,8 +52,6 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.records import BadBatch, Buffer
 
-BATCH_FIELDS = 6
-"""How many of log.append's arguments are the fields of a `batch` topic's entry."""
 STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 Refused = Mapping[Producer, ErrorCode]
 
@@ -90,6 +89,14 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
         return _join_first(request, topics, context)
     sent = _send(request, topics, context)
     context.release()
+    if len(sent) == 1 and len(sent[0][1]) == 1:
+        row = sent[0][1][0]
+        if isinstance(row, Pending):
+            return Soon(
+                row.reply,
+                partial(_answer_at_once, request, row, context),
+                partial(_answer, request, sent, context),
+            )
     return _answer(request, sent, context)
 
 
@@ -224,8 +231,31 @@ def _submit(
         )
     except BadBatch as bad:
         return _refusal(data.index, bad.error, str(bad))
-    sent = context.node.gatherer.submit(topic.name, data.index, call, len(data.records or b""))
+    place = (topic.name, data.index, topic.id, int(topic.policy.log_append_time))
+    sent = context.node.gatherer.submit(place, call, len(data.records or b""))
     return Pending(data.index, topic, call, sent)
+
+
+def _answer_at_once(
+    request: ProduceRequest, row: Pending, context: Context
+) -> ProduceResponse | Later | None:
+    """The answer where one partition was sent one batch, and took it."""
+    if row.reply.cancelled() or row.reply.exception() is not None:
+        return LATER
+    reply = row.reply.result()
+    if reply.error:
+        return LATER
+    data = request.topic_data[0]
+    response = _stored(row, reply, data.partition_data[0].records, context)
+    if not request.acks:
+        return None
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=data.name, topic_id=data.topic_id, partition_responses=[response]
+            )
+        ]
+    )
 
 
 async def _answer(
@@ -261,11 +291,16 @@ async def _reply(
         if not isinstance(error, StoreUnavailable):
             logger.error("an append failed in Redis", topic=row.topic.name, error=error)
         return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    return _stored(row, reply, data, context)
+
+
+def _stored(
+    row: Pending, reply: AppendReply, data: Buffer | None, context: Context
+) -> PartitionProduceResponse:
+    index = row.index
     context.node.metrics.appended(count_of(row.call) if reply.stored else 0, len(data or b""))
     if reply.stored and row.topic.is_batch and reply.append_time < 0:
-        reader(context).appended(
-            row.topic, index, reply.previous, reply.base, row.call.args[-BATCH_FIELDS:]
-        )
+        reader(context).appended(row.topic, index, reply.previous, reply.base, row.call)
     return PartitionProduceResponse(
         index=index,
         error_code=0,

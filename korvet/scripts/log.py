@@ -193,7 +193,7 @@ class SwapReply(Reply):
 
 APPEND = Script("log.append", AppendReply)
 GATHER = Script("log.gather", GatherReply)
-BATCH_AT = 2
+BATCH_AT, NEWEST_AT, FIELDS_AT = 2, 4, 9
 BOUNDS = Script("log.bounds", BoundsReply)
 SEEK = Script("log.seek", SeekReply)
 TRUNCATE = Script("log.truncate", TruncateReply)
@@ -223,7 +223,8 @@ def append(
     transaction: int = -1,
     fields: Sequence[Arg],
 ) -> Call[AppendReply]:
-    """One producer batch stands in the log, or nothing has changed."""
+    """One producer batch stands in the log, or nothing has changed. `fields` are log.append's: in
+    layout `batch` the batch alone will do."""
     k = keys.partition(topic, partition)
     batch = (count, size, max_timestamp, producer_id, producer_epoch, base_sequence, transaction)
     return Call(
@@ -251,16 +252,8 @@ def gather(
     return Call(GATHER, (k.stream, k.log, k.index, k.producers, k.open), args)
 
 
-def log_of(call: Call[AppendReply]) -> tuple[str, int]:
-    """What an append's call says of the log: topic_id and stamp."""
-    topic_id, stamp = call.args[:BATCH_AT]
-    assert isinstance(topic_id, str)
-    assert isinstance(stamp, int)
-    return topic_id, stamp
-
-
 def batch_of(call: Call[AppendReply]) -> Sequence[Arg]:
-    """What it says of the batch."""
+    """What an append's call says of its batch."""
     return call.args[BATCH_AT:]
 
 
@@ -306,6 +299,18 @@ def count_of(call: Call[AppendReply]) -> int:
     count = call.args[BATCH_AT]
     assert isinstance(count, int)
     return count
+
+
+def newest_of(call: Call[AppendReply]) -> int:
+    """The newest timestamp of these records."""
+    newest = call.args[NEWEST_AT]
+    assert isinstance(newest, int)
+    return newest
+
+
+def whole_batch(call: Call[AppendReply]) -> Arg | None:
+    """The batch that an append's call is to store byte for byte; None where it stores fields."""
+    return call.args[FIELDS_AT] if len(call.args) == FIELDS_AT + 1 else None
 
 
 def bounds(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[BoundsReply]:

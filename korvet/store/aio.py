@@ -119,7 +119,10 @@ class AsyncStore(Listener):
     @property
     def pending_bytes(self) -> int:
         """The size of all that was submitted and is not answered yet."""
-        return sum(lane.link.pending_bytes for lane in self._router.lanes())
+        pending = 0
+        for lane in self._router.lanes():
+            pending += lane.link.pending_bytes
+        return pending
 
     @property
     def round_trips(self) -> int:

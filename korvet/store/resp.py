@@ -13,7 +13,7 @@ from korvet.scripts.call import Arg
 
 BIG = 8 * 1024
 # Beyond so many arguments looking at each costs more than copying: they are small then.
-MANY = 64
+MANY = 40
 _END = b"\r\n"
 
 

@@ -43,6 +43,7 @@ class SingleRouter:
         find = finder(location, manner.connect_s)
         self._writes = Lane(find, manner, listener)
         self._reads = Lane(find, manner, listener)
+        self._lanes = (self._writes, self._reads)
         self.server: Server
 
     async def open(self) -> None:
@@ -57,7 +58,7 @@ class SingleRouter:
         return self._reads
 
     def lanes(self) -> Sequence[Lane]:
-        return (self._writes, self._reads)
+        return self._lanes
 
     def dropped(self, lane: Lane) -> None:
         """Nothing to do: the lane comes back by itself."""

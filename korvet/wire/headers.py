@@ -9,6 +9,7 @@ Rules
 """
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -96,6 +97,7 @@ def is_flexible(api_key: int, api_version: int) -> bool:
     return api_version >= first
 
 
+@lru_cache(maxsize=1024)
 def request_header_version(api_key: int, api_version: int) -> int:
     """0, 1 or 2."""
     if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
@@ -103,6 +105,7 @@ def request_header_version(api_key: int, api_version: int) -> int:
     return 2 if is_flexible(api_key, api_version) else 1
 
 
+@lru_cache(maxsize=1024)
 def response_header_version(api_key: int, api_version: int) -> int:
     """0 or 1."""
     return int(api_key != API_VERSIONS and is_flexible(api_key, api_version))

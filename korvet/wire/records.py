@@ -102,9 +102,10 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
     if verify_crc and crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:]) != header.crc:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC-32C does not match its bytes")
     _check_count(header, size)
-    if header.codec > codecs.ZSTD:
+    attributes = header.attributes
+    if attributes & CODEC_MASK > codecs.ZSTD:
         raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.codec}")
-    if header.attributes & CONTROL:
+    if attributes & CONTROL:
         raise BadBatch(ErrorCode.INVALID_RECORD, "a client cannot write a control batch")
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise BadBatch(
@@ -114,14 +115,15 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
 
 
 def _check_count(header: BatchHeader, size: int) -> None:
-    if header.records < 1 or header.last_offset_delta != header.records - 1:
+    records = header.records
+    if records < 1 or header.last_offset_delta != records - 1:
         raise BadBatch(
             ErrorCode.INVALID_RECORD,
             f"{header.records} records cannot end at offset delta {header.last_offset_delta}",
         )
-    if header.records > MAX_RECORDS:
-        raise too_many(header.records, MAX_RECORDS)
-    if not header.codec and header.records * LEAST_RECORD > size - HEADER_SIZE:
+    if records > MAX_RECORDS:
+        raise too_many(records, MAX_RECORDS)
+    if records * LEAST_RECORD > size - HEADER_SIZE and not header.codec:
         raise BadBatch(
             ErrorCode.INVALID_RECORD,
             f"{size - HEADER_SIZE} bytes cannot hold {header.records} records",

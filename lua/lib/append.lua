@@ -88,11 +88,22 @@ local function remember(log, args, at, base, text, known)
   end
 end
 
--- A function (call, offset, first, last) that adds the entry whose fields are args[first..last].
-local function adder(log, args)
+-- A function (call, offset, first, last) that adds the entry whose fields are args[first..last]; a
+-- batch that stands alone there gets the fields that args[at..] tell of it.
+local function adder(log, args, at)
   local stream, id_of, now_ms = log.stream, log.id_of, log.stamp and log.now_ms
   return function(call, offset, first, last)
     local id = id_of(offset)
+    if first == last then
+      local count, newest = args[at], args[at + 2]
+      if now_ms then
+        return call(
+          "XADD", stream, id, "append.time", now_ms, "batch", args[first], "count", count,
+          "max.timestamp", newest
+        )
+      end
+      return call("XADD", stream, id, "batch", args[first], "count", count, "max.timestamp", newest)
+    end
     if now_ms then
       return call("XADD", stream, id, "append.time", now_ms, unpack(args, first, last))
     end
@@ -116,7 +127,7 @@ function M.put(log, args, at, last)
   if log.mode == "time" then
     base = math.max(base, now_ms * 2 ^ log.bits)
   end
-  local add = adder(log, args)
+  local add = adder(log, args, at)
   local per_entry = log.format == "batch" and count or 1
   local first, ends = at + 7, last
   local width, entries, widest = count, count / per_entry, size

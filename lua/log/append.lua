@@ -1,4 +1,4 @@
---- log.append  version 5  writes
+--- log.append  version 6  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -17,7 +17,9 @@
 ---          base_sequence   int     -1 without idempotence
 ---          transaction     int     -1 in none; 0 in the one this partition was told of (log.begin);
 ---                                  else the number of the producer's transaction, begun if new here
----          fields...       bytes   batch layout: the entry's fields and values; record layout: for
+---          fields...       bytes   batch layout: the batch alone, whose entry then tells count and
+---                                  max_timestamp too, or all of the entry's fields and values;
+---                                  record layout: for
 ---                                  each record the number of its fields and values, then those, or,
 ---                                  where all records have the same fields, minus their number, the
 ---                                  fields, then each record's values, or, shorter still, the word
