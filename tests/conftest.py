@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests import resuming
 from tests.runners import lua, runner
 from tests.servers import redis62_server, redis_server, system_server, valkey_server
 
@@ -15,6 +16,10 @@ __all__ = [
     "system_server",
     "valkey_server",
 ]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    resuming.register(config)
 
 
 @pytest.fixture(scope="session")
