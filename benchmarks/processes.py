@@ -31,6 +31,12 @@ def cpu_seconds(roots: Iterable[int]) -> float:
     return sum(sum(map(int, fields[11:15])) for fields in stats if fields) / TICK
 
 
+def java_seconds(roots: Iterable[int]) -> float:
+    """User and system time of the Java processes of the tree, without that of their children."""
+    stats = {pid: _stat(pid) for pid in tree(roots) if _name(pid) == "java"}
+    return sum(sum(map(int, fields[11:13])) for fields in stats.values() if fields) / TICK
+
+
 def resident_bytes(roots: Iterable[int]) -> int:
     """Resident memory of the tree; pages that processes share count in each."""
     return sum(own_bytes(pid) for pid in tree(roots))
@@ -56,6 +62,13 @@ def largest_worker(roots: Iterable[int]) -> int:
         if told["Name"].startswith("python"):
             most = max(most, int(told.get("VmHWM", "0 kB").split()[0]) << 10)
     return most
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _stat(pid: int) -> list[str]:

@@ -6,8 +6,9 @@
 
 Fills topics `bench-record` and `bench-batch` (four partitions, values of 100 B), the same on the
 Kafka, and prints one JSON line a case: seconds of the first run and the median of the others, and
-the seconds of CPU that a run took (the median): Redis's, and Spark's with its Python workers.
-Nothing else should run on the machine. With --kafka Spark fetches its connector from Maven.
+the seconds of CPU that a run took (the median): Spark's Java, its Python processes, Redis.
+Nothing else should run on the machine. Java grows faster with every case of a session: give each
+--target a session of its own to compare them. With --kafka Spark fetches its connector from Maven.
 """
 
 import argparse
@@ -127,24 +128,31 @@ def report(
     target: str, name: str, case: Callable[[], None], runs: int, redis: str | None = None
 ) -> None:
     """One line: the first run, and the medians of the others."""
-    taken, spark_cpu, redis_cpu = [], [], []
+    taken, spent = [], []
     for _ in range(runs + 1):
-        before, spent = processes.cpu_seconds([os.getpid()]), redis_seconds(redis)
+        before = spent_by(redis)
         begun = time.perf_counter()
         case()
         taken.append(time.perf_counter() - begun)
-        spark_cpu.append(processes.cpu_seconds([os.getpid()]) - before)
-        redis_cpu.append(redis_seconds(redis) - spent)
+        spent.append([new - old for new, old in zip(spent_by(redis), before, strict=True)])
+    java, python, in_redis = (statistics.median(each) for each in zip(*spent[1:], strict=True))
     line = {
         "target": target,
         "case": name,
         "first_s": round(taken[0], 2),
         "median_s": round(statistics.median(taken[1:]), 2),
-        "spark_cpu_s": round(statistics.median(spark_cpu[1:]), 2),
-        "redis_cpu_s": round(statistics.median(redis_cpu[1:]), 2),
+        "java_cpu_s": round(java, 2),
+        "python_cpu_s": round(python, 2),
+        "redis_cpu_s": round(in_redis, 2),
         "worker_mb": processes.largest_worker([os.getpid()]) >> 20,
     }
     print(json.dumps(line), flush=True)
+
+
+def spent_by(redis: str | None) -> tuple[float, float, float]:
+    """The CPU time so far of Spark's Java, of all Python processes, and of the Redis."""
+    java = processes.java_seconds([os.getpid()])
+    return java, processes.cpu_seconds([os.getpid()]) - java, redis_seconds(redis)
 
 
 def redis_seconds(url: str | None) -> float:

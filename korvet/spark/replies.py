@@ -28,6 +28,7 @@ Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 _STAR, _CR, _LF, _ZERO = b"*"[0], b"\r"[0], b"\n"[0], b"0"[0]
 _MOST_DIGITS = 10
+_ENTRY = b"*2\r\n"
 
 
 class Unlike(Exception):
@@ -89,16 +90,42 @@ class Alike:
         self._buffer = pa.py_buffer(body)
         self._body: Bytes = np.frombuffer(body, dtype=np.uint8)
         self.count = count
+        self.columns: dict[bytes, Spans] = {}
+        if not self._is_matrix():
+            self._walk()
+
+    def _walk(self) -> None:
+        """Ids and columns are found, however long each content is."""
         begins = self._begins()
         at, self._ids = self._content(begins + 5)
-        ends = int(begins[1]) if count > 1 else len(body)
-        first, names = _names_of(bytes(body[int(at[0]) : ends]))
+        ends = int(begins[1]) if self.count > 1 else len(self._body)
+        first, names = _names_of(self._body[int(at[0]) : ends].tobytes())
         at = self._expect(at, first)
-        self.columns: dict[bytes, Spans] = {}
         for name, template in names:
             at, self.columns[name] = self._content(self._expect(at, template))
-        if at[-1] != len(body) or (at[:-1] != begins[1:]).any():
+        if at[-1] != len(self._body) or (at[:-1] != begins[1:]).any():
             raise Unlike
+
+    def _is_matrix(self) -> bool:
+        """Whether the contents have the same length in every entry. An entry is then a row of a
+        matrix; ids and columns are found in the first, the rest has to look like it."""
+        size, rest = divmod(len(self._body), self.count)
+        if rest:
+            return False
+        rows = self._body.reshape(self.count, size)
+        found = _contents_of(rows[0].tobytes())
+        if found is None:
+            return False
+        behind = 0
+        for _, start, end in [*found, (b"", size, size)]:
+            if (rows[:, behind:start] != rows[0, behind:start]).any():
+                return False
+            behind = end
+        begins = np.arange(0, len(self._body), size)
+        (_, start, end), *fields = found
+        self._ids = Spans(begins + start, begins + end)
+        self.columns = {name: Spans(begins + start, begins + end) for name, start, end in fields}
+        return True
 
     @property
     def last_id(self) -> bytes:
@@ -121,12 +148,13 @@ class Alike:
 
     def ids(self) -> tuple[Ints, Ints]:
         """Milliseconds and sequence of each id. Those of dense logs are read by their second half
-        alone."""
+        alone: ids ascend, so that where the first and the last are dense all are."""
         start, end = self._ids
         dash = self.last_id.index(b"-")
         dense = b"%d-" % DENSE_MS
         if self.last_id.startswith(dense):
-            self._expect(start, dense)
+            if not self._body[start[0] : end[0]].tobytes().startswith(dense):
+                raise Unlike
             return np.full(self.count, DENSE_MS), self.numbers(Spans(start + dash + 1, end))
         if (self._at(start + dash) != b"-"[0]).any():
             raise Unlike
@@ -185,6 +213,22 @@ class Alike:
             type_, 2 * self.count, [None, pa.py_buffer(edges), self._buffer]
         )
         return between.take(pa.array(np.arange(0, 2 * self.count, 2)))
+
+
+def _contents_of(entry: bytes) -> list[tuple[bytes, int, int]] | None:
+    """Where the id of an entry stands, under no name, and the contents of its fields; None if this
+    is not one whole entry."""
+    try:
+        id_, at = _bulk(entry, len(_ENTRY))
+        found = [(b"", at - 2 - len(id_), at - 2)]
+        head, names = _names_of(entry[at:])
+        at += len(head)
+        for name, template in names:
+            content, at = _bulk(entry, at + len(template) - 1)
+            found.append((name, at - 2 - len(content), at - 2))
+    except (ValueError, IndexError, Unlike):
+        return None
+    return found if at == len(entry) and entry.startswith(_ENTRY) else None
 
 
 def _names_of(first: bytes) -> tuple[bytes, Sequence[tuple[bytes, bytes]]]:

@@ -56,6 +56,52 @@ def test_columns_hold_what_the_ordinary_parser_finds(seed: int) -> None:
     assert reply.last_id == entries[-1][0]
 
 
+def fixed(count: int) -> list[Entry]:
+    """Entries that differ in nothing but the bytes of their contents."""
+    return [
+        (b"%d-%d" % (DENSE_MS, 100 + n), (b"key", b"%04d" % n, b"value", b"%05d" % (n * 7)))
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 900])
+def test_entries_of_equal_lengths_are_columns_without_being_walked(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Alike, "_walk", lambda self: pytest.fail("it was walked"))
+    found = Reply(encoded(fixed(count))).alike
+    assert found is not None
+    assert columns(found) == {
+        b"key": [b"%04d" % n for n in range(count)],
+        b"value": [b"%05d" % (n * 7) for n in range(count)],
+    }
+    assert found.ids()[1].tolist() == [100 + n for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        (b"kez", b"abcd", b"value", b"12345"),
+        (b"key", b"abc", b"value", b"123456"),
+        (b"key", b"x" * 25),
+    ],
+)
+def test_an_entry_that_is_only_as_long_as_the_others_is_read_as_what_it_is(
+    fields: tuple[bytes, ...],
+) -> None:
+    entries = fixed(40)
+    entries[17] = (entries[17][0], fields)
+    size = len(encoded(entries[:1])) - len("*1\r\n")
+    assert len(encoded(entries)) == 40 * size + len("*40\r\n")
+    reply = Reply(encoded(entries))
+    if fields[0] == b"key" and len(fields) == 4:
+        assert reply.alike is not None
+        assert columns(reply.alike)[b"key"][16:18] == [b"0016", b"abc"]
+    else:
+        assert reply.alike is None
+    assert reply.rows[17] == [entries[17][0], list(fields)]
+
+
 def test_ids_of_time_logs_are_read_in_both_halves() -> None:
     reply = Reply(encoded([(b"1700000000000-7", (b"value", b"a")), (b"17-10", (b"value", b""))]))
     assert reply.alike is not None
@@ -95,9 +141,9 @@ def test_what_is_no_number_is_not_taken_for_one(text: bytes) -> None:
         reply.alike.numbers(reply.alike.columns[b"timestamp"])
 
 
-def test_an_id_of_another_kind_in_between_is_noticed() -> None:
+def test_an_id_of_another_kind_before_the_dense_ones_is_noticed() -> None:
     dense = b"%d-1" % DENSE_MS
-    odd = [(dense, (b"value", b"a")), (b"5-1", (b"value", b"a")), (dense, (b"value", b"a"))]
+    odd = [(b"5-1", (b"value", b"a")), (dense, (b"value", b"a"))]
     reply = Reply(encoded(odd))
     assert reply.alike is not None
     with pytest.raises(Unlike):
