@@ -26,6 +26,8 @@ from korvet.wire.records import BadBatch, Buffer
 
 LEADER_EPOCH = 0
 READ_COMMITTED = 1
+BY_ID = 13
+"""The version from which on Fetch names topics by their ids."""
 MOST_OWED = 512 << 20
 """Beyond so many bytes that clients have not taken yet, a fetch answers LEAST_ANSWER at most."""
 LEAST_ANSWER = 1 << 20
@@ -152,6 +154,9 @@ def _answer(
     parts: list[Buffer] = []
     if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         context.topics.drop()
+        if context.version < BY_ID:
+            # Whoever asks by name does not know that topics have ids.
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif not error and found.entries and (found.size <= limit or first):
         try:
             error, parts = _records(wanted, found, context)

@@ -125,11 +125,12 @@ class TopicConfigs:
     def _resolve(
         self, name: str, explicit: Mapping[str, str], patterns: Sequence[Pattern]
     ) -> ConfigValue:
+        shown = TOPIC[name].shown
         layers: list[Synonym] = []
         if name in explicit:
-            layers.append(Synonym(name, explicit[name], Source.DYNAMIC_TOPIC))
+            layers.append(Synonym(name, shown(explicit[name]), Source.DYNAMIC_TOPIC))
         layers += [
-            Synonym(name, pattern.configs[name], Source.STATIC_BROKER)
+            Synonym(name, shown(pattern.configs[name]), Source.STATIC_BROKER)
             for pattern in patterns
             if name in pattern.configs
         ]

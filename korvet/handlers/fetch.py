@@ -22,7 +22,7 @@ from typing import Any
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import Wanted, collect, note_replica
+from korvet.fetching import BY_ID, Wanted, collect, note_replica
 from korvet.store.errors import StoreUnavailable
 from korvet.topics import Topic
 from korvet.wire.messages.fetch import (
@@ -83,7 +83,7 @@ async def _prepare(
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic: Topic | None = None
     try:
-        if context.version >= 13:
+        if context.version >= BY_ID:
             topic, unknown = await context.topics.get_id(data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         else:
             topic = await context.topics.get(data.topic)

@@ -58,14 +58,15 @@ async def _partition(
         error = epoch_error(asked.current_leader_epoch)
         if error:
             return _refusal(asked, error)
-        return await _find(topic, asked, committed, context)
+        return await offset_at(topic, asked, committed, context)
     except StoreError:
         return _refusal(asked, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
-async def _find(
+async def offset_at(
     topic: Topic, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
+    """What is asked for of a topic as it was known when the request came."""
     number, moment = asked.partition_index, asked.timestamp
     if context.version < SINCE.get(moment, 0) or moment < PENDING_UPLOAD:
         return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
@@ -74,7 +75,7 @@ async def _find(
     )
     if bounds.error:
         context.topics.drop()
-        return _refusal(asked, ErrorCode(bounds.error))
+        return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = bounds.stable if committed else bounds.next
     if moment == LATEST:
         return _found(asked, -1, end)

@@ -126,7 +126,8 @@ class Levels(msgspec.Struct, frozen=True):
 
 
 class SomeOf(msgspec.Struct, frozen=True):
-    """A comma-separated list out of known words; an empty list only where that is said."""
+    """A comma-separated list out of known words, each counted once however often it stands there;
+    an empty list only where that is said."""
 
     values: tuple[str, ...]
     may_be_empty: bool = False
@@ -136,9 +137,9 @@ class SomeOf(msgspec.Struct, frozen=True):
         if self.may_be_empty and not text.strip():
             return ()
         words = tuple(word.strip() for word in text.split(","))
-        if len(set(words)) != len(words) or not set(words) <= set(self.values):
+        if not set(words) <= set(self.values):
             raise ValueError("a comma-separated list of " + ", ".join(self.values))
-        return words
+        return tuple(dict.fromkeys(words))
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -199,6 +200,10 @@ class Setting(msgspec.Struct, frozen=True):
         except ValueError as error:
             shown = text if len(text) <= 60 else text[:57] + "..."
             raise ConfigError(f"{self.name} must be {error}, not {shown!r}.") from None
+
+    def shown(self, text: str) -> str:
+        """The text as Kafka's tools show it: in a list of known words each stands once."""
+        return ",".join(self.type.parse(text)) if isinstance(self.type, SomeOf) else text
 
 
 def table(settings: Iterable[Setting]) -> dict[str, Setting]:

@@ -112,7 +112,9 @@ class Settings:
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Every layer that has a value for the name, the one that counts first."""
         found = [
-            Synonym(name, layer[name], source) for source, layer in self._layers if name in layer
+            Synonym(name, BROKER[name].shown(layer[name]), source)
+            for source, layer in self._layers
+            if name in layer
         ]
         if BROKER[name].default is not None:
             found.append(Synonym(name, BROKER[name].default, Source.DEFAULT))

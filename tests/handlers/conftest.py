@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -11,6 +12,8 @@ from korvet.broker.server import connected
 from korvet.config import load
 from korvet.context import Context, Node
 from korvet.membership import Node as Member
+from korvet.topic_changes import create_topic, delete_topic
+from korvet.topics import Topic
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -55,6 +58,15 @@ class Broker:
         )
         answer = await self.ask(CreateTopicsRequest(topics=[topic]))
         assert answer.topics[0].error_code == 0, answer.topics[0].error_message
+
+    async def made_again(self, name: str = "t") -> Topic:
+        """Another broker has deleted the topic and made it again; what requests under way hold."""
+        old = await self.node.topics.get(name)
+        assert old is not None
+        await delete_topic(self.node.store, self.node.keys, old)
+        again = old.definition(id=uuid4().hex)
+        await create_topic(self.node.store, self.node.keys, name, again)
+        return old
 
     async def second(self) -> "Broker":
         """Another broker of the same cluster has registered: node 8."""

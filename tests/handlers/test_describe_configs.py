@@ -67,6 +67,14 @@ async def test_a_topics_configs_come_with_their_sources(broker: Broker, version:
         assert found["retention.ms"].config_type == Kind.LONG
 
 
+async def test_a_word_that_stands_in_a_list_twice_is_shown_once(broker: Broker) -> None:
+    await broker.create("t", cleanup_policy=" compact , delete,compact ")
+    (row,) = (await describe(broker, TOPIC, "t", ["cleanup.policy"])).configs
+    assert row.value == "compact,delete"
+    topic = await broker.node.topics.get("t")
+    assert topic is not None and topic.policy.compact and topic.policy.delete
+
+
 async def test_no_keys_and_an_empty_list_ask_for_everything(broker: Broker) -> None:
     await broker.create("t")
     everything = await describe(broker, TOPIC, "t")

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from korvet.context import Context
 from korvet.errors import ErrorCode as E
+from korvet.handlers.list_offsets import offset_at
 from korvet.scripts import log
 from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -189,3 +191,16 @@ async def test_producers_are_described_as_partitions_remember_them(broker: Broke
     assert state.last_timestamp > 0
     assert state.current_txn_start_offset == -1
     assert all(row.active_producers == [] for row in rows[1:])
+
+
+@pytest.mark.parametrize("version", range(12))
+async def test_a_topic_that_was_made_again_is_unknown_until_it_is_looked_up(
+    broker: Broker, version: int
+) -> None:
+    await broker.create("t")
+    old = await broker.made_again("t")
+    context = Context(broker.node, ListOffsetsRequest.__message__.key, version, "test", "127.0.0.1")
+    asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    answer = await offset_at(old, asked, False, context)
+    assert E(answer.error_code) is E.UNKNOWN_TOPIC_OR_PARTITION
+    assert (await listed(broker, LATEST, version=version)).error_code == E.NONE

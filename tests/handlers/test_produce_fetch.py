@@ -8,7 +8,9 @@ from uuid import uuid4
 
 import pytest
 
+from korvet.context import Context
 from korvet.errors import ErrorCode as E
+from korvet.fetching import Wanted, collect
 from korvet.scripts import log
 from korvet.wire import codecs, message_sets, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -197,6 +199,20 @@ async def test_unknown_topics_and_partitions_are_said_so(broker: Broker) -> None
     assert (await fetch(broker, 0, name="absent")).error_code == E.UNKNOWN_TOPIC_ID
     by_name = await fetch(broker, 0, name="absent", version=12)
     assert by_name.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", range(19))
+async def test_who_waits_for_a_topic_that_is_made_again_is_not_told_of_ids_it_did_not_use(
+    broker: Broker, version: int
+) -> None:
+    await broker.create("t")
+    place = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
+    waiting = Wanted(await broker.made_again("t"), place)
+    context = Context(broker.node, FetchRequest.__message__.key, version, "test", "127.0.0.1")
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=100, topics=[])
+    await collect([waiting], request, context)
+    known = E.UNKNOWN_TOPIC_ID if version >= 13 else E.UNKNOWN_TOPIC_OR_PARTITION
+    assert waiting.answer is not None and waiting.answer.error_code == known
 
 
 async def test_producing_to_a_name_creates_the_topic(broker: Broker) -> None:

@@ -172,6 +172,14 @@ async def operations_that_make_no_sense(ask: Ask) -> Any:
 
 
 @case("IncrementalAlterConfigs")
+async def lists_that_name_a_word_twice(ask: Ask) -> Any:
+    return [
+        await ask(changing(TOPICS, TOPIC, ("cleanup.policy", SET, value), check=True))
+        for value in ("compact,compact", " compact , delete,compact ", "delete,,compact", "delete,")
+    ]
+
+
+@case("IncrementalAlterConfigs")
 async def changes_of_groups_that_cannot_be(ask: Ask) -> Any:
     return [
         await ask(changing(GROUPS, ask.group, (name, SET, value), check=True))

@@ -54,6 +54,12 @@ async def ended(ask: Ask, member: Member, other: "asyncio.Task[Any]") -> None:
 
 
 @case("SyncGroup")
+async def sync_after_no_time_to_rebalance(ask: Ask) -> Any:
+    member = await ask.joined(rebalance_timeout_ms=0)
+    return await ask(syncing(member))
+
+
+@case("SyncGroup")
 async def sync_without_a_group_id(ask: Ask) -> Any:
     return await ask(syncing(Member("", "m", 1)))
 
