@@ -35,18 +35,6 @@ def unpack(packed: bytes) -> list[str]:
     return found
 
 
-def spell(partitions: Iterable[tuple[str, Iterable[int]]]) -> bytes:
-    """Partitions by topic id, as lua/lib/consumers.lua spells them."""
-    rows = [(topic, ",".join(map(str, numbers))) for topic, numbers in partitions]
-    return ";".join(f"{topic}:{numbers}" for topic, numbers in rows if numbers).encode()
-
-
-def read(spelled: bytes) -> dict[str, list[int]]:
-    """The partitions that were spelled, in order, by topic id."""
-    rows = [row.partition(":") for row in spelled.decode().split(";") if row]
-    return {topic: sorted(map(int, numbers.split(","))) for topic, _, numbers in sorted(rows)}
-
-
 def timing(context: Context, group_id: str, name: str) -> int:
     """`consumer.session.timeout.ms` or `consumer.heartbeat.interval.ms` of the group."""
     table, resource = context.node.configs, group_resource(group_id)

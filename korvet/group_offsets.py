@@ -1,28 +1,19 @@
 """Where a group stands, and where it could be put: what tools and metrics ask about groups."""
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
 
 from korvet.commits import Commit, place_of, read_commit
 from korvet.keys import Keys
+from korvet.places import EARLIEST, Place
 from korvet.reading import PartitionReader
 from korvet.scripts import log
 from korvet.searching import find_time
 from korvet.store.aio import AsyncStore
 from korvet.topics import Topic, TopicTable
-
-EARLIEST, LATEST = "earliest", "latest"
-
-
-Place = str | int | datetime
-"""`earliest`, `latest`, an offset, or a moment."""
-
-
-class BadPlace(Exception):
-    """The text is no place in a log; the message says what would be."""
 
 
 class Tables(Protocol):
@@ -40,22 +31,6 @@ class Standing(msgspec.Struct, frozen=True):
     end: int
     lag: int
     behind_ms: int
-
-
-def parse_place(text: str) -> Place:
-    """`earliest`, `latest`, an offset or a moment, or BadPlace."""
-    word = text.strip().lower()
-    if word in (EARLIEST, LATEST):
-        return word
-    if word.isdecimal():
-        return int(word)
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise BadPlace(
-            f"{text!r} is no place: earliest, latest, an offset, or a time like 2026-01-31T12:00."
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 async def find_place(

@@ -1,7 +1,8 @@
-"""What consumers say when they join a group: the topics they subscribe to.
+"""What consumers tell each other through their group: the topics they subscribe to, and who reads
+which partition.
 
-The bytes are the client's (Kafka's ConsumerProtocolSubscription); what cannot be read may mean any
-topic.
+The bytes are the clients' (Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment). A
+subscription that cannot be read may mean any topic, such an assignment means none.
 """
 
 import struct
@@ -34,3 +35,22 @@ def _topics(metadata: bytes) -> list[str] | None:
     except (struct.error, UnicodeDecodeError):
         return None
     return names
+
+
+def assigned(assignment: bytes) -> list[tuple[str, int]]:
+    """The partitions a member was assigned, by topic and number."""
+    found: list[tuple[str, int]] = []
+    try:
+        _, topics = struct.unpack_from(">hi", assignment, 0)
+        at = 6
+        for _ in range(topics):
+            (size,) = struct.unpack_from(">h", assignment, at)
+            name = assignment[at + 2 : at + 2 + size].decode()
+            at += 2 + size
+            (count,) = struct.unpack_from(">i", assignment, at)
+            numbers = struct.unpack_from(f">{count}i", assignment, at + 4)
+            at += 4 + 4 * count
+            found += ((name, number) for number in numbers)
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return found

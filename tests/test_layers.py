@@ -39,6 +39,8 @@ LAYERS: dict[str, Layer] = {
             "operations",
             "pattern_syntax",
             "patterns",
+            "places",
+            "spelled",
             "subscriptions",
         ),
         others=("msgspec",),

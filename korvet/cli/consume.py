@@ -1,8 +1,6 @@
 """`korvet consume TOPIC`: records on stdout, from a place to the end, or for ever."""
 
-import re
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -13,13 +11,12 @@ from korvet.cli import options as o
 
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
+    from korvet.places import Place
     from korvet.topics import Topic
     from korvet.wire.records import Record
 
 _READ = 1 << 20
 _RECHECK_S = 0.2
-_AGO = re.compile(r"(\d+)([smhd])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def consume(
@@ -29,7 +26,7 @@ def consume(
         typer.Option(
             "--from",
             metavar="WHERE",
-            help="earliest, latest, an offset, a time (2026-01-31T09:00Z) or an age (15m, 2h, 1d).",
+            help=o.PLACES,
         ),
     ] = "earliest",
     format_: Annotated[
@@ -51,10 +48,14 @@ def consume(
     """Print a topic's records, partition by partition, in order within each."""
     from korvet.cli.cluster import on_cluster
     from korvet.cli.lines import to_json
+    from korvet.places import BadPlace, parse_place
 
     if format_ not in ("text", "json"):
         raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
-    where = parse_place(from_, time.time())
+    try:
+        where = parse_place(from_, datetime.now(UTC))
+    except BadPlace as error:
+        raise typer.BadParameter(f"--from: {error}") from None
 
     def write(number: int, record: "Record") -> None:
         if format_ == "json":
@@ -81,24 +82,6 @@ def consume(
     on_cluster(run, redis, data_dir, namespace)
 
 
-def parse_place(text: str, now: float) -> str | int | datetime:
-    """`earliest`, `latest`, an offset, or a moment."""
-    if text in ("earliest", "latest"):
-        return text
-    if text.isascii() and text.isdigit():
-        return int(text)
-    ago = _AGO.fullmatch(text)
-    if ago:
-        return datetime.fromtimestamp(now - int(ago[1]) * _UNIT_S[ago[2]], UTC)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"--from must be earliest, latest, an offset, a time or an age, not {text!r}"
-        ) from None
-    return moment if moment.tzinfo else moment.astimezone()
-
-
 class _Tape:
     """Where each partition has been read to, and how many more records are wanted."""
 
@@ -121,7 +104,7 @@ class _Tape:
         """Whether as many were written as were asked for."""
         return self._left == 0
 
-    async def begin(self, numbers: list[int], where: str | int | datetime) -> None:
+    async def begin(self, numbers: list[int], where: "Place") -> None:
         """Each partition stands where reading begins."""
         from korvet.scripts import log
         from korvet.searching import find_time

@@ -1,6 +1,7 @@
 """`korvet groups`: list, describe, create, reset and delete, through the brokers' own scripts."""
 
-from typing import TYPE_CHECKING, Annotated
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -9,8 +10,8 @@ from korvet.cli import show
 
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
-    from korvet.group_offsets import Place
     from korvet.groups import Groups
+    from korvet.places import Place
 
 app = typer.Typer(help="Consumer groups: list, describe, create, reset, delete.")
 
@@ -26,9 +27,7 @@ _Topics = Annotated[
 ]
 _To = Annotated[
     str | None,
-    typer.Option(
-        "--to", metavar="PLACE", help="earliest, latest, an offset, or a time (ISO 8601, UTC)."
-    ),
+    typer.Option("--to", metavar="PLACE", help=o.PLACES),
 ]
 
 
@@ -62,7 +61,8 @@ def describe(
     data_dir: o.DataDir = None,
     namespace: o.Namespace = None,
 ) -> None:
-    """Print a group's members, and per partition what it has committed and how far it lags."""
+    """Print a group's members, and per partition what it has committed, how far it lags and which
+    member reads it."""
     from korvet.cli.cluster import on_cluster
     from korvet.config import StartError
     from korvet.group_offsets import standings
@@ -72,32 +72,67 @@ def describe(
         places = await standings(cluster.store, cluster.keys, cluster.topics, name)
         if found is None and not places:
             raise StartError(f"There is no group {name!r}.")
+        owners = found.owners if found else {}
         if found is not None:
-            show.line(f"{name}: {found[0]}")
-            show.table(("member", "instance", "client", "host"), found[1])
+            show.line(f"{name}: {found.words}")
+            show.table(("member", "instance", "client", "host"), found.members)
             show.line("")
+        rows: dict[tuple[str, int], tuple[object, ...]] = {
+            (row.topic, row.partition): (
+                row.commit.offset,
+                row.end,
+                row.lag,
+                "-" if row.behind_ms < 0 else f"{row.behind_ms / 1000:g} s",
+                row.commit.metadata or "-",
+            )
+            for row in places
+        }
+        for place in owners.keys() - rows.keys():
+            rows[place] = ("-", await _end(cluster, *place), "-", "-", "-")
         show.table(
-            ("topic", "partition", "committed", "end", "lag", "behind", "metadata"),
-            [
-                (
-                    row.topic,
-                    row.partition,
-                    row.commit.offset,
-                    row.end,
-                    row.lag,
-                    "-" if row.behind_ms < 0 else f"{row.behind_ms / 1000:g} s",
-                    row.commit.metadata or "-",
-                )
-                for row in places
-            ],
+            ("topic", "partition", "committed", "end", "lag", "behind", "metadata", "member"),
+            [(*place, *row, owners.get(place, "-")) for place, row in sorted(rows.items())],
         )
 
     on_cluster(run, redis, data_dir, namespace)
 
 
-async def _seen(cluster: "Cluster", name: str) -> tuple[str, list[tuple[str, ...]]] | None:
-    """The group's state in a few words and its members, whichever protocol it speaks."""
+class _Seen(NamedTuple):
+    """A group's state in a few words, its members, and who reads which partition."""
+
+    words: str
+    members: list[tuple[str, ...]]
+    owners: dict[tuple[str, int], str]
+
+
+async def _end(cluster: "Cluster", topic: str, number: int) -> int | str:
+    """Where the partition's log ends, if there is one."""
+    from korvet.scripts import log
+
+    found = await cluster.topics.get(topic)
+    if found is None or not 0 <= number < found.partitions:
+        return "-"
+    call = log.bounds(cluster.keys, topic, number, topic_id=found.id)
+    return (await cluster.store.run(call)).next
+
+
+async def _held(cluster: "Cluster", spelled: bytes) -> list[tuple[str, int]]:
+    """The partitions that a member of the newer protocol holds, of topics that exist."""
+    from uuid import UUID
+
+    from korvet.spelled import read
+
+    found = []
+    for topic_id, numbers in read(spelled).items():
+        topic = await cluster.topics.get_id(UUID(topic_id))
+        found += [(topic.name, number) for number in numbers] if topic else []
+    return found
+
+
+async def _seen(cluster: "Cluster", name: str) -> _Seen | None:
+    """The group, whichever protocol it speaks."""
     from korvet.scripts import group as scripts
+    from korvet.subscriptions import assigned
 
     keys, groups = cluster.keys, _groups(cluster)
     found = await groups.run(name, lambda _: scripts.describe(keys, name, full=1))
@@ -107,6 +142,8 @@ async def _seen(cluster: "Cluster", name: str) -> tuple[str, list[tuple[str, ...
     words = f"{state}, generation {found.generation}, protocol {protocol}"
     rows = [found.members[at : at + 6] for at in range(0, len(found.members), 6)]
     members = [(row[0], row[1], row[2], row[3]) for row in rows]
+    # Only what consumers say of partitions can be read: Connect's workers share tasks.
+    parts = [assigned(row[5]) if found.protocol_type == b"consumer" else [] for row in rows]
     if found.type == b"consumer":
         newer = await groups.run(name, lambda _: scripts.consumers(keys, name))
         if newer.error:
@@ -114,7 +151,12 @@ async def _seen(cluster: "Cluster", name: str) -> tuple[str, list[tuple[str, ...
         words = f"{newer.state.decode()}, epoch {newer.epoch}, assignor {newer.assignor.decode()}"
         rows = [newer.members[at : at + 10] for at in range(0, len(newer.members), 10)]
         members = [(row[0], row[1], row[3], row[4]) for row in rows]
-    return words, [tuple(cell.decode() or "-" for cell in member) for member in members]
+        parts = [await _held(cluster, row[8]) for row in rows]
+    shown = [tuple(cell.decode() or "-" for cell in member) for member in members]
+    owners = {
+        place: member[0] for member, places in zip(shown, parts, strict=True) for place in places
+    }
+    return _Seen(words, shown, owners)
 
 
 @app.command("create")
@@ -193,16 +235,16 @@ def _groups(cluster: "Cluster") -> "Groups":
 def _places(topics: list[str], to: str | None) -> "dict[str, Place]":
     """Each topic's place; a wrong word is refused before anything is looked at."""
     from korvet.config import StartError
-    from korvet.group_offsets import BadPlace, parse_place
+    from korvet.places import BadPlace, parse_place
 
-    found = {}
+    now, found = datetime.now(UTC), {}
     for text in topics:
         name, _, own = text.partition("=")
         place = own or to
         if place is None:
             raise StartError(f"Where in {name!r}? Say --to PLACE, or --topic {name}=PLACE.")
         try:
-            found[name] = parse_place(place)
+            found[name] = parse_place(place, now)
         except BadPlace as error:
             raise StartError(f"{'--topic' if own else '--to'}: {error}") from None
     return found

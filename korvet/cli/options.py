@@ -31,6 +31,10 @@ Sets = Annotated[
         "--set", metavar="NAME=VALUE", help="A broker setting by Kafka's name; repeatable."
     ),
 ]
+PLACES = (
+    "earliest, latest, an offset, a time (ISO 8601, UTC unless it says otherwise) or an age "
+    "(15m, 2h, 1d)."
+)
 
 
 def text(option: str, metavar: str) -> typer.models.OptionInfo:

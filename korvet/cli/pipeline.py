@@ -107,10 +107,11 @@ def replay(
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="An existing topic.")],
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Rows as late as this, or later.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Rows as late as this (UTC), or later."),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="TIME", help="Rows before this.")
+        str | None, typer.Option("--until", metavar="TIME", help="Rows before this (UTC).")
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Rows for which this is true.")

@@ -12,11 +12,12 @@ Versions
 import uuid
 
 from korvet import operations
-from korvet.consuming import CELLS, read, unpack
+from korvet.consuming import CELLS, unpack
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
+from korvet.spelled import read
 from korvet.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,

@@ -23,7 +23,7 @@ import uuid
 
 import msgspec
 
-from korvet.consuming import Rows, pack, read, spell, timing, topics_for
+from korvet.consuming import Rows, pack, timing, topics_for
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
@@ -31,6 +31,7 @@ from korvet.patterns import BadPattern, compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import ConsumeReply
+from korvet.spelled import read, spell
 from korvet.streaming import note_reader, readers
 from korvet.wire.messages.consumer_group_heartbeat import (
     Assignment,

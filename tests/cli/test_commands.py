@@ -68,7 +68,10 @@ REFUSED = [
     (("doctor", "--redis", "nonsense"), "--redis must be a URL"),
     (("scripts", "show", "log.nothing"), "there is no script 'log.nothing'"),
     (("produce", "orders", "--format", "xml"), "--format must be text or json, not 'xml'"),
-    (("consume", "orders", "--from", "noon"), "--from must be earliest, latest, an offset"),
+    (
+        ("consume", "orders", "--from", "noon"),
+        "--from: 'noon' is no place: earliest, latest, an offset",
+    ),
 ]
 
 

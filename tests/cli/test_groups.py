@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import redis
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from korvet.cli import run
 from korvet.keys import Keys
@@ -143,6 +144,59 @@ def test_a_group_with_members_stays_where_it_is(
         assert lines[-1].startswith("orders\t0\t1\t")
 
 
+def test_whoever_reads_a_partition_stands_beside_it(
+    korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
+) -> None:
+    with orders:
+        korvet("topics", "create", "more", "-p", "3", "--config", "offset.mode=dense")
+        korvet("groups", "create", "readers", "-t", "orders", "--to", "1")
+        korvet("groups", "reset", "readers", "-t", "more", "--to", "earliest")
+        orders.hdel("korvet:group:readers:offsets", "korvet:more:1", "korvet:more:2")
+        store = SyncStore(valkey_server.client())
+        joined = store.run(
+            scripts.join(
+                KEYS,
+                "readers",
+                [("range", b"")],
+                member="",
+                fresh_id="m1",
+                instance="",
+                client_id="tests",
+                client_host="/here",
+                session_ms=60_000,
+                rebalance_ms=60_000,
+                protocol_type="consumer",
+                known_first=0,
+                skip=0,
+                registered=1,
+                delay_ms=0,
+                max_size=9,
+            )
+        )
+        places = [("orders", [0]), ("more", [2])]
+        held = ConsumerProtocolMemberAssignment(0, places, b"").encode()
+        synced = store.run(
+            scripts.sync(
+                KEYS,
+                "readers",
+                [("m1", held)],
+                member="m1",
+                instance="",
+                generation=joined.generation,
+                protocol_type="consumer",
+                protocol="range",
+            )
+        )
+        assert synced.error == 0
+        lines = korvet("groups", "describe", "readers")[1]
+        shown = [line.split("\t") for line in lines[lines.index("") + 1 :]]
+        assert [(row[0], row[1], row[2], row[7]) for row in shown] == [
+            ("more", "0", "0", "-"),
+            ("more", "2", "-", "m1"),
+            ("orders", "0", "1", "m1"),
+        ]
+
+
 def test_members_of_the_newer_protocol_are_shown(
     korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
 ) -> None:
@@ -176,5 +230,6 @@ def test_members_of_the_newer_protocol_are_shown(
             "readers: Stable, epoch 1, assignor uniform",
             "m1\t-\ttests\t/here",
         ]
+        assert lines[-1] == "orders\t0\t-\t5\t-\t-\t-\tm1"
         code, _, said = korvet("groups", "delete", "readers")
         assert code == 2 and "has members" in said

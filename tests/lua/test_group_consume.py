@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from korvet.consuming import pack, read
+from korvet.consuming import pack
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ConsumeReply, TickReply
+from korvet.spelled import read
 from tests.lua.harness import LuaRunner
 from tests.runners import Runner
 
