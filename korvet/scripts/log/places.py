@@ -1,0 +1,84 @@
+"""Where things stand in one partition's log."""
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+
+
+class BoundsReply(Reply):
+    """`start` is the stored log start; `first` and `next` enclose the live records."""
+
+    error: int
+    start: int
+    first: int
+    next: int
+    epoch: int
+    bytes: int
+    records: int
+    newest: int
+    stable: int
+
+
+class SeekReply(Reply):
+    """Everything before `offset` is older than `timestamp`."""
+
+    error: int
+    offset: int
+    timestamp: int
+
+
+class AdvanceReply(Reply):
+    """`records` lie between the offset asked about and `offset`."""
+
+    error: int
+    offset: int
+    records: int
+
+
+class LagReply(Reply):
+    """`records` stand at or behind the offset."""
+
+    error: int
+    records: int
+    next: int
+    newest: int
+
+
+BOUNDS = Script("log.bounds", BoundsReply)
+SEEK = Script("log.seek", SeekReply)
+ADVANCE = Script("log.advance", AdvanceReply)
+LAG = Script("log.lag", LagReply)
+
+
+def bounds(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[BoundsReply]:
+    """Where one partition begins and ends. An empty `topic_id` takes whichever is there."""
+    k = keys.partition(topic, partition)
+    return Call(BOUNDS, (k.stream, k.log), (topic_id,))
+
+
+def seek(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, timestamp: int
+) -> Call[SeekReply]:
+    """Where to scan from for the first record at or after `timestamp`; -3 asks for the newest."""
+    k = keys.partition(topic, partition)
+    return Call(SEEK, (k.log, k.index), (topic_id, timestamp))
+
+
+def advance(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    offset: int,
+    records: int,
+    end: int,
+) -> Call[AdvanceReply]:
+    """The offset behind `records` records from `offset` on, at most `end`."""
+    k = keys.partition(topic, partition)
+    return Call(ADVANCE, (k.stream, k.log, k.index), (topic_id, offset, records, end))
+
+
+def lag(keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int) -> Call[LagReply]:
+    """How many records there are from `offset` on."""
+    k = keys.partition(topic, partition)
+    return Call(LAG, (k.stream, k.log, k.index), (topic_id, offset))
