@@ -27,7 +27,7 @@ end
 function M.namer(mode, bits)
   if mode ~= "time" then
     return function(offset)
-      return DENSE_PREFIX .. num.text(offset)
+      return DENSE_PREFIX .. (offset < 1e14 and num.small(offset) or num.text(offset))
     end
   end
   local unit, ms, prefix = 2 ^ bits, -1, nil

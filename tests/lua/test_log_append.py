@@ -283,3 +283,27 @@ def test_columns_are_the_entries_they_describe(runner: Runner, stamp: int) -> No
     for (_, fields), key, value in zip(rows, b"abcabc", expected, strict=True):
         assert fields[-6:] == [b"key", bytes([key]), b"value", value, b"none", b""]
         assert (fields[0] == b"append.time", len(fields)) == (bool(stamp), 6 + 2 * stamp)
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize("stamps", [b"7717", b"7" * 4, b""])
+@pytest.mark.parametrize("fields", [2, 3])
+def test_columns_of_equal_lengths_are_the_entries_they_describe(
+    runner: Runner, fields: int, stamps: bytes, native: bool
+) -> None:
+    part = Part(runner, "record", "dense").create()
+    first = 0
+    if native:
+        runner.command("XADD", part.keys.stream, f"{DENSE_MS}-5", "value", "native")
+        first = 6
+    four = ((b"key", 2, b"", b"aabbccdd"), (b"value", 0, b"", b""))
+    four += ((b"timestamp", len(stamps) // 4, b"", stamps),)
+    columns = [each for column in four[:fields] for each in column]
+    assert part.append(4, fields=(b"columns", fields, *columns)).base == first
+    rows: list[tuple[bytes, list[bytes]]] = runner.command("XRANGE", part.keys.stream, "-", "+")  # type: ignore[assignment]
+    assert part.offsets() == [*([5] if native else []), *range(first, first + 4)]
+    for n, (_, found) in enumerate(rows[-4:]):
+        expected = [b"key", b"aabbccdd"[2 * n : 2 * n + 2], b"value", b""]
+        if fields == 3:
+            expected += [b"timestamp", stamps[n : n + 1]]
+        assert found == expected

@@ -50,14 +50,17 @@ class Driver:
 
     def kill_workers(self) -> int:
         """The Python processes that run its tasks are gone without a last word; how many."""
-        found = [
-            process
-            for process in psutil.Process(self._process.pid).children(recursive=True)
-            if "pyspark.daemon" in (words := process.cmdline()) and words[-1] == "pyspark.worker"
-        ]
+        found = []
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            # One that Spark has just ended itself is a zombie, or gone.
+            with suppress(psutil.NoSuchProcess):
+                words = process.cmdline()
+                if "pyspark.daemon" in words and words[-1] == "pyspark.worker":
+                    found.append(process)
         # The first is the daemon that the others come from.
         for process in found[1:]:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
         return len(found[1:])
 
     def ended(self) -> None:
