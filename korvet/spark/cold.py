@@ -8,6 +8,7 @@ Rules
 - The table is opened where it is read: files that a compaction has replaced are looked up again.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from korvet.spark.errors import BadOption, OtherTopic
 from korvet.spark.options import EARLIEST, LATEST, Place, ReadOptions
 
 TRIES = 5
+_METADATA = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -105,8 +107,7 @@ def _delta(root: Path) -> Archive:
 def _iceberg(root: Path) -> Archive:
     from pyiceberg.table import StaticTable
 
-    number = (root / "metadata" / "version-hint.text").read_text().strip()
-    table = StaticTable.from_metadata(str(root / "metadata" / f"v{number}.metadata.json"))
+    table = StaticTable.from_metadata(str(_newest(root / "metadata")))
     snapshot = table.current_snapshot()
     files = tuple(task.file.file_path.removeprefix("file:") for task in table.scan().plan_files())
     while snapshot is not None:
@@ -117,6 +118,14 @@ def _iceberg(root: Path) -> Archive:
         parent = snapshot.parent_snapshot_id
         snapshot = None if parent is None else table.snapshot_by_id(parent)
     return Archive((), ())
+
+
+def _newest(folder: Path) -> Path:
+    """The table as of its last commit. The hint beside it is written later, and not in one step."""
+    found = {int(m[1]): file for file in folder.iterdir() if (m := _METADATA.fullmatch(file.name))}
+    if not found:
+        raise FileNotFoundError(f"no metadata of a Hadoop table in {folder}")
+    return found[max(found)]
 
 
 def _told(text: str | bytes) -> _Told:

@@ -18,7 +18,9 @@ def offsets_in(path: Path, format: str) -> list[tuple[str, int, int]]:
     if format == "delta":
         found = DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=list(KEY))
     else:
-        number = (path / "metadata" / "version-hint.text").read_text().strip()
-        table = StaticTable.from_metadata(str(path / "metadata" / f"v{number}.metadata.json"))
+        # Where the hint beside them is old or gone, Iceberg takes the newest, too.
+        versions = (path / "metadata").glob("v*.metadata.json")
+        newest = max(versions, key=lambda file: int(file.name.split(".")[0][1:]))
+        table = StaticTable.from_metadata(str(newest))
         found = table.scan(selected_fields=KEY).to_arrow()
     return list(zip(*(found.column(name).to_pylist() for name in KEY), strict=True))
