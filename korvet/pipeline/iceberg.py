@@ -8,6 +8,7 @@ Rules
   and `main` is then moved to its end: only forward, in one step, and not if it has moved
   meanwhile. Of two archivers one wins; a crash leaves a branch that nobody reads, which a later
   commit removes.
+- Snapshots are not kept for ever: the metadata names them all, and every commit writes it anew.
 """
 
 import uuid
@@ -24,6 +25,8 @@ PROPERTY = "korvet.archive"
 SUMMARY = "korvet.commit"
 BRANCH = "korvet_"
 STALE_MS = 3_600_000
+DAY_MS = 86_400_000
+EXPIRE_EVERY = 20
 
 
 class IcebergTable:
@@ -72,7 +75,11 @@ class IcebergTable:
                 f"CREATE TABLE IF NOT EXISTS {self._place.sql} ({DDL}, date DATE) USING iceberg "
                 f"PARTITIONED BY (date) TBLPROPERTIES ('{PROPERTY}' = '1', "
                 "'format-version' = '2', 'write.spark.accept-any-schema' = 'true', "
-                "'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'snappy')"
+                "'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'snappy', "
+                # A commit of ours is five of Iceberg's; each writes all that is known anew.
+                "'write.metadata.delete-after-commit.enabled' = 'true', "
+                "'write.metadata.previous-versions-max' = '20', "
+                f"'history.expire.max-snapshot-age-ms' = '{DAY_MS}')"
             )
         except Exception as error:
             raise PipelineError(
@@ -107,6 +114,10 @@ class IcebergTable:
             table.refresh()
             if branch in dict(table.refs()):
                 table.manageSnapshots().removeBranch(branch).commit()
+        if planned.number % EXPIRE_EVERY == 0:
+            # Right behind a commit of ours, so that the newest stays. How old is the table's word.
+            table.refresh()
+            table.expireSnapshots().commit()
         return self.state()
 
     def _rows_of(self, branch: str, base: int) -> int:

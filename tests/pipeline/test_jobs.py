@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from korvet.pipeline import session
+from korvet.pipeline import iceberg, session
 from korvet.pipeline.archive import Archiver, Done, Job
 from korvet.pipeline.errors import ForeignTable, Overtaken
 from korvet.pipeline.places import Place
@@ -125,6 +125,42 @@ def filled_topic(log: Log) -> Any:
     from korvet.spark.catalog import Catalog
 
     return Catalog(Connection(log.url), log.store).topic("orders")
+
+
+@pytest.mark.parametrize("hint", ["1", None])
+def test_an_iceberg_table_is_read_at_its_last_commit_whatever_the_hint_says(
+    spark: Any, filled: Log, tmp_path: Path, hint: str | None
+) -> None:
+    place = place_for(spark, tmp_path, "iceberg")
+    table = open_table(spark, place, Making())
+    job = Job(Connection(filled.url), ("orders",), trim_older_ms=0)
+    Archiver(spark, table, job).catch_up(nobody)
+    # An archiver that dies between commit and hint leaves an old one, or none.
+    file = Path(place.path, "metadata", "version-hint.text")
+    file.unlink()
+    if hint is not None:
+        file.write_text(hint)
+    assert len(read(filled.url, subscribe="orders", archive=place.path)) == 340
+
+
+def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
+    spark: Any, filled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg, "EXPIRE_EVERY", 2)
+    place = place_for(spark, tmp_path, "iceberg")
+    table = open_table(spark, place, Making())
+    soon = "'history.expire.max-snapshot-age-ms' = '1'"
+    few = "'write.metadata.previous-versions-max' = '4'"
+    spark.sql(f"ALTER TABLE {place.sql} SET TBLPROPERTIES ({few}, {soon})")
+    connection = Connection(filled.url)
+    job = Job(connection, ("orders",), most=90, trim_older_ms=0)
+    assert Archiver(spark, table, job).catch_up(nobody) == 340
+    assert table.state().number == 4
+    folder = Path(place.path, "metadata")
+    assert len(list(folder.glob("*.metadata.json"))) == 5
+    assert len(list(folder.glob("snap-*.avro"))) == 1
+    assert len(offsets_in(Path(place.path), "iceberg")) == 340
+    assert verify(spark, table, connection, ["orders"]).equal
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
