@@ -1,9 +1,18 @@
 """Whether an archiver keeps up: `python -m benchmarks.spark.keeping_up [--rate N] [--seconds N]`.
 
 A fresh broker with a Redis of its own, a producer of so many records of 100 B a second, and
-`korvet pipeline archive --every` beside them. One JSON line: the rate that was produced, what was
-archived a minute, how far behind the table was each time a commit was done and at the end, the
-sizes of the table's files, and the CPU of broker and archiver. Nothing else should run here.
+`korvet pipeline archive --every` beside them, which trims what the table has for half a minute. One
+JSON line: the rate that was produced, how far behind the table was each time a commit was done, the
+sizes of the table's files, CPU and memory of broker and archiver, and at the end of each third of
+the time what Redis and the archiver had at most. Then a sentence, and exit code 1 if it says no:
+
+- the producer had its rate, so the broker was not starved;
+- each commit was done before the next round was due;
+- files have the target size: no less than half of it, no more than a quarter above;
+- memory stopped growing: neither Redis nor the archiver had more in the last third than the
+  second, but for a fifth.
+
+Nothing else should run here.
 """
 
 import argparse
@@ -18,15 +27,35 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import processes
 from benchmarks.fresh import Column, Running, korvet
+from korvet.pipeline import amounts
 
 TOPIC = "busy"
 PARTITIONS = 4
+VALUE = 100
+KEPT = "30s"
+
+
+class Heard(NamedTuple):
+    """One commit as the archiver told it, and how many records had been produced by then."""
+
+    at: float
+    records: int
+    seconds: float
+    sent: int
+
+
+class Seen(NamedTuple):
+    """What was in memory at one moment."""
+
+    at: float
+    store: int
+    archiver: int
 
 
 def main() -> None:
@@ -39,7 +68,11 @@ def main() -> None:
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--layout", default="batch")
     given = parser.parse_args()
-    print(json.dumps(asyncio.run(measured(given))), flush=True)
+    line = asyncio.run(measured(given))
+    print(json.dumps(line), flush=True)
+    wrong = complaints(line, given)
+    print(f"no: {'; '.join(wrong)}" if wrong else "yes: it kept up", flush=True)
+    sys.exit(1 if wrong else 0)
 
 
 async def measured(given: argparse.Namespace) -> dict[str, Any]:
@@ -47,93 +80,205 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
     try:
         async with korvet(Column(given.layout, False)) as running:
-            return await asyncio.to_thread(_beside, running, given, folder)
+            return await asyncio.to_thread(_beside, running, given, folder / "lake")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _beside(running: Running, given: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def complaints(line: dict[str, Any], given: argparse.Namespace) -> list[str]:
+    """Why the answer is no; nothing if it is yes."""
+    found = []
+    if line["produced_per_s"] < 0.98 * given.rate:
+        found.append(f"only {line['produced_per_s']} records/s could be produced")
+    every = amounts.milliseconds("--every", given.every) / 1000
+    if line["behind_s_most"] > every:
+        found.append(f"the table was {line['behind_s_most']} s behind when a commit was done")
+    target = amounts.size("--target-file-size", given.target_file_size) / 2**20
+    if not 0.5 * target <= line["file_mb_median"] <= 1.25 * target:
+        found.append(f"files have {line['file_mb_median']} MiB")
+    for name in ("redis_mb_most", "archiver_mb_most"):
+        _, second, third = line[name]
+        if third > 1.2 * second:
+            found.append(f"memory still grows: {name} {line[name]}")
+    if line["missing_or_double"]:
+        found.append(f"{line['missing_or_double']} records are missing or double")
+    return found
+
+
+def _beside(running: Running, given: argparse.Namespace, lake: Path) -> dict[str, Any]:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": running.address})
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)]).values():
         future.result(30)
-    archiver = _archiver(running, given, folder / "lake")
-    heard: list[tuple[float, int, float]] = []
-    listener = threading.Thread(target=lambda: heard.extend(_heard(archiver)))
+    producer = Producing(running.address, given.rate)
+    archiver = _archiver(running, given, lake)
+    heard: list[Heard] = []
+    listener = threading.Thread(target=_listen, args=(archiver, producer, heard))
     listener.start()
-    before = processes.cpu_seconds(running.pids)
-    began = time.monotonic()
-    produced = _produce(running.address, given.rate, given.seconds)
-    seconds = time.monotonic() - began
-    broker_cpu = processes.cpu_seconds(running.pids) - before
-    archiver_cpu = processes.cpu_seconds([archiver.pid])
-    archiver.send_signal(signal.SIGTERM)
-    listener.join(120)
-    archiver.wait(60)
-    archived = sum(records for _, records, _ in heard)
-    during = [each for each in heard if each[0] <= began + seconds]
-    files = [file.stat().st_size for file in (folder / "lake").rglob("*.parquet")]
+    try:
+        producer.one()
+        while not heard:
+            if archiver.poll() is not None:
+                raise RuntimeError(f"the archiver ended with {archiver.returncode}")
+            time.sleep(0.1)
+        heard.clear()
+        roots = (running.pids, [archiver.pid])
+        cpu = [processes.cpu_seconds(each) for each in roots]
+        began = time.monotonic()
+        seen: list[Seen] = []
+        watching = threading.Event()
+        watcher = threading.Thread(target=_watch, args=(running, archiver, seen, watching))
+        watcher.start()
+        producer.run(given.seconds)
+        seconds = time.monotonic() - began
+        watching.set()
+        watcher.join()
+        spent = [processes.cpu_seconds(each) for each in roots]
+    finally:
+        archiver.send_signal(signal.SIGTERM)
+        listener.join(120)
+        archiver.wait(60)
+    sizes = [file.stat().st_size / 2**20 for file in lake.rglob("part-*.parquet")]
+    sizes = sizes or [file.stat().st_size / 2**20 for file in lake.rglob("data/**/*.parquet")]
+    commits = _behind([each for each in heard if each.at <= began + seconds])
+    spent_committing = sum(each.seconds for each, _ in commits)
     return {
         "case": "keeping up",
         "format": given.format,
         "layout": given.layout,
-        "produced_per_s": round(produced / seconds),
+        "produced_per_s": round(producer.sent / seconds),
         "seconds": round(seconds),
-        "commits": len(during),
-        "commit_records_median": _median([records for _, records, _ in during]),
-        "commit_s_median": _median([spent for _, _, spent in during]),
-        "archived_while_producing": sum(records for _, records, _ in during),
-        "waiting_at_the_end": produced - archived,
-        "file_mb_median": _median([size / 2**20 for size in files]),
-        "files": len(files),
-        "broker_cpu_share": round(broker_cpu / seconds, 2),
-        "archiver_cpu_share": round(archiver_cpu / seconds, 2),
+        "commits": len(commits),
+        "commit_records_median": _median([each.records for each, _ in commits]),
+        "commit_s_median": _median([each.seconds for each, _ in commits]),
+        "archived_per_s_of_commits": round(
+            sum(each.records for each, _ in commits) / max(spent_committing, 0.001)
+        ),
+        "behind_s_median": _median([behind / given.rate for _, behind in commits]),
+        "behind_s_most": round(
+            max((behind for _, behind in commits), default=producer.sent) / given.rate, 2
+        ),
+        "file_mb_median": _median(sizes),
+        "files": len(sizes),
+        "redis_mb_most": _thirds(began, seconds, [(each.at, each.store) for each in seen]),
+        "archiver_mb_most": _thirds(began, seconds, [(each.at, each.archiver) for each in seen]),
+        "broker_cpu_share": round((spent[0] - cpu[0]) / seconds, 2),
+        "archiver_cpu_share": round((spent[1] - cpu[1]) / seconds, 2),
+        "missing_or_double": producer.sent - _verified(running, given, lake),
     }
 
 
-def _median(values: list[float] | list[int]) -> float:
+def _behind(commits: Sequence[Heard]) -> list[tuple[Heard, int]]:
+    """Each commit, and how many records had been produced by then that were not archived."""
+    archived, found = 0, []
+    for each in commits:
+        archived += each.records
+        found.append((each, each.sent - archived))
+    return found
+
+
+def _median(values: Sequence[float]) -> float:
     return round(statistics.median(values), 2) if values else 0.0
 
 
-def _archiver(running: Running, given: argparse.Namespace, lake: Path) -> subprocess.Popen[str]:
-    words = ["pipeline", "archive", TOPIC, "--to", str(lake), "--format", given.format]
-    words += ["--every", given.every, "--target-file-size", given.target_file_size]
-    words += ["--delete-archived-before", "1m", "--master", "local[2]"]
+def _thirds(began: float, seconds: float, seen: Sequence[tuple[float, int]]) -> list[int]:
+    """The most MiB in each third of the time."""
+    found = [0, 0, 0]
+    for at, size in seen:
+        third = min(2, int(3 * (at - began) / seconds))
+        found[third] = max(found[third], size >> 20)
+    return found
+
+
+def _job(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "korvet", *words, "--redis", str(running.store)],
+        [sys.executable, "-m", "korvet", "pipeline", *words, "--master", "local[2]"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
 
 
-def _heard(archiver: subprocess.Popen[str]) -> Iterator[tuple[float, int, float]]:
-    """Each commit: when it was told, its records, and its seconds."""
+def _where(running: Running, given: argparse.Namespace) -> list[str]:
+    return ["--format", given.format, "--redis", str(running.store)]
+
+
+def _archiver(running: Running, given: argparse.Namespace, lake: Path) -> subprocess.Popen[str]:
+    words = ["--every", given.every, "--target-file-size", given.target_file_size]
+    words += ["--delete-archived-before", KEPT, *_where(running, given)]
+    return _job("archive", TOPIC, "--to", str(lake), *words)
+
+
+def _verified(running: Running, given: argparse.Namespace, lake: Path) -> int:
+    """How many rows the table has when all is archived and verified to be what the log had."""
+    for words in (["archive", TOPIC, "--to", str(lake)], ["verify", TOPIC, str(lake)]):
+        with _job(*words, *_where(running, given)) as process:
+            said, _ = process.communicate(timeout=300)
+            if process.returncode:
+                raise RuntimeError(said)
+    return int(said.rpartition("equal: ")[2].split()[0])
+
+
+def _listen(archiver: subprocess.Popen[str], producer: "Producing", heard: list[Heard]) -> None:
     assert archiver.stdout is not None
     for line in archiver.stdout:
         if line.startswith("{"):
             told = json.loads(line)
-            yield time.monotonic(), told["records"], told["seconds"]
+            heard.append(Heard(time.monotonic(), told["records"], told["seconds"], producer.sent))
 
 
-def _produce(address: str, rate: int, seconds: int) -> int:
-    """So many records a second, in steps of 20 ms; how many there were."""
-    from confluent_kafka import Producer
+def _watch(
+    running: Running,
+    archiver: subprocess.Popen[str],
+    seen: list[Seen],
+    stop: threading.Event,
+) -> None:
+    store = running.pids[-1]
+    while not stop.wait(0.5):
+        resident = processes.resident_bytes([archiver.pid])
+        seen.append(Seen(time.monotonic(), processes.own_bytes(store), resident))
 
-    options: dict[str, Any] = {"bootstrap.servers": address, "linger.ms": 20}
-    options |= {"compression.type": "lz4", "queue.buffering.max.messages": 1_000_000}
-    producer = Producer(options)
-    values = [os.urandom(100) for _ in range(1000)]
-    began, sent = time.monotonic(), 0
-    while (spent := time.monotonic() - began) < seconds:
-        for n in range(sent, int(spent * rate)):
-            producer.produce(TOPIC, value=values[n % 1000], partition=n // 1000 % PARTITIONS)
-        sent = max(sent, int(spent * rate))
-        producer.poll(0)
-        time.sleep(0.02)
-    producer.flush(60)
-    return sent
+
+class Producing:
+    """Records that nothing compresses, so many a second, in steps of 20 ms."""
+
+    def __init__(self, address: str, rate: int) -> None:
+        from confluent_kafka import Producer
+
+        options: dict[str, Any] = {"bootstrap.servers": address, "linger.ms": 20}
+        options |= {"compression.type": "lz4", "queue.buffering.max.messages": 1_000_000}
+        self._producer = Producer(options)
+        self._rate = rate
+        self.sent = 0
+
+    def one(self) -> None:
+        """A single record is in the topic."""
+        self._send(1)
+        self._producer.flush(60)
+
+    def run(self, seconds: int) -> None:
+        """As many records as the time asks for are in the topic."""
+        began, before = time.monotonic(), self.sent
+        while (spent := time.monotonic() - began) < seconds:
+            self._send(before + int(spent * self._rate) - self.sent)
+            self._producer.poll(0)
+            time.sleep(0.02)
+        self._producer.flush(60)
+
+    def _send(self, count: int) -> None:
+        values = os.urandom(VALUE * count)
+        for n in range(count):
+            value = values[n * VALUE : (n + 1) * VALUE]
+            while True:
+                try:
+                    self._producer.produce(
+                        TOPIC, value=value, partition=self.sent // 1000 % PARTITIONS
+                    )
+                    break
+                except BufferError:  # The broker is slower than the rate.
+                    self._producer.poll(0.1)
+            self.sent += 1
 
 
 if __name__ == "__main__":

@@ -185,11 +185,16 @@ def _done(commit: Commit, began: float, trimmed: int) -> Done:
 def run(
     archiver: Archiver, watch: Watch, *, every_s: float | None, stop: Callable[[float], bool]
 ) -> int:
-    """Archives once, or again and again until `stop` (which waits so many seconds) says so."""
-    total = archiver.catch_up(watch)
-    while every_s is not None and not stop(every_s):
+    """Archives once, or again and again until `stop` (which waits so many seconds) says so.
+
+    A round begins `every_s` after the one before it began; at once, if that took longer.
+    """
+    total = 0
+    while True:
+        began = time.monotonic()
         total += archiver.catch_up(watch)
-    return total
+        if every_s is None or stop(max(0.0, began + every_s - time.monotonic())):
+            return total
 
 
 def topics_of(state: Commit) -> Sequence[str]:

@@ -88,7 +88,8 @@ def test_a_job_that_goes_on_ends_after_its_round_when_told(
     monkeypatch.setattr("korvet.cli.pipeline._stopper", lambda: stop)
     lake = tmp_path / "lake"
     assert job(log, "archive", "orders", "--to", str(lake), "--every", "30s") == 0
-    assert waited == [30.0, 30.0, 30.0]
+    # The round itself is part of the time.
+    assert len(waited) == 3 and all(0 < each < 30 for each in waited)
     assert len(list((lake / "data").iterdir())) == 3
 
 
