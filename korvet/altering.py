@@ -126,7 +126,7 @@ def _known(settings: Mapping[str, Setting], name: str) -> Setting:
 async def _alter_topic(change: Change, context: Context) -> None:
     if not change.name:
         raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    reason = refusal_of(change.name, internal=True)
+    reason = refusal_of(change.name, reserved=True)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     for _ in range(ATTEMPTS):

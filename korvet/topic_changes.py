@@ -39,11 +39,9 @@ def plan_topic(
     partitions: int,
     configs: Mapping[str, str | None],
     defaults: TopicConfigs,
-    *,
-    internal: bool = False,
 ) -> Definition:
     """The definition of a new topic, or Refused. Nothing is written yet."""
-    reason = refusal_of(name, internal=internal)
+    reason = refusal_of(name, reserved=defaults.reserved_names)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if not 0 < partitions <= MAX_PARTITIONS:

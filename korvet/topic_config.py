@@ -93,6 +93,11 @@ class TopicConfigs:
         # What a topic has when neither it nor a pattern says anything: the same for all topics.
         self._broker = {name: self._from_broker(name) for name in TOPIC}
 
+    @property
+    def reserved_names(self) -> bool:
+        """Whether a new topic's name may begin with `__`."""
+        return self._settings.flag("reserved.topic.names.enable")
+
     def resolve(self, topic: str, explicit: Mapping[str, str]) -> dict[str, ConfigValue]:
         """Every topic config by name, with its value, its source and what lies beneath.
 

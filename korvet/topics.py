@@ -99,8 +99,11 @@ class Reader(Protocol):
     async def command(self, *command: Any) -> Any: ...
 
 
-def refusal_of(name: str, *, internal: bool = False) -> str | None:
-    """None for a name a topic may have, else the sentence that says why not (seed 002)."""
+def refusal_of(name: str, *, reserved: bool = False) -> str | None:
+    """None for a name a topic may have, else the sentence that says why not (seed 002).
+
+    With `reserved` a name may begin with `__`.
+    """
     if not name:
         return "A topic name cannot be empty."
     if name in (".", ".."):
@@ -109,8 +112,11 @@ def refusal_of(name: str, *, internal: bool = False) -> str | None:
         return f"A topic name has at most {MAX_NAME} characters, not {len(name)}."
     if not _LEGAL.issuperset(name):
         return f"A topic name holds letters, digits, '.', '_' and '-' only, not {name!r}."
-    if name.startswith("__") and not internal:
-        return "Names that begin with '__' are kept for internal topics."
+    if name.startswith("__") and not reserved:
+        return (
+            "Names that begin with '__' are kept for internal topics, unless the broker setting "
+            "reserved.topic.names.enable is true."
+        )
     return None
 
 

@@ -69,12 +69,12 @@ def test_a_name_that_may_be(name: str) -> None:
 )
 def test_a_name_that_may_not_be_gets_a_sentence(name: str) -> None:
     assert (refusal_of(name) or "").endswith(".")
-    assert (refusal_of(name, internal=True) or "").endswith(".")
+    assert (refusal_of(name, reserved=True) or "").endswith(".")
 
 
 def test_names_that_begin_with_two_underscores_are_internal() -> None:
     assert refusal_of("__offsets") is not None
-    assert refusal_of("__offsets", internal=True) is None
+    assert refusal_of("__offsets", reserved=True) is None
 
 
 def test_a_definition_is_read_as_it_was_written() -> None:

@@ -48,7 +48,7 @@ async def create_topics(request: CreateTopicsRequest, context: Context) -> Creat
 async def _create(
     topic: CreatableTopic, validate_only: bool, context: Context
 ) -> CreatableTopicResult:
-    reason = refusal_of(topic.name)
+    reason = refusal_of(topic.name, reserved=context.node.topic_configs.reserved_names)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if await context.topics.get(topic.name) is not None:

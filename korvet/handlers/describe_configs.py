@@ -67,7 +67,7 @@ async def describe_configs(
 async def _values(resource: DescribeConfigsResource, context: Context) -> Iterable[ConfigValue]:
     name = resource.resource_name
     if resource.resource_type == TOPIC_RESOURCE:
-        reason = refusal_of(name, internal=True)
+        reason = refusal_of(name, reserved=True)
         if reason:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         topic = await context.topics.get(name)

@@ -60,7 +60,7 @@ async def _topics(
         topic = await context.topics.get(name)
         if topic is not None:
             found.append(topic)
-        elif refusal_of(name, internal=True):
+        elif refusal_of(name, reserved=True):
             missing.append(_refusal(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
             missing.append(_refusal(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

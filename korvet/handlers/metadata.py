@@ -69,7 +69,7 @@ async def _one(
     topic = await context.topics.get(name)
     if topic is not None:
         return _describe(topic, request, context)
-    if refusal_of(name):
+    if refusal_of(name, reserved=context.node.topic_configs.reserved_names):
         return _refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     if not (
         request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")

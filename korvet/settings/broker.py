@@ -127,6 +127,13 @@ _TOPICS = (
         "true",
         "Whether asking for or producing to an unknown topic creates it.",
     ),
+    Setting(
+        "reserved.topic.names.enable",
+        Flag(),
+        "false",
+        "Whether topics may be created under names that begin with `__`, as Kafka lets clients do: "
+        "Debezium's heartbeats and Cruise Control's metrics have such names.",
+    ),
     Setting("delete.topic.enable", Flag(), "true", "Whether clients may delete topics."),
     Setting(
         "message.max.bytes",

@@ -11,6 +11,12 @@ from korvet.wire.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from korvet.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.handlers.conftest import Broker
 
 
@@ -103,6 +109,21 @@ async def test_a_topic_named_twice_is_refused_and_the_others_are_made(broker: Br
     answers = await create(broker, topic("a"), topic("b"), topic("a", 2))
     assert {row.name: row.error_code for row in answers} == {"a": E.INVALID_REQUEST, "b": E.NONE}
     assert await broker.node.topics.get("a") is None
+
+
+async def test_reserved_names_are_for_those_who_ask_for_them(broker: Broker) -> None:
+    name = "__debezium-heartbeat.orders"
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+    assert (await broker.ask(asked)).topics[0].error_code == E.INVALID_TOPIC_EXCEPTION
+    allowed = AlterableConfig(name="reserved.topic.names.enable", config_operation=0, value="true")
+    everybody = AlterConfigsResource(resource_type=4, resource_name="", configs=[allowed])
+    change = IncrementalAlterConfigsRequest(resources=[everybody], validate_only=False)
+    changed = await broker.ask(change)
+    assert changed.responses[0].error_code == E.NONE
+    assert (await broker.ask(asked)).topics[0].error_code == E.NONE
+    await broker.create("__CruiseControlMetrics")
+    names = {topic.name for topic in await broker.node.topics.all()}
+    assert names == {name, "__CruiseControlMetrics"}
 
 
 async def test_minus_one_is_the_brokers_default(broker: Broker) -> None:
