@@ -88,7 +88,7 @@ class BatchReader(DataSourceReader):
 def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
     """The records of a range as Arrow record batches of these columns."""
     from korvet.keys import Keys
-    from korvet.spark.decode import Decoder
+    from korvet.spark.decode import NUMBERED, Decoder
     from korvet.spark.scan import Scan, aborted_in
     from korvet.spark.schema import arrow_schema
     from korvet.store.sync import SyncStore
@@ -99,6 +99,10 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
         decoder = Decoder(wanted, arrow_schema(tuple(names)), aborted)
         scan = Scan(store, keys, wanted, fail_on_data_loss=options.fail_on_data_loss)
         try:
+            known = scan.numbered() if NUMBERED.issuperset(names) else None
+            if known is not None:
+                yield from decoder.numbered(known)
+                return
             for rows in scan:
                 yield from decoder.decode(rows)
         except DataLost:

@@ -4,6 +4,7 @@ Rules
 - The sparse index says where about CHUNK_BYTES end; behind its last row little is left.
 - XRANGE and the log's state travel together, so that a trim cannot pass unnoticed.
 - Entries are given as Redis sent them: those of layout `record` as bytes, not yet parsed.
+- Where a log can be seen to have an entry for every offset, offsets alone need no entry read.
 """
 
 import logging
@@ -11,10 +12,11 @@ from collections.abc import Iterator
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.offsets import entry_id, split_id
+from korvet.offsets import DENSE_MS, entry_id, split_id
 from korvet.spark.catalog import Log, Range, lost, refuse
 from korvet.spark.decode import Aborted
 from korvet.spark.replies import Reply
+from korvet.store.errors import CommandFailed
 from korvet.store.sync import SyncStore
 
 CHUNK_BYTES = 2 << 20
@@ -47,6 +49,32 @@ class Scan:
             reply = self._read(self.position, "+", 1)
             if len(reply) and self._behind(reply.last_id) > self._end:
                 yield reply
+
+    def numbered(self) -> Range | None:
+        """What there is of the range, if every offset in it is known to be a record's; else None.
+
+        A dense log of single records without transactions, and so without markers, is as long as
+        its offsets are many if none is missing. XINFO tells both at one moment."""
+        if self._log.is_batch or self._log.mode != "dense":
+            return None
+        state = ("HMGET", self._names.log, "topic_id", "start", "stable")
+        try:
+            [topic_id, first, stable], flat = self._store.commands(
+                [state, ("XINFO", "STREAM", self._names.stream)]
+            )
+        except CommandFailed:  # no entry, no stream
+            return None
+        self._check([topic_id, first], self.position)
+        told = dict(zip(flat[::2], flat[1::2], strict=True))
+        if stable is not None or not told[b"length"]:
+            return None
+        edges = [split_id(told[name][0]) for name in (b"first-entry", b"last-entry")]
+        (low_ms, low), (high_ms, high) = edges
+        # Ids ascend: between two dense ones all are.
+        if low_ms != DENSE_MS or high_ms != DENSE_MS or told[b"length"] != high - low + 1:
+            return None
+        start = max(self.position, low)
+        return Range(self._log, start, max(start, min(self._end, high + 1)))
 
     def _until(self, stop: int, most: int) -> Iterator[Reply]:
         """The entries from the position to before `stop`."""

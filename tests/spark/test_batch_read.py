@@ -8,7 +8,10 @@ from itertools import pairwise
 
 import pytest
 
+from korvet.offsets import DENSE_MS
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
+from korvet.spark.replies import Reply
+from korvet.spark.scan import Scan
 from korvet.wire import codecs, records
 from korvet.wire.records import Record
 from tests.spark.driving import Row, pieces, read
@@ -256,3 +259,59 @@ def test_a_trim_between_planning_and_reading_is_noticed(log: Log, form: str, mod
     made = source(log.url, subscribe="race", failOnDataLoss="false")
     found = list(made.reader(schema_of(made)).read(piece))
     assert sum(batch.num_rows for batch in found) == 10
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One number for each reply with entries that is read."""
+    replies: list[int] = []
+    read_entries = Scan._read
+
+    def counted(scan: Scan, start: int, last: str, most: int) -> Reply:
+        replies.append(most)
+        return read_entries(scan, start, last, most)
+
+    monkeypatch.setattr(Scan, "_read", counted)
+    return replies
+
+
+def test_offsets_of_a_dense_log_without_gaps_are_told_without_reading_an_entry(
+    log: Log, unread: list[int]
+) -> None:
+    topic = log.create("dense", 2)
+    for n in range(3):
+        log.append(topic, n % 2, plain(50))
+    log.store.command("XADD", "korvet:dense:1", "*", "value", "native")
+    log.truncate(topic, 0, 20)
+    where = json.dumps({"dense": {"0": 30, "1": 0}})
+    found = read(
+        log.url, subscribe="dense", columns="offset,topic,partition", startingOffsets=where
+    )
+    expected = [("dense", 0, n) for n in range(30, 100)] + [("dense", 1, n) for n in range(51)]
+    assert [(r["topic"], r["partition"], r["offset"]) for r in found] == expected
+    assert not unread
+
+
+@pytest.mark.parametrize("gone", [0, 17, 49])
+def test_an_offset_that_is_missing_from_a_dense_log_is_not_told(
+    log: Log, unread: list[int], gone: int
+) -> None:
+    topic = log.create("gap", 1)
+    log.append(topic, 0, plain(50))
+    log.store.command("XDEL", "korvet:gap:0", f"{DENSE_MS}-{gone}")
+    found = [row["offset"] for row in read(log.url, subscribe="gap", columns="offset")]
+    assert found == [n for n in range(50) if n != gone]
+    log.store.command("XADD", "korvet:gap:0", f"{DENSE_MS}-60", "value", "ahead")
+    log.append(topic, 0, plain(2))
+    found = [row["offset"] for row in read(log.url, subscribe="gap", columns="offset")]
+    assert found == [*(n for n in range(50) if n != gone), 60, 61, 62]
+    assert unread
+
+
+def test_an_emptied_log_has_no_offsets_to_tell(log: Log) -> None:
+    topic = log.create("empty", 1)
+    log.append(topic, 0, plain(5))
+    log.store.command("XTRIM", "korvet:empty:0", "MAXLEN", 0)
+    assert read(log.url, subscribe="empty", columns="offset") == []
+    log.store.command("DEL", "korvet:empty:0")
+    assert read(log.url, subscribe="empty", columns="offset") == []
