@@ -245,6 +245,10 @@ _TOPICS = (
     _kept("log.local.retention.ms", long(-2), "-2"),
     _kept("log.local.retention.bytes", long(-2), "-2"),
     _kept("unclean.leader.election.enable", Flag(), "false"),
+    # Set and taken back by kafka-reassign-partitions --throttle.
+    _kept("leader.replication.throttled.rate", long(0), LONGEST),
+    _kept("follower.replication.throttled.rate", long(0), LONGEST),
+    _kept("replica.alter.log.dirs.io.max.bytes.per.second", long(0), LONGEST),
 )
 
 _SOCKETS = (

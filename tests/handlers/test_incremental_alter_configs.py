@@ -171,6 +171,23 @@ async def test_brokers_follow_a_change_and_its_own_wins_over_all_brokers(broker:
     assert topic is not None and topic.policy.retention_ms == 604_800_000
 
 
+async def test_a_reassignment_may_be_throttled_and_its_throttles_taken_back(broker: Broker) -> None:
+    await broker.create("t")
+    rates = (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+    lists = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+    for operation, rate, replicas in ((SET, "1000000", "0:7,1:7"), (DELETE, None, None)):
+        answers = await change(
+            broker,
+            (BROKER, "7", [(name, operation, rate) for name in rates]),
+            (TOPIC, "t", [(name, operation, replicas) for name in lists]),
+        )
+        assert [row.error_code for row in answers] == [E.NONE, E.NONE]
+
+
 async def test_a_groups_own_timeout_wins_over_the_brokers(broker: Broker) -> None:
     name = "consumer.session.timeout.ms"
 
