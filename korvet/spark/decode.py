@@ -28,6 +28,7 @@ from korvet.wire.records import Record
 
 _VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(codecs.NAMES)}
 _PLAIN = {b"key", b"value", b"timestamp", b"append.time", b"transaction"}
+_HEADERS = (b"header.", b"null.header.")
 _TO_MICROS = 1000
 NUMBERED = frozenset({"topic", "partition", "offset"})
 """Columns that an offset alone says."""
@@ -184,7 +185,8 @@ class Decoder:
     def _columns(self, found: Alike) -> Part | None:
         """The part, if the entries have plain fields and offsets of their own."""
         names = found.columns.keys()
-        if not _PLAIN.union(_VALUE_CODECS).issuperset(names):
+        headers = [name for name in names if name.startswith(_HEADERS)]
+        if not _PLAIN.union(_VALUE_CODECS, headers).issuperset(names):
             return None
         if self._aborted and b"transaction" in names:
             return None
@@ -201,7 +203,8 @@ class Decoder:
         if "value" in self._names:
             part.values = _value_column(found)
         if "headers" in self._names:
-            part.headers = [None] * len(offsets)
+            type_ = self._schema.field("headers").type
+            part.headers = _headers_column(found, headers, type_)
         return part
 
     def _offsets(self, milliseconds: Any, sequence: Any) -> tuple[Any, Any]:
@@ -276,7 +279,11 @@ class Decoder:
             "timestampType": lambda type_: pa.repeat(
                 pa.scalar(APPEND_TIME if part.stamped else CREATE_TIME, type_), count
             ),
-            "headers": lambda type_: pa.array(part.headers, type_),
+            "headers": lambda type_: (
+                part.headers
+                if isinstance(part.headers, pa.Array)
+                else pa.array(part.headers, type_)
+            ),
         }
         arrays = [build[field.name](field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -333,6 +340,31 @@ def _pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]] 
 def _column(found: Alike, name: bytes) -> Any:
     spans = found.columns.get(name)
     return pa.nulls(found.count, pa.binary()) if spans is None else found.binary(spans)
+
+
+def _headers_column(found: Alike, fields: Sequence[bytes], type_: Any) -> Any:
+    """Headers of the same names in every entry, as Spark's Kafka source has them."""
+    count, width = found.count, len(fields)
+    if not fields:
+        return pa.nulls(count, type_)
+    names = pa.array([each.split(b"header.", 1)[1].decode("utf-8", "replace") for each in fields])
+    values = [
+        pa.nulls(count, pa.binary())
+        if each.startswith(b"null.")
+        else found.binary(found.columns[each])
+        for each in fields
+    ]
+    # One column behind another becomes one record behind another.
+    order = np.add.outer(np.arange(count), count * np.arange(width)).ravel()
+    pairs = pa.StructArray.from_arrays(
+        [
+            names.take(pa.array(np.tile(np.arange(width), count))),
+            pa.concat_arrays(values).take(pa.array(order)),
+        ],
+        fields=list(type_.value_type),
+    )
+    edges = pa.array(np.arange(0, count * width + 1, width, dtype=np.int32))
+    return pa.ListArray.from_arrays(edges, pairs, type=type_)
 
 
 def _value_column(found: Alike) -> Any:

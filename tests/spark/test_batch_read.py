@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from korvet.offsets import DENSE_MS
+from korvet.spark.decode import Decoder
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
 from korvet.spark.replies import Reply
 from korvet.spark.scan import Scan
@@ -315,3 +316,29 @@ def test_an_emptied_log_has_no_offsets_to_tell(log: Log) -> None:
     assert read(log.url, subscribe="empty", columns="offset") == []
     log.store.command("DEL", "korvet:empty:0")
     assert read(log.url, subscribe="empty", columns="offset") == []
+
+
+@pytest.mark.parametrize("mode", ["dense", "time"])
+def test_records_with_headers_of_the_same_names_are_read_as_columns(
+    log: Log, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Decoder, "_singly", lambda *_: pytest.fail("they were read singly"))
+    topic = log.create("traced", 1, "record", mode)
+    named = [
+        (
+            *record[:4],
+            [("trace", b"%d" % n), ("none", None), ("x.header.y", b"" if n % 3 else b"z")],
+        )
+        for n, record in enumerate(plain(40))
+    ]
+    written = log.append(topic, 0, named)
+    found = read(log.url, subscribe="traced", includeHeaders=True)
+    assert found == [as_row("traced", 0, record) for record in written]
+    cut = [
+        as_row("traced", 0, record)["headers"] for record in written if record[0] > written[5][0]
+    ]
+    where = json.dumps({"traced": {"0": written[6][0]}})
+    found = read(log.url, subscribe="traced", columns="headers,offset", startingOffsets=where)
+    assert [row["headers"] for row in found] == cut
+    found = read(log.url, subscribe="traced")
+    assert [row["value"] for row in found] == [record[3] for record in written]
