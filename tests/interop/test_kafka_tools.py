@@ -1,5 +1,11 @@
 """Kafka's own command line tools."""
 
+import json
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.jvm import Jvm
@@ -72,6 +78,55 @@ def test_the_cluster_is_looked_at_from_all_sides(default_broker: Broker, java: J
     assert f"already elected for partitions {name}-0" in elected
     assert "LeaderId:" in told("MetadataQuorumCommand", "describe", "--status")
     assert "No partition reassignments" in told("reassign.ReassignPartitionsCommand", "--list")
+
+
+def test_a_partition_is_reassigned_to_where_it_is_under_a_throttle(
+    default_broker: Broker, java: Jvm, tmp_path: Path
+) -> None:
+    name = create_topic(default_broker.address, partitions=2)
+    found = AdminClient({"bootstrap.servers": default_broker.address}).list_topics(name, timeout=10)
+    places = [
+        {"topic": name, "partition": number, "replicas": [partition.leader]}
+        for number, partition in found.topics[name].partitions.items()
+    ]
+    wanted = tmp_path / "reassignment.json"
+    wanted.write_text(json.dumps({"version": 1, "partitions": places}))
+
+    def reassign(*words: str) -> str:
+        place = ("--bootstrap-server", default_broker.address)
+        tool = f"{TOOLS}.reassign.ReassignPartitionsCommand"
+        return java.run(tool, *place, "--reassignment-json-file", str(wanted), *words)
+
+    begun = reassign("--execute", "--throttle", "1000000")
+    assert "The inter-broker throttle limit was set to 1000000 B/s" in begun
+    assert f"Successfully started partition reassignments for {name}-0,{name}-1" in begun
+    done = reassign("--verify")
+    assert f"Reassignment of partition {name}-0 is completed." in done
+    assert f"Clearing topic-level throttles on topic {name}" in done
+
+
+def test_transactions_are_listed_and_described(default_broker: Broker, java: Jvm) -> None:
+    topic, transaction = create_topic(default_broker.address), topic_name("transaction")
+    writer = Producer(
+        {"bootstrap.servers": default_broker.address, "transactional.id": transaction}
+    )
+    writer.init_transactions(10)
+    writer.begin_transaction()
+    writer.produce(topic, b"v", partition=0)
+    writer.flush(10)
+
+    def told(*words: str) -> list[list[str]]:
+        place = ("--bootstrap-server", default_broker.address)
+        lines = java.run(f"{TOOLS}.TransactionsCommand", *place, *words).splitlines()
+        return [line.split() for line in lines]
+
+    (row,) = [row for row in told("list") if row[:1] == [transaction]]
+    assert row[3] == "Ongoing"
+    _, row = told("describe", "--transactional-id", transaction)
+    assert (row[1], row[4], row[-1]) == (transaction, "Ongoing", f"{topic}-0")
+    writer.abort_transaction(10)
+    _, row = told("describe", "--transactional-id", transaction)
+    assert row[4] == "CompleteAbort"
 
 
 def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java: Jvm) -> None:
