@@ -52,6 +52,8 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.records import BadBatch, Buffer
 
+BY_ID = 13
+"""The version from which on Produce names topics by their ids."""
 STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 Refused = Mapping[Producer, ErrorCode]
 
@@ -107,7 +109,7 @@ def _refuse_acks(acks: int, context: Context) -> ErrorCode:
 
 
 def _peek(data: TopicProduceData, context: Context) -> Topic | None:
-    if context.version >= 13:
+    if context.version >= BY_ID:
         return context.topics.peek_id(data.topic_id)
     return context.topics.peek(data.name)
 
@@ -169,7 +171,7 @@ async def _with_copies(
 
 
 async def _look_up(data: TopicProduceData, context: Context) -> Topic | None:
-    if context.version >= 13:
+    if context.version >= BY_ID:
         return await context.topics.get_id(data.topic_id)
     topic = await context.topics.get(data.name)
     if topic is None and context.settings.flag("auto.create.topics.enable"):
@@ -204,7 +206,7 @@ def _submit(
     refused: Refused,
 ) -> Row:
     if topic is None:
-        by_id = context.version >= 13
+        by_id = context.version >= BY_ID
         return _refusal(
             data.index,
             ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -317,6 +319,8 @@ async def _reason(
     error = ErrorCode(reply.error)
     if error in STALE:
         context.topics.drop()
+        # Whoever asks by name does not know that topics have ids.
+        return error if context.version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if error != ErrorCode.INVALID_TXN_STATE or request.transactional_id is None:
         return error
     producer = producer_of(request.transactional_id, data)

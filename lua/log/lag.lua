@@ -1,4 +1,4 @@
---- log.lag  version 1  reads
+--- log.lag  version 2  reads
 --- How many records stand from an offset on, whatever the offsets' mode.
 ---
 --- KEYS     stream    stream  the partition's records
@@ -11,11 +11,15 @@
 ---          next      int     the end: last record + 1
 ---          newest    int     the newest timestamp ever appended, ms, -1 for none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log index), and the entries of one index step, at most 3 calls
+--- COST     O(log index), and the entries of one index step and 10,000 native ones, at most 5 calls
+--- NOTES    Native entries behind the last append count, up to 10,000 of them; older ones do where
+---          they stand in the index step that the offset is in.
 local codes = require("lib.codes")
 local entry = require("lib.entry")
 local index_rows = require("lib.index")
 local num = require("lib.num")
+
+local NATIVE = 10000
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, offset = ARGV[1], tonumber(ARGV[2])
@@ -31,6 +35,13 @@ if state[1] ~= topic_id then
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, newest = tonumber(state[5]), tonumber(state[7])
+local appended = next_offset
+if format == "record" then
+  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  if tail then
+    next_offset = math.max(next_offset, entry.behind(mode, bits, tail[1]))
+  end
+end
 offset = math.max(offset, tonumber(state[8]))
 if offset >= next_offset then
   return { codes.NONE, 0, next_offset, newest }
@@ -40,12 +51,22 @@ end
 local step = redis.call(
   "ZRANGEBYSCORE", index, "(" .. num.text(offset), "+inf", "LIMIT", 0, 1
 )[1]
-local records, last = 0, "+"
+local records, last = 0, appended - 1
 if step then
   local row = index_rows.parse(step)
-  records, last = tonumber(state[6]) - row.records, entry.id(mode, bits, row.offset - 1)
+  records, last = tonumber(state[6]) - row.records, row.offset - 1
 end
-for _, found in ipairs(redis.call("XRANGE", stream, entry.id(mode, bits, offset), last)) do
+local entries = {}
+if offset <= last then
+  entries = redis.call(
+    "XRANGE", stream, entry.id(mode, bits, offset), entry.id(mode, bits, last)
+  )
+end
+if next_offset > appended then
+  local from = entry.id(mode, bits, math.max(offset, appended))
+  records = records + #redis.call("XRANGE", stream, from, "+", "COUNT", NATIVE)
+end
+for _, found in ipairs(entries) do
   local count = 1
   if format == "batch" then
     for i = 1, #found[2], 2 do

@@ -335,3 +335,19 @@ async def test_any_walk_over_a_log_sees_every_record_once(broker: Broker, seed: 
         found += got
         position = got[-1][0] + 1
     assert found == expected
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+async def test_who_produces_by_name_to_a_topic_that_was_made_again_is_not_told_of_ids(
+    broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t")
+    old = await broker.made_again("t")
+    data = packed(rows(b"v"), version)
+    with monkeypatch.context() as late:  # the word of it has not come to this broker yet
+        late.setattr(broker.node.topics, "peek", lambda _: old)
+        late.setattr(broker.node.topics, "peek_id", lambda _: old)
+        answer = await produce(broker, data, version=version)
+    known = E.UNKNOWN_TOPIC_ID if version >= 13 else E.UNKNOWN_TOPIC_OR_PARTITION
+    assert answer.error_code == known
+    assert (await produce(broker, data, version=version)).error_code == E.NONE

@@ -81,3 +81,20 @@ def test_lag_counts_the_records_that_are_left(
     lua.run(log.truncate(KEYS, "orders", 0, topic_id=ID, before=offsets[cut]))
     later = random.randrange(cut, len(offsets))
     assert lag(lua, offsets[later]).records == len(offsets) - later
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_at_the_end_are_counted(runner: Runner, mode: str) -> None:
+    create(runner, "record", mode)
+    stream = KEYS.partition("orders", 0).stream
+    first = append(runner, "record", 3, 70_000)
+    append(runner, "record", 2, 100)
+    before = lag(runner, first)
+    natives = [runner.command("XADD", stream, "*", "value", "v") for _ in range(4)]
+    after = lag(runner, first)
+    assert (before.records, after.records) == (5, 9)
+    end = runner.run(log.bounds(KEYS, "orders", 0, topic_id=ID)).next
+    assert after.next == end > before.next
+    assert lag(runner, before.next).records == len(natives)
+    assert lag(runner, end - 1).records == 1
+    assert lag(runner, end).records == 0
