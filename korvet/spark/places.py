@@ -41,13 +41,20 @@ def ranges(catalog: Catalog, options: ReadOptions, logs: Sequence[Log]) -> list[
     ends = resolve(catalog, options.end, logs, options)
     found = []
     for part, start, end in zip(logs, starts, ends, strict=True):
-        if start > end and options.end.everywhere is None:
+        gone = _asked(options.start, part, start) <= end < start  # all of it, trimmed meanwhile
+        if start > end and options.end.everywhere is None and not gone:
             raise BadOption(
                 options.end.option, f"{part} would end at {end}, before its start at {start}."
             )
         if start < end:
             found.append(Range(part, start, end))
     return found
+
+
+def _asked(place: Place, part: Log, found: int) -> int:
+    """The offset that the place names for the partition; the one found where it names none."""
+    at = found if place.offsets is None else place.offsets[part.topic][part.partition]
+    return found if at in (EARLIEST, LATEST) else at
 
 
 def _offset(part: Log, bound: BoundsReply, at: int, strict: bool) -> int:

@@ -244,6 +244,27 @@ def test_what_was_trimmed_is_an_error_or_is_left_out_as_asked(
     assert [row["offset"] for row in read(log.url, subscribe="trimmed")] == offsets[10:]
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_a_range_that_is_all_gone_is_empty_where_that_may_be(log: Log, form: str) -> None:
+    topic = log.create("gone", 1, form, "time")
+    offsets: list[int] = []
+    while len(offsets) < 20 or offsets[-10] == offsets[-11] + 1:  # until time has passed between
+        log.append(topic, 0, plain(10))
+        offsets = [record[0] for record in log.written["gone", 0]]
+    end = offsets[-11] + 1
+    log.truncate(topic, 0, end)
+    places = {
+        "startingOffsets": json.dumps({"gone": {"0": offsets[3]}}),
+        "endingOffsets": json.dumps({"gone": {"0": end}}),
+    }
+    assert read(log.url, subscribe="gone", failOnDataLoss="false", **places) == []
+    with pytest.raises(DataLost):
+        read(log.url, subscribe="gone", **places)
+    places["startingOffsets"] = json.dumps({"gone": {"0": end + 1}})
+    with pytest.raises(BadOption, match="before its start"):
+        read(log.url, subscribe="gone", failOnDataLoss="false", **places)
+
+
 @layouts
 def test_a_trim_between_planning_and_reading_is_noticed(log: Log, form: str, mode: str) -> None:
     from tests.spark.driving import schema_of, source
