@@ -110,9 +110,7 @@ class Outbox:
                 header = records.read_header(data)
                 return byte_topics.append_batch(self._keys, topic, partition, data, header)
             size = len(data)
-            fields: Sequence[Any] = (
-                b"batch", data, b"count", len(batch), b"max.timestamp", newest,
-            )  # fmt: skip
+            fields: Sequence[Any] = (data,)
         else:
             size = int(batch.sizes().sum())
             fields = _fields(batch, CODECS[topic.policy.storage_compression])

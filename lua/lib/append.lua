@@ -155,8 +155,8 @@ function M.put(log, args, at, last)
 
   local added = add(redis.pcall, base + per_entry - 1, first, ends)
   if type(added) == "table" and added.err then
-    local behind = require("lib.behind")
-    before = behind.last(log.stream, log.mode, log.bits)
+    local tail = require("lib.ends")
+    before = tail.behind_all(log.mode, log.bits, log.stream)
     log.next, base = before, math.max(base, before)
     add(redis.call, base + per_entry - 1, first, ends)
   end

@@ -66,8 +66,8 @@ local added = redis.pcall(
   "XADD", stream, entry.id(mode, bits, at), unpack(ARGV, FIELDS)
 )
 if type(added) == "table" and added.err then
-  local behind = require("lib.behind")
-  at = math.max(at, behind.last(stream, mode, bits))
+  local ends = require("lib.ends")
+  at = math.max(at, ends.behind_all(mode, bits, stream))
   redis.call("XADD", stream, entry.id(mode, bits, at), unpack(ARGV, FIELDS))
 end
 redis.call("ZREM", open, producer_id)
