@@ -3,6 +3,9 @@
 Rules
 - One request at a time, as Kafka does, until its handler calls `release`: then the next one begins,
   while answers still leave in order.
+- Of requests that do not wait for each other, AT_WORK of together AT_WORK_BYTES are at work at
+  once: others that share the broker and Redis with this client are served after those, not after
+  all that it has sent.
 - Reading stops while too many requests are unanswered or too many of their bytes wait, while the
   client does not read its answers, or while Redis is behind. Whoever floods us waits; nobody else
   does.
@@ -32,6 +35,10 @@ from korvet.context import LATER, Node, Soon
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
+AT_WORK = 32
+"""Enough to fill a round trip to Redis; a few milliseconds of work."""
+AT_WORK_BYTES = 1 << 20
+"""Beyond this nothing further begins: one large request is received while Redis has another."""
 MAX_HELD = 4 << 20
 """So many bytes of requests may wait behind the one at work before reading stops."""
 MAX_UNSENT = 4 << 20
@@ -69,8 +76,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._intake = Intake(max_frame, self.max_control, PRODUCE)
         self._waiting = self._intake.frames
-        self._max_unanswered = node.settings.integer("queued.max.requests")
+        self._max_queued = node.settings.integer("queued.max.requests")
+        self._at_work = min(AT_WORK, self._max_queued)
         self._answers: deque[list[Buffer] | bool | None] = deque()
+        self._weights: deque[int] = deque()
+        self._weight = 0
         self._first = 0
         self._promises: dict[int, int] = {}
         self._owed = 0
@@ -173,6 +183,9 @@ class Connection(asyncio.BufferedProtocol):
                 log.exception("a handler failed", error, client=self.client, **about)
                 self.hang("")
                 return
+            weight = len(frame)
+            self._weights.append(weight)
+            self._weight += weight
             if isinstance(begun, list):
                 self._answers.append(begun)
                 self._busy = False
@@ -191,7 +204,9 @@ class Connection(asyncio.BufferedProtocol):
         self._regulate()
 
     def _may_begin(self) -> bool:
-        if not self._writable or len(self._answers) >= self._max_unanswered:
+        if not self._writable:
+            return False
+        if len(self._answers) >= self._at_work or self._weight >= AT_WORK_BYTES:
             return False
         if self._owed >= LARGE_ANSWERS and self._may_be_large(self._waiting[0]):
             return False
@@ -287,6 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         answers, promises = self._answers, self._promises
         while answers and answers[0] is not False:
             answer = answers.popleft()
+            self._weight -= self._weights.popleft()
             if promises:
                 self._owed -= promises.pop(self._first, 0)
             self._first += 1
@@ -327,7 +343,7 @@ class Connection(asyncio.BufferedProtocol):
         """Reads from the client exactly while more requests can be taken."""
         wanted = (
             self._writable
-            and len(self._waiting) < self._max_unanswered
+            and len(self._waiting) < self._max_queued
             and self._intake.held < MAX_HELD
             and not self._awaits_room
         )

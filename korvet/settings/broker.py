@@ -272,7 +272,7 @@ _SOCKETS = (
         "queued.max.requests",
         Whole(1),
         "500",
-        "Requests of one connection that may be in flight before reading stops.",
+        "Requests of one connection that may wait before reading stops.",
         dynamic=False,
     ),
     Setting("fetch.max.bytes", Whole(1024), "57671680", "The most a fetch answers.", dynamic=False),

@@ -48,7 +48,7 @@ class AsyncStore(Listener):
         client_name: str = "korvet",
         connect_s: float = 5.0,
         timeout_s: float = 30.0,
-        max_pending_bytes: int = 64 * 1024 * 1024,
+        max_pending_bytes: int = 8 * 1024 * 1024,
         on_call: OnCall | None = None,
     ) -> Self:
         """A store that is connected; RedisUnreachable or RedisTooOld say what to do otherwise.

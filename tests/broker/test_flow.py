@@ -1,5 +1,6 @@
 """Order, back-pressure and ends of connections: who floods us waits, and nobody else does."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -7,10 +8,16 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import crc32c
 import pytest
+from anyio.lowlevel import checkpoint
 
+from korvet.broker.connection import AT_WORK, Buffer, Connection
+from korvet.broker.server import connected
+from korvet.config import load
 from korvet.errors import ErrorCode
 from korvet.wire import codecs
 from korvet.wire.messages.metadata import MetadataRequest
@@ -82,6 +89,51 @@ def test_five_hundred_pipelined_requests_are_answered_in_order(broker: Broker) -
                 offsets.append(found.responses[0].partition_responses[0].base_offset)
         feeding.join()
     assert offsets == sorted(offsets) and len(set(offsets)) == 200
+
+
+class Patient(Connection):
+    """Counts the requests it has begun, whose answers take until `answer` is set."""
+
+    def prepare(self) -> None:
+        self.begun = 0
+        self.answer = asyncio.Event()
+
+    def _begin(self, frame: Buffer) -> Any:
+        self.begun += 1
+        self._release()
+        return frame
+
+    async def _finish(self, request: Any) -> list[Buffer] | None:
+        await self.answer.wait()
+        return [bytes(request)]
+
+    def _may_be_large(self, frame: Buffer) -> bool:
+        return False
+
+
+async def test_others_are_served_before_all_that_one_client_sent_ahead(
+    own_server: TestServer,
+) -> None:
+    config = load({"redis": own_server.url}, environ={})
+    async with connected(config) as node:
+        mine = Patient(node, set(), MB, 10, 10)
+        mine.prepare()
+        transport = Mock(spec=asyncio.Transport)
+        transport.is_closing.return_value = False
+        transport.get_extra_info.return_value = ("127.0.0.1", 1)
+        mine.connection_made(transport)
+        for number in range(200):
+            frame = b"\0\0\0\x08" + API_VERSIONS[:4] + number.to_bytes(4, "big")
+            mine.get_buffer(0)[: len(frame)] = frame
+            mine.buffer_updated(len(frame))
+            await checkpoint()
+        assert mine.begun == AT_WORK
+        mine.answer.set()
+        while not mine.idle:
+            await checkpoint()
+        assert mine.begun == 200
+        sent = [part for call in transport.writelines.call_args_list for part in call.args[0]]
+        assert [int.from_bytes(part[4:8], "big") for part in sent] == list(range(200))
 
 
 def test_who_does_not_read_a_large_answer_holds_little_and_disturbs_nobody(

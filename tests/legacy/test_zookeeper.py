@@ -240,7 +240,7 @@ def test_two_consumers_of_a_group_split_the_partitions_in_chunks(
         def split() -> list[str]:
             names = sorted(zk.get_children(owners)) if zk.exists(owners) else []
             held = [(value(zk, f"{owners}/{name}") or "").rpartition("-")[0] for name in names]
-            # A consumer that gives a partition up takes the node away: then nobody holds it for a while.
+            # A consumer takes the node away before the next one claims it: nobody holds it then.
             settled = names == ["0-0", "0-1", "0-2", "0-3"] and all(held)
             return held if settled and len(set(held)) == 2 else []
 
