@@ -8,16 +8,19 @@ Rules
 import asyncio
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 ROOM = 1 << 18
+LARGE, SMALL = 4 << 20, 1 << 16
+"""What a connection has room for at first: replies full of records, or one of a thousand."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """Calls `on_reply` with each reply frame, its length prefix removed."""
 
-    def __init__(self) -> None:
-        self._buffer = bytearray(4 << 20)
+    def __init__(self, room: int = LARGE) -> None:
+        self._buffer = bytearray(room)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
@@ -105,9 +108,9 @@ class Connection(asyncio.BufferedProtocol):
         self._start, self._end = 0, rest
 
 
-async def connect(address: str) -> Connection:
+async def connect(address: str, room: int = LARGE) -> Connection:
     """An open connection to HOST:PORT."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(Connection, host, int(port))
+    _, connection = await loop.create_connection(partial(Connection, room), host, int(port))
     return connection

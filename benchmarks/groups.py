@@ -9,9 +9,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
+from random import Random
 
 from benchmarks import frames, processes
-from benchmarks.connection import Connection
+from benchmarks.connection import SMALL, Connection
 from benchmarks.load import Pump, Tally, Target, connections, drain, measured, topic
 
 OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 11, 12, 13, 14
@@ -27,7 +29,7 @@ def _bytes(value: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Seat:
-    """One member of a group, on a connection of its own or shared with other groups' members."""
+    """One member of a group, on a connection of its own."""
 
     connection: Connection
     group: str
@@ -120,14 +122,14 @@ def _one_generation(seats: Sequence[Seat]) -> bool:
 
 @asynccontextmanager
 async def members(
-    opened: Sequence[Connection], groups: int
+    opened: Sequence[Connection], size: int
 ) -> AsyncIterator[tuple[list[Seat], list[float]]]:
-    """A member of each group on each connection, and the seconds each group took to settle."""
+    """A member on each connection, in groups of `size`; and the seconds each took to settle."""
     stamp = f"{time.time_ns() // 1_000_000:x}"
     seats: list[Seat] = []
     took: list[float] = []
-    for number in range(groups):
-        new = [Seat(connection, f"bench-{stamp}-{number}") for connection in opened]
+    for first in range(0, len(opened), size):
+        new = [Seat(one, f"bench-{stamp}-{first}") for one in opened[first : first + size]]
         begin = time.perf_counter()
         await settle(new)
         took.append(time.perf_counter() - begin)
@@ -145,45 +147,54 @@ class Join:
 
     async def run(self, target: Target) -> dict[str, float]:
         """Seconds until they are one generation with assignments."""
-        async with connections(target, self.count) as opened, members(opened, 1) as (_, took):
+        async with (
+            connections(target, self.count) as opened,
+            members(opened, self.count) as (_, took),
+        ):
             return {"members": self.count, "seconds_to_settle": round(took[0], 3)}
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """Members at rest: each is heard of every `every_s`."""
+    """Members at rest: each on its own connection, heard of every `every_s`, whenever it began."""
 
     groups: int = 20
     size: int = 50
     every_s: float = 3.0
-    rounds: int = 3
+    rounds: int = 5
+    seed: int = 1
 
     async def run(self, target: Target) -> dict[str, float]:
-        """The share of one core that the broker and its Redis spend on them."""
+        """The share of one core that the broker and its Redis spend on them, and how long a
+        heartbeat waits for its answer."""
+        random = Random(self.seed)
         async with (
-            connections(target, self.size) as opened,
-            members(opened, self.groups) as (seats, _),
+            connections(target, self.groups * self.size, SMALL) as opened,
+            members(opened, self.size) as (seats, _),
         ):
+            waits: list[float] = []
             cpu, begin = processes.cpu_seconds(target.pids), time.perf_counter()
-            for _ in range(self.rounds):
-                await self._round(seats)
+            phases = [begin + random.uniform(0, self.every_s) for _ in seats]
+            await asyncio.gather(*map(partial(self._beat, waits), seats, phases))
             seconds = time.perf_counter() - begin
             spent = processes.cpu_seconds(target.pids) - cpu
+        waits.sort()
         return {
             "members": len(seats),
-            "heartbeats_per_s": round(len(seats) * self.rounds / seconds),
+            "heartbeats_per_s": round(len(waits) / seconds),
             "core_share": round(spent / seconds, 3),
+            "ack_p50_ms": round(1000 * waits[len(waits) // 2], 2),
+            "ack_p99_ms": round(1000 * waits[len(waits) * 99 // 100], 2),
         }
 
-    async def _round(self, seats: Sequence[Seat]) -> None:
-        begin = time.perf_counter()
-        for number, seat in enumerate(seats):
-            pause = begin + number * self.every_s / len(seats) - time.perf_counter()
-            if pause > 0:
-                await asyncio.sleep(pause)
+    async def _beat(self, waits: list[float], seat: Seat, moment: float) -> None:
+        for number in range(self.rounds):
+            due = moment + number * self.every_s
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            begin = time.perf_counter()
             if not await seat.alive():
                 raise frames.Refused("Heartbeat: the group did not stay as it was")
-        await asyncio.sleep(max(0.0, begin + self.every_s - time.perf_counter()))
+            waits.append(time.perf_counter() - begin)
 
 
 @dataclass(frozen=True, slots=True)

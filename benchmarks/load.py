@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from benchmarks import frames, processes
-from benchmarks.connection import Connection, connect
+from benchmarks.connection import LARGE, Connection, connect
 
 IN_FLIGHT = 5
 GIGABYTE = 1e9
@@ -159,9 +159,11 @@ async def drain(pumps: Sequence[Pump]) -> None:
 
 
 @asynccontextmanager
-async def connections(target: Target, count: int) -> AsyncIterator[list[Connection]]:
+async def connections(
+    target: Target, count: int, room: int = LARGE
+) -> AsyncIterator[list[Connection]]:
     """`count` open connections, closed afterwards."""
-    opened = [await connect(target.address) for _ in range(count)]
+    opened = [await connect(target.address, room) for _ in range(count)]
     try:
         yield opened
     finally:

@@ -55,6 +55,8 @@ class ConfigTable:
         self._rows: dict[str, bytes] = {}
         self._parsed: dict[str, dict[str, str]] = {}
         self._version: bytes | None = None
+        self.has_groups = False
+        """Whether anything was changed about any group."""
 
     async def refresh(self) -> bool:
         """The table is as Redis had it after this call began; whether that is news."""
@@ -67,6 +69,7 @@ class ConfigTable:
         self._version = rows.pop(VERSION_FIELD, b"0")
         self._rows = {name.decode(): raw for name, raw in rows.items()}
         self._parsed = {name: _parse(name, raw) for name, raw in self._rows.items()}
+        self.has_groups = bool(self.groups())
         return True
 
     def raw(self, resource: str) -> bytes:

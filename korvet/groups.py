@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TypeVar
 
 from korvet import logs
+from korvet.beating import Beats
 from korvet.commits import place_of
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group, encode_group
@@ -61,6 +62,7 @@ class Groups:
         self._on_rebalance = on_rebalance
         self._present_ms = present_ms
         self._scheduled: dict[str, float] = {}
+        self.beats = Beats(store, keys, self)
 
     async def run(self, group_id: str, make: Callable[[int], Call[R]]) -> R:
         """The reply of a call on the group; `make(registered)` builds it, maybe several times."""
@@ -122,17 +124,21 @@ class Groups:
         assert self._wake is not None, "only brokers wait"
         return self._wake
 
+    def unwatched(self, group_id: str, wait_ms: int) -> bool:
+        """Whether nobody is known to look at the group within `wait_ms`; nobody has to where that
+        is negative."""
+        if wait_ms < 0:
+            return False
+        now = monotonic()
+        return not now < self._scheduled.get(group_id, 0.0) <= now + wait_ms / 1000 + 0.05
+
     async def watch(self, group_id: str, wait_ms: int) -> None:
         """Somebody looks at the group within `wait_ms`, unless that is negative."""
-        if wait_ms < 0:
-            return
-        now = monotonic()
-        moment = now + wait_ms / 1000
-        if now < self._scheduled.get(group_id, 0.0) <= moment + 0.05:
+        if not self.unwatched(group_id, wait_ms):
             return
         if len(self._scheduled) > 100_000:
             self._scheduled.clear()
-        self._scheduled[group_id] = moment
+        self._scheduled[group_id] = monotonic() + wait_ms / 1000
         await self._store.run(scripts.schedule(self._keys, group=group_id, after_ms=wait_ms))
 
     async def tick(self, group_id: str) -> int:

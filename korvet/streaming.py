@@ -90,8 +90,8 @@ def readers(context: Context) -> Readers:
 
 def reads_streams(context: Context, group: str) -> bool:
     """Whether the group reads through Redis's group of its name."""
-    table, resource = context.node.configs, group_resource(group)
-    own = table.explicit(resource) if table.raw(resource) else {}
+    table = context.node.configs
+    own = table.explicit(group_resource(group)) if table.has_groups else {}
     return (own.get(MODE) or context.settings.text(MODE)) == "stream"
 
 

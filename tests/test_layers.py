@@ -55,6 +55,7 @@ LAYERS: dict[str, Layer] = {
     # The log's own rules: from records to calls and back.
     "log": Layer(
         (
+            "beating",
             "byte_topics",
             "config_table",
             "gathering",

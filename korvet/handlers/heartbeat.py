@@ -3,31 +3,58 @@
 Behaviour
 - in order: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION
 - REBALANCE_IN_PROGRESS while the members join again: the member is alive all the same
+- where heartbeats are frequent one waits up to 20 ms for others, and shares their script call
 Versions
 - v3 group.instance.id
 """
 
-from korvet.context import Context
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+
+from korvet.context import LATER, Context, Later, Soon
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.scripts import group as scripts
 from korvet.streaming import note_reader
 from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-async def heartbeat(request: HeartbeatRequest, context: Context) -> HeartbeatResponse:
+def heartbeat(request: HeartbeatRequest, context: Context) -> Awaitable[HeartbeatResponse]:
+    """The heartbeat is on its way to Redis, or waits a moment for others."""
     if not request.group_id:
-        return HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID)
-    reply = await groups(context).run(
+        return _refuse(ErrorCode.INVALID_GROUP_ID)
+    error = groups(context).beats.submit(
         request.group_id,
-        lambda _: scripts.heartbeat(
-            context.keys,
-            request.group_id,
-            member=request.member_id,
-            instance=request.group_instance_id or "",
-            generation=request.generation_id,
-        ),
+        request.member_id,
+        request.group_instance_id or "",
+        request.generation_id,
     )
-    if not reply.error:
+    return Soon(
+        error,
+        partial(_answer_at_once, request, context, error),
+        partial(_answer, request, context, error),
+    )
+
+
+async def _refuse(error: ErrorCode) -> HeartbeatResponse:
+    return HeartbeatResponse(error_code=error)
+
+
+def _answer_at_once(
+    request: HeartbeatRequest, context: Context, error: "asyncio.Future[int]"
+) -> HeartbeatResponse | Later:
+    if error.cancelled() or error.exception() is not None:
+        return LATER
+    return _response(request, context, error.result())
+
+
+async def _answer(
+    request: HeartbeatRequest, context: Context, error: "asyncio.Future[int]"
+) -> HeartbeatResponse:
+    return _response(request, context, await error)
+
+
+def _response(request: HeartbeatRequest, context: Context, error: int) -> HeartbeatResponse:
+    if not error:
         note_reader(context, request.group_id, request.member_id, request.generation_id)
-    return HeartbeatResponse(error_code=reply.error)
+    return HeartbeatResponse(error_code=error)

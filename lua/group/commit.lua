@@ -1,4 +1,4 @@
---- group.commit  version 2  writes
+--- group.commit  version 3  writes
 --- Offsets are committed by a member of this generation, or to a group without members.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -96,7 +96,7 @@ for i = ROWS, #ARGV, 5 do
 end
 if me then
   if not me.awaiting then
-    redis.call("ZADD", deadlines, now_ms + me.session, id)
+    redis.call("ZADD", deadlines, clock.about(now_ms, me.session), id)
   end
   return { codes.NONE, wait_ms }
 end

@@ -1,4 +1,4 @@
---- group.consume  version 4  writes
+--- group.consume  version 5  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -49,7 +49,6 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumers = require("lib.consumers")
-local num = require("lib.num")
 local pack = require("lib.pack")
 local reconcile = require("lib.reconcile")
 
@@ -75,7 +74,7 @@ if text and epoch > 0 and instance == "" and assignor == "" and not subscribes t
   local head = redis.call("HMGET", group, "generation", "assigned", "version", "moved", "size")
   if settled and its == epoch and tonumber(head[1]) == its and head[1] == head[2]
     and head[3] == version then
-    redis.call("ZADD", deadlines, num.text(now_ms + session_ms), "m:" .. id)
+    redis.call("ZADD", deadlines, clock.about(now_ms, session_ms), "m:" .. id)
     local g = { moved = tonumber(head[4]), size = tonumber(head[5]) }
     return { codes.NONE, epoch, 0, "", reconcile.soon_ms(g, true, now_ms), 0, {}, {}, -1, 0 }
   end

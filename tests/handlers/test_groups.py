@@ -1,5 +1,6 @@
 """The APIs of classic groups at their edges: Kafka's own code each, in Kafka's order of checks."""
 
+import asyncio
 import uuid
 from typing import Any
 
@@ -10,6 +11,7 @@ from korvet.broker.housekeeping import Housekeeping
 from korvet.compaction import Superseded
 from korvet.coordinating import groups_of
 from korvet.errors import ErrorCode
+from korvet.store.errors import ScriptFailed
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
@@ -154,6 +156,44 @@ async def test_a_member_joins_syncs_lives_and_leaves_in_every_version(
     assert (await broker.ask(leave, min(version, 5))).error_code == ErrorCode.NONE
     late = await broker.ask(beat, min(version, 4))
     assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def beating(member: str, generation: int, group: str = "g") -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
+
+
+async def test_heartbeats_that_meet_go_together_and_have_their_own_answers(broker: Broker) -> None:
+    beats = []
+    for group in ("g", "h", "i"):
+        member, generation = await stable(broker, group)
+        beats += [beating(member, generation, group), beating(member, generation + 1, group)]
+    before = broker.node.store.round_trips
+    answers = await asyncio.gather(*map(broker.ask, beats))
+    assert [answer.error_code for answer in answers] == 3 * [0, ErrorCode.ILLEGAL_GENERATION]
+    assert broker.node.store.round_trips == before + 1
+
+
+async def test_a_group_whose_keys_are_broken_harms_no_other(broker: Broker) -> None:
+    member, generation = await stable(broker)
+    other, later = await stable(broker, "h")
+    await broker.node.store.command("DEL", broker.node.keys.group("h").group)
+    await broker.node.store.command("SET", broker.node.keys.group("h").group, "no hash")
+    sound, broken = await asyncio.gather(
+        broker.ask(beating(member, generation)),
+        broker.ask(beating(other, later, "h")),
+        return_exceptions=True,
+    )
+    assert sound.error_code == ErrorCode.NONE
+    assert isinstance(broken, ScriptFailed)
+
+
+async def test_what_is_due_happens_before_a_heartbeat_is_answered(broker: Broker) -> None:
+    member, generation = await stable(broker)
+    store, deadlines = broker.node.store, broker.node.keys.group("g").deadlines
+    seconds, _ = await store.command("TIME")
+    await store.command("ZADD", deadlines, int(seconds) * 1000 - 1, member)
+    answer = await broker.ask(beating(member, generation))
+    assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 async def test_an_empty_group_id_is_none(broker: Broker) -> None:

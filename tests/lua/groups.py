@@ -113,12 +113,15 @@ class Group:
         )
 
     def heartbeat(self, member: str, generation: int, instance: str = "") -> ErrorCode:
-        reply = self.run(
-            lambda _: scripts.heartbeat(
-                KEYS, self.name, member=member, instance=instance, generation=generation
-            )
-        )
-        return ErrorCode(reply.error)
+        return self.heartbeats((member, instance, generation))[0]
+
+    def heartbeats(self, *beats: tuple[str, str, int]) -> list[ErrorCode]:
+        """What each of these members is answered, all in one call."""
+        while True:
+            reply = self.runner.run(scripts.heartbeat(KEYS, [(self.name, *beat) for beat in beats]))
+            if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in reply.errors:
+                return list(map(ErrorCode, reply.errors))
+            self.tick()
 
     def leave(self, *leavers: tuple[str, str]) -> LeaveReply:
         return self.run(lambda _: scripts.leave(KEYS, self.name, leavers))

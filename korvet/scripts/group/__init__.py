@@ -13,6 +13,7 @@ from korvet.scripts.group.commits import (
 from korvet.scripts.group.members import (
     DeleteReply,
     DescribeReply,
+    HeartbeatReply,
     JoinReply,
     LeaveReply,
     MemberReply,
@@ -48,6 +49,7 @@ __all__ = [
     "DeleteReply",
     "DescribeReply",
     "ForgetReply",
+    "HeartbeatReply",
     "JoinReply",
     "KeepReply",
     "LeaveReply",

@@ -44,6 +44,14 @@ class MemberReply(Reply):
     wait_ms: int
 
 
+class HeartbeatReply(Reply):
+    """An error code for each member, and for each group the time until its next deadline, in the
+    order in which the call names them first."""
+
+    errors: list[int]
+    waits: list[int]
+
+
 class LeaveReply(Reply):
     """`results` has an error code for each leaver."""
 
@@ -87,7 +95,7 @@ class DeleteReply(Reply):
 JOIN = Script("group.join", JoinReply)
 JOINED = Script("group.joined", JoinReply)
 SYNC = Script("group.sync", SyncReply)
-HEARTBEAT = Script("group.heartbeat", MemberReply)
+HEARTBEAT = Script("group.heartbeat", HeartbeatReply)
 LEAVE = Script("group.leave", LeaveReply)
 TICK = Script("group.tick", TickReply)
 DESCRIBE = Script("group.describe", DescribeReply)
@@ -181,16 +189,20 @@ def sync(
     )
 
 
-def heartbeat(
-    keys: Keys, group_id: str, *, member: str, instance: str, generation: int
-) -> Call[MemberReply]:
-    """One member says it is alive."""
-    k = keys.group(group_id)
-    return Call(
-        HEARTBEAT,
-        (k.group, k.members, k.profiles, k.protocols, k.instances, k.assignments, k.deadlines),
-        (member, instance, generation),
-    )
+def heartbeat(keys: Keys, beats: Iterable[tuple[str, str, str, int]]) -> Call[HeartbeatReply]:
+    """Members say they are alive: each beat has group id, member, instance and generation. In a
+    cluster all are of one group."""
+    places: dict[str, int] = {}
+    touched: list[str] = []
+    args: list[Arg] = []
+    for group_id, member, instance, generation in beats:
+        place = places.get(group_id)
+        if place is None:
+            place = places[group_id] = len(places) + 1
+            k = keys.group(group_id)
+            touched += (k.group, k.members, k.instances, k.deadlines)
+        args += (place, member, instance, generation)
+    return Call(HEARTBEAT, tuple(touched), args)
 
 
 def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call[LeaveReply]:

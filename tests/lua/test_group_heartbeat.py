@@ -1,0 +1,107 @@
+"""Heartbeats of many members in one call: each is judged by itself, and one soon after another
+writes nothing."""
+
+from random import Random
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.scripts import group as scripts
+from tests.lua.groups import KEYS, SESSION_MS, Group
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner, StoreRunner
+from tests.servers import TestServer
+
+LATE = SESSION_MS // 10
+"""A silent member is out that much after its session, at most."""
+
+
+def test_members_of_several_groups_are_judged_each_by_itself(runner: Runner) -> None:
+    one, two = Group(runner, "one"), Group(runner, "two")
+    (old,), generation = one.stable()
+    instance = two.join(instance="i").member.decode()
+    moved = two.join(instance="i").member.decode()
+    joining = two.join().member.decode()
+    begun = two.describe(0).generation
+    assert (two.state, instance != moved) == ("PreparingRebalance", True)
+    beats = [
+        ("one", old, "", generation),
+        ("two", instance, "i", 1),
+        ("one", old, "", generation + 1),
+        ("none", "m", "", 1),
+        ("one", "stranger", "", generation),
+        ("two", joining, "", begun + 1),
+        ("two", moved, "i", begun),
+        ("one", old, "stranger", generation),
+        ("one", old, "", generation),
+    ]
+    reply = runner.run(scripts.heartbeat(KEYS, beats))
+    alone = [runner.run(scripts.heartbeat(KEYS, [beat])).errors[0] for beat in beats]
+    assert reply.errors == alone
+    assert reply.errors == [
+        ErrorCode.NONE,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    ]
+    assert len(reply.waits) == 3
+    assert reply.waits[2] == -1
+
+
+def test_a_group_in_which_something_is_due_refuses_its_own_members_alone(lua: LuaRunner) -> None:
+    one, two = Group(lua, "one"), Group(lua, "two")
+    (first,), generation = one.stable()
+    lua.advance(1)
+    (second,), other = two.stable()
+    lua.advance(SESSION_MS - 1)
+    reply = lua.run(
+        scripts.heartbeat(KEYS, [("one", first, "", generation), ("two", second, "", other)])
+    )
+    assert reply.errors == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE]
+    assert reply.waits[0] == 0
+    assert two.state == "Stable"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_member_lives_for_its_session_and_is_out_a_tenth_later(lua: LuaRunner, seed: int) -> None:
+    random = Random(seed)
+    group = Group(lua)
+    (member,), generation = group.stable()
+    for _ in range(20):
+        lua.advance(random.randrange(SESSION_MS))
+        assert group.heartbeat(member, generation) == ErrorCode.NONE
+    lua.advance(SESSION_MS - 1)
+    group.tick()
+    assert group.state == "Stable"
+    lua.advance(LATE)
+    group.tick()
+    assert group.state == "Empty"
+
+
+@pytest.mark.parametrize("session_ms", [1, 5, 9, 11])
+def test_a_session_may_be_shorter_than_ten_ms(lua: LuaRunner, session_ms: int) -> None:
+    group = Group(lua)
+    (member,), generation = group.stable(session_ms=session_ms)
+    assert group.heartbeat(member, generation) == ErrorCode.NONE
+    lua.advance(session_ms - 1)
+    assert group.heartbeat(member, generation) == ErrorCode.NONE
+    lua.advance(session_ms + 1)
+    assert group.heartbeat(member, generation) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_heartbeat_soon_after_another_writes_nothing(valkey_server: TestServer) -> None:
+    with valkey_server.client() as client:
+        client.flushall()
+        group = Group(StoreRunner(client))
+        (member,), generation = group.stable(session_ms=1_000_000)
+        changes = []
+        for _ in range(3):
+            assert group.heartbeat(member, generation) == ErrorCode.NONE
+            changes.append(client.info("persistence")["rdb_changes_since_last_save"])
+        # A tenth of the session may end between two of them, not between two pairs.
+        assert changes[0] == changes[1] or changes[1] == changes[2]
