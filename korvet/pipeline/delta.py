@@ -12,6 +12,7 @@ Rules
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -56,12 +57,21 @@ class DeltaTable:
         from pyspark.errors import AnalysisException
 
         try:
-            detail = self._spark.sql(f"DESCRIBE DETAIL {self._place.sql}").first()
+            detail = self._detail()
         except AnalysisException:
             return None
         if detail["format"] != "delta":
             raise ForeignTable(f"{self._place} is no Delta table.")
         return dict(detail["properties"])
+
+    def _detail(self) -> Any:
+        return self._spark.sql(f"DESCRIBE DETAIL {self._place.sql}").first()
+
+    @cached_property
+    def _log(self) -> Path:
+        """The directory of the table's log, if it is one of a file system."""
+        root = self._place.path or self._detail()["location"].removeprefix("file:")
+        return Path(root, "_delta_log")
 
     def _make(self) -> None:
         self._check_catalog()
@@ -117,8 +127,8 @@ class DeltaTable:
 
     def _history(self, most: int | None) -> Iterable[tuple[int, str | None, dict[str, Any] | None]]:
         """The table's history, newest first: version, user metadata, metrics."""
-        log = Path(self._place.path, "_delta_log")
-        if self._place.is_path and log.is_dir():
+        log = self._log
+        if log.is_dir():
             # What the statement below reads, too, with a Spark job each time.
             versions = sorted(int(each.stem) for each in log.glob("*.json") if _is_commit(each))
             return [_told(log, version) for version in versions[::-1][:most]]

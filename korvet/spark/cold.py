@@ -1,212 +1,153 @@
-"""The archived part of a log, read by tasks without Spark's own readers (option `archive`).
+"""One log, hot and cold: what an archive holds is read from it, the rest from Redis.
 
 Rules
-- What the table holds is told by its newest commit (korvet.pipeline writes it); what lies before
-  its end is read from the table, what lies behind it from Redis. So there is no gap and no overlap.
-- A trim that passes while a task reads is no loss: only what the table has is trimmed. The task
-  reads on in the table.
-- The table is opened where it is read: files that a compaction has replaced are looked up again.
+- Who plans cannot open a table by its name, and need not: what lies before the log's beginning
+  can only be in the table, and each task asks the table how far it goes within its own range.
+- A table only grows, and only what it has is trimmed. So however the two move while a query runs,
+  each task finds every record of its range once: a task that a trim overtakes goes on in the table.
+- A table's files are opened before they are read: a compaction may take their names away.
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from korvet.scripts.log import BoundsReply
-from korvet.spark.catalog import Log, Range, lost
-from korvet.spark.errors import BadOption, OtherTopic
-from korvet.spark.options import EARLIEST, LATEST, Place, ReadOptions
+from korvet.spark.catalog import Catalog, Log, Range
+from korvet.spark.errors import BadOption, DataLost
+from korvet.spark.options import EARLIEST, Place, ReadOptions
+from korvet.spark.places import spanned
+from korvet.spark.tables import Archive, Held, is_name, open_archive
 
 TRIES = 5
-_METADATA = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
-
-
-class Held(msgspec.Struct, frozen=True):
-    """What the table holds of one partition: from `start` on, before `end`."""
-
-    topic: str
-    partition: int
-    topic_id: str
-    start: int
-    end: int
-
-
-class _Told(msgspec.Struct, frozen=True):
-    archived: tuple[Held, ...]
-    id: str
-
-
-class Archive(msgspec.Struct, frozen=True):
-    """A table as of one commit: what it holds, and in which files."""
-
-    archived: tuple[Held, ...]
-    files: tuple[str, ...]
-
-    def held(self, part: Log) -> Held | None:
-        """What it holds of a partition; OtherTopic if that is another topic's."""
-        for each in self.archived:
-            if (each.topic, each.partition) == (part.topic, part.partition):
-                if each.topic_id != part.topic_id:
-                    raise OtherTopic(
-                        f"The archive holds another topic {part.topic!r} (id {each.topic_id}); "
-                        f"the log's has id {part.topic_id}."
-                    )
-                return each
-        return None
-
-
-def open_archive(path: str, format: str | None) -> Archive:
-    """The table at the path as it is now, or BadOption."""
-    root = Path(path.removeprefix("file://"))
-    kind = format or _seen(root)
-    try:
-        if kind == "delta":
-            return _delta(root)
-        if kind == "iceberg":
-            return _iceberg(root)
-        if kind == "parquet":
-            return _parquet(root)
-    except (OSError, msgspec.DecodeError) as error:
-        raise BadOption("archive", f"there is no archive at {path}: {error}.") from error
-    except ImportError as error:
-        raise BadOption("archive", f"{kind} needs {error.name}: pip install it.") from error
-    raise BadOption("archiveFormat", f"must be parquet, delta or iceberg, not {kind!r}.")
-
-
-def _seen(root: Path) -> str:
-    if (root / "_delta_log").is_dir():
-        return "delta"
-    return "iceberg" if (root / "metadata").is_dir() else "parquet"
-
-
-def _parquet(root: Path) -> Archive:
-    if not (root / "_korvet" / "table.json").exists():
-        raise FileNotFoundError("no _korvet/table.json")
-    batches = sorted((root / "data").glob("batch=*"))
-    if not batches:
-        return Archive((), ())
-    told = _told((batches[-1] / "_commit.json").read_bytes())
-    files = tuple(str(file) for batch in batches for file in sorted(batch.rglob("*.parquet")))
-    return Archive(told.archived, files)
-
-
-def _delta(root: Path) -> Archive:
-    from deltalake import DeltaTable
-
-    table = DeltaTable(str(root))
-    for entry in table.history():
-        text = entry.get("userMetadata")
-        if text and '"archived"' in text:
-            return Archive(_told(text).archived, tuple(table.file_uris()))
-    return Archive((), ())
-
-
-def _iceberg(root: Path) -> Archive:
-    from pyiceberg.table import StaticTable
-
-    table = StaticTable.from_metadata(str(_newest(root / "metadata")))
-    snapshot = table.current_snapshot()
-    files = tuple(task.file.file_path.removeprefix("file:") for task in table.scan().plan_files())
-    while snapshot is not None:
-        summary: Any = snapshot.summary
-        text = None if summary is None else summary.additional_properties.get("korvet.commit")
-        if text is not None:
-            return Archive(_told(text).archived, files)
-        parent = snapshot.parent_snapshot_id
-        snapshot = None if parent is None else table.snapshot_by_id(parent)
-    return Archive((), ())
-
-
-def _newest(folder: Path) -> Path:
-    """The table as of its last commit. The hint beside it is written later, and not in one step."""
-    found = {int(m[1]): file for file in folder.iterdir() if (m := _METADATA.fullmatch(file.name))}
-    if not found:
-        raise FileNotFoundError(f"no metadata of a Hadoop table in {folder}")
-    return found[max(found)]
-
-
-def _told(text: str | bytes) -> _Told:
-    return msgspec.json.decode(text, type=_Told)
 
 
 def parted(
-    options: ReadOptions, logs: Sequence[Log], bounds: Sequence[BoundsReply], ends: Sequence[int]
+    catalog: Catalog, options: ReadOptions, logs: Sequence[Log]
 ) -> tuple[list[Range], list[Range]]:
-    """What is read from the table, and what from Redis."""
-    assert options.archive is not None
-    archive = open_archive(options.archive, options.archive_format)
+    """What lies before the log's beginning, and what Redis has; empty ranges left out."""
+    _check(options, logs)
+    bounds = catalog.bounds(logs, committed=options.committed_only)
+    # Offsets are counted as if the log had never been trimmed.
+    whole = [msgspec.structs.replace(bound, start=0, first=0) for bound in bounds]
     cold, hot = [], []
-    for part, bound, end in zip(logs, bounds, ends, strict=True):
-        held = archive.held(part)
-        start = _asked(options.start, part)
-        behind = bound.start if start is None else start
-        if held is not None:
-            low = held.start if start is None else max(start, held.start)
-            cold.append(Range(part, low, min(end, held.end)))
-            behind = max(start or 0, held.end)
-        if behind < bound.start and options.fail_on_data_loss:
-            raise lost(part, behind, end, bound.start)
-        hot.append(Range(part, max(behind, bound.start), end))
+    for each, bound in zip(spanned(options, logs, whole), bounds, strict=True):
+        edge = min(max(bound.start, each.start), each.end)
+        cold.append(Range(each.log, each.start, edge))
+        hot.append(Range(each.log, edge, each.end))
     return (
         [each for each in cold if each.start < each.end],
         [each for each in hot if each.start < each.end],
     )
 
 
-def check(options: ReadOptions) -> None:
-    """Nothing, or BadOption for a place that an archive cannot find."""
+def _check(options: ReadOptions, logs: Sequence[Log]) -> None:
+    """Nothing, or what can be known to be wrong before any task starts."""
     for place in (options.start, options.end):
         if place.timestamp is not None or place.timestamps is not None:
             raise BadOption(
                 place.option, "cannot go with 'archive': filter on column timestamp instead."
             )
+    if not is_name(options.archive or "", options.archive_format):
+        archive = _open(options)
+        for part in logs:
+            archive.held(part)
 
 
-def _asked(place: Place, part: Log) -> int | None:
-    """The offset asked for; None for the first there is."""
-    if place.offsets is None:
-        return None
-    at = place.offsets.get(part.topic, {}).get(part.partition, EARLIEST)
-    return None if at in (EARLIEST, LATEST) else at
+def _open(options: ReadOptions) -> Archive:
+    assert options.archive is not None
+    return open_archive(options.archive, options.archive_format)
+
+
+def before(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
+    """The records of a range that the log does not have any more."""
+    held = _open(options).held(wanted.log)
+    asked = _is_asked(options.start, wanted.log)
+    if options.fail_on_data_loss and (held is not None or asked):
+        if held is None or held.end < wanted.end:
+            raise _missing(wanted, held)
+        if asked and wanted.start < held.start:
+            raise _missing(wanted, held)
+    if held is not None:
+        yield from rows(options, names, wanted)
+
+
+def either(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
+    """The records of a range: what the table has from the table, the rest from Redis."""
+    from korvet.spark.reader import read_piece
+
+    held = _open(options).held(wanted.log)
+    edge = wanted.start
+    if held is not None and held.start <= edge < held.end:
+        edge = min(held.end, wanted.end)
+        yield from rows(options, names, Range(wanted.log, wanted.start, edge))
+    if edge < wanted.end:
+        yield from read_piece(options, names, Range(wanted.log, edge, wanted.end))
+
+
+def overtaken(options: ReadOptions, names: Sequence[str], rest: Range) -> Iterator[Any]:
+    """The rest of a range whose beginning was trimmed meanwhile, or DataLost."""
+    held = _open(options).held(rest.log)
+    if held is None or not held.start <= rest.start < held.end:
+        raise _missing(rest, held)
+    yield from either(options, names, rest)
+
+
+def _is_asked(place: Place, part: Log) -> bool:
+    """Whether an offset of the partition was named, rather than the first there is."""
+    return place.offsets is not None and place.offsets[part.topic][part.partition] != EARLIEST
+
+
+def _missing(wanted: Range, held: Held | None) -> DataLost:
+    has = "has none of it" if held is None else f"goes from {held.start} to before {held.end}"
+    return DataLost(
+        f"Topic {wanted.log.topic!r} partition {wanted.log.partition}: of offsets {wanted.start} "
+        f"to {wanted.end - 1} some are neither in the log any more nor in the archive, which "
+        f"{has}. Set failOnDataLoss to false to go on without them."
+    )
 
 
 def rows(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
-    """The range's records out of the table, as Arrow record batches of these columns.
-
-    Ends where the table ends, should that be before the range does.
-    """
+    """The range's records out of the table, as Arrow record batches of these columns."""
     from korvet.spark.schema import arrow_schema
 
-    assert options.archive is not None
     schema = arrow_schema(tuple(names))
-    for file in _opened(options.archive, options.archive_format, wanted):
+    for file in _opened(options, wanted):
         with file:
             yield from _rows_of(file, names, wanted, schema)
 
 
-def _opened(path: str, format: str | None, wanted: Range) -> list[Any]:
-    """The files that can hold such rows, open: they can be read even when their names are gone."""
-    import pyarrow.parquet as pq
-
+def _opened(options: ReadOptions, wanted: Range) -> list[Any]:
+    """The files that can hold such rows, open, those with lower offsets first."""
     for attempt in range(TRIES):
-        found: list[Any] = []
+        found: list[tuple[int, Any]] = []
         try:
-            for name in open_archive(path, format).files:
-                file = pq.ParquetFile(name)
-                if _groups(file, wanted):
-                    found.append(file)
+            archive = _open(options)
+            for name in archive.files(wanted):
+                file = archive.open(name)
+                groups = _groups(file, wanted)
+                if groups:
+                    found.append((_first(file, groups), file))
                 else:
                     file.close()
-            return found
+            return [file for _, file in sorted(found, key=lambda each: each[0])]
         except FileNotFoundError:
-            for file in found:
+            for _, file in found:
                 file.close()
             if attempt == TRIES - 1:
                 raise
     return []
+
+
+def _first(file: Any, groups: Sequence[int]) -> int:
+    """The lowest offset in these row groups, if the file tells it."""
+    told = (
+        column.statistics
+        for group in map(file.metadata.row_group, groups)
+        for column in map(group.column, range(group.num_columns))
+        if column.path_in_schema == "offset"
+    )
+    return min((each.min for each in told if each is not None and each.has_min_max), default=0)
 
 
 def _groups(file: Any, wanted: Range) -> list[int]:

@@ -19,13 +19,19 @@ def resolve(catalog: Catalog, place: Place, logs: Sequence[Log], options: ReadOp
     Raises BadOption for a place that does not speak of every partition, DataLost (unless the
     options allow it) for an offset that the log does not have.
     """
-    strict = options.fail_on_data_loss
     bounds = catalog.bounds(logs, committed=options.committed_only)
     if place.timestamp is not None:
         return _at_moments(catalog, place, logs, bounds, [place.timestamp] * len(logs))
     if place.timestamps is not None:
         moments = _each(place, place.timestamps, logs)
         return _at_moments(catalog, place, logs, bounds, moments)
+    return _placed(place, logs, bounds, options.fail_on_data_loss)
+
+
+def _placed(
+    place: Place, logs: Sequence[Log], bounds: Sequence[BoundsReply], strict: bool
+) -> list[int]:
+    """The offset that a place without moments means within the bounds of each partition."""
     if place.offsets is None:
         return [bound.first if place.everywhere == EARLIEST else bound.next for bound in bounds]
     asked = _each(place, place.offsets, logs)
@@ -42,13 +48,31 @@ def ranges(catalog: Catalog, options: ReadOptions, logs: Sequence[Log]) -> list[
     found = []
     for part, start, end in zip(logs, starts, ends, strict=True):
         gone = _asked(options.start, part, start) <= end < start  # all of it, trimmed meanwhile
-        if start > end and options.end.everywhere is None and not gone:
-            raise BadOption(
-                options.end.option, f"{part} would end at {end}, before its start at {start}."
-            )
+        if not gone:
+            _check_order(options, part, start, end)
         if start < end:
             found.append(Range(part, start, end))
     return found
+
+
+def spanned(
+    options: ReadOptions, logs: Sequence[Log], bounds: Sequence[BoundsReply]
+) -> list[Range]:
+    """What a batch read covers of partitions with these bounds, by offsets; also empty ranges."""
+    starts = _placed(options.start, logs, bounds, options.fail_on_data_loss)
+    ends = _placed(options.end, logs, bounds, options.fail_on_data_loss)
+    found = []
+    for part, start, end in zip(logs, starts, ends, strict=True):
+        _check_order(options, part, start, end)
+        found.append(Range(part, start, max(start, end)))
+    return found
+
+
+def _check_order(options: ReadOptions, part: Log, start: int, end: int) -> None:
+    if start > end and options.end.everywhere is None:
+        raise BadOption(
+            options.end.option, f"{part} would end at {end}, before its start at {start}."
+        )
 
 
 def _asked(place: Place, part: Log, found: int) -> int:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from korvet.spark.catalog import Catalog, Log, Range, lost
+from korvet.spark.catalog import Catalog, Log, Range
 from korvet.spark.errors import DataLost
 from korvet.spark.options import ReadOptions
-from korvet.spark.places import ranges, resolve
+from korvet.spark.places import ranges
 from korvet.spark.plan import pieces
 from korvet.spark.pushdown import Bounds, Pushdown, narrowed, understood
 from korvet.spark.worker import at_work
@@ -25,7 +26,7 @@ class Piece(InputPartition):
 
 
 class ColdPiece(Piece):
-    """What one task reads from the archive."""
+    """What one task reads that the log does not have any more."""
 
 
 class BatchReader(DataSourceReader):
@@ -56,33 +57,34 @@ class BatchReader(DataSourceReader):
             ]
             cold: list[Range] = []
             if self._options.archive is None:
-                whole = ranges(catalog, self._options, logs)
+                hot = narrowed(catalog, self._bounds, ranges(catalog, self._options, logs))
             else:
-                cold, whole = self._parted(catalog, logs)
-            wanted = narrowed(catalog, self._bounds, whole)
+                cold, hot = self._parted(catalog, logs)
             return [
                 *(ColdPiece(each) for each in cold),
-                *(Piece(piece) for piece in pieces(catalog, self._options, wanted)),
+                *(Piece(piece) for piece in pieces(catalog, self._options, hot)),
             ]
 
     def _parted(self, catalog: Catalog, logs: Sequence[Log]) -> tuple[list[Range], list[Range]]:
-        """What the archive has, and what only Redis has."""
-        from korvet.spark import cold
+        """What only the archive has, and what Redis has, too."""
+        from korvet.spark.cold import parted
 
-        cold.check(self._options)
-        ends = resolve(catalog, self._options.end, logs, self._options)
-        archived, live = cold.parted(self._options, logs, catalog.bounds(logs), ends)
-        low, high = self._bounds.low, self._bounds.high
-        cut = [Range(each.log, max(each.start, low), min(each.end, high)) for each in archived]
-        return [each for each in cut if each.start < each.end], live
+        # Where a moment begins in Redis says nothing of the table, which a trim may yet make the
+        # only one to have it.
+        bounds = msgspec.structs.replace(self._bounds, since=None)
+        before, behind = parted(catalog, self._options, logs)
+        return narrowed(catalog, bounds, before), narrowed(catalog, bounds, behind)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        if isinstance(partition, ColdPiece):
-            from korvet.spark import cold
-
-            yield from cold.rows(self._options, self._names, partition.wanted)
-        elif isinstance(partition, Piece):
+        if not isinstance(partition, Piece):
+            return
+        if self._options.archive is None:
             yield from read_piece(self._options, self._names, partition.wanted)
+            return
+        from korvet.spark import cold
+
+        source = cold.before if isinstance(partition, ColdPiece) else cold.either
+        yield from source(self._options, self._names, partition.wanted)
 
 
 def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
@@ -108,18 +110,6 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
         except DataLost:
             if options.archive is None:
                 raise
-            yield from _overtaken(options, names, Range(wanted.log, scan.position, wanted.end))
+            from korvet.spark.cold import overtaken
 
-
-def _overtaken(options: ReadOptions, names: Sequence[str], rest: Range) -> Iterator[Any]:
-    """The rest of a range that a trim has overtaken: what was trimmed is in the archive."""
-    from korvet.spark import cold
-
-    assert options.archive is not None
-    held = cold.open_archive(options.archive, options.archive_format).held(rest.log)
-    if held is None or held.end <= rest.start:
-        raise lost(rest.log, rest.start, rest.end, rest.end)
-    edge = min(held.end, rest.end)
-    yield from cold.rows(options, names, Range(rest.log, rest.start, edge))
-    if edge < rest.end:
-        yield from read_piece(options, names, Range(rest.log, edge, rest.end))
+            yield from overtaken(options, names, Range(wanted.log, scan.position, wanted.end))

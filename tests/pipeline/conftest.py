@@ -37,7 +37,7 @@ SMALL = {
 
 
 @pytest.fixture(scope="package")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark for all tests of the jobs, with the runtimes of Delta and Iceberg in it."""
     from pyspark.sql import SparkSession
 
@@ -52,6 +52,7 @@ def spark() -> Iterator[Any]:
     settings["spark.sql.shuffle.partitions"] = "2"
     settings["spark.driver.extraJavaOptions"] = QUICK
     settings["spark.driver.host"] = "127.0.0.1"
+    settings["spark.sql.warehouse.dir"] = str(tmp_path_factory.mktemp("warehouse"))
     both = ",".join(
         (
             "io.delta.sql.DeltaSparkSessionExtension",

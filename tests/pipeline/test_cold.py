@@ -1,17 +1,21 @@
 """One log, hot and cold: the table's part and Redis's, without gap or overlap."""
 
 import random
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
+from pyspark.sql.datasource import GreaterThanOrEqual
 
 from korvet.pipeline.parquet import ParquetTable
 from korvet.pipeline.places import parse
 from korvet.pipeline.ranges import Span, followed
 from korvet.pipeline.table import Making
-from korvet.spark import scan
+from korvet.spark import cold, scan
 from korvet.spark.errors import BadOption, DataLost, OtherTopic
 from korvet.topics import Topic
 from tests.spark.driving import Row, read
@@ -27,11 +31,11 @@ class Lake:
         self.path = str(path)
         self.table = ParquetTable.open(None, parse(self.path, "parquet"), Making())
 
-    def archive(self, log: Log, topic: Topic, partition: int, end: int) -> None:
-        """The table has everything of the partition before `end`."""
+    def archive(self, log: Log, topic: Topic, partition: int, end: int, *, since: int = 0) -> None:
+        """The table has everything of the partition before `end`, if it is new from `since` on."""
         before = self.table.state()
         held = before.held(topic.name, partition)
-        start = 0 if held is None else held.end
+        start = since if held is None else held.end
         rows: list[Row] = read(
             log.url,
             assign=f'{{"{topic.name}": [{partition}]}}',
@@ -58,7 +62,7 @@ class Lake:
 
 
 def found(log: Log, lake: Lake, **options: object) -> list[tuple[int, int]]:
-    rows = read(log.url, subscribe="orders", archive=lake.path, **options)
+    rows = read(log.url, subscribe="orders", **{"archive": lake.path, **options})
     return [(row["partition"], row["offset"]) for row in rows]
 
 
@@ -122,6 +126,65 @@ def test_a_start_within_the_table_is_honoured(log: Log, tmp_path: Path) -> None:
     log.truncate(topic, 0, 20)
     starts = '{"orders": {"0": 12}}'
     assert [o for _, o in found(log, lake, startingOffsets=starts)] == list(range(12, 50))
+
+
+def test_an_end_within_the_table_is_honoured(log: Log, tmp_path: Path) -> None:
+    topic = log.create("orders")
+    log.append(topic, 0, plain(50))
+    lake = Lake(tmp_path / "lake")
+    lake.archive(log, topic, 0, 30)
+    log.truncate(topic, 0, 20)
+    for end, start in ((12, 5), (25, 12), (12, 12)):
+        places = [f'{{"orders": {{"0": {at}}}}}' for at in (start, end)]
+        rows = found(log, lake, startingOffsets=places[0], endingOffsets=places[1])
+        assert rows == [(0, offset) for offset in range(start, end)]
+
+
+def test_a_filter_on_time_loses_nothing_to_a_trim_before_the_task(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.create("orders")
+    records = log.append(topic, 0, plain(100))
+    lake = Lake(tmp_path / "lake")
+    lake.archive(log, topic, 0, 60)
+    honest = cold.parted
+
+    def late(*arguments: Any) -> Any:
+        planned = honest(*arguments)
+        log.truncate(topic, 0, 50)
+        return planned
+
+    monkeypatch.setattr(cold, "parted", late)
+    since = datetime.fromtimestamp(records[20][1] / 1000, UTC)
+    later = [GreaterThanOrEqual(("timestamp",), since)]
+    rows = read(log.url, subscribe="orders", archive=lake.path, filters=later)
+    assert set(range(20, 100)) <= {row["offset"] for row in rows}
+
+
+def test_offsets_before_the_tables_first_are_missed_only_if_asked_for(
+    log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders")
+    log.append(topic, 0, plain(50))
+    log.truncate(topic, 0, 10)
+    lake = Lake(tmp_path / "lake")
+    asked = {"startingOffsets": '{"orders": {"0": 5}}'}
+    assert [o for _, o in found(log, lake)] == list(range(10, 50))
+    with pytest.raises(DataLost, match="has none of it"):
+        found(log, lake, **asked)
+    lake.archive(log, topic, 0, 30, since=10)
+    log.truncate(topic, 0, 20)
+    assert [o for _, o in found(log, lake)] == list(range(10, 50))
+    with pytest.raises(DataLost, match="goes from 10 to before 30"):
+        found(log, lake, **asked)
+    assert len(found(log, lake, **asked, failOnDataLoss="false")) == 40
+
+
+def test_a_table_of_somebody_else_is_refused(log: Log, tmp_path: Path) -> None:
+    log.create("orders")
+    write_deltalake(str(tmp_path / "theirs"), pa.table({"topic": ["orders"]}))
+    with pytest.raises(BadOption, match="no archive of Korvet"):
+        found(log, Lake(tmp_path / "lake"), archive=str(tmp_path / "theirs"))
 
 
 def test_what_is_in_neither_is_named(log: Log, tmp_path: Path) -> None:

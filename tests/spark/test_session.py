@@ -117,6 +117,19 @@ def test_what_cannot_work_is_said_before_any_task(
         frame(spark, log, **options).count()
 
 
+def test_tasks_are_told_of_catalogs(spark: Any, log: Log, tmp_path: Path) -> None:
+    fill(log, "s", "record", "dense")
+    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop"}
+    settings[".warehouse"] = str(tmp_path)
+    for name, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.lake{name}", value)
+    archived = frame(spark, log, subscribe="s", archive="lake.db.orders")
+    with pytest.raises(Exception, match=f"no Iceberg table .*{tmp_path}/db/orders"):
+        archived.collect()
+    with pytest.raises(Exception, match="RDD"):
+        archived.rdd.collect()
+
+
 @layouts
 def test_what_spark_writes_is_there_once_though_tasks_fail_after_writing(
     spark: Any, log: Log, form: str, mode: str
