@@ -9,15 +9,14 @@
 (`ssl_ca_certs`, `ssl_cert_reqs`, ...), and for Sentinel `sentinel_username`, `sentinel_password`.
 """
 
-import ssl
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from redis.connection import parse_url
+if TYPE_CHECKING:
+    import ssl
 
 _PLAIN = ("redis", "rediss", "unix")
-_VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 class BadAddress(ValueError):
@@ -34,7 +33,7 @@ class Address:
     db: int = 0
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    tls: "ssl.SSLContext | None" = field(default=None, repr=False)
     options: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __str__(self) -> str:
@@ -76,10 +75,9 @@ def parse(url: str) -> Location:
 
 def _single(url: str) -> Address:
     try:
-        options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+        options = _entry(url)
     except ValueError as error:
         raise BadAddress(f"{error} in the Redis URL") from error
-    options.pop("connection_class", None)
     secure = url.startswith("rediss")
     return Address(
         host=options.pop("host", "localhost"),
@@ -91,6 +89,29 @@ def _single(url: str) -> Address:
         tls=_tls(options) if secure else None,
         options=options,
     )
+
+
+def _entry(url: str) -> dict[str, Any]:
+    """What redis-py's own parser says of the URL; only its options need redis-py, whose import
+    takes longer than all of ours."""
+    parts = urlsplit(url)
+    found: dict[str, Any] = {"username": parts.username, "password": parts.password}
+    number = unquote(parts.path).replace("/", "")
+    if parts.scheme == "unix":
+        found["path"] = parts.path
+    else:
+        found["host"] = parts.hostname
+    options: dict[str, Any] = {}
+    if parts.query:
+        from redis.connection import parse_url
+
+        options = parse_url(f"redis://?{parts.query}")  # type: ignore[no-untyped-call]
+        options.pop("connection_class", None)
+    options |= {name: unquote(value) for name, value in found.items() if value}
+    if parts.scheme != "unix":
+        options |= {"port": parts.port} if parts.port else {}
+        options |= {"db": int(number)} if number.isdecimal() and "db" not in options else {}
+    return options
 
 
 def _several(base: str, kind: str, rest: str) -> Location:
@@ -123,13 +144,16 @@ def _several(base: str, kind: str, rest: str) -> Location:
     )
 
 
-def _tls(options: dict[str, Any]) -> ssl.SSLContext:
+def _tls(options: dict[str, Any]) -> "ssl.SSLContext":
+    import ssl
+
+    verify = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
     context = ssl.create_default_context(
         cafile=options.get("ssl_ca_certs"),
         capath=options.get("ssl_ca_path"),
         cadata=options.get("ssl_ca_data"),
     )
-    mode = _VERIFY[str(options.get("ssl_cert_reqs", "required"))]
+    mode = verify[str(options.get("ssl_cert_reqs", "required"))]
     named = str(options.get("ssl_check_hostname", True)).lower() not in ("false", "0", "no")
     context.check_hostname = named and mode is ssl.CERT_REQUIRED
     context.verify_mode = mode

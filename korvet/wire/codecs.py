@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable
 
 import cramjam
-from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -31,6 +30,9 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     """The bytes compressed as Kafka's codec number says; snappy in xerial framing, gzip level 9."""
     if codec == NONE:
         return bytes(data)
+    # Imported by who writes: it costs Spark's readers more than all of ours.
+    from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
+
     encode: Callable[..., bytes] = (gzip_encode, snappy_encode, lz4_encode, zstd_encode)[codec - 1]
     return bytes(encode(bytes(data)))
 

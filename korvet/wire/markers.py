@@ -14,9 +14,6 @@ in an entry (behind `append.time`, if it has one), so one look tells a plain rec
 import struct
 from collections.abc import Sequence
 
-import crc32c
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-
 from korvet.wire import records
 
 _KEY = struct.Struct(">hh")
@@ -29,6 +26,8 @@ def control_batch(
     base: int, timestamp: int, producer_id: int, epoch: int, committed: bool, leader_epoch: int = 0
 ) -> bytearray:
     """The control batch of one marker."""
+    from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -45,8 +44,7 @@ def control_batch(
     struct.pack_into(">i", batch, 12, leader_epoch)
     (attributes,) = struct.unpack_from(">h", batch, records.ATTRIBUTES_AT)
     struct.pack_into(">h", batch, records.ATTRIBUTES_AT, attributes | records.CONTROL)
-    crc = crc32c.crc32c(memoryview(batch)[records.ATTRIBUTES_AT :])
-    struct.pack_into(">I", batch, 17, crc)
+    struct.pack_into(">I", batch, 17, records.checksum(batch))
     return batch
 
 

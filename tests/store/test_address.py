@@ -1,8 +1,10 @@
 """URLs: what they mean, and the ones that mean nothing."""
 
 import ssl
+from dataclasses import replace
 
 import pytest
+from redis.connection import parse_url
 
 from korvet.store.address import Address, BadAddress, parse
 
@@ -41,6 +43,34 @@ def test_a_url_is_a_deployment(url: str, kind: str, seeds: list[Address]) -> Non
     assert location.kind == kind
     assert list(location.seeds) == seeds
     assert location.master == ("main" if kind == "sentinel" else "")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://",
+        "redis://h",
+        "redis://H:1/2",
+        "redis://h/2?db=3",
+        "redis://h/nine",
+        "redis://[::1]:7",
+        "redis://h:0",
+        "redis://me:se%3Acret@h?username=you&password=p",
+        "redis://:pw@?host=g&port=9&socket_timeout=1.5&max_connections=3",
+        "rediss://h?ssl_check_hostname=no",
+        "unix:///tmp/a%20b?db=3",
+        "unix://me:pw@/s/1",
+        "unix://h:1/s",
+    ],
+)
+def test_a_url_means_what_redis_py_takes_it_for(url: str) -> None:
+    theirs = parse_url(url)  # type: ignore[no-untyped-call]
+    found = parse(url).seeds[0]
+    theirs.pop("connection_class", None)
+    names = ("host", "port", "path", "db", "username", "password")
+    asked = {name: theirs.pop(name) for name in names if name in theirs}
+    assert found.options == theirs
+    assert replace(found, tls=None, options={}) == Address(**asked)
 
 
 def test_sentinels_have_a_password_of_their_own() -> None:
