@@ -131,23 +131,20 @@ function M.put(log, args, at, last)
   local per_entry = log.format == "batch" and count or 1
   local first, ends = at + 7, last
   local width, entries, widest = count, count / per_entry, size
-  local plan, shared = {}, 0
+  local plan, rest = {}, nil
   if log.mode == "bytes" then
     local spans = require("lib.spans")
     plan, width, widest = spans.read(args, first, last)
     per_entry, first, ends = plan[1][1] + 1, plan[1][2], plan[1][3]
     entries = #plan
   elseif log.format == "record" then
-    local fields = tonumber(args[first])
+    local fields, stamp = tonumber(args[first]), log.stamp and now_ms
     if not fields then
       local uniform = require("lib.uniform")
-      add = uniform.columns(log.stream, log.id_of, args, first + 1, log.stamp and now_ms)
-      shared, first = 1, 0
+      add, rest = uniform.columns(log, args, first + 1, stamp)
     elseif fields < 0 then
       local uniform = require("lib.uniform")
-      shared = -fields
-      add = uniform.adder(log.stream, log.id_of, args, first + 1, shared, log.stamp and now_ms)
-      first = first + 1 + shared
+      add, rest = uniform.rows(log, args, first + 1, -fields, stamp)
     else
       first, ends = first + 1, first + fields
     end
@@ -163,10 +160,9 @@ function M.put(log, args, at, last)
   for i = 2, #plan do
     add(redis.call, base + plan[i][1], plan[i][2], plan[i][3])
   end
-  if shared > 0 then
-    for i = 1, count - 1 do
-      add(redis.call, base + i, first + i * shared)
-    end
+  if rest then
+    local uniform = require("lib.uniform")
+    uniform.follow(log, base, count, rest)
   elseif log.format == "record" and log.mode ~= "bytes" then
     for i = 1, count - 1 do
       first = ends + 2

@@ -1,111 +1,156 @@
 --- The entries of an append whose records all have the same fields: the names are sent once.
+---
+--- Both forms give two functions: (call, offset) adds the first entry, and may be asked again if Redis
+--- refused it; (id, from, to) adds the entries `from` to `to`, counted from 0, after those before.
+local entry = require("lib.entry")
+local num = require("lib.num")
+
 local M = {}
 
 local byte, sub = string.byte, string.sub
 
---- A function (call, offset, at) that adds the entry whose values begin at `args[at]`. The names
---- stand from `args[names]` on, `fields` of them; `stamp` is the append time or false.
-function M.adder(stream, id_of, args, names, fields, stamp)
-  if fields == 3 and not stamp then
-    local first, second, third = args[names], args[names + 1], args[names + 2]
-    return function(call, offset, at)
-      return call(
-        "XADD", stream, id_of(offset), first, args[at], second, args[at + 1], third, args[at + 2]
-      )
+--- Entries 1 to `count` - 1 stand behind the first, which has offset `base`: `put` adds them. Redis 7
+--- and newer count on by themselves behind the first half of an id, which takes them a sixth less
+--- than to read a whole one.
+function M.follow(log, base, count, put)
+  if not redis.REDIS_VERSION_NUM then
+    for n = 1, count - 1 do
+      put(log.id_of(base + n), n, n)
     end
+    return
   end
-  local row = { "XADD", stream, "" }
+  if log.mode ~= "time" then
+    put(entry.DENSE .. "-*", 1, count - 1)
+    return
+  end
+  local unit, n = 2 ^ log.bits, 1
+  while n < count do
+    local ms = math.floor((base + n) / unit)
+    local to = math.min((ms + 1) * unit - base, count) - 1
+    put(num.text(ms) .. "-*", n, to)
+    n = to + 1
+  end
+end
+
+-- The command that adds an entry, its id still to come, and where its fields begin.
+local function command(log, stamp)
   if stamp then
-    row[4], row[5] = "append.time", stamp
+    return { "XADD", log.stream, "", "append.time", stamp }, 6
   end
-  local before = #row
+  return { "XADD", log.stream, "" }, 4
+end
+
+--- Records whose values stand one behind another from `args[names + fields]` on. The names stand
+--- from `args[names]` on, `fields` of them; `stamp` is the append time or false.
+function M.rows(log, args, names, fields, stamp)
+  local row, first = command(log, stamp)
   for i = 1, fields do
-    row[before + 2 * i - 1], row[before + 2 * i] = args[names + i - 1], ""
+    row[first + 2 * i - 2], row[first + 2 * i - 1] = args[names + i - 1], args[names + fields + i - 1]
   end
   local width = #row
-  return function(call, offset, at)
-    row[3] = id_of(offset)
-    for i = 1, fields do
-      row[before + 2 * i] = args[at + i - 1]
-    end
+  local function add(call, offset)
+    row[3] = log.id_of(offset)
     return call(unpack(row, 1, width))
   end
-end
-
--- A function (n) that gives value `n`, counted from 0, of a column whose values have these lengths.
--- It has to be asked for each in turn; for the first also twice.
-local function in_turn(length, lengths, values)
-  local next = 1
-  return function(n)
-    local here = length
-    if here < 0 then
-      local a, b, c, d = byte(lengths, 4 * n + 1, 4 * n + 4)
-      here = a + 256 * (b + 256 * (c + 256 * d))
+  if width == 9 and not stamp then
+    local stream, name1, name2, name3 = log.stream, row[4], row[6], row[8]
+    return add, function(id, from, to)
+      local call = redis.call
+      for n = from, to do
+        local at = names + 3 * (n + 1)
+        call("XADD", stream, id, name1, args[at], name2, args[at + 1], name3, args[at + 2])
+      end
     end
-    local first = n > 0 and next or 1
-    next = first + here
-    return sub(values, first, next - 1)
+  end
+  return add, function(id, from, to)
+    local call = redis.call
+    row[3] = id
+    for n = from, to do
+      local at = names + fields * (n + 1) - 1
+      for i = 1, fields do
+        row[first + 2 * i - 1] = args[at + i]
+      end
+      call(unpack(row, 1, width))
+    end
   end
 end
 
--- `columns` of two fields, or three, of which the values of each are equally long. A call made of a
--- table, or of values that functions give, takes a third as long again.
-local function fixed(stream, id_of, args, at)
-  local name1, long1, values1 = args[at + 1], tonumber(args[at + 2]), args[at + 4]
-  local name2, long2, values2 = args[at + 5], tonumber(args[at + 6]), args[at + 8]
-  if tonumber(args[at]) == 2 then
-    return function(call, offset, n)
-      local from1, from2 = n * long1, n * long2
-      return call(
-        "XADD", stream, id_of(offset), name1, sub(values1, from1 + 1, from1 + long1), name2,
-        sub(values2, from2 + 1, from2 + long2)
+-- Length `n`, counted from 0, of those of a column.
+local function length(lengths, n)
+  local a, b, c, d = byte(lengths, 4 * n + 1, 4 * n + 4)
+  return a + 256 * (b + 256 * (c + 256 * d))
+end
+
+-- Whether every value of a column is the first one: short ones, such as times, may well be.
+local function is_constant(first, long, values)
+  return long > 0 and long < 32 and sub(values, -long) == first
+    and values == string.rep(first, #values / long)
+end
+
+-- What M.columns gives second where a key and a value vary and a time does not, as in most batches: a
+-- call made of a table takes a seventh longer. The row has its first values; column `i` has longs[i]
+-- and the others, and its values up to ends[i] are done.
+local function keyed(row, longs, lengths, values, ends)
+  local stream, name1, name2, name3, constant = row[2], row[4], row[6], row[8], row[9]
+  local long1, lengths1, values1, done1 = longs[1], lengths[1], values[1], ends[1]
+  local long2, lengths2, values2, done2 = longs[2], lengths[2], values[2], ends[2]
+  return function(id, from, to)
+    local call = redis.call
+    for n = from, to do
+      local from1, from2 = done1 + 1, done2 + 1
+      done1 = done1 + (long1 < 0 and length(lengths1, n) or long1)
+      done2 = done2 + (long2 < 0 and length(lengths2, n) or long2)
+      call(
+        "XADD", stream, id, name1, sub(values1, from1, done1), name2, sub(values2, from2, done2),
+        name3, constant
       )
     end
   end
-  local name3, long3, values3 = args[at + 9], tonumber(args[at + 10]), args[at + 12]
-  local same = long3 > 0 and sub(values3, 1, long3)
-  if same and values3 ~= string.rep(same, #values3 / long3) then
-    same = nil
-  end
-  return function(call, offset, n)
-    local from1, from2, from3 = n * long1, n * long2, n * long3
-    return call(
-      "XADD", stream, id_of(offset), name1, sub(values1, from1 + 1, from1 + long1), name2,
-      sub(values2, from2 + 1, from2 + long2), name3,
-      same or sub(values3, from3 + 1, from3 + long3)
-    )
-  end
 end
 
---- A function (call, offset, n) that adds entry `n`, counted from 0, of columns: from `args[at]` on
---- stand the number of fields and, for each, its name, how long every value is or -1, the lengths
---- where they differ, four bytes each and the lowest first, and all values one behind another.
-function M.columns(stream, id_of, args, at, stamp)
-  local fields, names, values, equal = tonumber(args[at]), {}, {}, not stamp
-  for i = 1, fields do
+--- Columns: from `args[at]` on stand the number of fields and, for each, its name, how long every
+--- value is or -1, the lengths where they differ, four bytes each and the lowest first, and all
+--- values one behind another.
+function M.columns(log, args, at, stamp)
+  local row, first = command(log, stamp)
+  local slots, longs, lengths, values, ends, count = {}, {}, {}, {}, {}, 0
+  for i = 1, tonumber(args[at]) do
     local from = at + 4 * i - 3
-    local length = tonumber(args[from + 1])
-    names[i], values[i] = args[from], in_turn(length, args[from + 2], args[from + 3])
-    equal = equal and length >= 0
-  end
-  if equal and (fields == 2 or fields == 3) then
-    return fixed(stream, id_of, args, at)
-  end
-  local row = { "XADD", stream, "" }
-  if stamp then
-    row[4], row[5] = "append.time", stamp
-  end
-  local before = #row
-  for i = 1, fields do
-    row[before + 2 * i - 1], row[before + 2 * i] = names[i], ""
+    local long, all = tonumber(args[from + 1]), args[from + 3]
+    local here = long
+    if long < 0 then
+      here = length(args[from + 2], 0)
+    end
+    local value = sub(all, 1, here)
+    row[first + 2 * i - 2], row[first + 2 * i - 1] = args[from], value
+    if not is_constant(value, long, all) then
+      count = count + 1
+      slots[count], longs[count], lengths[count] = first + 2 * i - 1, long, args[from + 2]
+      values[count], ends[count] = all, here
+    end
   end
   local width = #row
-  return function(call, offset, n)
-    row[3] = id_of(offset)
-    for i = 1, fields do
-      row[before + 2 * i] = values[i](n)
-    end
+  local function add(call, offset)
+    row[3] = log.id_of(offset)
     return call(unpack(row, 1, width))
+  end
+  if width == 9 and slots[1] == 5 and slots[2] == 7 and not slots[3] then
+    return add, keyed(row, longs, lengths, values, ends)
+  end
+  return add, function(id, from, to)
+    local call = redis.call
+    row[3] = id
+    for n = from, to do
+      for i = 1, count do
+        local long, done = longs[i], ends[i]
+        if long < 0 then
+          long = length(lengths[i], n)
+        end
+        row[slots[i]] = sub(values[i], done + 1, done + long)
+        ends[i] = done + long
+      end
+      call(unpack(row, 1, width))
+    end
   end
 end
 

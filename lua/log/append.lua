@@ -1,4 +1,4 @@
---- log.append  version 6  writes
+--- log.append  version 7  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records

@@ -1,4 +1,4 @@
---- log.gather  version 3  writes
+--- log.gather  version 4  writes
 --- Each of several batches for one partition stands in the log, or nothing of that batch does.
 ---
 --- KEYS     stream       stream  as in log.append, and so are the next four

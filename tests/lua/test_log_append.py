@@ -307,3 +307,38 @@ def test_columns_of_equal_lengths_are_the_entries_they_describe(
         if fields == 3:
             expected += [b"timestamp", stamps[n : n + 1]]
         assert found == expected
+
+
+@pytest.mark.parametrize("stamp", [0, 1])
+@pytest.mark.parametrize("fields", [2, 3, 4])
+@pytest.mark.parametrize("way", ["rows", "columns", "columns of one length"])
+@pytest.mark.parametrize(("mode", "bits"), [("time", 8), ("dense", 10)])
+def test_records_with_the_same_fields_stand_one_behind_another_over_many_milliseconds(
+    runner: Runner, mode: str, bits: int, way: str, fields: int, stamp: int
+) -> None:
+    count = 600  # 8 bits are 256 offsets a millisecond
+    part = Part(runner, "record", mode, bits).create()
+    part.append(3)
+    keys = [b"%d" % (n**2) if way == "columns" else b"%06d" % n for n in range(count)]
+    named = [(b"key", keys), (b"value", [b"v" * (n % 3) for n in range(count)])]
+    named += [(b"timestamp", [b"1700000000000"] * count), (b"header.n", keys)]
+    named = named[:fields]
+    if way == "rows":
+        given = [-fields, *(name for name, _ in named)]
+        given += [
+            value for row in zip(*(values for _, values in named), strict=True) for value in row
+        ]
+    else:
+        given = [b"columns", fields]
+        for name, values in named:
+            lengths = [len(value) for value in values]
+            alike = len(set(lengths)) == 1
+            packed = b"" if alike else b"".join(n.to_bytes(4, "little") for n in lengths)
+            given += [name, lengths[0] if alike else -1, packed, b"".join(values)]
+    reply = part.append(count, stamp=stamp, fields=given)
+    assert (reply.error, reply.stored) == (0, 1)
+    assert part.offsets()[3:] == list(range(reply.base, reply.base + count))
+    assert part.append(1).base >= reply.base + count
+    rows: list[tuple[bytes, list[bytes]]] = runner.command("XRANGE", part.keys.stream, "-", "+")  # type: ignore[assignment]
+    for n, (_, found) in enumerate(rows[3:-1]):
+        assert found[2 * stamp :] == [each for name, values in named for each in (name, values[n])]
