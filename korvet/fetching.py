@@ -31,6 +31,8 @@ BY_ID = 13
 MOST_OWED = 512 << 20
 """Beyond so many bytes that clients have not taken yet, a fetch answers LEAST_ANSWER at most."""
 LEAST_ANSWER = 1 << 20
+LENGTHY = 500
+"""So many records of one partition are work of some milliseconds, where each is an entry."""
 log = logs.get("fetching")
 
 
@@ -82,6 +84,8 @@ async def collect(
                 row.answer = replace(row.answer, aborted_transactions=_aborted(found))
             size += taken
             failed = failed or row.answer.error_code != 0
+            if row.records > LENGTHY:
+                await asyncio.sleep(0)  # building it took a while: others first
     return size, failed
 
 

@@ -29,8 +29,9 @@ from korvet.topics import Topic
 from korvet.wire import records
 
 STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable", "cleaned")
-MAX_ENTRIES = 10_000
-"""XRANGE answers at most this many: a few milliseconds of Redis's time."""
+MAX_ENTRIES = 2_000
+"""XRANGE answers at most this many: a millisecond of Redis's time and ten of a broker's, which
+others wait for. Larger answers would hardly be cheaper."""
 ROUND_BYTES = 8 << 20
 """An XRANGE that could answer more, were every entry as large as the largest, asks the index."""
 INDEX_ROWS = 64
