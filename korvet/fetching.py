@@ -10,7 +10,6 @@ from korvet import byte_topics, logs
 from korvet.contents import any_zstd, batches_of, only_markers, records_in, runs_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.producing import CODECS
 from korvet.reading import Entry, PartitionReader, Slice
 from korvet.store.errors import StoreError
 from korvet.streaming import delivered
@@ -211,7 +210,7 @@ def _records(wanted: Wanted, found: Slice, context: Context) -> tuple[ErrorCode,
 
 def _codec(topic: Topic, version: int) -> int:
     """The topic's compression.type, where this version's clients know it."""
-    codec = CODECS.get(topic.policy.compression_type, codecs.NONE)
+    codec = codecs.BY_NAME.get(topic.policy.compression_type, codecs.NONE)
     return codecs.NONE if codec == codecs.ZSTD and version < 10 else codec
 
 
@@ -258,7 +257,7 @@ def _message_set(wanted: Wanted, found: Slice, version: int) -> Buffer:
     """The records as clients before 0.11 read them. Before version 3 such a client gets what it
     asked for to the byte, the last message cut: one that has room for no message says so."""
     asked, magic = wanted.asked, 0 if version < 2 else 1
-    codec = CODECS.get(wanted.topic.policy.compression_type, codecs.NONE)
+    codec = codecs.BY_NAME.get(wanted.topic.policy.compression_type, codecs.NONE)
     rows = [row for row in records_in(wanted.topic, found.entries) if row[0] >= asked.fetch_offset]
     if not rows:
         return b""

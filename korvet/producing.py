@@ -18,11 +18,8 @@ from korvet.topics import Topic
 from korvet.wire import codecs, entries, message_sets, records
 from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
 
-CODECS = {name: number for number, name in enumerate(codecs.NAMES)}
 COPIED = 8 * 1024
 """A batch below this is sooner copied out of its frame than handed on as a view of it."""
-RECORD_OVERHEAD = 24
-"""What an entry of layout `record` costs beside its key, value and headers, in bytes, about."""
 
 
 def prepare(
@@ -123,7 +120,7 @@ def _check_times(topic: Topic, oldest: int, newest: int, now_ms: int) -> None:
 
 def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
     """The batch, re-encoded when the topic names a codec that is not the producer's."""
-    wanted = CODECS.get(topic.policy.compression_type, codecs.NONE)
+    wanted = codecs.BY_NAME.get(topic.policy.compression_type, codecs.NONE)
     if wanted in (codecs.NONE, header.codec):
         return data
     limit = topic.policy.max_message_bytes * BOMB_FACTOR
@@ -187,12 +184,12 @@ def _append_records(
     newest = max(record[1] for record in found)
     _check_times(topic, min(record[1] for record in found), newest, now_ms)
     if topic.is_batch:
-        wanted = CODECS.get(topic.policy.compression_type, codecs.NONE)
+        wanted = codecs.BY_NAME.get(topic.policy.compression_type, codecs.NONE)
         built = records.build(found, codec=wanted)
         return _append_batch(keys, topic, partition, built, records.read_header(built))
     if header is None or header.codec:
         size = sum(
-            len(key or b"") + len(value or b"") + RECORD_OVERHEAD for _, _, key, value, _ in found
+            len(key or b"") + len(value or b"") + entries.OVERHEAD for _, _, key, value, _ in found
         )
     producer = _producer(header)
     return log.append(
@@ -210,7 +207,7 @@ def _append_records(
         stamp=int(topic.policy.log_append_time),
         fields=entries.fields_of(
             found,
-            codec=CODECS[topic.policy.storage_compression],
+            codec=codecs.BY_NAME[topic.policy.storage_compression],
             threshold=settings.integer("storage.compression.min.bytes"),
             producer_id=producer[0] if transaction >= 0 else None,
         ),

@@ -20,7 +20,6 @@ from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import entry_id
-from korvet.producing import CODECS
 from korvet.scripts import log, producer, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
@@ -103,7 +102,7 @@ class Outbox:
             wanted = self._compression or topic.policy.compression_type
             data = records.build(
                 batch.records(),
-                codec=CODECS.get(wanted, codecs.LZ4),
+                codec=codecs.BY_NAME.get(wanted, codecs.LZ4),
                 producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
             )
             if topic.is_bytes:
@@ -113,7 +112,7 @@ class Outbox:
             fields: Sequence[Any] = (data,)
         else:
             size = int(batch.sizes().sum())
-            fields = _fields(batch, CODECS[topic.policy.storage_compression])
+            fields = _fields(batch, codecs.BY_NAME[topic.policy.storage_compression])
         return log.append(
             self._keys,
             topic.name,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from korvet.producing import RECORD_OVERHEAD
 from korvet.scripts.call import Arg
+from korvet.spark import arrays
+from korvet.wire import entries
 from korvet.wire.records import Headers, Record
 
 Ints = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ class Block:
 
     def sizes(self) -> Ints:
         """How many bytes each record counts for."""
-        found: Ints = _lengths(self.keys) + _lengths(self.values) + RECORD_OVERHEAD
+        found: Ints = arrays.lengths(self.keys) + arrays.lengths(self.values) + entries.OVERHEAD
         if self.headers is not None:
             found = found + np.array(
                 [sum(len(n) + len(v or b"") for n, v in each) for each in self.headers]
@@ -67,7 +67,7 @@ class Block:
 
     def newest(self) -> int:
         """The greatest timestamp."""
-        return int(self.times.to_numpy().max())
+        return int(arrays.numbers(self.times).max())
 
     def records(self) -> list[Record]:
         """The records, numbered from 0."""
@@ -82,7 +82,7 @@ class Block:
         plain = self.headers is None and not self.values.null_count
         if not plain or (self.keys.null_count and not keyless):
             return None
-        if longest is not None and _lengths(self.values).max() > longest:
+        if longest is not None and arrays.lengths(self.values).max() > longest:
             return None
         fields = [] if keyless else [*_column(b"key", self.keys)]
         fields += _column(b"value", self.values)
@@ -90,15 +90,9 @@ class Block:
         return [_COLUMNS, len(fields) // 4, *fields]
 
 
-def _lengths(column: Any) -> Ints:
-    found: Ints = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
-    return found
-
-
 def _column(name: bytes, column: Any) -> tuple[Arg, ...]:
     """One field's four arguments."""
-    _, ends, data = column.buffers()
-    edges = np.frombuffer(ends, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
+    edges, data = arrays.edges(column), column.buffers()[2]
     lengths = np.diff(edges)
     values = b"" if data is None else memoryview(data)[edges[0] : edges[-1]]
     if (lengths == lengths[0]).all():

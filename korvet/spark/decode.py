@@ -19,7 +19,7 @@ import pyarrow as pa
 from korvet import byte_topics
 from korvet.offsets import DENSE_MS, split_id
 from korvet.reading import batch_of
-from korvet.spark import uniform
+from korvet.spark import arrays, uniform
 from korvet.spark.catalog import Range
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
 from korvet.spark.replies import Alike, Reply, Unlike
@@ -272,12 +272,12 @@ class Decoder:
         build: dict[str, Callable[[Any], Any]] = {
             "key": lambda _: part.keys,
             "value": lambda _: part.values,
-            "topic": lambda type_: pa.repeat(pa.scalar(self._log.topic, type_), count),
-            "partition": lambda type_: pa.repeat(pa.scalar(self._log.partition, type_), count),
-            "offset": lambda type_: pa.array(part.offsets, type_),
-            "timestamp": lambda type_: pa.array(part.times * _TO_MICROS).cast(type_),
-            "timestampType": lambda type_: pa.repeat(
-                pa.scalar(APPEND_TIME if part.stamped else CREATE_TIME, type_), count
+            "topic": lambda _: arrays.same_text(self._log.topic, count),
+            "partition": lambda type_: arrays.same(self._log.partition, count, type_),
+            "offset": lambda type_: arrays.of(part.offsets, type_),
+            "timestamp": lambda type_: arrays.of(part.times * _TO_MICROS, type_),
+            "timestampType": lambda type_: arrays.same(
+                APPEND_TIME if part.stamped else CREATE_TIME, count, type_
             ),
             "headers": lambda type_: (
                 part.headers
@@ -285,8 +285,8 @@ class Decoder:
                 else pa.array(part.headers, type_)
             ),
         }
-        arrays = [build[field.name](field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        columns = [build[field.name](field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
 def _cut(part: Part, low: int, high: int) -> Part:
@@ -358,12 +358,12 @@ def _headers_column(found: Alike, fields: Sequence[bytes], type_: Any) -> Any:
     order = np.add.outer(np.arange(count), count * np.arange(width)).ravel()
     pairs = pa.StructArray.from_arrays(
         [
-            names.take(pa.array(np.tile(np.arange(width), count))),
-            pa.concat_arrays(values).take(pa.array(order)),
+            names.take(arrays.of(np.tile(np.arange(width), count))),
+            pa.concat_arrays(values).take(arrays.of(order)),
         ],
         fields=list(type_.value_type),
     )
-    edges = pa.array(np.arange(0, count * width + 1, width, dtype=np.int32))
+    edges = arrays.of(np.arange(0, count * width + 1, width, dtype=np.int32), pa.int32())
     return pa.ListArray.from_arrays(edges, pairs, type=type_)
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from korvet.spark import arrays
 from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame
 from korvet.spark.hashing import partitions_of
@@ -23,32 +24,6 @@ from korvet.topics import Topic
 from korvet.wire.records import Headers
 
 RUN = 500
-_BYTES = ("string", "binary")
-_HEADERS = "array<struct<key:string,value:binary>>"
-
-
-def check_schema(schema: Any, options: WriteOptions) -> None:
-    """Nothing, or BadFrame naming the column that cannot be written."""
-    types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
-    if "value" not in types:
-        raise BadFrame(f"A column 'value' is needed; there are {', '.join(types) or 'none'}.")
-    for name in ("key", "value"):
-        _expect(types, name, _BYTES)
-    _expect(types, "topic", ("string",))
-    _expect(types, "partition", ("int",))
-    _expect(types, "headers", (_HEADERS,))
-    if options.timestamps and "timestamp" not in types:
-        raise BadFrame("includeTimestamp needs a column 'timestamp'.")
-    if options.timestamps:
-        _expect(types, "timestamp", ("timestamp",))
-    if options.topic is None and "topic" not in types:
-        raise BadFrame("Which topic? Give option 'topic' or a column 'topic'.")
-
-
-def _expect(types: dict[str, str], name: str, wanted: tuple[str, ...]) -> None:
-    found = types.get(name)
-    if found is not None and found != "void" and found not in wanted:
-        raise BadFrame(f"Column {name!r} must be {' or '.join(wanted)}, not {found}.")
 
 
 class Rows:
@@ -79,10 +54,10 @@ class Rows:
         if key is None or pa.types.is_null(key.type):
             chosen = _in_turn(len(rows), topic.partitions, task, seen)
         else:
-            chosen = self._hashed(key.take(pa.array(rows)), topic.partitions, task, seen)
+            chosen = self._hashed(key.take(arrays.of(rows)), topic.partitions, task, seen)
         asked = self._columns.get("partition")
         if asked is not None and not pa.types.is_null(asked.type):
-            mine = asked.take(pa.array(rows))
+            mine = asked.take(arrays.of(rows))
             named = pc.fill_null(mine, -1).to_numpy().astype(np.int64)
             valid = mine.is_valid().to_numpy(zero_copy_only=False)
             wrong = valid & ((named < 0) | (named >= topic.partitions))
@@ -99,11 +74,13 @@ class Rows:
         key = self._columns.get("key")
         if key is None or pa.types.is_null(key.type):
             return len(rows)
-        return int(key.take(pa.array(rows)).null_count)
+        if not key.null_count:
+            return 0
+        return int(key.take(arrays.of(rows)).null_count)
 
     def block(self, rows: npt.NDArray[np.int64]) -> Block:
         """The rows as records; their offsets are not known yet."""
-        index = pa.array(rows)
+        index = arrays.of(rows)
         return Block(
             self._times(index, len(rows)),
             self._bytes("key", index, len(rows)),
@@ -131,20 +108,19 @@ class Rows:
 
     def _times(self, index: Any, count: int) -> Any:
         if not self._options.timestamps:
-            return pa.repeat(pa.scalar(self._now_ms, pa.int64()), count)
+            return arrays.same(self._now_ms, count, pa.int64())
         micros = self._columns["timestamp"].take(index).cast(pa.int64())
         return pc.fill_null(pc.divide(micros, 1000), self._now_ms)
 
     def _hashed(self, key: Any, partitions: int, task: int, seen: int) -> npt.NDArray[np.int64]:
         if not pa.types.is_binary(key.type):
             key = key.cast(pa.binary())
-        none = key.is_null().to_numpy(zero_copy_only=False)
-        filled = pc.fill_null(key, b"") if none.any() else key
-        _, ends, data = filled.buffers()
-        edges = np.frombuffer(ends, dtype=np.int32)[filled.offset : filled.offset + len(key) + 1]
+        none = arrays.nulls(key)
+        filled = pc.fill_null(key, b"") if key.null_count else key
+        data = filled.buffers()[2]
         body = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
-        chosen = partitions_of(edges.astype(np.int64), body, partitions)
-        if none.any():
+        chosen = partitions_of(arrays.edges(filled).astype(np.int64), body, partitions)
+        if key.null_count:
             chosen[none] = _in_turn(int(none.sum()), partitions, task, seen)
         return chosen
 

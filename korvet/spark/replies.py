@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from korvet.offsets import DENSE_MS
+from korvet.spark import arrays
 from korvet.store.bulk import parsed
 
 Ints = npt.NDArray[np.int64]
@@ -141,10 +142,9 @@ class Alike:
         if (second == b"x"[0]).any():
             raise Unlike  # Arrow would read hexadecimal
         try:
-            found: Ints = self._taken(spans, pa.string()).cast(pa.int64()).to_numpy()
+            return arrays.numbers(self._taken(spans, pa.string()).cast(pa.int64()))
         except pa.ArrowInvalid:
             raise Unlike from None
-        return found
 
     def ids(self) -> tuple[Ints, Ints]:
         """Milliseconds and sequence of each id. Those of dense logs are read by their second half
@@ -212,7 +212,7 @@ class Alike:
         between = pa.Array.from_buffers(
             type_, 2 * self.count, [None, pa.py_buffer(edges), self._buffer]
         )
-        return between.take(pa.array(np.arange(0, 2 * self.count, 2)))
+        return between.take(arrays.of(np.arange(0, 2 * self.count, 2)))
 
 
 def _contents_of(entry: bytes) -> list[tuple[bytes, int, int]] | None:

@@ -1,4 +1,4 @@
-"""Spark's schema of our columns as Arrow's, as this PySpark wants it."""
+"""Schemas: Arrow's of what is read, as this PySpark wants it, and Spark's of what is written."""
 
 import inspect
 from collections.abc import Sequence
@@ -6,6 +6,11 @@ from functools import lru_cache
 from typing import Any
 
 from korvet.spark import columns
+from korvet.spark.errors import BadFrame
+from korvet.spark.options import WriteOptions
+
+_BYTES = ("string", "binary")
+_HEADERS = "array<struct<key:string,value:binary>>"
 
 
 @lru_cache(maxsize=64)
@@ -39,3 +44,27 @@ def _json_type(name: str) -> Any:
         pair = {"type": "struct", "fields": [_field("key", "string"), _field("value", "binary")]}
         return {"type": "array", "elementType": pair, "containsNull": True}
     return {"int": "integer", "bigint": "long"}.get(columns.TYPES[name], columns.TYPES[name])
+
+
+def check_schema(schema: Any, options: WriteOptions) -> None:
+    """Nothing, or BadFrame naming the column that cannot be written."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+    if "value" not in types:
+        raise BadFrame(f"A column 'value' is needed; there are {', '.join(types) or 'none'}.")
+    for name in ("key", "value"):
+        _expect(types, name, _BYTES)
+    _expect(types, "topic", ("string",))
+    _expect(types, "partition", ("int",))
+    _expect(types, "headers", (_HEADERS,))
+    if options.timestamps and "timestamp" not in types:
+        raise BadFrame("includeTimestamp needs a column 'timestamp'.")
+    if options.timestamps:
+        _expect(types, "timestamp", ("timestamp",))
+    if options.topic is None and "topic" not in types:
+        raise BadFrame("Which topic? Give option 'topic' or a column 'topic'.")
+
+
+def _expect(types: dict[str, str], name: str, wanted: tuple[str, ...]) -> None:
+    found = types.get(name)
+    if found is not None and found != "void" and found not in wanted:
+        raise BadFrame(f"Column {name!r} must be {' or '.join(wanted)}, not {found}.")

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import (
 )
 
 from korvet.spark.catalog import Catalog
-from korvet.spark.frames import check_schema
 from korvet.spark.options import WriteOptions
+from korvet.spark.schema import check_schema
 from korvet.spark.worker import at_work
 
 _QUERY = "sql.streaming.queryId"

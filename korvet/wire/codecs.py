@@ -12,6 +12,7 @@ import cramjam
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+BY_NAME = {name: number for number, name in enumerate(NAMES)}
 
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16

@@ -20,6 +20,8 @@ from korvet.wire.records import BadBatch, Buffer, Headers, Record
 MAX_HEADERS = 1000
 """One record may have this many headers: Lua's stack bounds the fields of one XADD."""
 MAX_STORED_VALUE = 2**30
+OVERHEAD = 24
+"""What an entry costs beside its key, value and headers, in bytes, about."""
 
 _AT_REST = {f"value.{name}".encode(): codec for codec, name in enumerate(codecs.NAMES) if codec}
 _FIELD_AT_REST = {codec: field for field, codec in _AT_REST.items()}

@@ -1,0 +1,84 @@
+"""What a new process of Spark's imports on our account: it waits for that before its first row."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.spark.logs import Log, plain
+from tests.spark.sessions import environment
+
+SLOW = {"pandas", "aiokafka", "redis", "redis.asyncio", "crc32c", "pyarrow.compute", "ssl"}
+
+_PROGRAM = """
+import json, sys
+import numpy, pyarrow, pyspark.worker, pyspark.sql.worker.plan_data_source_read
+url = sys.argv[1]
+{before}
+known = set(sys.modules)
+{step}
+print(json.dumps(sorted(set(sys.modules) - known)))
+"""
+_MAKE = """
+from korvet.spark.source import KorvetDataSource
+KorvetDataSource({"redis": url, "subscribe": "s"}).schema()
+"""
+_READ = """
+from tests.spark.driving import source, schema_of
+made = source(url, subscribe="s")
+reader = made.reader(schema_of(made))
+[piece] = reader.partitions()
+assert sum(batch.num_rows for batch in reader.read(piece)) == 500
+"""
+_WRITE = """
+import pyarrow as pa
+from korvet.spark.options import parse_write
+from korvet.spark.writer import append
+options = parse_write({"redis": url, "topic": "s"}, streaming=False)
+assert append(options, "job", 0, 0, [rows]).records == 500
+"""
+_ROWS = """
+import pyarrow
+def text(size):
+    ends = numpy.arange(0, 501 * size, size, dtype="i4")
+    buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(b"7" * 500 * size)]
+    return pyarrow.Array.from_buffers(pyarrow.string(), 500, buffers)
+rows = pyarrow.RecordBatch.from_arrays([text(3), text(9)], ["key", "value"])
+"""
+
+
+def imported(step: str, url: str, before: str = "") -> set[str]:
+    program = _PROGRAM.replace("{before}", before).replace("{step}", step)
+    ran = subprocess.run(
+        [sys.executable, "-c", program, url],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return SLOW & set(json.loads(ran.stdout))
+
+
+def test_making_the_source_imports_no_redis(log: Log) -> None:
+    assert imported(_MAKE, log.url) == set()
+
+
+@pytest.mark.parametrize(
+    ("form", "needed"),
+    [("batch", {"redis", "redis.asyncio", "ssl"}),
+     ("record", {"redis", "redis.asyncio", "ssl", "pyarrow.compute"})],
+)  # fmt: skip
+def test_reading_imports_neither_pandas_nor_a_kafka_client(
+    log: Log, form: str, needed: set[str]
+) -> None:
+    topic = log.create("s", 1, form, "dense")
+    log.append(topic, 0, plain(500))
+    assert imported(_READ, log.url) <= needed
+
+
+def test_writing_single_records_imports_neither_pandas_nor_a_kafka_client(log: Log) -> None:
+    log.create("s", 1, "record", "dense")
+    assert not imported(_WRITE, log.url, _ROWS) & {"pandas", "aiokafka", "crc32c"}
