@@ -12,6 +12,8 @@ Rules
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -58,6 +60,7 @@ class Beats:
         self._groups = groups
         self.gap_s = gap_s
         self._waiting: list[Beat] = []
+        self._guests: list[asyncio.Future[None]] = []
         self._unanswered = 0
         self._patience = 0
         self._planned = False
@@ -68,27 +71,48 @@ class Beats:
         self, group_id: str, member: str, instance: str, generation: int
     ) -> "asyncio.Future[int]":
         """The future gets the error code for that member."""
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[int] = loop.create_future()
+        answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._waiting.append(Beat(group_id, member, instance, generation, answer))
+        self._plan()
+        return answer
+
+    @asynccontextmanager
+    async def burst(self) -> AsyncIterator[None]:
+        """What is sent inside leaves with the next burst: the heartbeats of groups of the newer
+        protocol, whose script takes one member."""
+        guest: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._guests.append(guest)
+        self._plan()
+        try:
+            await guest
+            yield
+        finally:
+            self._unanswered -= 1
+
+    def _plan(self) -> None:
+        """One more is unanswered, and leaves when it may."""
         if self._unanswered:
             self._patience = PATIENCE
         self._unanswered += 1
-        if not self._planned:
-            self._planned = True
-            now = loop.time()
-            if self._patience and now < self._not_before:
-                loop.call_at(self._not_before, self._flush)
-            else:
-                loop.call_soon(self._flush)
-        return answer
+        if self._planned:
+            return
+        self._planned = True
+        loop = asyncio.get_running_loop()
+        if self._patience and loop.time() < self._not_before:
+            loop.call_at(self._not_before, self._flush)
+        else:
+            loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         beats, self._waiting = self._waiting, []
+        guests, self._guests = self._guests, []
         self._planned = False
         self._not_before = asyncio.get_running_loop().time() + self.gap_s
-        if len(beats) == 1 and self._patience:
+        if len(beats) + len(guests) == 1 and self._patience:
             self._patience -= 1
+        for guest in guests:
+            if not guest.done():
+                guest.set_result(None)
         if self._store.is_cluster:
             for rows in _by_group(beats):
                 self._send(rows)

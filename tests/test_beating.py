@@ -165,6 +165,39 @@ def test_nobody_waits_any_more_when_waiting_has_brought_nobody() -> None:
     run(body, gap_s=0.001)
 
 
+def test_heartbeats_that_have_their_own_script_leave_with_the_others() -> None:
+    async def body(table: Table) -> None:
+        left: list[str] = []
+
+        async def beat(name: str) -> None:
+            async with table.beats.burst():
+                left.append(name)
+                await asyncio.Event().wait()
+
+        first = asyncio.create_task(beat("first"))
+        await turn()
+        assert left == ["first"]
+        other = asyncio.create_task(beat("other"))
+        table.beat()
+        await turn()
+        assert (left, table.calls) == (["first"], [])
+        for task in (first, other):
+            task.cancel()
+        await asyncio.gather(first, other, return_exceptions=True)
+        assert table.beats._unanswered == 1
+
+    run(body)
+
+
+def test_whoever_waits_to_leave_with_others_leaves_when_the_gap_is_over() -> None:
+    async def body(table: Table) -> None:
+        await table.meet()
+        async with table.beats.burst():
+            assert table.calls == [["one"], ["two"]]
+
+    run(body, gap_s=0.01)
+
+
 def test_in_a_cluster_each_group_has_a_call_of_its_own() -> None:
     async def body(table: Table) -> None:
         table.beat("a"), table.beat("b", "h"), table.beat("c")
