@@ -53,16 +53,17 @@ class Wanted(msgspec.Struct):
 
 
 async def collect(
-    wanted: Sequence[Wanted], request: FetchRequest, context: Context
+    wanted: Sequence[Wanted], request: FetchRequest, context: Context, held: int = 0
 ) -> tuple[int, bool]:
-    """The rows hold what there is now. Returns their bytes, and whether any has an error."""
+    """The rows hold what there is now. Returns the answer's bytes, of which other rows hold `held`
+    already, and whether any of these has an error."""
     node = context.node
     limit = min(
         max(request.max_bytes, 0),
         context.settings.integer("fetch.max.bytes"),
         max(MOST_OWED - node.owed_bytes, LEAST_ANSWER),
     )
-    size, failed, at = 0, False, 0
+    size, failed, at = held, False, 0
     while at < len(wanted):
         wave, planned = at, 0
         while at < len(wanted) and (at == wave or size + planned < limit):

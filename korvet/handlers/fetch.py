@@ -6,7 +6,8 @@ Behaviour
   FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE (zstd below 10)
 - max_bytes and partition_max_bytes hold, but the first batch there is always comes whole
 - with fewer than min_bytes the answer waits, at most max_wait_ms; an append through any broker ends
-  the wait, a native XADD is noticed within 200 ms
+  the wait, a native XADD is noticed within 200 ms (of more than 100 partitions of layout record: 2
+  ms each), or by the next fetch
 - read_committed ends at the last stable offset and names the aborted transactions there are
 - no fetch sessions: session id 0, every request names its partitions (KIP-227 allows it)
 Versions
@@ -34,6 +35,8 @@ from korvet.wire.messages.fetch import (
 )
 
 NATIVE_RECHECK_S = 0.2
+NATIVE_AT_ONCE = 100
+"""Looking at so many partitions is worth NATIVE_RECHECK_S; more are looked at less often."""
 
 
 def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchResponse]:
@@ -50,9 +53,10 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     wanted: list[Wanted] = []
     rows = [await _prepare(topic, wanted, context) for topic in request.topics]
     deadline = monotonic() + max(request.max_wait_ms, 0) / 1000
+    heard = context.wake.heard
     size, failed = await collect(wanted, request, context)
     if size < request.min_bytes and not failed and request.max_wait_ms > 0 and wanted:
-        await _wait(wanted, request, context, deadline)
+        await _wait(wanted, request, context, deadline, heard)
     _count(wanted, context)
     return FetchResponse(
         responses=[
@@ -109,17 +113,34 @@ async def _prepare(
 
 
 async def _wait(
-    wanted: Sequence[Wanted], request: FetchRequest, context: Context, deadline: float
+    wanted: Sequence[Wanted],
+    request: FetchRequest,
+    context: Context,
+    deadline: float,
+    heard: int,
 ) -> None:
-    """Until there are `min_bytes`, an error, or no time left; the answers are as new."""
-    channels = {
-        context.keys.partition(row.topic.name, row.asked.partition).channel for row in wanted
-    }
-    native = any(not row.topic.is_batch for row in wanted)
-    async with context.wake.listen(sorted(channels)) as bell:
+    """Until there are `min_bytes`, an error, or no time left. Looked at again is only what had news
+    since the wake had heard so much: at its channel, or perhaps by a native XADD."""
+    rows: dict[str, list[int]] = {}
+    for at, row in enumerate(wanted):
+        channel = context.keys.partition(row.topic.name, row.asked.partition).channel
+        rows.setdefault(channel, []).append(at)
+    native = [at for at, row in enumerate(wanted) if not row.topic.is_batch]
+    every = NATIVE_RECHECK_S * max(1.0, len(native) / NATIVE_AT_ONCE)
+    due = monotonic() + every if native else deadline
+    async with context.wake.listen(sorted(rows), heard) as bell:
         while True:
-            size, failed = await collect(wanted, request, context)
-            left = deadline - monotonic()
-            if size >= request.min_bytes or failed or left <= 0:
+            news = await bell.wait(min(due, deadline) - monotonic())
+            stale = {at for channel in news for at in rows[channel]}
+            now = monotonic()
+            if native and now >= due:
+                stale.update(native)
+                due = now + every
+            if stale:
+                again = [wanted[at] for at in sorted(stale)]
+                held = sum(row.size for at, row in enumerate(wanted) if at not in stale)
+                size, failed = await collect(again, request, context, held)
+                if size >= request.min_bytes or failed:
+                    return
+            if now >= deadline:
                 return
-            await bell.wait(min(left, NATIVE_RECHECK_S) if native else left)

@@ -7,6 +7,8 @@ published after the bell was opened rings it, so nothing falls between looking a
         while not enough(await look()):
             await bell.wait(timeout_s)
 
+- `wait` says on which channels, so that a waiter looks at nothing else. Who has looked already
+  tells `listen` how much was `heard` by then: channels with news since ring at once.
 - A bell is a hint. It may ring for nothing, and while the connection is down it does not ring at
   all: look again when `wait` times out. After a reconnect every bell rings once.
 - A channel nobody listens to any more stays subscribed for a while: the next fetch of a consumer
@@ -73,12 +75,13 @@ class Ear(Link):
 class Bell:
     """Rings when something is published on one of its channels; opened by `async with`."""
 
-    __slots__ = ("_future", "_rung", "_wake", "channels")
+    __slots__ = ("_future", "_rung", "_wake", "channels", "since")
 
-    def __init__(self, wake: "Wake", channels: Sequence[str]) -> None:
+    def __init__(self, wake: "Wake", channels: Sequence[str], since: int | None) -> None:
         self.channels = channels
+        self.since = since
         self._wake = wake
-        self._rung = False
+        self._rung: set[str] = set()
         self._future: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -88,14 +91,14 @@ class Bell:
     async def __aexit__(self, *_: object) -> None:
         self._wake.detach(self)
 
-    def ring(self) -> None:
-        """Whoever waits, or waits next, goes on."""
-        self._rung = True
+    def ring(self, *channels: str) -> None:
+        """Whoever waits, or waits next, goes on: with these channels, or with all."""
+        self._rung.update(channels or self.channels)
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
-    async def wait(self, timeout_s: float) -> bool:
-        """True when it rang since it was opened or last waited for, False after the timeout."""
+    async def wait(self, timeout_s: float) -> set[str]:
+        """The channels it rang for since it was opened or last waited for; none: the time is up."""
         if not self._rung and timeout_s > 0:
             loop = asyncio.get_running_loop()
             future = self._future = loop.create_future()
@@ -105,7 +108,7 @@ class Bell:
             finally:
                 handle.cancel()
                 self._future = None
-        rung, self._rung = self._rung, False
+        rung, self._rung = self._rung, set()
         return rung
 
 
@@ -125,6 +128,9 @@ class Wake(Listener):
         self._bells: dict[str, set[Bell]] = {}
         self._watchers: dict[str, list[Hear]] = {}
         self._confirmed: set[str] = set()
+        self._news: dict[str, int] = {}
+        self.heard = 0
+        """Grows with everything that is heard."""
         self._asked: dict[str, asyncio.Future[None]] = {}
         self._idle: dict[str, float] = {}
         self._sweep_handle: asyncio.TimerHandle | None = None
@@ -168,9 +174,10 @@ class Wake(Listener):
         """Whether messages can arrive right now."""
         return self._lane.up
 
-    def listen(self, channels: Iterable[str]) -> Bell:
-        """A bell for these channels, to be opened by `async with`."""
-        return Bell(self, tuple(channels))
+    def listen(self, channels: Iterable[str], since: int | None = None) -> Bell:
+        """A bell for these channels, to be opened by `async with`. With `since`, what `heard` was
+        once, it rings at once for the channels that may have had news from then on."""
+        return Bell(self, tuple(channels), since)
 
     async def watch(self, channel: str, hear: Hear) -> None:
         """`hear(message)` is called for every message from now on, and with an empty message after
@@ -180,8 +187,11 @@ class Wake(Listener):
 
     def ring(self, channel: str) -> None:
         """This process' bells of the channel ring, without Redis having been asked."""
+        self.heard += 1
+        if channel in self._confirmed:
+            self._news[channel] = self.heard
         for bell in self._bells.get(channel, ()):
-            bell.ring()
+            bell.ring(channel)
 
     # What a bell calls.
 
@@ -199,6 +209,11 @@ class Wake(Listener):
             except BaseException:
                 self.detach(bell)
                 raise
+        if bell.since is not None:
+            news, never = self._news, self.heard + 1  # not subscribed: nothing is known
+            fresh = [name for name in bell.channels if news.get(name, never) > bell.since]
+            if fresh or missing:
+                bell.ring(*fresh, *missing)
 
     def detach(self, bell: Bell) -> None:
         """Nothing rings the bell any more."""
@@ -218,6 +233,7 @@ class Wake(Listener):
         assert isinstance(link, Ear)
         self._ear = link
         self._confirmed.clear()
+        self._news.clear()
         self._idle.clear()
         link.hear(self._hear)
         channels = [*self._bells, *(self._watchers.keys() - self._bells.keys())]
@@ -232,6 +248,7 @@ class Wake(Listener):
     def dropped(self, lane: Lane) -> None:
         self._ear = None
         self._confirmed.clear()
+        self._news.clear()
         for future in self._asked.values():
             if not future.done():
                 future.set_result(None)
@@ -267,6 +284,8 @@ class Wake(Listener):
         elif kind == b"subscribe":
             channel = message[1].decode()
             self._confirmed.add(channel)
+            self.heard += 1
+            self._news[channel] = self.heard
             future = self._asked.pop(channel, None)
             if future is not None and not future.done():
                 future.set_result(None)
@@ -279,5 +298,7 @@ class Wake(Listener):
             del self._idle[name]
         gone = [name for name in tired if name not in self._watchers]
         self._confirmed.difference_update(gone)
+        for name in gone:
+            self._news.pop(name, None)
         if gone and self._ear is not None and self._lane.up:
             self._ear.say("UNSUBSCRIBE", *gone)

@@ -306,6 +306,44 @@ async def test_a_fetch_waits_no_longer_than_it_says(broker: Broker) -> None:
         assert not (await fetch(broker, 0, wait=20, least=1)).records
 
 
+async def test_a_fetch_that_waits_looks_again_only_where_something_happened(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", 5, storage_format="batch")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    asked: list[str] = []
+    looked = asyncio.Event()
+    submit = broker.node.store.submit_command
+
+    def counted(*command: Any) -> Any:
+        if command[0] == "HMGET":
+            asked.append(command[1])
+        if len(asked) == 5:
+            looked.set()
+        return submit(*command)
+
+    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    places = [
+        FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(5)
+    ]
+    row = FetchTopic(topic="t", topic_id=topic.uuid, partitions=places)
+
+    def request(wait: int) -> FetchRequest:
+        return FetchRequest(max_wait_ms=wait, min_bytes=1, max_bytes=1 << 20, topics=[row])
+
+    await broker.ask(request(20))  # its channels are subscribed from here on
+    asked.clear()
+    looked.clear()
+    waiting = asyncio.ensure_future(broker.ask(request(20_000)))
+    await looked.wait()
+    assert (await produce(broker, GOOD, number=3)).error_code == E.NONE
+    answer = await waiting
+    assert len(asked) == 6 and asked[5] == broker.node.keys.partition("t", 3).log
+    found = {place.partition_index: place.records for place in answer.responses[0].partitions}
+    assert [number for number, data in found.items() if data] == [3] and len(found) == 5
+
+
 async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker) -> None:
     request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=7, session_epoch=3, topics=[])
     answer = await broker.ask(request)

@@ -47,6 +47,21 @@ async def test_what_is_published_before_waiting_begins_is_not_missed(
                 assert await bell.wait(LONG)
 
 
+async def test_a_bell_rings_at_once_for_what_had_news_since_its_waiter_looked(
+    redis_server: TestServer,
+) -> None:
+    async with connect(redis_server) as (wake, store), wake.listen(["a", "b"]) as first:
+        heard = wake.heard
+        await store.command("PUBLISH", "b", "x")
+        assert await first.wait(LONG) == {"b"}
+        async with wake.listen(["a", "b", "new"], heard) as bell:
+            assert await bell.wait(0) == {"b", "new"}
+        async with wake.listen(["a", "b", "new"], wake.heard) as bell:
+            assert not await bell.wait(0)
+            bell.ring()
+            assert await bell.wait(0) == {"a", "b", "new"}
+
+
 async def test_a_bell_that_did_not_ring_says_so(redis_server: TestServer) -> None:
     async with connect(redis_server) as (wake, _), wake.listen(["a"]) as bell:
         assert not await bell.wait(0.01)
