@@ -23,6 +23,8 @@ from korvet.redis_socket import ask, socket_path
 from korvet.settings.setting import StartError
 
 STOP_SECONDS = 60.0
+SOCKET_SECONDS = 30.0
+"""A server opens its socket before it loads anything: without one for so long, it stays so."""
 _LOG_LIMIT = 4 << 20
 
 _SETTINGS = (
@@ -87,7 +89,9 @@ class RedisServer:
             raise
 
     def wait_ready(self) -> None:
-        """The server answers. Loading a long log may take as long as it takes."""
+        """The server answers. Loading a long log may take as long as it takes; StartError when it
+        ends, or its socket is not there, since somebody else took it away."""
+        give_up = time.monotonic() + SOCKET_SECONDS
         while True:
             answer = ask(self.socket, b"PING")
             if answer.startswith(b"+PONG"):
@@ -97,6 +101,13 @@ class RedisServer:
                 raise StartError(
                     f"The Redis of {self.data_dir} stopped while starting"
                     f" (exit code {self._process.returncode}): {self.last_words()}"
+                )
+            if self.socket.exists():
+                give_up = time.monotonic() + SOCKET_SECONDS
+            elif time.monotonic() > give_up:
+                raise StartError(
+                    f"The Redis of {self.data_dir} (pid {self.pid}) runs, but its socket "
+                    f"{self.socket} is not there: see redis.log beside it, and start again."
                 )
             time.sleep(0.002)
 

@@ -34,6 +34,7 @@ LAYERS: dict[str, Layer] = {
         (
             "commits",
             "errors",
+            "features",
             "keys",
             "offsets",
             "operations",

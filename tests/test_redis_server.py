@@ -130,6 +130,19 @@ def test_a_server_that_dies_while_loading_is_quoted(tmp_path: Path) -> None:
     RedisServer.launch(tmp_path / "data").stop()
 
 
+def test_a_server_whose_socket_is_taken_away_is_not_waited_for_forever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("korvet.redis_server.SOCKET_SECONDS", 0.01)
+    silent = program(tmp_path, "exec sleep 60\n")
+    with (
+        pytest.raises(StartError, match=r"socket .*redis\.sock is not there"),
+        RedisServer.launch(tmp_path / "data", binary=silent),
+    ):
+        raise AssertionError("it never answered")
+    RedisServer.launch(tmp_path / "data").stop()
+
+
 def test_a_path_too_long_for_a_socket_gets_a_short_private_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

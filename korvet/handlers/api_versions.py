@@ -14,6 +14,7 @@ import re
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.features import FEATURES, FEATURES_EPOCH
 from korvet.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -23,9 +24,6 @@ from korvet.wire.messages.api_versions import (
 )
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
-
-FEATURES = {"group.version": 1, "transaction.version": 2}
-FEATURES_EPOCH = 1
 
 
 async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:

@@ -2,8 +2,10 @@
 
 Behaviour
 - per partition: UNKNOWN_TOPIC_OR_PARTITION; producers of transactions with where theirs began
+- the coordinator's epoch is -1 until a marker ended a transaction here, then 0: there is one
+  coordinator, which never changes
 Left out
-- the coordinator's epoch: there is one coordinator, and it never changes
+- the epoch of earlier markers while the next transaction is open here: it is -1 meanwhile
 """
 
 import re
@@ -21,6 +23,7 @@ from korvet.wire.messages.describe_producers import (
 
 _ROW = re.compile(rb"(-?\d+):-?\d+:(\d+):([^@]*)(?:@\d+:(-?\d+))?")
 """Epoch, next sequence, time, batches and first offset of the transaction: lua/lib/producer.lua."""
+_ENDED = -2
 
 
 async def describe_producers(
@@ -66,11 +69,12 @@ def _producer(producer_id: int, row: bytes) -> ProducerState:
     assert found is not None, row
     epoch, time, batches, first = found.groups()
     newest = batches.rpartition(b",")[2]
+    began = int(first or -1)
     return ProducerState(
         producer_id=producer_id,
         producer_epoch=int(epoch),
         last_sequence=int(newest.split(b"-")[1]) if newest else -1,
         last_timestamp=int(time),
-        coordinator_epoch=0,
-        current_txn_start_offset=max(int(first or -1), -1),
+        coordinator_epoch=0 if began == _ENDED else -1,
+        current_txn_start_offset=max(began, -1),
     )

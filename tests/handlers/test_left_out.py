@@ -155,10 +155,15 @@ async def test_partitions_stay_where_they_are(
 
 @pytest.mark.parametrize("version", range(3))
 async def test_features_cannot_be_changed(broker: Broker, version: int) -> None:
-    update = FeatureUpdateKey(feature="group.version", max_version_level=1)
-    answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[update]), version)
+    same = FeatureUpdateKey(feature="group.version", max_version_level=1)
+    other = FeatureUpdateKey(feature="transaction.version", max_version_level=1)
+    answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[other, same]), version)
     assert answer.error_code == E.INVALID_UPDATE_VERSION
-    assert len(answer.results) == (1 if version < 2 else 0)
+    assert answer.error_message.startswith("transaction.version cannot be set to 1: ")
+    assert len(answer.results) == (2 if version < 2 else 0)
+    answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[same]), version)
+    assert answer.error_code == E.NONE
+    assert [row.error_code for row in answer.results] == ([E.NONE] if version < 2 else [])
     answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[]), version)
     assert answer.error_code == E.NONE
 

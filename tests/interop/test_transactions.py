@@ -229,9 +229,11 @@ def test_transactions_are_listed_and_described(default_broker: Broker) -> None:
     assert name in {row.transactional_id for row in listed}
     place = PythonPlace(topic, 0)
     (writer,) = admin.describe_producers([place])[place].active_producers
-    assert writer.current_transaction_start_offset >= 0
+    assert (writer.coordinator_epoch, writer.current_transaction_start_offset >= 0) == (-1, True)
     sink.commit_transaction(20)
     eventually(lambda: state() == "CompleteCommit")
+    (writer,) = admin.describe_producers([place])[place].active_producers
+    assert (writer.coordinator_epoch, writer.current_transaction_start_offset) == (0, -1)
     admin.close()
 
 
