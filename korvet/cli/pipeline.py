@@ -256,10 +256,10 @@ def _spark(
     from korvet.spark.options import Connection
 
     redis, data_dir, namespace = where
-    place = None if table is None else parse(table, format)
     # An archive draws its own bar; what else takes long has Spark's.
     bars = sys.stderr.isatty() and app_name != "archive"
     given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
+    place = None if table is None else parse(table, format, given)
     with reach.url(redis, data_dir) as url:
         connection = Connection(url, namespace or "korvet")
         spark = open_session(place, app=f"korvet {app_name}", master=master, conf=given, avro=avro)

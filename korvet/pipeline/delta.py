@@ -22,6 +22,7 @@ from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
+from korvet.pipeline.session import said
 from korvet.pipeline.table import Counted, Making, Recounted, missing
 
 PROPERTY = "korvet.archive"
@@ -81,9 +82,7 @@ class DeltaTable:
                 f"PARTITIONED BY (date) TBLPROPERTIES ('{PROPERTY}' = '1')"
             )
         except Exception as error:
-            raise PipelineError(
-                f"{self._place} cannot be made: {str(error).splitlines()[0]}"
-            ) from error
+            raise PipelineError(f"{self._place} cannot be made: {said(error)}") from error
 
     def _check_catalog(self) -> None:
         """Spark's own catalog of names is gone when Spark ends, unless it is Hive's."""

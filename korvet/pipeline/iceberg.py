@@ -19,6 +19,7 @@ from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
+from korvet.pipeline.session import said
 from korvet.pipeline.table import Counted, Making, Recounted, missing
 
 PROPERTY = "korvet.archive"
@@ -82,9 +83,7 @@ class IcebergTable:
                 f"'history.expire.max-snapshot-age-ms' = '{DAY_MS}')"
             )
         except Exception as error:
-            raise PipelineError(
-                f"{self._place} cannot be made: {str(error).splitlines()[0]}"
-            ) from error
+            raise PipelineError(f"{self._place} cannot be made: {said(error)}") from error
 
     def state(self) -> Commit:
         return _state_of(self._load())

@@ -1,11 +1,12 @@
 """Where a table is: a directory, or a name in one of Spark's catalogs."""
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.errors import NoArchive, PipelineError
 
 FORMATS = ("parquet", "delta", "iceberg")
 
@@ -40,19 +41,32 @@ class Place(msgspec.Struct, frozen=True):
         return f"{self.catalog}.`{Path(self.path).name}`"
 
 
-def parse(text: str, format: str | None) -> Place:
-    """The place that the text names; a format that nobody gave is found out from what is there."""
+def parse(text: str, format: str | None, conf: Mapping[str, str] | None = None) -> Place:
+    """The place that the text names. A format that nobody gave is found out from what is there, or
+    from the settings that --conf gives for the catalog of a table's name."""
     if format is not None and format not in FORMATS:
         raise PipelineError(f"--format must be one of {', '.join(FORMATS)}, not {format!r}.")
     if not text:
         raise PipelineError("Which table? Give a path, or a table's name.")
     if "://" in text and not text.startswith("file://"):
         return _remote(text, format)
-    is_path = "/" in text or text.startswith(".") or format in (None, "parquet")
-    if not is_path:
-        return Place(str(format), "", text)
     path = Path(text.removeprefix("file://")).absolute()
-    return Place(format or _seen(path), str(path), "")
+    if "/" in text or text.startswith(".") or format == "parquet" or (not format and path.exists()):
+        return Place(format or _seen(path), str(path), "")
+    return Place(format or _named(text, conf or {}), "", text)
+
+
+def _named(name: str, conf: Mapping[str, str]) -> str:
+    """The format of a table's name, as its catalog's settings tell it."""
+    first = name.partition(".")[0]
+    if conf.get(f"spark.sql.catalog.{first}", "").startswith("org.apache.iceberg."):
+        return "iceberg"
+    if conf.get("spark.sql.catalogImplementation") == "hive":
+        return "delta"
+    raise NoArchive(
+        f"There is no directory {name} here. If that is a table's name, give its --format and with "
+        "--conf the settings of its catalog."
+    )
 
 
 def _remote(text: str, format: str | None) -> Place:

@@ -8,20 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from korvet.pipeline.errors import MissingRuntime, PipelineError
+from korvet.pipeline.packages import fetched, runtime
 from korvet.pipeline.places import Place
 from korvet.settings.setting import StartError
 from korvet.store.errors import StoreError
 
-PACKAGES = {
-    # Not older: Delta before 4.3 cannot read its own checkpoints on Spark 4.1.2 and newer.
-    "delta": "io.delta:delta-spark_4.1_2.13:4.3.1",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",
-}
-_SPARKS_OWN = "org.apache.hadoop:*,org.apache.parquet:*,org.tukaani:*"
-"""What these packages ask for, but every Spark brings along."""
-AVRO = "org.apache.spark:spark-avro_2.13"
-_AVRO_VERSIONS = {"4.1": "4.1.1"}
-"""Of other Sparks their own version is taken. Of 4.1, not all versions were published."""
 _CLASSES = {
     "delta": "io.delta.sql.DeltaSparkSessionExtension",
     "iceberg": "org.apache.iceberg.spark.SparkCatalog",
@@ -51,6 +42,7 @@ def open_session(
 
     # Workers run what the driver runs, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    table_format = place.format if place else "parquet"
     master = master or conf.get("spark.master") or os.environ.get("KORVET_SPARK_MASTER", "local[*]")
     builder = SparkSession.builder.appName(app).master(master)
     wanted = {**_defaults(), **_ALWAYS, **_for_format(place), **conf}
@@ -59,19 +51,19 @@ def open_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         wanted = {"spark.driver.bindAddress": "127.0.0.1", **wanted}
         wanted = {"spark.driver.host": "127.0.0.1", **wanted}
-    wanted |= _fetched(place, conf, avro=avro)
+    wanted |= fetched(table_format, conf, avro=avro)
     for name, value in wanted.items():
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
     except Exception as error:
-        if place is not None and place.format in PACKAGES:
+        packages = wanted.get("spark.jars.packages")
+        if packages:
             raise MissingRuntime(
-                f"Spark did not start with {PACKAGES[place.format]}, which --format {place.format} "
-                f"needs (is a Maven repository or --conf spark.jars=FILE in reach?): "
-                f"{_first_line(error)}"
+                f"Spark did not start with {packages}, which this job needs "
+                f"(is a Maven repository or --conf spark.jars=FILE in reach?): {said(error)}"
             ) from error
-        raise PipelineError(f"Spark did not start: {_first_line(error)}") from error
+        raise PipelineError(f"Spark did not start: {said(error)}") from error
     spark.sparkContext.setLogLevel(conf.get("korvet.log.level", "ERROR"))
     _check_runtime(spark, place)
     spark.dataSource.register(KorvetDataSource)
@@ -85,32 +77,6 @@ def _defaults() -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
         "spark.driver.memory": "2g",
     }
-
-
-def _fetched(place: Place | None, conf: Mapping[str, str], *, avro: bool) -> dict[str, str]:
-    """The packages that Spark fetches: what --conf names, and what else is needed."""
-    import pyspark
-
-    wanted = [] if place is None or place.format == "parquet" else [PACKAGES[place.format]]
-    if avro:
-        spark = pyspark.__version__
-        wanted.append(f"{AVRO}:{_AVRO_VERSIONS.get(spark.rpartition('.')[0], spark)}")
-    if not wanted or "spark.jars" in conf:
-        return {}
-    given = [each for each in conf.get("spark.jars.packages", "").split(",") if each]
-    known = {_artifact(each) for each in given}
-    found = {
-        "spark.jars.packages": ",".join(
-            (*given, *(each for each in wanted if _artifact(each) not in known))
-        )
-    }
-    found["spark.jars.excludes"] = conf.get("spark.jars.excludes", _SPARKS_OWN)
-    return found
-
-
-def _artifact(package: str) -> str:
-    """What a package is, whatever its version and whatever Spark and Scala it is for."""
-    return package.split(":")[1].split("_")[0]
 
 
 def _for_format(place: Place | None) -> dict[str, str]:
@@ -144,13 +110,16 @@ def _check_runtime(spark: Any, place: Place | None) -> None:
         loader.loadClass(_CLASSES[place.format])
     except Exception as error:
         raise MissingRuntime(
-            f"--format {place.format} needs the Spark package {PACKAGES[place.format]}: start "
-            f"Spark with --packages {PACKAGES[place.format]}."
+            f"--format {place.format} needs the Spark package {runtime(place.format)}: start "
+            f"Spark with --packages {runtime(place.format)}."
         ) from error
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def said(error: BaseException) -> str:
+    """What an error says, on one line. Py4J's says where it was called; Java's own is behind it."""
+    lines = (str(error).strip() or type(error).__name__).splitlines()
+    java = lines[1][2:] if len(lines) > 1 and lines[1].startswith(": ") else ""
+    return java or lines[0]
 
 
 _FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
@@ -178,4 +147,4 @@ def plain(error: Exception) -> Exception:
             "the next run goes on behind it."
         )
     cause = _CAUSE.findall(text)
-    return PipelineError(f"Spark could not go on: {cause[-1] if cause else _first_line(error)}")
+    return PipelineError(f"Spark could not go on: {cause[-1] if cause else said(error)}")

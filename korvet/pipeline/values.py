@@ -9,7 +9,7 @@ Rules
 from typing import Any
 
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.session import AVRO
+from korvet.pipeline.packages import AVRO
 
 MODES = ("bytes", "string", "json", "avro")
 PREFIX = "value_"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from korvet.pipeline import session
+from korvet.pipeline import packages, session
 from korvet.pipeline.places import Place, parse
 from korvet.store.sync import SyncStore
 from tests.servers import TestServer
@@ -47,8 +47,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
     settings = session._defaults() | session._ALWAYS
-    given = {"spark.jars.packages": session.PACKAGES["iceberg"]}
-    settings |= session._fetched(Place("delta", "/lake", ""), given, avro=True)
+    given = {"spark.jars.packages": packages.runtime("iceberg")}
+    settings |= packages.fetched("delta", given, avro=True)
     settings["spark.sql.shuffle.partitions"] = "2"
     settings["spark.driver.extraJavaOptions"] = QUICK
     settings["spark.driver.host"] = "127.0.0.1"

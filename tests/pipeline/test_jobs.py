@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from korvet.pipeline import iceberg, session
+from korvet.pipeline import iceberg
 from korvet.pipeline.archive import Archiver, Done, Job
 from korvet.pipeline.errors import ForeignTable, Overtaken
-from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import NOTHING, followed
 from korvet.pipeline.replay import Wanted, replay
 from korvet.pipeline.stats import stats
@@ -259,15 +258,6 @@ def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
     ]
     assert [row["_corrupt"] for row in rows] == [None, "does not fit the Avro schema", None]
     assert bytes(rows[1]["value"]) == b"\xff"
-
-
-def test_a_package_that_was_named_is_not_fetched_twice() -> None:
-    conf = {"spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.4.0,org.example:mine:1"}
-    found = session._fetched(Place("delta", "/lake", ""), conf, avro=True)
-    named = found["spark.jars.packages"].split(",")
-    assert named[:2] == conf["spark.jars.packages"].split(",")
-    assert [each.split(":")[1] for each in named[2:]] == ["spark-avro_2.13"]
-    assert session._fetched(None, {}, avro=False) == {}
 
 
 def test_statistics_count_what_is_there(spark: Any, filled: Log) -> None:

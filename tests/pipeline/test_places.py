@@ -1,0 +1,31 @@
+"""Where a table is, by what was said of it."""
+
+from pathlib import Path
+
+import pytest
+
+from korvet.pipeline.errors import NoArchive
+from korvet.pipeline.places import Place, parse
+
+ICEBERG = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
+HIVE = {"spark.sql.catalogImplementation": "hive"}
+
+
+def test_the_settings_of_its_catalog_tell_the_format_of_a_table_by_name() -> None:
+    assert parse("lake.db.orders", None, ICEBERG) == Place("iceberg", "", "lake.db.orders")
+    assert parse("orders_lake", None, HIVE) == Place("delta", "", "orders_lake")
+    assert parse("lake.db.orders", "delta", ICEBERG) == Place("delta", "", "lake.db.orders")
+
+
+def test_a_name_that_is_a_directory_here_is_that_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
+    assert parse("orders", None, ICEBERG | HIVE) == Place("delta", str(tmp_path / "orders"), "")
+    assert parse("new", "parquet") == Place("parquet", str(tmp_path / "new"), "")
+
+
+def test_what_is_neither_a_directory_nor_in_a_known_catalog_asks_for_more() -> None:
+    with pytest.raises(NoArchive, match=r"no directory lake\.db\.orders here.*--format and with --co"):
+        parse("lake.db.orders", None, {})
