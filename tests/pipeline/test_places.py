@@ -27,5 +27,5 @@ def test_a_name_that_is_a_directory_here_is_that_directory(
 
 
 def test_what_is_neither_a_directory_nor_in_a_known_catalog_asks_for_more() -> None:
-    with pytest.raises(NoArchive, match=r"no directory lake\.db\.orders here.*--format and with --co"):
+    with pytest.raises(NoArchive, match=r"no directory lake\.db\.orders here.*--format and"):
         parse("lake.db.orders", None, {})
