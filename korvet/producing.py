@@ -13,7 +13,9 @@ from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
+from korvet.settings.setting import LONG_MAX
 from korvet.settings.values import Settings
+from korvet.topic_config import TopicPolicy
 from korvet.topics import Topic
 from korvet.wire import codecs, entries, message_sets, records
 from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
@@ -68,9 +70,8 @@ def prepare(
         return _append_records(
             keys, topic, partition, found, header, len(data), settings, now_ms, transaction
         )
-    if topic.policy.compact:
-        _check_keys(records.records_of(data, limit=limit * BOMB_FACTOR))
-    _check_times(topic, header.first_timestamp, header.max_timestamp, now_ms)
+    if _looks_at_each(topic, header, now_ms):
+        _check_records(topic, records.records_of(data, limit=limit * BOMB_FACTOR), now_ms)
     return _append_batch(keys, topic, partition, _recoded(topic, data, header), header, transaction)
 
 
@@ -88,9 +89,47 @@ def _transaction(header: BatchHeader, transaction: int | None) -> int:
     return transaction
 
 
-def _check_keys(found: list[Record]) -> None:
-    if any(key is None for _, _, key, _, _ in found):
-        raise BadBatch(ErrorCode.INVALID_RECORD, "A compacted topic takes no record without a key.")
+def _looks_at_each(topic: Topic, header: BatchHeader, now_ms: int) -> bool:
+    """Whether the header does not say that the topic takes every record of the batch."""
+    policy = topic.policy
+    if policy.compact:
+        return True
+    if policy.log_append_time:
+        return False
+    return (
+        policy.timestamp_before_max_ms < LONG_MAX
+        or header.max_timestamp - now_ms > policy.timestamp_after_max_ms
+    )
+
+
+def _check_records(topic: Topic, found: list[Record], now_ms: int) -> int:
+    """The newest timestamp, where the topic takes every record. BadBatch names all it does not."""
+    policy = topic.policy
+    earliest, latest = -1, LONG_MAX
+    if not policy.log_append_time:
+        earliest = now_ms - policy.timestamp_before_max_ms
+        latest = now_ms + policy.timestamp_after_max_ms
+    newest = max(record[1] for record in found)
+    oldest = min(record[1] for record in found)
+    keyless = policy.compact and any(record[2] is None for record in found)
+    if not keyless and earliest <= oldest and newest <= latest:
+        return newest
+    error = ErrorCode.INVALID_RECORD
+    blamed: list[tuple[int, str]] = []
+    for place, (_, timestamp, key, _, _) in enumerate(found):
+        if policy.compact and key is None:
+            blamed.append((place, "A compacted topic takes no record without a key."))
+        elif timestamp > latest or 0 <= timestamp < earliest:
+            blamed.append((place, _out_of_range(policy, timestamp, timestamp > latest)))
+            error = ErrorCode.INVALID_TIMESTAMP
+    if blamed:
+        raise BadBatch(error, _refused(blamed, len(found)), blamed)
+    return newest
+
+
+def _refused(blamed: list[tuple[int, str]], count: int) -> str:
+    first = blamed[0][1]
+    return first if count == 1 else f"{len(blamed)} of {count} records are refused. {first}"
 
 
 def _too_large(size: int, limit: int) -> BadBatch:
@@ -100,22 +139,16 @@ def _too_large(size: int, limit: int) -> BadBatch:
     )
 
 
-def _check_times(topic: Topic, oldest: int, newest: int, now_ms: int) -> None:
-    policy = topic.policy
-    if policy.log_append_time:
-        return
-    if newest - now_ms > policy.timestamp_after_max_ms:
-        raise BadBatch(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"A record's timestamp {newest} lies more than message.timestamp.after.max.ms "
-            f"({policy.timestamp_after_max_ms} ms) in the future.",
-        )
-    if oldest >= 0 and now_ms - oldest > policy.timestamp_before_max_ms:
-        raise BadBatch(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"A record's timestamp {oldest} lies more than message.timestamp.before.max.ms "
-            f"({policy.timestamp_before_max_ms} ms) in the past.",
-        )
+def _out_of_range(policy: TopicPolicy, timestamp: int, future: bool) -> str:
+    name, most = (
+        ("after", policy.timestamp_after_max_ms)
+        if future
+        else ("before", policy.timestamp_before_max_ms)
+    )
+    return (
+        f"A record's timestamp {timestamp} lies more than message.timestamp.{name}.max.ms "
+        f"({most} ms) in the {'future' if future else 'past'}."
+    )
 
 
 def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
@@ -179,10 +212,7 @@ def _append_records(
     now_ms: int,
     transaction: int = -1,
 ) -> Call[AppendReply]:
-    if topic.policy.compact:
-        _check_keys(found)
-    newest = max(record[1] for record in found)
-    _check_times(topic, min(record[1] for record in found), newest, now_ms)
+    newest = _check_records(topic, found, now_ms)
     if topic.is_batch:
         wanted = codecs.BY_NAME.get(topic.policy.compression_type, codecs.NONE)
         built = records.build(found, codec=wanted)

@@ -7,6 +7,8 @@ Behaviour
   INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
   (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
   OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; a repeated batch answers its first offset
+- INVALID_RECORD for want of a key and INVALID_TIMESTAMP name the records they are for, and no
+  other: whoever sent the others with them learns that those were not to blame
 - transactional batches: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id,
   INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, and INVALID_TXN_STATE for a partition outside
   the transaction (from 11 on TRANSACTION_ABORTABLE); plain ones of a producer whose transaction is
@@ -24,7 +26,7 @@ Versions
 """
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from time import time
 
@@ -43,6 +45,7 @@ from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topic_creation import auto_create
 from korvet.topics import Topic
 from korvet.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -232,7 +235,7 @@ def _submit(
             transaction=transaction,
         )
     except BadBatch as bad:
-        return _refusal(data.index, bad.error, str(bad))
+        return _refusal(data.index, bad.error, str(bad), bad.blamed)
     place = (topic.name, data.index, topic.id, int(topic.policy.log_append_time))
     sent = context.node.gatherer.submit(place, call, len(data.records or b""))
     return Pending(data.index, topic, call, sent)
@@ -329,9 +332,21 @@ async def _reason(
     return await why_outside(producer, row.topic.name, row.index, context)
 
 
-def _refusal(index: int, error: ErrorCode, reason: str | None = None) -> PartitionProduceResponse:
+def _refusal(
+    index: int,
+    error: ErrorCode,
+    reason: str | None = None,
+    blamed: Sequence[tuple[int, str]] = (),
+) -> PartitionProduceResponse:
     return PartitionProduceResponse(
-        index=index, error_code=error, base_offset=-1, error_message=reason or error.message
+        index=index,
+        error_code=error,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=why)
+            for place, why in blamed
+        ],
+        error_message=reason or error.message,
     )
 
 

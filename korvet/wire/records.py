@@ -11,7 +11,7 @@ Rules
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from korvet.errors import ErrorCode
@@ -44,11 +44,18 @@ _UNLIMITED = 2**31 - 1
 
 
 class BadBatch(ValueError):
-    """A produced batch cannot be taken; `error` is Kafka's code, the message a sentence."""
+    """A produced batch cannot be taken; `error` is Kafka's code, the message a sentence.
 
-    def __init__(self, error: ErrorCode, reason: str) -> None:
+    `blamed` are the records it cannot be taken for, each its place in the batch and a sentence;
+    none, where it is not for single records.
+    """
+
+    def __init__(
+        self, error: ErrorCode, reason: str, blamed: Sequence[tuple[int, str]] = ()
+    ) -> None:
         super().__init__(reason)
         self.error = error
+        self.blamed = blamed
 
 
 class BatchHeader(NamedTuple):

@@ -26,6 +26,7 @@ SUBSCRIBED = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 UNTOLD = frozenset(
     {"throttle_time_ms", "log_dir", "partition_size", "total_bytes", "usable_bytes", "client_host"}
 )
+REASONS = frozenset({"error_message", "batch_index_error_message"})
 PLACES = frozenset({"node_id", "host", "port", "leader_id"})
 MADE_UP = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 JOIN, SYNC, METADATA = 7, 3, 12
@@ -151,7 +152,7 @@ def _plain(value: Any, name: str = "") -> Any:
         }
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
-    if name == "error_message":
+    if name in REASONS:
         return value is not None
     if name in PLACES:
         return value if value in (-1, "") else "somewhere"

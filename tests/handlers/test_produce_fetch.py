@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from random import Random
+from time import time as now
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,12 @@ from korvet.fetching import Wanted, collect
 from korvet.scripts import log
 from korvet.wire import codecs, message_sets, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from korvet.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
 from korvet.wire.records import Record
 from tests.handlers.conftest import Broker
 
@@ -139,6 +145,11 @@ async def test_every_codec_arrives(broker: Broker, form: str, codec: int) -> Non
     assert [row[3] for row in found] == [row[3] for row in made]
 
 
+def blamed(answer: PartitionProduceResponse) -> list[int]:
+    """The places of the records a batch was refused for."""
+    return [row.batch_index for row in answer.record_errors]
+
+
 def broken(data: bytes, at: int) -> bytes:
     out = bytearray(data)
     out[at] ^= 1
@@ -244,10 +255,39 @@ async def test_a_topic_may_stamp_its_records(broker: Broker, form: str) -> None:
     assert [row[1] for row in found] == [answer.log_append_time_ms] * 2
 
 
-async def test_a_record_from_too_far_in_the_future_is_refused(broker: Broker) -> None:
-    await broker.create("t", message_timestamp_after_max_ms="1000")
-    answer = await produce(broker, packed(rows(b"a", time=2**45), 13))
-    assert answer.error_code == E.INVALID_TIMESTAMP
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize(
+    ("setting", "bad"),
+    [("message_timestamp_after_max_ms", 2**45), ("message_timestamp_before_max_ms", 2**35)],
+)
+async def test_records_of_another_time_are_refused_and_named(
+    broker: Broker, form: str, setting: str, bad: int
+) -> None:
+    await broker.create("t", storage_format=form, **{setting: "100000"})
+    good = int(now() * 1000)
+    times = (good, bad, good, bad)
+    sent: list[Record] = [(at, time, b"k", b"v", []) for at, time in enumerate(times)]
+    answer = await produce(broker, packed(sent, 13))
+    assert (answer.error_code, blamed(answer)) == (E.INVALID_TIMESTAMP, [1, 3])
+    assert (await produce(broker, packed(rows(b"v", time=good), 13))).error_code == E.NONE
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_records_without_a_time_are_as_old_as_they_like(broker: Broker, form: str) -> None:
+    await broker.create("t", storage_format=form, message_timestamp_before_max_ms="1")
+    assert (await produce(broker, packed(rows(b"a", time=-1), 13))).error_code == E.NONE
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_a_compacted_topic_names_the_records_without_keys(broker: Broker, form: str) -> None:
+    await broker.create("t", storage_format=form, cleanup_policy="compact")
+    sent: list[Record] = [
+        (at, 0, key, b"v", []) for at, key in enumerate((None, b"a", b"", None, b"b"))
+    ]
+    answer = await produce(broker, packed(sent, 13))
+    assert (answer.error_code, blamed(answer)) == (E.INVALID_RECORD, [0, 3])
+    assert "2 of 5 records" in str(answer.error_message)
+    assert (await produce(broker, packed(rows(b"v"), 13))).error_code == E.NONE
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from tests.answers.cases import (
     joining,
     membership,
     offsets,
+    refused,
     static,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "joining",
     "membership",
     "offsets",
+    "refused",
     "static",
 ]
