@@ -22,11 +22,14 @@ from korvet.settings.setting import (
 CODECS = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
 AT_REST = ("none", "gzip", "snappy", "lz4", "zstd")
 LONGEST = str(LONG_MAX)
+FASTEST = "1.7976931348623157E308"
 
 
-def _kept(name: str, type_: Whole | Flag | Decimal | Levels, default: str | None) -> Setting:
-    """A setting of Kafka's own storage or threads, known so that its tools are not refused."""
-    return Setting(name, type_, default, "Belongs to Kafka's own storage.", effect=False)
+def _kept(
+    name: str, type_: Whole | Flag | Decimal | Levels, default: str | None, of: str = "storage"
+) -> Setting:
+    """A setting of what only Kafka has, known so that tools are not refused that change it."""
+    return Setting(name, type_, default, f"Belongs to Kafka's own {of}.", effect=False)
 
 
 _OURS = (
@@ -251,6 +254,28 @@ _TOPICS = (
     _kept("replica.alter.log.dirs.io.max.bytes.per.second", long(0), LONGEST),
 )
 
+# What Kafka changes while it runs and tools set as a matter of course.
+_THREADS = (
+    *(
+        _kept(name, Whole(lowest), default, "threads")
+        for name, lowest, default in (
+            ("background.threads", 1, "10"),
+            ("num.io.threads", 1, "8"),
+            ("num.network.threads", 1, "3"),
+            ("num.recovery.threads.per.data.dir", 1, "2"),
+            ("num.replica.fetchers", 1, "1"),
+            ("log.cleaner.threads", 0, "1"),
+            ("log.cleaner.io.buffer.size", 0, "524288"),
+        )
+    ),
+    _kept("log.cleaner.dedupe.buffer.size", long(0), "134217728", "threads"),
+    _kept("log.cleaner.io.buffer.load.factor", Decimal(0, float("inf")), "0.9", "threads"),
+    _kept("log.cleaner.io.max.bytes.per.second", Decimal(0, float("inf")), FASTEST, "threads"),
+    _kept("sasl.kerberos.min.time.before.relogin", long(0), "60000", "logins"),
+    _kept("sasl.kerberos.ticket.renew.jitter", Decimal(0, 1), "0.05", "logins"),
+    _kept("sasl.kerberos.ticket.renew.window.factor", Decimal(0, 1), "0.8", "logins"),
+)
+
 _SOCKETS = (
     Setting(
         "socket.request.max.bytes",
@@ -295,4 +320,4 @@ _SOCKETS = (
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
 )
 
-BROKER = table(_OURS + _TOPICS + _SOCKETS + COORDINATION)
+BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + COORDINATION)

@@ -188,6 +188,23 @@ async def test_a_reassignment_may_be_throttled_and_its_throttles_taken_back(brok
         assert [row.error_code for row in answers] == [E.NONE, E.NONE]
 
 
+async def test_what_tools_change_as_a_matter_of_course_is_taken_and_shown(broker: Broker) -> None:
+    wanted = {
+        "background.threads": "12",
+        "log.cleaner.threads": "2",
+        "log.cleaner.io.max.bytes.per.second": "1.0E7",
+        "sasl.kerberos.min.time.before.relogin": "58000",
+    }
+    for operation in (SET, DELETE):
+        edits: list[Edit] = [(name, operation, value) for name, value in wanted.items()]
+        (answer,) = await change(broker, (BROKER, "7", edits))
+        assert answer.error_code == E.NONE, answer.error_message
+        if operation == SET:
+            assert {name: broker.node.settings.text_of(name) for name in wanted} == wanted
+    (answer,) = await change(broker, (BROKER, "7", [("background.threads", SET, "0")]))
+    assert answer.error_code == E.INVALID_REQUEST
+
+
 async def test_a_groups_own_timeout_wins_over_the_brokers(broker: Broker) -> None:
     name = "consumer.session.timeout.ms"
 
