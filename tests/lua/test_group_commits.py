@@ -1,11 +1,13 @@
 """Committed offsets: who may commit, how long commits live, how they and their group go."""
 
+from random import Random
+
 import pytest
 
 from korvet.commits import Commit, place_of, read_commit
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
-from tests.lua.groups import KEYS, RETENTION_MS, TOPIC_ID, Group
+from tests.lua.groups import KEYS, RETENTION_MS, SESSION_MS, TOPIC_ID, Group
 from tests.lua.harness import LuaRunner
 from tests.runners import Runner
 
@@ -50,6 +52,23 @@ def test_members_that_join_again_may_still_commit_what_they_did(runner: Runner) 
     late = group.commit(6, member=other, generation=generation)
     assert late == ErrorCode.ILLEGAL_GENERATION
     assert group.committed() == 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_static_member_is_out_a_session_after_its_last_commit(lua: LuaRunner, seed: int) -> None:
+    random = Random(seed)
+    group = Group(lua)
+    (member,), generation = group.stable()
+    lua.advance(random.randrange(SESSION_MS))
+    assert group.heartbeat(member, generation) == ErrorCode.NONE
+    lua.advance(random.randrange(SESSION_MS // 20))
+    assert group.commit(5, member=member, generation=generation) == ErrorCode.NONE
+    lua.advance(SESSION_MS - 1)
+    group.tick()
+    assert group.state == "Stable"
+    lua.advance(1)
+    group.tick()
+    assert group.state == "Empty"
 
 
 def test_a_group_stands_in_the_registry_before_its_first_write(runner: Runner) -> None:
