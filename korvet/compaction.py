@@ -204,8 +204,7 @@ class Compaction:
                     await self._decide(*held, outcome)
                 held = (entry, alive, [row for row in alive if self._stays(row, plan)])
         if held is not None:
-            entry, alive, _ = held
-            await self._decide(entry, alive, alive, outcome, last=True)
+            await self._decide(*held, outcome, last=True)
         await self._flush()
         return outcome
 
@@ -226,14 +225,20 @@ class Compaction:
         *,
         last: bool = False,
     ) -> None:
-        """The entry goes, or is in the twin as it was, or with some of its records."""
+        """The entry goes, or is in the twin as it was, or with some of its records.
+
+        The last is there as it was. What is in it for no other reason goes when others come: no
+        pass is made for that alone.
+        """
+        outcome.tombstones |= any(value is None for _, _, _, value, _ in staying)
+        if last:
+            staying = alive
         outcome.removed += len(alive) - len(staying)
         if not staying and not last:
             self._gap = True
             return
-        outcome.tombstones |= any(value is None for _, _, _, value, _ in staying)
         fields, size = entry.fields, sum(map(len, entry.fields))
-        if not last and len(staying) < len(alive):
+        if len(staying) < len(alive):
             fields = _rewritten(entry, staying)
             size = sum(map(len, fields))
         newest = max([record[1] for record in staying], default=-1)

@@ -194,6 +194,28 @@ async def test_tombstones_stay_for_a_while_and_go(form: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_a_log_that_ends_with_a_tombstone_is_left_in_peace(form: str, mode: str) -> None:
+    one = Log(form, mode, delete_retention_ms="1000")
+    one.append([(b"a", b"1"), (b"b", b"1")])
+    one.append([(b"a", None)])
+    await one.compact()
+    one.runner.advance(1000)
+    await one.compact()
+    for _ in range(3):
+        one.runner.advance(5000)
+        assert await one.compact() is None
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"a", None)]
+    for _ in range(9):
+        one.append([(b"c", b"1")])
+    await one.compact()
+    one.runner.advance(1000)
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"c", b"1")]
+    one.runner.advance(5000)
+    assert await one.compact() is None
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
 async def test_aborted_records_and_markers_go_and_open_ones_are_left(form: str, mode: str) -> None:
     one = Log(form, mode)
     one.append([(b"a", b"plain")])
