@@ -141,15 +141,14 @@ class Housekeeping:
 
     async def _end_transactions(self) -> None:
         """What is due among the transactions is looked at, by one broker at a time."""
-        settings = self._node.settings
-        most = settings.integer("transaction.abort.timed.out.transaction.cleanup.interval.ms")
-        every = min(most / 1000, TRANSACTIONS_S)
+        name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+        every = min(self._node.settings.integer(name) / 1000, TRANSACTIONS_S)
         while True:
             await anyio.sleep(every)
             try:
                 if await self.hold("transactions", TRANSACTIONS_LEASE_S):
                     await self._node.transactions.look_at_due(
-                        forget_ms=settings.integer("transactional.id.expiration.ms")
+                        forget_ms=self._node.settings.integer("transactional.id.expiration.ms")
                     )
             except StoreError as error:
                 self._away("transactions wait", error)
@@ -193,13 +192,22 @@ class Housekeeping:
                         break
 
     async def _compact(self) -> None:
-        every = self._node.settings.integer("log.cleaner.backoff.ms") / 1000
         while True:
-            await anyio.sleep(every)
+            await self._cleaner_backoff()
             try:
                 await self.compact_all()
             except StoreError as error:
                 logger.warning("compaction waits", reason=str(error))
+
+    async def _cleaner_backoff(self) -> None:
+        """The pause between two passes is over; one that is changed meanwhile counts at once."""
+        began = monotonic()
+        while True:
+            backoff_s = self._node.settings.integer("log.cleaner.backoff.ms") / 1000
+            left = began + backoff_s - monotonic()
+            if left <= 0:
+                return
+            await anyio.sleep(min(left, BEAT_S))
 
     async def compact_all(self) -> None:
         """Every compacted topic is compact, as far as that was worth while."""

@@ -79,18 +79,13 @@ def _advertised(config: Config, where: Address) -> Address:
 async def _listen(
     where: Address, config: Config, node: Node, connections: set[Connection]
 ) -> asyncio.base_events.Server:
-    settings = config.settings
+    max_frame = config.settings.integer("socket.request.max.bytes")
     reader = PartitionReader(node.store, node.keys)
 
     def accept() -> asyncio.BaseProtocol:
-        return LegacyConnection(
-            node,
-            connections,
-            settings.integer("socket.request.max.bytes"),
-            settings.integer("max.connections"),
-            settings.integer("max.connections.per.ip"),
-            reader,
-        )
+        most = node.settings.integer("max.connections")
+        per_host = node.settings.integer("max.connections.per.ip")
+        return LegacyConnection(node, connections, max_frame, most, per_host, reader)
 
     try:
         return await asyncio.get_running_loop().create_server(

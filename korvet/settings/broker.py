@@ -231,7 +231,6 @@ _TOPICS = (
         long(1),
         "15000",
         "How often compacted topics are looked at.",
-        dynamic=False,
     ),
     _kept("log.segment.bytes", Whole(1048576), "1073741824"),
     _kept("log.roll.ms", long(1), None),

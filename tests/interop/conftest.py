@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
 
 from korvet.apis import TABLE
 from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers
@@ -100,6 +106,17 @@ _numbers = itertools.count()
 def topic_name(prefix: str = "topic") -> str:
     """A name no other test uses, on this or any earlier run."""
     return f"{prefix}-{time.time_ns() // 1_000_000:x}-{next(_numbers)}"
+
+
+def change_broker(bootstrap: str, **settings: str) -> None:
+    """Broker 0 has these settings from now on; their names with underscores for dots."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entries = [
+        ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result(15)
 
 
 def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:

@@ -15,7 +15,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.interop.brokers import Broker
-from tests.interop.conftest import create_topic
+from tests.interop.conftest import change_broker, create_topic
 from tests.interop.librdkafka import consumer, eventually, producer, read, send
 from tests.interop.records import Record
 from tests.interop.test_transactions import COMMITTED, transactional, values
@@ -45,6 +45,19 @@ def test_the_newest_value_of_every_key_is_left(compacting: Broker) -> None:
     # Writers go on where they were.
     send(sink, topic, [Record(b"3", b"new")])
     assert "new" in values(address, topic, COMMITTED)
+
+
+def test_how_often_compacted_topics_are_looked_at_may_change_while_brokers_run(
+    tmp_path: Path,
+) -> None:
+    with Broker(tmp_path, {"log.cleaner.backoff.ms": "3600000"}) as broker:
+        topic = create_topic(broker.address, cleanup_policy="compact", **EAGER)
+        sink = producer(broker.address)
+        for turn in range(3):
+            send(sink, topic, [Record(b"k", b"%d" % turn)])
+        send(sink, topic, [Record(b"end", b"end")])
+        change_broker(broker.address, log_cleaner_backoff_ms="100")
+        eventually(lambda: values(broker.address, topic, COMMITTED) == ["2", "end"])
 
 
 def test_what_was_aborted_does_not_come_back(compacting: Broker) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka import (
 
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
-from tests.interop.conftest import create_topic, topic_name
+from tests.interop.conftest import change_broker, create_topic, topic_name
 from tests.interop.kafka_python import KafkaAdminClient
 from tests.interop.kafka_python import TopicPartition as PythonPlace
 from tests.interop.librdkafka import consumer, eventually, take
@@ -234,6 +234,25 @@ def test_transactions_are_listed_and_described(default_broker: Broker) -> None:
     eventually(lambda: state() == "CompleteCommit")
     (writer,) = admin.describe_producers([place])[place].active_producers
     assert (writer.coordinator_epoch, writer.current_transaction_start_offset) == (0, -1)
+    admin.close()
+
+
+@pytest.mark.korvet_only
+def test_when_idle_ids_are_forgotten_may_change_while_brokers_run(own_broker: Broker) -> None:
+    topic, name = create_topic(own_broker.address), topic_name("tx")
+    sink = transactional(own_broker.address, name, transaction_timeout_ms=1000)
+    admin = KafkaAdminClient(bootstrap_servers=own_broker.address)
+
+    def listed() -> set[str]:
+        found = admin.list_transactions().values()
+        return {row.transactional_id for rows in found for row in rows}
+
+    sink.begin_transaction()
+    write(sink, topic, ["a"])
+    sink.commit_transaction(20)
+    assert listed() == {name}
+    change_broker(own_broker.address, transactional_id_expiration_ms="1")
+    eventually(lambda: listed() == set())
     admin.close()
 
 

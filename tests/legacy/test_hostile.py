@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from tests.interop.conftest import change_broker
 from tests.legacy import wire
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.wire import (
@@ -147,6 +148,14 @@ def test_a_frame_that_only_announces_much_costs_nothing(broker: LegacyBroker) ->
     assert resident() - before < 100_000_000
     for one in clients:
         one.__exit__()
+
+
+def test_a_limit_of_connections_that_is_changed_holds_on_this_port_too(own: LegacyBroker) -> None:
+    own.start()
+    change_broker(own.address, max_connections="0")
+    with own.client() as late:
+        assert late.ended()
+        assert 'reason="too many connections"' in own.log
 
 
 MODERN = {
