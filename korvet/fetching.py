@@ -101,7 +101,7 @@ async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -
             return await _given(wanted, context, given, most, committed)
         while True:
             found = await reader(context).read(
-                wanted.topic, asked.partition, offset, most, committed=committed
+                wanted.topic, asked.partition, offset, most, committed=committed, sent=True
             )
             # A message set cannot say that markers are passed over: it has to begin behind them.
             if context.version >= 4 or not only_markers(wanted.topic, found.entries):
@@ -117,7 +117,7 @@ async def _given(
     """What a Redis group has delivered to this client, and nothing else."""
     first, last = given
     found = await reader(context).read(
-        wanted.topic, wanted.asked.partition, first, most, committed=committed
+        wanted.topic, wanted.asked.partition, first, most, committed=committed, sent=True
     )
     found.entries = [entry for entry in found.entries if entry.first <= last]
     found.size = sum(entry.size for entry in found.entries)

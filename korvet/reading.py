@@ -4,6 +4,7 @@ Rules
 - One HMGET of the log's state and one XRANGE, in one burst. XRANGE counts entries, not bytes: its
   COUNT comes from the average entry, and where the largest could make that far too much, its end
   comes from the sparse index, which knows bytes.
+- What is compressed at rest counts as it is when it is sent on, in the state's bytes too.
 - The first read of a partition asks for the state alone: nothing is known of its sizes yet.
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
   into it. The state is read first: what has ended by then is in the index of aborted ones for sure.
@@ -26,7 +27,7 @@ from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics import Topic
-from korvet.wire import records
+from korvet.wire import entries, records
 
 STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable", "cleaned")
 MAX_ENTRIES = 2_000
@@ -127,13 +128,16 @@ class PartitionReader:
         *,
         raw: bool = False,
         committed: bool = False,
+        sent: bool = False,
     ) -> Slice:
         """The entries from `offset` on, about `max_bytes` of them, at least one.
 
         In bytes mode an offset may lie behind the last record of its entry; whoever wants bytes,
         not records, says `raw` and gets that entry too. `committed` leaves out what lies at or
-        behind the last stable offset.
+        behind the last stable offset. Who sends the records on says `sent`: values come, and count,
+        as they are then, not as they are compressed at rest.
         """
+        sent = sent and not topic.is_batch
         k = self._keys.partition(topic.name, partition)
         kept: list[Entry] = []
         if topic.is_batch and not topic.policy.compact:  # what was compacted must not come back
@@ -154,14 +158,16 @@ class PartitionReader:
         else:
             if rows is None:
                 rows = await self._careful(topic, partition, k, offset, max_bytes)
-            self._take(found, topic, partition, offset, max_bytes, rows, raw)
+            self._take(found, topic, partition, offset, max_bytes, rows, raw, sent)
             self._keep(topic, partition, offset, found.entries)
         if rows and not found.entries and topic.is_bytes and offset <= (end := _last_of(rows)):
             return await self.read(topic, partition, end + 1, max_bytes, raw=raw)
         if committed:
             await self._commit_only(found, topic, k, offset, known_end)
             if topic.policy.compact and await self._compacted_since(k, state):
-                return await self.read(topic, partition, offset, max_bytes, committed=committed)
+                return await self.read(
+                    topic, partition, offset, max_bytes, committed=committed, sent=sent
+                )
         if offset < found.start or (not found.entries and offset > found.end):
             return await self._outside(topic, partition, offset)
         return found
@@ -292,6 +298,7 @@ class PartitionReader:
         max_bytes: int,
         rows: Sequence[Any],
         raw: bool,
+        sent: bool,
     ) -> None:
         """The entries of an XRANGE reply go into the slice, up to the bytes asked for."""
         mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
@@ -306,6 +313,8 @@ class PartitionReader:
                 self._pass_over(topic, partition, raw_id)
                 continue
             first = last
+            if sent:
+                fields = entries.unpacked(fields)
             size = sum(map(len, fields))
             if topic.is_batch:
                 batch, count = batch_of(fields)
@@ -316,9 +325,9 @@ class PartitionReader:
             entry = Entry(first, last, fields, milliseconds, size)
             if topic.is_bytes and not raw and entry.last_record < offset:
                 continue
-            if found.entries and found.size + size > max_bytes:
-                break
-            if found.entries and last - found.entries[0].first > records.MAX_SPAN:
+            if found.entries and (
+                found.size + size > max_bytes or last - found.entries[0].first > records.MAX_SPAN
+            ):
                 break
             found.entries.append(entry)
             found.size += size

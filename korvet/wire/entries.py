@@ -121,6 +121,17 @@ def record_of(offset: int, milliseconds: int, fields: Sequence[bytes]) -> Record
     return offset, timestamp, key, value, headers
 
 
+def unpacked(fields: list[bytes]) -> list[bytes]:
+    """The fields with no value compressed at rest: the same list, where none is."""
+    if (len(fields) > 3 and fields[-4] == b"value") or _AT_REST.keys().isdisjoint(fields[::2]):
+        return fields
+    out = fields.copy()
+    for i in range(0, len(out), 2):
+        if out[i] in _AT_REST:
+            out[i : i + 2] = b"value", _unpack(out[i], out[i + 1])
+    return out
+
+
 def append_time_of(fields: Sequence[bytes]) -> int | None:
     """When the entry was appended, if its topic stamps entries; the field is always the first."""
     if fields and fields[0] == b"append.time":

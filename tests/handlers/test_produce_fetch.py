@@ -331,6 +331,33 @@ async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
         assert [row[0] for row in found] == [base]
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip", "snappy", "none"])
+async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
+    broker: Broker, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [bytes([n]) * 50_000 for n in range(20)]
+    await broker.create("t", offset_mode="dense", storage_compression=codec)
+    assert (await produce(broker, packed(rows(*values), 13))).error_code == E.NONE
+    asked: list[int] = []
+    submit = broker.node.store.submit_command
+
+    def counted(*command: Any) -> Any:
+        if command[0] == "XRANGE":
+            asked.append(command[-1])
+        return submit(*command)
+
+    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    seen: list[bytes | None] = []
+    while len(seen) < len(values):
+        answer = await fetch(broker, len(seen), size=170_000)
+        assert len(bytes(answer.records)) <= 170_000
+        found = told(answer.records)
+        assert len(found) == min(3, len(values) - len(seen))
+        seen += [row[3] for row in found]
+    assert seen == values
+    assert max(asked) == 4  # of Redis, no more than about what fits
+
+
 async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     waiting = asyncio.create_task(fetch(broker, 0, wait=5000, least=1))

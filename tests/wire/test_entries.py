@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
 from korvet.wire import codecs
-from korvet.wire.entries import MAX_HEADERS, append_time_of, fields_of, record_of
+from korvet.wire.entries import MAX_HEADERS, append_time_of, fields_of, record_of, unpacked
 from korvet.wire.records import BadBatch, Record
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import Part
@@ -46,6 +46,25 @@ def test_a_value_compressed_at_rest_comes_back_as_it_was(codec: int, made: list[
     made = [(0, time, key, value and value * 20, more) for _, time, key, value, more in made]
     back = stored(made, codec=codec, threshold=10)
     assert back == [(n, *row[1:]) for n, row in enumerate(made)]
+
+
+@pytest.mark.parametrize("codec", range(5), ids=codecs.NAMES)
+@few
+@given(made=rows)
+def test_unpacked_fields_are_the_same_record_with_its_value_in_full(
+    codec: int, made: list[Record]
+) -> None:
+    made = [(0, time, key, value and value * 20, more) for _, time, key, value, more in made]
+    for row in made:
+        fields: Any = [
+            field if isinstance(field, bytes) else b"%d" % field
+            for field in fields_of([row, (*row[:2], b"k", None, [("n", b"v")])], codec=codec)
+        ]
+        fields = fields[1 : int(fields[0]) + 1]
+        plain = unpacked(fields)
+        assert record_of(0, 0, plain) == record_of(0, 0, fields) == row
+        assert not [name for name in plain[::2] if name.startswith(b"value.")]
+        assert (plain is fields) == (b"value" in fields[::2] or row[3] is None)
 
 
 @pytest.mark.parametrize(
