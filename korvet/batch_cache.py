@@ -53,6 +53,10 @@ class BatchCache(Generic[B]):
             _, gone = self._batches.popitem(last=False)
             self.held -= gone.size + OVERHEAD
 
+    def holds(self, topic_id: str, partition: int, position: int) -> bool:
+        """Whether the batch that `position` reads is here."""
+        return (topic_id, partition, position) in self._batches
+
     def run(self, topic_id: str, partition: int, position: int, max_bytes: int) -> list[B]:
         """The batches from `position` on that are here without a gap, up to `max_bytes` of them.
 

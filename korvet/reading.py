@@ -155,6 +155,8 @@ class PartitionReader:
         if kept:
             found.entries, found.size = kept, sum(entry.size for entry in kept)
             found.end = max(found.end, kept[-1].last + 1)
+            limit = min(known_end, found.last_stable) if committed else known_end
+            await self._go_on(found, topic, partition, k, max_bytes, limit)
         else:
             if rows is None:
                 rows = await self._careful(topic, partition, k, offset, max_bytes)
@@ -171,6 +173,21 @@ class PartitionReader:
         if offset < found.start or (not found.entries and offset > found.end):
             return await self._outside(topic, partition, offset)
         return found
+
+    async def _go_on(
+        self, found: Slice, topic: Topic, partition: int, k: Partition, max_bytes: int, limit: int
+    ) -> None:
+        """Up to `limit`, the slice goes on with what was never kept here: markers, and what other
+        brokers appended."""
+        at, room = found.entries[-1].last + 1, max_bytes - found.size
+        if at >= limit or room < self._shapes[topic.id, partition].average:
+            return
+        if self._cache.holds(topic.id, partition, at):
+            return
+        had = len(found.entries)
+        rows = await self._careful(topic, partition, k, at, room)
+        self._take(found, topic, partition, at, max_bytes, rows, raw=False, sent=False)
+        self._keep(topic, partition, at, found.entries[had:])
 
     async def _compacted_since(self, k: Partition, state: Sequence[bytes | None]) -> bool:
         """Whether a compaction came between: then the index of what was aborted is too new."""

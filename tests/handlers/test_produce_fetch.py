@@ -12,6 +12,7 @@ import pytest
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.fetching import Wanted, collect
+from korvet.producing import prepare
 from korvet.scripts import log
 from korvet.wire import codecs, message_sets, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -356,6 +357,47 @@ async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
         seen += [row[3] for row in found]
     assert seen == values
     assert max(asked) == 4  # of Redis, no more than about what fits
+
+
+async def test_a_fetch_goes_on_where_other_brokers_appended(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", offset_mode="dense", storage_format="batch")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    asked: list[Any] = []
+    submit = broker.node.store.submit_command
+
+    def counted(*command: Any) -> Any:
+        asked.append(command[0])
+        return submit(*command)
+
+    async def elsewhere(value: bytes) -> None:
+        call = prepare(
+            broker.node.keys,
+            topic,
+            0,
+            packed(rows(value), 13),
+            version=13,
+            now_ms=0,
+            settings=broker.node.settings,
+        )
+        assert (await broker.node.store.run(call)).error == E.NONE
+
+    await fetch(broker, 0)  # who reads a partition has it kept
+    await produce(broker, packed(rows(b"a"), 13))
+    await elsewhere(b"b")
+    await produce(broker, packed(rows(b"c"), 13))
+    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    for reads in (1, 0):
+        asked.clear()
+        found = told((await fetch(broker, 0)).records)
+        assert [row[3] for row in found] == [b"a", b"b", b"c"]
+        assert asked.count("XRANGE") == reads
+    one = len(packed(rows(b"a"), 13)) + 40
+    asked.clear()
+    assert len(told((await fetch(broker, 0, size=one)).records)) == 1
+    assert asked.count("XRANGE") == 0
 
 
 async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
