@@ -17,9 +17,8 @@ RUNTIMES = {
     },
     "iceberg": {"4.1": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"},
 }
-AVRO = "org.apache.spark:spark-avro_2.13"
-_AVRO_VERSIONS = {"4.1": "4.1.1"}
-"""Of other Sparks their own version is taken. Of 4.1, not all versions were published."""
+AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
+"""Serves Spark 4.1 to 4.3: it was not published for each of them."""
 _VERSIONS = re.compile(r"(?:[-_]\d+(?:\.\d+)*)+$")
 _SPARKS_OWN = "org.apache.hadoop:*,org.apache.parquet:*,org.tukaani:*"
 """What these packages ask for, but every Spark brings along."""
@@ -37,7 +36,7 @@ def fetched(table_format: str, conf: Mapping[str, str], *, avro: bool) -> dict[s
     if table_format in RUNTIMES and _artifact(RUNTIMES[table_format]["4.1"]) not in known:
         wanted.append(runtime(table_format))
     if avro and _artifact(AVRO) not in known:
-        wanted.append(f"{AVRO}:{_AVRO_VERSIONS.get(_line(), _spark())}")
+        wanted.append(AVRO)
     return {
         "spark.jars.packages": ",".join(wanted),
         "spark.jars.excludes": conf.get("spark.jars.excludes", _SPARKS_OWN),

@@ -90,7 +90,7 @@ class Typing:
         except Exception as error:
             raise PipelineError(
                 f"--value avro: {str(error).splitlines()[0]} (where Spark could not fetch it: its "
-                f"package {AVRO}, of its own version)"
+                f"package {AVRO})"
             ) from error
         absent = f.coalesce(*(f.col(f"_parsed.`{name}`").cast("string") for name in names)).isNull()
         wrong = f.when(f.col("value").isNotNull() & absent, "does not fit the Avro schema")
