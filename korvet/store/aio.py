@@ -1,9 +1,10 @@
 """The broker's store: many tasks, few connections, one burst a turn.
 
 What callers may rely on
-- Calls of scripts that write run in the order of submission (`link` names the one exception, after
-  a SCRIPT FLUSH). Scripts that only read, and plain commands, travel on a connection of their own:
-  they see every write that was *answered* before they were submitted, and maybe later ones.
+- Calls of groups' scripts that write run in the order of submission, and so do those of all other
+  scripts that write (`link` names the one exception, after a SCRIPT FLUSH). Each of the two has a
+  connection of its own, as have scripts that only read, with plain commands: see `lanes`. What goes
+  another way sees every write that was *answered* before it was submitted, and maybe later ones.
 - `StoreUnavailable` means that nobody knows whether the call happened; it is never sent again here.
 - No blocking command (BLPOP, XREAD BLOCK, WAIT): it would hold up everybody. `Wake` waits.
 - A buffer passed as an argument must not change until its call is answered.

@@ -1,4 +1,4 @@
-"""A Redis Cluster: two lanes to every master, and a map from slots to masters.
+"""A Redis Cluster: lanes to every master, and a map from slots to masters.
 
 - A call goes to the master of its first key's slot. Calls without keys, and commands without, go
   to any master that is up.
@@ -6,7 +6,8 @@
   ASK: the call goes there once, right behind ASKING and by EVAL, because ASKING holds for one
   command only. Redis did nothing in either case, so nothing can happen twice.
 - When a connection breaks the map is read again until it can be: that is how a failover is seen.
-- Order holds for calls of one slot as it does on one server, except for calls that are redirected.
+- Order holds for the calls of one lane and slot as it does on one server, except for calls that
+  are redirected.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from korvet.scripts.call import Arg, Call
 from korvet.store.address import Address, Location
 from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
 from korvet.store.lane import Lane, Listener, Manner, Server
+from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
 from korvet.store.slots import SLOTS, parse_redirect, parse_slots, slot_of_call, slot_of_command
 
@@ -25,20 +27,15 @@ _MOST_MOVES = 5
 _REFRESH_S = 0.25
 
 
-class Node:
+class Node(Lanes):
     """One master and the lanes to it."""
 
     def __init__(self, address: Address, manner: Manner, listener: Listener) -> None:
         async def find() -> Address:
             return address
 
+        super().__init__(find, manner, listener)
         self.address = address
-        self.writes = Lane(find, manner, listener)
-        self.reads = Lane(find, manner, listener)
-
-    @property
-    def lanes(self) -> tuple[Lane, Lane]:
-        return (self.writes, self.reads)
 
 
 class ClusterRouter:
@@ -73,19 +70,18 @@ class ClusterRouter:
             raise failure
         known = {node for node in self._slots if node is not None}
         for node in known:
-            for lane in node.lanes:
+            for lane in node.all:
                 await lane.open()
         await self._forget(set(self._nodes.values()) - known)
 
     def for_call(self, call: Call[Any]) -> Lane:
-        node = self._node_of(slot_of_call(call))
-        return node.writes if call.script.writes else node.reads
+        return self._node_of(slot_of_call(call)).for_call(call)
 
     def for_command(self, command: Sequence[Arg]) -> Lane:
         return self._node_of(slot_of_command(command)).reads
 
     def lanes(self) -> Sequence[Lane]:
-        return [lane for node in self._nodes.values() for lane in node.lanes]
+        return [lane for node in self._nodes.values() for lane in node.all]
 
     async def close(self) -> None:
         self._closed = True
@@ -100,7 +96,7 @@ class ClusterRouter:
 
     def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
         """Redis says that the ticket belongs elsewhere; True when it is on its way there."""
-        asked = next((n.address.host for n in self._nodes.values() if lane in n.lanes), "")
+        asked = next((n.address.host for n in self._nodes.values() if lane in n.all), "")
         target = parse_redirect(message, asked)
         if target is None:
             if message.startswith("CLUSTERDOWN"):
@@ -113,8 +109,8 @@ class ClusterRouter:
         if not target.asking:
             self._slots[target.slot] = node
             self._refresh()
-        writes = ticket.call is not None and ticket.call.script.writes
-        self._send_to(node.writes if writes else node.reads, ticket, target.asking)
+        lane = node.for_call(ticket.call) if ticket.call is not None else node.reads
+        self._send_to(lane, ticket, target.asking)
         return True
 
     # Inside.
@@ -176,9 +172,9 @@ class ClusterRouter:
             await self._read_from_any()
             known = {node for node in self._slots if node is not None}
             for node in known:
-                for lane in node.lanes:
+                for lane in node.all:
                     lane.ensure_opening()
-            if all(lane.up for node in known for lane in node.lanes):
+            if all(lane.up for node in known for lane in node.all):
                 await self._forget(set(self._nodes.values()) - known)
                 self._listener.progressed()
                 return
@@ -198,5 +194,5 @@ class ClusterRouter:
     async def _forget(self, nodes: set[Node]) -> None:
         for node in nodes:
             self._nodes.pop((node.address.host, node.address.port), None)
-            for lane in node.lanes:
+            for lane in node.all:
                 await lane.close()

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Location
 from korvet.store.lane import Lane, Listener, Manner, Server
+from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
 from korvet.store.locate import finder
 
@@ -32,33 +33,27 @@ class Router(Protocol):
 
 
 class SingleRouter:
-    """One server, or the master that Sentinels name: a lane for writes and one for reads.
-
-    Two, so that a long reply on its way does not stand before a short one.
-    """
+    """One server, or the master that Sentinels name."""
 
     is_cluster = False
 
     def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
-        find = finder(location, manner.connect_s)
-        self._writes = Lane(find, manner, listener)
-        self._reads = Lane(find, manner, listener)
-        self._lanes = (self._writes, self._reads)
+        self._lanes = Lanes(finder(location, manner.connect_s), manner, listener)
         self.server: Server
 
     async def open(self) -> None:
-        """Both lanes are open and `server` is known."""
-        self.server = await self._writes.open()
-        await self._reads.open()
+        """Every lane is open and `server` is known."""
+        for lane in self._lanes.all:
+            self.server = await lane.open()
 
     def for_call(self, call: Call[Any]) -> Lane:
-        return self._writes if call.script.writes else self._reads
+        return self._lanes.for_call(call)
 
     def for_command(self, command: Sequence[Arg]) -> Lane:
-        return self._reads
+        return self._lanes.reads
 
     def lanes(self) -> Sequence[Lane]:
-        return self._lanes
+        return self._lanes.all
 
     def dropped(self, lane: Lane) -> None:
         """Nothing to do: the lane comes back by itself."""

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from korvet import keys
+from korvet.scripts import group, log
 from korvet.scripts.call import Call, ContractBroken, Script
 from korvet.store.aio import AsyncStore
 from korvet.store.errors import (
@@ -69,6 +71,30 @@ async def test_calls_of_one_turn_leave_in_one_burst(redis_server: TestServer) ->
         replies = await store.run_many([push(b"%d" % n) for n in range(500)])
         assert [reply.length for reply in replies] == list(range(2, 502))
         assert store.round_trips == before + 1
+
+
+async def test_a_heartbeat_does_not_stand_behind_records(redis_server: TestServer) -> None:
+    async with connect(redis_server) as store:
+        records, names = bytes(64 * 1024), keys.Keys("test")
+        appends = [
+            store.submit(
+                log.append(
+                    names,
+                    "missing",
+                    0,
+                    topic_id="",
+                    count=1,
+                    size=len(records),
+                    max_timestamp=0,
+                    fields=[records],
+                )
+            )
+            for _ in range(400)
+        ]
+        await store.run(group.heartbeat(names, [("g", "m", "", 1)]))
+        answered = sum(future.done() for future in appends)
+        await asyncio.gather(*appends)
+        assert answered < len(appends)
 
 
 @pytest.mark.parametrize("size", [0, 1, 8191, 8192, 300_000, 3_000_000])
