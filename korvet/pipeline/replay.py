@@ -18,6 +18,7 @@ from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import Span
 from korvet.pipeline.rows import within
+from korvet.pipeline.session import said
 from korvet.pipeline.table import Table
 from korvet.scripts import writer
 from korvet.spark.appending import KEEP_MS
@@ -112,7 +113,7 @@ def _rows(frame: Any, plan: Plan, wanted: Wanted, target: Topic) -> Any:
         fits = f.when(f.col("partition") < target.partitions, f.col("partition"))
         return ordered.withColumn("partition", fits).select(*COLUMNS)
     except Exception as error:
-        raise PipelineError(f"Which rows? {str(error).splitlines()[0]}") from error
+        raise PipelineError(f"Which rows? {said(error)}") from error
 
 
 def _throttled(rate: int, tasks: int) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from korvet.pipeline.errors import PipelineError
 from korvet.pipeline.packages import AVRO
+from korvet.pipeline.session import said
 
 MODES = ("bytes", "string", "json", "avro")
 PREFIX = "value_"
@@ -89,8 +90,7 @@ class Typing:
             names = wide.schema["_parsed"].dataType.names
         except Exception as error:
             raise PipelineError(
-                f"--value avro: {str(error).splitlines()[0]} (where Spark could not fetch it: its "
-                f"package {AVRO})"
+                f"--value avro: {said(error)} (where Spark could not fetch it: its package {AVRO})"
             ) from error
         absent = f.coalesce(*(f.col(f"_parsed.`{name}`").cast("string") for name in names)).isNull()
         wrong = f.when(f.col("value").isNotNull() & absent, "does not fit the Avro schema")

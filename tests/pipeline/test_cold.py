@@ -118,22 +118,24 @@ def test_a_trim_between_plan_and_read_sends_the_task_to_the_table(
     assert trimmed
 
 
-def test_a_start_within_the_table_is_honoured(log: Log, tmp_path: Path) -> None:
+def half_archived(log: Log, folder: Path, trimmed: int) -> Lake:
+    """Of 50 records the table has the first 30; the log has lost those before `trimmed`."""
     topic = log.create("orders")
     log.append(topic, 0, plain(50))
-    lake = Lake(tmp_path / "lake")
+    lake = Lake(folder / "lake")
     lake.archive(log, topic, 0, 30)
-    log.truncate(topic, 0, 20)
+    log.truncate(topic, 0, trimmed)
+    return lake
+
+
+def test_a_start_within_the_table_is_honoured(log: Log, tmp_path: Path) -> None:
+    lake = half_archived(log, tmp_path, 20)
     starts = '{"orders": {"0": 12}}'
     assert [o for _, o in found(log, lake, startingOffsets=starts)] == list(range(12, 50))
 
 
 def test_an_end_within_the_table_is_honoured(log: Log, tmp_path: Path) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(50))
-    lake = Lake(tmp_path / "lake")
-    lake.archive(log, topic, 0, 30)
-    log.truncate(topic, 0, 20)
+    lake = half_archived(log, tmp_path, 20)
     for end, start in ((12, 5), (25, 12), (12, 12)):
         places = [f'{{"orders": {{"0": {at}}}}}' for at in (start, end)]
         rows = found(log, lake, startingOffsets=places[0], endingOffsets=places[1])
@@ -188,11 +190,7 @@ def test_a_table_of_somebody_else_is_refused(log: Log, tmp_path: Path) -> None:
 
 
 def test_what_is_in_neither_is_named(log: Log, tmp_path: Path) -> None:
-    topic = log.create("orders")
-    log.append(topic, 0, plain(50))
-    lake = Lake(tmp_path / "lake")
-    lake.archive(log, topic, 0, 30)
-    log.truncate(topic, 0, 40)
+    lake = half_archived(log, tmp_path, 40)
     with pytest.raises(DataLost, match="30"):
         found(log, lake)
 
