@@ -1,9 +1,11 @@
-"""Small appends that meet travel together: one script call for those of one partition.
+"""Small appends that meet travel together, in one script call.
 
 Rules
-- With nothing in flight an append leaves with this turn's burst. While one is in flight, small ones
-  wait for its reply, and go then, together: Redis, which does one thing at a time, loses nothing,
-  and a partition's state is read and written once for all of them.
+- With nothing in flight an append leaves with this turn's burst. While one flight is on its way,
+  small ones wait for its reply, and go then, together, once FEW of them have met even before: Redis
+  has one flight while this process has the other. What waits beyond that goes when one lands.
+- A partition's state is read and written once for all of its batches in a call. Those for different
+  partitions share calls, but in a cluster, whose servers share none.
 - A batch of LARGE bytes neither waits nor shares a call: one is to be on its way to Redis while
   another is appended. Nor do GATHERED bytes wait, nor anything in a cluster, where a slow server
   must not hold up what goes to another; there only what meets in one turn goes together.
@@ -11,22 +13,26 @@ Rules
 """
 
 import asyncio
-from functools import partial
+from collections.abc import Callable, Iterator
 
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, GatherReply
 from korvet.store.aio import AsyncStore
+from korvet.store.waiter import Waiter, fail, settle
 
 LARGE = 8 * 1024
 GATHERED = 32 * 1024
 TOGETHER = 64
 """So many batches go into one script call at most."""
+FEW = 4
+"""Fewer than these are no second flight: the calls would grow in number more than they shrink."""
 
 Place = tuple[str, int, str, int]
 """What gathered batches have in common: topic, partition, topic id, and log.append's stamp."""
-Waiting = tuple[Call[AppendReply], "asyncio.Future[AppendReply]"]
+Landed = Callable[[], None] | None
+Waiting = tuple[Call[AppendReply], Waiter[AppendReply]]
 
 
 class Gatherer:
@@ -37,73 +43,124 @@ class Gatherer:
         self._keys = keys
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Place, list[Waiting]] = {}
+        self._batches = 0
         self._bytes = 0
         self._in_flight = 0
         self._flushing = False
 
     def submit(
-        self, place: Place, call: Call[AppendReply], size: int
-    ) -> "asyncio.Future[AppendReply]":
-        """The future gets the reply to a call of log.append for that place; `size` is about what
+        self, place: Place, call: Call[AppendReply], size: int, waiter: Waiter[AppendReply]
+    ) -> None:
+        """The waiter gets the reply to a call of log.append for that place; `size` is about what
         its batch weighs, in bytes."""
         if size >= LARGE:
             if self._waiting:
                 self._flush()
-            return self._store.submit(call)
-        future: asyncio.Future[AppendReply] = self._loop.create_future()
+            self._store.send(call, waiter)
+            return
         waiting = self._waiting.get(place)
         if waiting is None:
-            self._waiting[place] = [(call, future)]
+            self._waiting[place] = [(call, waiter)]
         else:
-            waiting.append((call, future))
+            waiting.append((call, waiter))
         self._bytes += size
-        if not self._flushing and (
-            not self._in_flight or self._bytes >= GATHERED or self._store.is_cluster
-        ):
+        self._batches += 1
+        if not self._flushing and (self._may_fly() or self._store.is_cluster):
             self._flushing = True
             self._loop.call_soon(self._flush)
-        return future
+
+    def _may_fly(self) -> bool:
+        """Whether what waits need not wait for what is in flight."""
+        return (
+            not self._in_flight
+            or (self._in_flight == 1 and self._batches >= FEW)
+            or self._bytes >= GATHERED
+        )
 
     def _flush(self) -> None:
-        waiting, self._waiting, self._bytes = self._waiting, {}, 0
+        waiting, self._waiting = self._waiting, {}
+        self._batches = self._bytes = 0
         self._flushing = False
-        last: asyncio.Future[AppendReply] | asyncio.Future[GatherReply] | None = None
-        for place, rows in waiting.items():
-            for at in range(0, len(rows), TOGETHER):
-                last = self._send(place, rows[at : at + TOGETHER])
-        if last is not None:
-            self._in_flight += 1
-            last.add_done_callback(self._answered)
+        if not waiting:
+            return
+        self._in_flight += 1
+        calls = list(_shared(waiting, 1 if self._store.is_cluster else TOGETHER))
+        for rows in calls[:-1]:
+            self._send(rows, None)
+        self._send(calls[-1], self._landed)
 
-    def _send(
-        self, place: Place, rows: list[Waiting]
-    ) -> "asyncio.Future[AppendReply] | asyncio.Future[GatherReply]":
-        if len(rows) == 1:
-            call, future = rows[0]
-            return self._store.submit(call, future)
-        name, partition, topic_id, stamp = place
-        batches = [log.batch_of(call) for call, _ in rows]
-        gathered = self._store.submit(
-            log.gather(self._keys, name, partition, topic_id=topic_id, stamp=stamp, batches=batches)
-        )
-        gathered.add_done_callback(partial(_distribute, [future for _, future in rows]))
-        return gathered
+    def _send(self, rows: list[tuple[Place, list[Waiting]]], landed: Landed) -> None:
+        _, alone = rows[0]
+        if len(rows) == 1 and len(alone) == 1:
+            call, waiter = alone[0]
+            self._store.send(call, _Alone(waiter, landed) if landed else waiter)
+            return
+        logs = [(*place, [log.batch_of(call) for call, _ in several]) for place, several in rows]
+        waiters = [waiter for _, several in rows for _, waiter in several]
+        self._store.send(log.gather(self._keys, logs), _Gathered(waiters, landed))
 
-    def _answered(self, _: object) -> None:
+    def _landed(self) -> None:
         self._in_flight -= 1
-        if self._waiting and not self._in_flight:
+        if self._waiting and self._may_fly():
             self._flush()
 
 
-def _distribute(
-    futures: "list[asyncio.Future[AppendReply]]", gathered: "asyncio.Future[GatherReply]"
-) -> None:
-    error = gathered.exception()
-    if error is not None:
-        for future in futures:
-            if not future.done():
-                future.set_exception(error)
-        return
-    for future, answer in zip(futures, gathered.result().of(len(futures)), strict=True):
-        if not future.done():
-            future.set_result(answer)
+def _shared(
+    waiting: dict[Place, list[Waiting]], places: int
+) -> Iterator[list[tuple[Place, list[Waiting]]]]:
+    """What goes in one call: batches for so many places at most, and no more than TOGETHER."""
+    rows: list[tuple[Place, list[Waiting]]] = []
+    count = 0
+    for place, several in waiting.items():
+        at = 0
+        while at < len(several):
+            if count == TOGETHER or len(rows) == places:
+                yield rows
+                rows, count = [], 0
+            some = several[at : at + TOGETHER - count]
+            rows.append((place, some))
+            count += len(some)
+            at += len(some)
+    yield rows
+
+
+class _Alone:
+    """Hands the reply on, and says that it has come."""
+
+    def __init__(self, waiter: Waiter[AppendReply], landed: Callable[[], None]) -> None:
+        self._waiter = waiter
+        self._landed = landed
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, reply: AppendReply) -> None:
+        settle(self._waiter, reply)
+        self._landed()
+
+    def set_exception(self, error: BaseException) -> None:
+        fail(self._waiter, error)
+        self._landed()
+
+
+class _Gathered:
+    """Hands each waiter its part of the reply, and says that it has come."""
+
+    def __init__(self, waiters: list[Waiter[AppendReply]], landed: Landed) -> None:
+        self._waiters = waiters
+        self._landed = landed
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, reply: GatherReply) -> None:
+        for waiter, answer in zip(self._waiters, reply.answers, strict=True):
+            settle(waiter, answer)
+        if self._landed:
+            self._landed()
+
+    def set_exception(self, error: BaseException) -> None:
+        for waiter in self._waiters:
+            fail(waiter, error)
+        if self._landed:
+            self._landed()

@@ -183,6 +183,10 @@ class TopicTable:
         """The same by id."""
         return self._by_id.get(topic_id) if monotonic() < self._fresh_until else None
 
+    def is_current(self, topic: Topic) -> bool:
+        """Whether the table is fresh and has this very definition."""
+        return monotonic() < self._fresh_until and self._rows.get(topic.name) is topic
+
     def drop(self) -> None:
         """Nothing cached is believed any more."""
         self._fresh_until = 0.0

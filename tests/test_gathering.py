@@ -6,13 +6,14 @@ from typing import Any, cast
 
 import pytest
 
-from korvet.gathering import GATHERED, LARGE, TOGETHER, Gatherer
+from korvet.gathering import FEW, GATHERED, LARGE, TOGETHER, Gatherer
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, GatherReply
 from korvet.store.aio import AsyncStore
 from korvet.store.errors import StoreUnavailable
+from korvet.store.waiter import Waiter
 
 KEYS = Keys()
 ID = "0123456789abcdef" * 2
@@ -23,14 +24,10 @@ class Store:
 
     def __init__(self, *, is_cluster: bool = False) -> None:
         self.is_cluster = is_cluster
-        self.sent: list[tuple[Call[Any], asyncio.Future[Any]]] = []
+        self.sent: list[tuple[Call[Any], Waiter[Any]]] = []
 
-    def submit(
-        self, call: Call[Any], future: asyncio.Future[Any] | None = None
-    ) -> asyncio.Future[Any]:
-        future = future or asyncio.get_running_loop().create_future()
-        self.sent.append((call, future))
-        return future
+    def send(self, call: Call[Any], waiter: Waiter[Any]) -> None:
+        self.sent.append((call, waiter))
 
     @property
     def names(self) -> list[str]:
@@ -39,6 +36,10 @@ class Store:
 
 def stored(base: int) -> AppendReply:
     return AppendReply(0, base, base, 0, -1, 1)
+
+
+def refused(error: int) -> AppendReply:
+    return AppendReply(error, -1, -1, -1, -1, 0)
 
 
 class Table:
@@ -61,7 +62,9 @@ class Table:
             max_timestamp=1,
             fields=(b"batch", word),
         )
-        return self.gatherer.submit(("t", partition, ID, 0), call, size)
+        future: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
+        self.gatherer.submit(("t", partition, ID, 0), call, size, future)
+        return future
 
 
 async def turn() -> None:
@@ -82,7 +85,8 @@ def test_an_append_alone_goes_alone_with_this_turn() -> None:
         future = table.append()
         await turn()
         assert table.store.names == ["log.append"]
-        assert table.store.sent[0][1] is future
+        table.store.sent[0][1].set_result(stored(7))
+        assert (await future).base == 7
 
     run(body)
 
@@ -91,19 +95,37 @@ def test_small_appends_wait_for_the_one_in_flight_and_go_together() -> None:
     async def body(table: Table) -> None:
         first = table.append()
         await turn()
-        others = [table.append(word=b"%d" % n) for n in range(3)]
-        elsewhere = table.append(partition=1)
+        others = [table.append(partition=n & 1, word=b"%d" % n) for n in range(FEW - 1)]
         await turn()
         assert table.store.names == ["log.append"]
-        first.set_result(stored(0))
-        await turn()
-        assert table.store.names == ["log.append", "log.gather", "log.append"]
+        table.store.sent[0][1].set_result(stored(0))
+        assert (await first).base == 0
+        assert table.store.names == ["log.append", "log.gather"]
         gathered, reply = table.store.sent[1]
-        assert [arg for arg in gathered.args if arg in (b"0", b"1", b"2")] == [b"0", b"1", b"2"]
-        reply.set_result(GatherReply(0, [stored(1), stored(2), stored(3)]))
+        assert gathered.keys[0] == KEYS.partition("t", 0).stream
+        assert gathered.keys[5] == KEYS.partition("t", 1).stream
+        # Those of one partition stand together, in the order they came.
+        assert [arg for arg in gathered.args if arg in (b"0", b"1", b"2")] == [b"0", b"2", b"1"]
+        reply.set_result(GatherReply([stored(1), stored(2), stored(3)]))
+        assert [(await future).base for future in others] == [1, 3, 2]
+
+    run(body)
+
+
+def test_a_few_that_wait_are_a_second_flight_and_the_rest_go_when_one_lands() -> None:
+    async def body(table: Table) -> None:
+        table.append()
         await turn()
-        assert [(await future).base for future in others] == [1, 2, 3]
-        assert not elsewhere.done()
+        for _ in range(FEW):
+            table.append()
+        await turn()
+        assert table.store.names == ["log.append", "log.gather"]
+        for _ in range(2 * FEW):
+            table.append()
+        await turn()
+        assert len(table.store.sent) == 2
+        table.store.sent[1][1].set_result(GatherReply([stored(1)] * FEW))
+        assert table.store.names == ["log.append", "log.gather", "log.gather"]
 
     run(body)
 
@@ -112,10 +134,17 @@ def test_many_bytes_do_not_wait() -> None:
     async def body(table: Table) -> None:
         table.append()
         await turn()
-        for _ in range(GATHERED // 4096):
-            table.append(size=4096)
+        for _ in range(FEW):
+            table.append()
+        await turn()
+        for _ in range(GATHERED // LARGE):
+            table.append(size=LARGE - 1)
         await turn()
         assert table.store.names == ["log.append", "log.gather"]
+        table.append()
+        table.append(size=LARGE - 1)
+        await turn()
+        assert table.store.names == ["log.append", "log.gather", "log.gather"]
 
     run(body)
 
@@ -141,18 +170,27 @@ def test_a_cluster_waits_for_nobody() -> None:
         table.append()
         await turn()
         table.append(partition=1)
+        table.append(partition=2)
+        table.append(partition=2)
         await turn()
-        assert len(table.store.sent) == 2
+        assert table.store.names == ["log.append", "log.append", "log.gather"]
+        assert [len(call.keys) for call, _ in table.store.sent] == [5, 5, 5]
 
     run(body, is_cluster=True)
 
 
 def test_one_call_takes_a_bounded_number_of_batches() -> None:
     async def body(table: Table) -> None:
-        for _ in range(TOGETHER + 1):
-            table.append(size=1)
+        for n in range(TOGETHER + 1):
+            table.append(partition=n // (TOGETHER - 1), size=1)
         await turn()
         assert table.store.names == ["log.gather", "log.append"]
+        (gathered, _), (_, last) = table.store.sent
+        assert len(gathered.keys) == 10
+        last.set_result(stored(1))
+        table.append()
+        await turn()
+        assert len(table.store.sent) == 3
 
     run(body)
 
@@ -167,7 +205,7 @@ def test_whoever_waits_hears_what_became_of_all(error: StoreUnavailable | None) 
         if error:
             reply.set_exception(error)
         else:
-            reply.set_result(GatherReply(3, []))
+            reply.set_result(GatherReply([refused(3)] * 3))
         await turn()
         if error:
             assert futures[0].exception() is futures[2].exception() is error

@@ -29,8 +29,9 @@ from korvet.broker.dispatch import (
     finish_at_once,
     may_be_large,
 )
-from korvet.broker.intake import BadFrame, Intake
+from korvet.broker.intake import BadFrame, Frame, Intake
 from korvet.broker.refused import named, wrong_length
+from korvet.broker.steady import Steady, learn
 from korvet.context import LATER, Node, Soon
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -86,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self._owed = 0
         self._counted = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._steady: Steady | None = None
+        self._unlike = 0
         self._busy = False
         self._current = -1
         self._reading = True
@@ -172,6 +175,8 @@ class Connection(asyncio.BufferedProtocol):
         """Begins the next requests as far as order and bounds allow."""
         while self._waiting and not self._busy and self._may_begin():
             frame = self._intake.next()
+            if self._begun_steadily(frame):
+                continue
             self._busy = True
             try:
                 begun = self._begin(frame)
@@ -198,10 +203,28 @@ class Connection(asyncio.BufferedProtocol):
                 self._promises[number] = promise
                 self._owed += promise
             if isinstance(begun, Request) and isinstance(begun.answer, Soon):
+                self._learn(frame, begun)
                 begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
             else:
-                self._spawn(begun, number)
+                self.spawn(begun, number)
         self._regulate()
+
+    def _begun_steadily(self, frame: Frame) -> bool:
+        """Whether the request is one like those before, and was begun as they were."""
+        steady = self._steady
+        if steady is None or not steady.begin(frame, self, self._first + len(self._answers)):
+            return False
+        weight = len(frame)
+        self._weights.append(weight)
+        self._weight += weight
+        self._answers.append(False)
+        return True
+
+    def _learn(self, frame: Frame, request: Request) -> None:
+        """Requests like this one can be begun steadily. Where no two are alike, few are tried."""
+        self._unlike += 1
+        if not self._unlike & (self._unlike - 1):
+            self._steady = learn(frame, request, self._node, self.host)
 
     def _may_begin(self) -> bool:
         if not self._writable:
@@ -247,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._waiting:
             self._loop.call_soon(self._pump)
 
-    def _spawn(self, request: Any, number: int) -> None:
+    def spawn(self, request: Any, number: int) -> None:
         task = self._loop.create_task(self._run(request, number))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -260,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._failed(request, error)
         else:
-            self._settle(number, answer)
+            self.settle(number, answer)
 
     def _replied(self, request: Request, number: int, reply: "asyncio.Future[Any]") -> None:
         """What the answer to the request was missing is there."""
@@ -270,15 +293,15 @@ class Connection(asyncio.BufferedProtocol):
             self._failed(request, error)
             return
         if answer is LATER:
-            self._spawn(request, number)
+            self.spawn(request, number)
         else:
-            self._settle(number, cast("list[Buffer] | None", answer))
+            self.settle(number, cast("list[Buffer] | None", answer))
 
     def _failed(self, request: Any, error: Exception) -> None:
         log.exception("a handler failed", error, client=self.client, **self._about(request))
         self.hang("")
 
-    def _settle(self, number: int, answer: list[Buffer] | None) -> None:
+    def settle(self, number: int, answer: list[Buffer] | None) -> None:
         """The request of that number is answered; it leaves when all earlier ones are, too."""
         if self._transport.is_closing() or number < self._first:
             return

@@ -12,7 +12,7 @@ Rules
 from collections import deque
 from typing import TypeAlias
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+Frame: TypeAlias = bytes | bytearray
 
 SCRATCH = memoryview(bytearray(128 * 1024))
 FIRST_CHUNK = 16 << 10
@@ -44,7 +44,7 @@ class Intake:
     )
 
     def __init__(self, longest: int, longest_control: int, records_key: int) -> None:
-        self.frames: deque[Buffer] = deque()
+        self.frames: deque[Frame] = deque()
         self.held = 0
         self._longest = longest
         self._longest_control = min(longest, longest_control)
@@ -67,7 +67,7 @@ class Intake:
         else:
             self._cut(SCRATCH[:nbytes])
 
-    def next(self) -> Buffer:
+    def next(self) -> Frame:
         """The oldest whole frame, no longer kept here."""
         frame = self.frames.popleft()
         self.held -= len(frame)
@@ -100,7 +100,7 @@ class Intake:
         self._keep(self._frame)
         self._frame, self._filled = None, 0
 
-    def _keep(self, frame: Buffer) -> None:
+    def _keep(self, frame: Frame) -> None:
         self.held += len(frame)
         self.frames.append(frame)
 

@@ -237,8 +237,9 @@ def _submit(
     except BadBatch as bad:
         return _refusal(data.index, bad.error, str(bad), bad.blamed)
     place = (topic.name, data.index, topic.id, int(topic.policy.log_append_time))
-    sent = context.node.gatherer.submit(place, call, len(data.records or b""))
-    return Pending(data.index, topic, call, sent)
+    reply: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
+    context.node.gatherer.submit(place, call, len(data.records or b""), reply)
+    return Pending(data.index, topic, call, reply)
 
 
 def _answer_at_once(
@@ -261,6 +262,18 @@ def _answer_at_once(
             )
         ]
     )
+
+
+def answer_to(
+    request: ProduceRequest,
+    topic: Topic,
+    index: int,
+    call: Call[AppendReply],
+    reply: asyncio.Future[AppendReply],
+    context: Context,
+) -> Awaitable[ProduceResponse | None]:
+    """The answer to a request whose one batch is what the call appends."""
+    return _answer(request, [(topic, [Pending(index, topic, call, reply)])], context)
 
 
 async def _answer(
@@ -299,15 +312,26 @@ async def _reply(
     return _stored(row, reply, data, context)
 
 
+def noted(
+    topic: Topic,
+    index: int,
+    call: Call[AppendReply],
+    reply: AppendReply,
+    size: int,
+    context: Context,
+) -> None:
+    """A batch of so many bytes that Redis took is counted, and kept for who reads it next."""
+    context.node.metrics.appended(count_of(call) if reply.stored else 0, size)
+    if reply.stored and topic.is_batch and reply.append_time < 0:
+        reader(context).appended(topic, index, reply.previous, reply.base, call)
+
+
 def _stored(
     row: Pending, reply: AppendReply, data: Buffer | None, context: Context
 ) -> PartitionProduceResponse:
-    index = row.index
-    context.node.metrics.appended(count_of(row.call) if reply.stored else 0, len(data or b""))
-    if reply.stored and row.topic.is_batch and reply.append_time < 0:
-        reader(context).appended(row.topic, index, reply.previous, reply.base, row.call)
+    noted(row.topic, row.index, row.call, reply, len(data or b""), context)
     return PartitionProduceResponse(
-        index=index,
+        index=row.index,
         error_code=0,
         base_offset=reply.base,
         log_append_time_ms=reply.append_time,

@@ -8,7 +8,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -100,7 +100,7 @@ class LegacyConnection(Connection):
         task.add_done_callback(self._slow.discard)
         return task
 
-    async def _store(self, frames: list[Buffer]) -> list[Buffer]:
+    async def _store(self, frames: Sequence[Buffer]) -> list[Buffer]:
         """What of these frames produces is stored, in order."""
         await self._stored()
         for frame in frames:

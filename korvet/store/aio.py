@@ -23,6 +23,7 @@ from korvet.store.errors import RedisUnreachable, StoreUnavailable
 from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.link import Link, Ticket
 from korvet.store.router import Router, SingleRouter
+from korvet.store.waiter import Waiter
 
 R = TypeVar("R", bound=Reply)
 OnCall = Callable[[str, float, str], None]
@@ -141,14 +142,16 @@ class AsyncStore(Listener):
 
     # What the store does.
 
-    def submit(self, call: Call[R], future: "asyncio.Future[R] | None" = None) -> asyncio.Future[R]:
-        """The call leaves with this turn's burst; the future, a new one if none is given, gets its
-        reply."""
-        if future is None:
-            future = self._loop.create_future()
-        started = perf_counter() if self.on_call is not None else 0.0
-        self._router.for_call(call).link.send(Ticket(future, call, (), started))
+    def submit(self, call: Call[R]) -> asyncio.Future[R]:
+        """The call leaves with this turn's burst; the future gets its reply."""
+        future: asyncio.Future[R] = self._loop.create_future()
+        self.send(call, future)
         return future
+
+    def send(self, call: Call[R], waiter: Waiter[R]) -> None:
+        """The call leaves with this turn's burst; the waiter gets its reply."""
+        started = perf_counter() if self.on_call is not None else 0.0
+        self._router.for_call(call).link.send(Ticket(waiter, call, (), started))
 
     async def run(self, call: Call[R]) -> R:
         """The call's reply."""

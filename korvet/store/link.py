@@ -21,6 +21,7 @@ import hiredis
 from korvet.scripts.call import Arg, Call, ContractBroken, Script
 from korvet.store.errors import StoreUnavailable, command_refusal, refusal
 from korvet.store.resp import NOTHING, ErrorReply, Packer, reader
+from korvet.store.waiter import Waiter
 
 RECEIVE = 256 * 1024
 
@@ -32,7 +33,7 @@ class Ticket:
 
     def __init__(
         self,
-        future: "asyncio.Future[Any] | None",
+        future: Waiter[Any] | None,
         call: Call[Any] | None = None,
         command: Sequence[Arg] = (),
         started: float = 0.0,
@@ -207,11 +208,13 @@ class Link(asyncio.BufferedProtocol):
             transport.writelines(buffers)
         self.bursts += 1
 
-    def _answer(self, future: "asyncio.Future[Any]", call: Call[Any], reply: object) -> None:
+    def _answer(self, waiter: Waiter[Any], call: Call[Any], reply: object) -> None:
         try:
-            future.set_result(call.decode(reply))
+            decoded = call.decode(reply)
         except ContractBroken as error:
-            future.set_exception(error)
+            waiter.set_exception(error)
+        else:
+            waiter.set_result(decoded)
 
     def _answer_special(self, ticket: Ticket, reply: object) -> None:
         """A reply nobody awaits as it is: our own commands', and errors."""

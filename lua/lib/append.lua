@@ -3,7 +3,6 @@
 --- A batch's arguments stand side by side: count, size, max_timestamp, producer_id, producer_epoch,
 --- base_sequence, transaction, and the fields of its entries (log.append says what these mean).
 local codes = require("lib.codes")
-local clock = require("lib.clock")
 local entry = require("lib.entry")
 local num = require("lib.num")
 
@@ -11,11 +10,11 @@ local M = {}
 
 local INDEX_BYTES = 65536
 
---- The log behind the KEYS of log.append as a table; nil and a lib.codes value when `topic_id` does
---- not own it. `stamp`: LogAppendTime.
-function M.open(keys, topic_id, stamp)
+--- The log behind the KEYS of log.append, from the k-th on, as a table; nil and a lib.codes value
+--- when `topic_id` does not own it. `stamp`: LogAppendTime.
+function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
-    "HMGET", keys[2], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
+    "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
     "max_timestamp", "indexed", "largest", "entries"
   )
   if not row[1] then
@@ -26,11 +25,12 @@ function M.open(keys, topic_id, stamp)
   end
   local mode, bits = row[3], tonumber(row[4])
   return {
-    stream = keys[1], hash = keys[2], index = keys[3], producers = keys[4], open = keys[5],
+    stream = keys[k], hash = keys[k + 1], index = keys[k + 2], producers = keys[k + 3],
+    open = keys[k + 4],
     format = row[2], mode = mode, next = tonumber(row[5]), start = tonumber(row[6]),
     bytes = tonumber(row[7]), records = tonumber(row[8]), newest = tonumber(row[9]),
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
-    bits = bits, id_of = entry.namer(mode, bits), now_ms = clock.now_ms(), stamp = stamp,
+    bits = bits, id_of = entry.namer(mode, bits), now_ms = now_ms, stamp = stamp,
     known = {}, changed = false,
   }
 end

@@ -1,4 +1,4 @@
---- log.append  version 7  writes
+--- log.append  version 8  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -44,8 +44,9 @@
 ---          of the log before the oldest open transaction, -1 when none is open. In time mode offsets
 ---          jump: a reader that has all before the transaction stands there, and not at its first.
 local append = require("lib.append")
+local clock = require("lib.clock")
 
-local log, refusal = append.open(KEYS, ARGV[1], ARGV[2] == "1")
+local log, refusal = append.open(KEYS, 1, ARGV[1], ARGV[2] == "1", clock.now_ms())
 if not log then
   return { refusal, -1, -1, -1, -1, 0 }
 end

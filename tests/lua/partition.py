@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from korvet.keys import Keys
+from korvet.keys import Keys, Partition
 from korvet.scripts import log, topic
 from korvet.scripts.log import AppendReply, BoundsReply
 from tests.runners import Runner
@@ -16,13 +16,17 @@ DENSE_MS = 10**15
 
 @dataclass
 class Part:
-    """Partition 0 of topic `t`, created in one layout and offset mode."""
+    """Partition 0 of a topic, created in one layout and offset mode."""
 
     runner: Runner
     form: str = "record"
     mode: str = "time"
     bits: int = 10
-    keys: Any = field(default_factory=lambda: KEYS.partition("t", 0))
+    topic: str = "t"
+    keys: Partition = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = KEYS.partition(self.topic, 0)
 
     def create(self) -> "Part":
         """The topic exists."""
@@ -30,7 +34,7 @@ class Part:
             topic.create(
                 KEYS,
                 1,
-                topic="t",
+                topic=self.topic,
                 definition=b"{}",
                 topic_id=ID,
                 format=self.form,
@@ -50,7 +54,7 @@ class Part:
             "max_timestamp": self.runner.now_ms(),
             "fields": self.fields(count),
         }
-        return log.append(KEYS, "t", 0, **{**words, **changes})
+        return log.append(KEYS, self.topic, 0, **{**words, **changes})
 
     def fields(self, count: int, word: bytes = b"v") -> list[Any]:
         """What the records of an append are made of."""
@@ -71,7 +75,7 @@ class Part:
 
     def bounds(self, topic_id: str = ID) -> BoundsReply:
         """Where it begins and ends."""
-        return self.runner.run(log.bounds(KEYS, "t", 0, topic_id=topic_id))
+        return self.runner.run(log.bounds(KEYS, self.topic, 0, topic_id=topic_id))
 
     def ids(self) -> list[str]:
         """The ids of the live entries."""

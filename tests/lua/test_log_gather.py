@@ -7,7 +7,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.scripts import log
-from korvet.scripts.log import GatherReply
+from korvet.scripts.log import AppendReply, GatherReply
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.runners import Runner
@@ -24,9 +24,7 @@ def alone_and_together(form: str, mode: str) -> tuple[Part, Part]:
 def gathered(part: Part, calls: list[Any], topic_id: str = ID, stamp: int = 0) -> GatherReply:
     """The reply to those appends in one call."""
     batches = [log.batch_of(call) for call in calls]
-    return part.runner.run(
-        log.gather(KEYS, "t", 0, topic_id=topic_id, stamp=stamp, batches=batches)
-    )
+    return part.runner.run(log.gather(KEYS, [("t", 0, topic_id, stamp, batches)]))
 
 
 def seen(part: Part) -> tuple[object, ...]:
@@ -55,8 +53,7 @@ def test_a_log_that_is_not_the_callers_refuses_all_batches(
     if there:
         part.create()
     reply = gathered(part, [part.call(), part.call()], topic_id)
-    assert (reply.error, reply.answers) == (error, [])
-    assert [answer.error for answer in reply.of(2)] == [error, error]
+    assert reply.answers == [AppendReply(error, -1, -1, -1, -1, 0)] * 2
     assert part.ids() == []
 
 
@@ -82,7 +79,6 @@ def test_gathered_batches_fare_as_single_ones(form: str, mode: str, stamp: int) 
                 words.append(row)
             one_by_one = [alone.append(**row) for row in words]
             reply = gathered(together, [together.call(**row) for row in words], stamp=stamp)
-            assert reply.error == 0
             assert reply.answers == one_by_one
             passed = chance.randrange(3)
             for part in (alone, together):
@@ -119,3 +115,30 @@ def test_a_refused_batch_does_not_keep_the_next_one_out(runner: Runner) -> None:
         (0, 2, 0),
     ]
     assert part.bounds().next == 3
+
+
+def test_partitions_that_share_a_call_fare_as_if_alone(runner: Runner) -> None:
+    here = Part(runner, "batch", "dense").create()
+    gone = log.batch_of(here.call(2))
+    other = Part(runner, "record", "dense", topic="u").create()
+    reply = runner.run(
+        log.gather(
+            KEYS,
+            [
+                ("t", 0, ID, 0, [log.batch_of(here.call(2)), log.batch_of(here.call(1))]),
+                ("v", 0, ID, 0, [gone]),
+                ("u", 0, OTHER_ID, 0, [gone, gone]),
+                ("u", 0, ID, 1, [log.batch_of(other.call(3))]),
+            ],
+        )
+    )
+    assert [(row.error, row.base, row.stored) for row in reply.answers] == [
+        (0, 0, 1),
+        (0, 2, 1),
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, 0),
+        (ErrorCode.UNKNOWN_TOPIC_ID, -1, 0),
+        (ErrorCode.UNKNOWN_TOPIC_ID, -1, 0),
+        (0, 0, 1),
+    ]
+    assert [row.append_time < 0 for row in reply.answers] == [True] * 5 + [False]
+    assert (here.bounds().next, other.bounds().next) == (3, 3)

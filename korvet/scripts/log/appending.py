@@ -1,6 +1,6 @@
 """Appending batches, alone or several for one partition in one call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from korvet.keys import Keys
 from korvet.scripts.call import Arg, Call, Reply, Script
@@ -19,18 +19,13 @@ class AppendReply(Reply):
 
 
 class GatherReply(Reply):
-    """An answer per batch, in their order; none when `error` holds for all of them."""
+    """An answer per batch, in the order of the logs and of their batches."""
 
-    error: int
     answers: list[AppendReply]
 
-    def of(self, batches: int) -> list[AppendReply]:
-        """An answer for each of so many batches."""
-        if not self.error:
-            return self.answers
-        return [AppendReply(self.error, -1, -1, -1, -1, 0)] * batches
 
-
+LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
+"""Topic, partition, topic id, log.append's stamp, and batches for it, each `batch_of` a call."""
 BATCH_AT, NEWEST_AT, FIELDS_AT = 2, 4, 9
 APPEND = Script("log.append", AppendReply)
 GATHER = Script("log.gather", GatherReply)
@@ -63,22 +58,18 @@ def append(
     )
 
 
-def gather(
-    keys: Keys,
-    topic: str,
-    partition: int,
-    *,
-    topic_id: str,
-    stamp: int,
-    batches: Sequence[Sequence[Arg]],
-) -> Call[GatherReply]:
-    """Each batch stands in the log, or nothing of it does; `batch_of` an append's call is one."""
-    k = keys.partition(topic, partition)
-    args: list[Arg] = [topic_id, stamp]
-    for batch in batches:
-        args.append(len(batch))
-        args += batch
-    return Call(GATHER, (k.stream, k.log, k.index, k.producers, k.open), args)
+def gather(keys: Keys, logs: Iterable[LogBatches]) -> Call[GatherReply]:
+    """Each batch stands in its log, or nothing of it does."""
+    names: list[str] = []
+    args: list[Arg] = []
+    for topic, partition, topic_id, stamp, batches in logs:
+        k = keys.partition(topic, partition)
+        names += (k.stream, k.log, k.index, k.producers, k.open)
+        args += (topic_id, stamp, len(batches))
+        for batch in batches:
+            args.append(len(batch))
+            args += batch
+    return Call(GATHER, tuple(names), args)
 
 
 def batch_of(call: Call[AppendReply]) -> Sequence[Arg]:
