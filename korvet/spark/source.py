@@ -11,7 +11,7 @@ from typing import Any
 
 from korvet.spark import columns, options
 from korvet.spark.errors import BadOption, UnsupportedSpark
-from korvet.spark.worker import at_work
+from korvet.spark.worker import at_work, unsearched
 
 try:
     from pyspark.sql.datasource import (
@@ -46,7 +46,8 @@ class KorvetDataSource(DataSource):
         return BatchReader(self._read(streaming=False), _names(schema))
 
     def streamReader(self, schema: Any) -> "DataSourceStreamReader":
-        from korvet.spark.stream import StreamReader
+        with unsearched():
+            from korvet.spark.stream import StreamReader
 
         return StreamReader(self._read(streaming=True), _names(schema))
 
