@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from korvet import redis_file
 from korvet.redis_binary import find, major_version, parent_death_signal
 from korvet.redis_socket import ask, socket_path
 from korvet.settings.setting import StartError
@@ -35,10 +36,7 @@ _SETTINGS = (
     ("appendonly", "yes"),
     ("appendfsync", "everysec"),
     ("aof-use-rdb-preamble", "yes"),
-    # A log is hardly smaller rewritten than written, and a rewrite takes a core from its writers:
-    # with the server's 64 MB the first gigabyte would be written five times. Much more than this
-    # would let a restart replay single records for long (4 us each).
-    ("auto-aof-rewrite-min-size", "512mb"),
+    *redis_file.SETTINGS,
     ("save", ""),
     ("maxmemory-policy", "noeviction"),
     ("always-show-logo", "no"),
@@ -118,6 +116,10 @@ class RedisServer:
     def relaunch(self) -> None:
         """A new server loads what the dead one left; the socket is the same."""
         self._process = _spawn(self._executable, self.data_dir, self.socket)
+
+    def tidy(self) -> None:
+        """The append-only file is rewritten if that is worth it now."""
+        redis_file.tidy(self.socket)
 
     def last_words(self) -> str:
         """The end of the server's log, on one line."""

@@ -64,7 +64,7 @@ def test_no_port_is_open_and_nothing_is_ever_evicted(tmp_path: Path) -> None:
     assert config["port"] == "0"
     assert config["maxmemory-policy"] == "noeviction"
     assert (config["appendonly"], config["appendfsync"]) == ("yes", "everysec")
-    assert int(str(config["auto-aof-rewrite-min-size"])) == 512 << 20
+    assert int(str(config["auto-aof-rewrite-min-size"])) == 2 << 30
 
 
 def test_a_directory_in_use_is_refused_by_the_owners_pid(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 from anyio import CancelScope
 
-from korvet import logs
+from korvet import logs, redis_file
 from korvet.broker import ops
 from korvet.broker.server import serve
 from korvet.config import Config
@@ -82,8 +82,12 @@ async def _obey_signals(stop: anyio.Event, scope: CancelScope) -> None:
 
 
 async def _keep_alive(server: "RedisServer") -> None:
+    tidy_at = anyio.current_time() + redis_file.LOOK_S
     while True:
         await anyio.sleep(_LOOK_S)
+        if anyio.current_time() >= tidy_at:
+            await anyio.to_thread.run_sync(server.tidy)
+            tidy_at = anyio.current_time() + redis_file.LOOK_S
         if not server.alive():
             log.error("our Redis died and is started again", said=server.last_words())
             await anyio.to_thread.run_sync(server.relaunch)

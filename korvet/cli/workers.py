@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
-from korvet import logs
+from korvet import logs, redis_file
 from korvet.cli.failure import complain, sentence
 from korvet.cli.process import run_broker, serve_ops
 from korvet.cli.serve import announce, announce_legacy
@@ -32,7 +32,7 @@ from korvet.config import Address, Config, StartError
 if TYPE_CHECKING:
     from korvet.redis_server import RedisServer
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM)
 _SHORT_LIFE_S = 1.0
 _OPS = -1
 log = logs.get("workers")
@@ -123,8 +123,13 @@ class _Family:
     def tend(self) -> None:
         """Serving, until a signal says stop and all workers have."""
         stopping = False
+        signal.setitimer(signal.ITIMER_REAL, redis_file.LOOK_S, redis_file.LOOK_S)
         while self._numbers:
             number = signal.sigwait(_SIGNALS)
+            if number == signal.SIGALRM:
+                if self._server is not None:
+                    self._server.tidy()
+                continue
             if number in (signal.SIGTERM, signal.SIGINT):
                 stopping = True
                 self._tell(signal.Signals(number))
@@ -137,6 +142,9 @@ class _Family:
 
     def stop(self) -> None:
         """Nobody of the family is left."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if signal.SIGALRM in signal.sigpending():
+            signal.sigwait([signal.SIGALRM])  # no longer blocked, it would end us
         self._tell(signal.SIGTERM)
         while self._numbers:
             pid, _ = os.waitpid(next(iter(self._numbers)), 0)

@@ -1,0 +1,98 @@
+"""When our own Redis rewrites its append-only file, and that it does."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from korvet import redis_file
+from korvet.redis_file import WORTH, is_due
+from korvet.redis_server import RedisServer
+
+MB = 1 << 20
+
+
+def told(size: int, base: int, kb_s: float = 0.0, *, enabled: int = 1, running: int = 0) -> bytes:
+    """What INFO says."""
+    return (
+        f"$300\r\n# Persistence\r\naof_enabled:{enabled}\r\naof_rewrite_in_progress:{running}\r\n"
+        f"aof_current_size:{size}\r\naof_base_size:{base}\r\n\r\n"
+        f"$300\r\n# Stats\r\ninstantaneous_input_kbps:{kb_s:.2f}\r\n"
+    ).encode()
+
+
+@pytest.mark.parametrize(
+    ("info", "due"),
+    [
+        (told(WORTH, 0), True),
+        (told(WORTH - 1, 0), False),
+        (told(4 * WORTH, 2 * WORTH), True),
+        (told(4 * WORTH - 1, 2 * WORTH), False),
+        (told(4 * WORTH, 2 * WORTH, 1023.9), True),
+        (told(4 * WORTH, 2 * WORTH, 1024.0), False),
+        (told(4 * WORTH, 2 * WORTH, running=1), False),
+        (told(4 * WORTH, 2 * WORTH, enabled=0), False),
+        (told(4 * WORTH, 2 * WORTH).partition(b"# Stats")[0], False),
+        (b"", False),
+        (b"-LOADING Redis is loading the dataset in memory\r\n", False),
+    ],
+)
+def test_a_rewrite_is_due_where_it_is_worth_it_and_little_is_written(
+    info: bytes, due: bool
+) -> None:
+    assert is_due(info) is due
+
+
+def test_a_file_that_has_grown_is_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_file, "WORTH", MB)
+    # What is written here is written at once: that counts as much for some seconds.
+    monkeypatch.setattr(redis_file, "QUIET_KB_S", 1e9)
+    with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url, protocol=2) as client:
+        assert not redis_file.tidy(server.socket)
+        for _ in range(3):
+            client.set("key", b"x" * MB)
+        assert redis_file.tidy(server.socket)
+        while client.info("persistence")["aof_rewrite_in_progress"]:
+            os.sched_yield()
+        told = client.info("persistence")
+        assert told["aof_last_bgrewrite_status"] == "ok"
+        assert told["aof_current_size"] < 2 * MB
+        assert not redis_file.tidy(server.socket)
+    with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url) as client:
+        assert client.get("key") == b"x" * MB
+
+
+def test_a_server_that_is_gone_is_not_tidied(tmp_path: Path) -> None:
+    assert not redis_file.tidy(tmp_path / "no.sock")
+
+
+def test_workers_are_looked_after_by_the_clock_and_end_in_peace(tmp_path: Path) -> None:
+    """The clock's signal ends nobody: neither parent nor worker, neither at work nor at the end."""
+    program = (
+        "import korvet.redis_file as f, sys\n"
+        "f.LOOK_S = 0.01\n"
+        "f.tidy = lambda socket: sys.stderr.write('tidied\\n')\n"
+        "from korvet.__main__ import main\n"
+        "main()\n"
+    )
+    words = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--workers", "2"]
+    running = subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert running.stdout is not None
+    assert running.stderr is not None
+    assert running.stdout.readline().startswith(b"listening on ")
+    for _ in range(3):
+        while running.stderr.readline() != b"tidied\n":
+            assert running.poll() is None
+    running.send_signal(signal.SIGTERM)
+    running.communicate(timeout=60)
+    assert running.returncode == 0
