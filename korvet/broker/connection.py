@@ -29,9 +29,9 @@ from korvet.broker.dispatch import (
     finish_at_once,
     may_be_large,
 )
-from korvet.broker.intake import BadFrame, Frame, Intake
+from korvet.broker.intake import BadFrame, Intake
 from korvet.broker.refused import named, wrong_length
-from korvet.broker.steady import Steady, learn
+from korvet.broker.steady import Shapes
 from korvet.context import LATER, Node, Soon
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -87,8 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owed = 0
         self._counted = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._steady: Steady | None = None
-        self._unlike = 0
+        self._shapes = Shapes(node)
         self._busy = False
         self._current = -1
         self._reading = True
@@ -175,7 +174,11 @@ class Connection(asyncio.BufferedProtocol):
         """Begins the next requests as far as order and bounds allow."""
         while self._waiting and not self._busy and self._may_begin():
             frame = self._intake.next()
-            if self._begun_steadily(frame):
+            weight = len(frame)
+            if self._shapes.begin(frame, self, self._first + len(self._answers)):
+                self._weights.append(weight)
+                self._weight += weight
+                self._answers.append(False)
                 continue
             self._busy = True
             try:
@@ -188,7 +191,6 @@ class Connection(asyncio.BufferedProtocol):
                 log.exception("a handler failed", error, client=self.client, **about)
                 self.hang("")
                 return
-            weight = len(frame)
             self._weights.append(weight)
             self._weight += weight
             if isinstance(begun, list):
@@ -203,28 +205,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._promises[number] = promise
                 self._owed += promise
             if isinstance(begun, Request) and isinstance(begun.answer, Soon):
-                self._learn(frame, begun)
+                self._shapes.learn(frame, begun, self.host)
                 begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
             else:
                 self.spawn(begun, number)
         self._regulate()
-
-    def _begun_steadily(self, frame: Frame) -> bool:
-        """Whether the request is one like those before, and was begun as they were."""
-        steady = self._steady
-        if steady is None or not steady.begin(frame, self, self._first + len(self._answers)):
-            return False
-        weight = len(frame)
-        self._weights.append(weight)
-        self._weight += weight
-        self._answers.append(False)
-        return True
-
-    def _learn(self, frame: Frame, request: Request) -> None:
-        """Requests like this one can be begun steadily. Where no two are alike, few are tried."""
-        self._unlike += 1
-        if not self._unlike & (self._unlike - 1):
-            self._steady = learn(frame, request, self._node, self.host)
 
     def _may_begin(self) -> bool:
         if not self._writable:

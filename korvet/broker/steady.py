@@ -38,6 +38,8 @@ from korvet.wire.schema import decode, encode_parts
 
 OLDEST = 3
 """Before this version records have another format."""
+MOST = 16
+"""So many shapes are kept for a connection."""
 _WITH_START = 5
 """From this version on an answer tells the log start offset."""
 _BEHIND_ID = 8
@@ -70,7 +72,6 @@ class Steady:
         self._settings = context.settings
         self._flexible = is_flexible(PRODUCE, context.version)
         self._start = bytes(frame[:4])
-        self._shape = bytes(frame[_BEHIND_ID:index_at])
         self._index_at = index_at
         self._stamp = int(topic.policy.log_append_time)
         with_start = context.version >= _WITH_START
@@ -83,9 +84,10 @@ class Steady:
         self._head, self._tail = answer[8:at], answer[at + len(marks) :]
 
     def begin(self, frame: Frame, asker: Asker, number: int) -> bool:
-        """Whether the frame has this shape, and its batch is on its way to Redis."""
+        """Whether the frame, which is like this shape from the correlation id to the index, is so
+        all over, and its batch on its way to Redis."""
         began = perf_counter()
-        if not (frame.startswith(self._shape, _BEHIND_ID) and frame.startswith(self._start)):
+        if not frame.startswith(self._start):
             return False
         node, topic = self._node, self.topic
         if node.settings is not self._settings or not node.topics.is_current(topic):
@@ -207,8 +209,43 @@ class Sent:
         )
 
 
-def learn(frame: Frame, request: Request, node: Node, host: str) -> Steady | None:
-    """The shape of a request that was taken, where it has one."""
+class Shapes:
+    """What the requests of one connection look like."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._known: dict[bytes, Steady] = {}
+        self._ends: list[int] = []
+        self._unlike = 0
+
+    def begin(self, frame: Frame, asker: Asker, number: int) -> bool:
+        """Whether the request is like one before it, and was begun as that was."""
+        for end in self._ends:
+            steady = self._known.get(bytes(frame[_BEHIND_ID:end]))
+            if steady is not None:
+                return steady.begin(frame, asker, number)
+        return False
+
+    def learn(self, frame: Frame, request: Request, host: str) -> None:
+        """Requests like this one need not go the usual way again. Where few are alike, few are
+        looked at: at last the 32nd, the 64th and so on."""
+        self._unlike += 1
+        if self._unlike > MOST and self._unlike & (self._unlike - 1):
+            return
+        found = _learn(frame, request, self._node, host)
+        if found is None:
+            return
+        steady, end = found
+        if len(self._known) >= MOST:
+            self._known.clear()
+            self._ends.clear()
+        self._known[bytes(frame[_BEHIND_ID:end])] = steady
+        if end not in self._ends:
+            self._ends.append(end)
+
+
+def _learn(frame: Frame, request: Request, node: Node, host: str) -> tuple[Steady, int] | None:
+    """The shape of a request that was taken, if it has one, and where its index stands."""
     body = request.body
     if (
         not isinstance(body, ProduceRequest)
@@ -220,17 +257,17 @@ def learn(frame: Frame, request: Request, node: Node, host: str) -> Steady | Non
         return None
     data = body.topic_data[0]
     batch = data.partition_data[0].records or b""
-    named = node.topics.peek_id(data.topic_id) if not data.name else node.topics.peek(data.name)
-    if named is None:
+    topic = node.topics.peek_id(data.topic_id) if not data.name else node.topics.peek(data.name)
+    if topic is None:
         return None
     flexible = is_flexible(PRODUCE, request.version)
     width = _compact_width(len(batch) + 1) if flexible else 4
     end = len(frame) - (len(_NO_TAGS) if flexible else 0)
     index_at = end - len(batch) - width - 4
     context = Context(node, PRODUCE, request.version, request.client_id, host)
-    steady = Steady(named, frame, index_at, context)
+    steady = Steady(topic, frame, index_at, context)
     # What has tags, or more behind it, stands elsewhere than its lengths say.
-    return steady if steady.batch_in(frame) == batch else None
+    return (steady, index_at) if steady.batch_in(frame) == batch else None
 
 
 def _compact_width(value: int) -> int:

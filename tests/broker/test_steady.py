@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from korvet.broker.dispatch import PRODUCE, Request, finish
-from korvet.broker.steady import Steady, learn
+from korvet.broker.steady import MOST, Shapes
 from korvet.context import Context, Node, Soon
 from korvet.errors import ErrorCode
 from korvet.handlers.produce import answer_to
@@ -86,6 +86,7 @@ class Bench:
             store=None,
             gatherer=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
         )
+        self.shapes = Shapes(cast(Node, self.node))
 
     def context(self, version: int) -> Context:
         return Context(cast(Node, self.node), PRODUCE, version, "peer", self.host)
@@ -96,10 +97,20 @@ class Bench:
     def spawn(self, request: Request, number: int) -> None:
         self.spawned[number] = request
 
-    def learnt(self, frame: bytes) -> Steady | None:
-        """What is learned of a frame that went the usual way."""
+    def learn(self, frame: bytes) -> None:
+        """A frame went the usual way."""
         taken = taken_usually(frame, Soon(cast(Any, None), cast(Any, None), cast(Any, None)))
-        return learn(frame, taken, cast(Node, self.node), self.host)
+        self.shapes.learn(frame, taken, self.host)
+
+    def learnt(self, frame: bytes) -> bool:
+        """Whether requests like one that went the usual way need not go it again."""
+        self.learn(frame)
+        begun = self.begin(frame)
+        self.submitted.clear()
+        return begun
+
+    def begin(self, frame: bytes, number: int = 0) -> bool:
+        return self.shapes.begin(frame, self, number)
 
 
 def taken_usually(frame: bytes, answer: Any) -> Request:
@@ -138,10 +149,9 @@ def produce_frame(
 @pytest.mark.parametrize("size", [1, 40, 90, 20_000])
 def test_begun_and_answered_as_the_usual_way_does(version: int, size: int) -> None:
     bench = Bench()
-    steady = bench.learnt(produce_frame(version, b"first"))
-    assert steady is not None
+    assert bench.learnt(produce_frame(version, b"first"))
     frame = produce_frame(version, b"x" * size, number=77, partition=2)
-    assert steady.begin(frame, bench, 5)
+    assert bench.begin(frame, 5)
     ((place, call, weight, waiter),) = bench.submitted
 
     usual = taken_usually(frame, None)
@@ -175,9 +185,8 @@ def test_what_is_not_stored_is_answered_the_usual_way(
     version: int, outcome: AppendReply | StoreUnavailable
 ) -> None:
     bench = Bench()
-    steady = bench.learnt(produce_frame(version))
-    assert steady is not None
-    assert steady.begin(produce_frame(version, number=9), bench, 0)
+    assert bench.learnt(produce_frame(version))
+    assert bench.begin(produce_frame(version, number=9))
 
     async def answered() -> Any:
         waiter = bench.submitted[0][3]
@@ -252,9 +261,8 @@ UNLIKE: dict[str, Callable[[int], bytes]] = {
 @pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
 def test_what_is_unlike_goes_the_usual_way(version: int, what: str) -> None:
     bench = Bench()
-    steady = bench.learnt(produce_frame(version))
-    assert steady is not None
-    assert not steady.begin(UNLIKE[what](version), bench, 0)
+    assert bench.learnt(produce_frame(version))
+    assert not bench.begin(UNLIKE[what](version))
     assert not bench.submitted
 
 
@@ -262,25 +270,23 @@ def test_what_is_unlike_goes_the_usual_way(version: int, what: str) -> None:
 def test_no_beginning_of_a_frame_is_taken_for_one(version: int) -> None:
     bench = Bench()
     whole = produce_frame(version, b"a value " * 30)
-    steady = bench.learnt(whole)
-    assert steady is not None
+    assert bench.learnt(whole)
     for end in range(len(whole)):
-        assert not steady.begin(whole[:end], bench, 0)
-    assert steady.begin(whole, bench, 0)
+        assert not bench.begin(whole[:end])
+    assert bench.begin(whole)
 
 
 def test_a_topic_or_settings_that_changed_go_the_usual_way() -> None:
     bench = Bench()
     frame = produce_frame(9)
-    steady = bench.learnt(frame)
-    assert steady is not None
+    assert bench.learnt(frame)
     bench.node.topics.topic = a_topic(retention_ms="1")
-    assert not steady.begin(frame, bench, 0)
+    assert not bench.begin(frame)
     bench.node.topics.topic = bench.topic
     bench.node.settings = Settings()
-    assert not steady.begin(frame, bench, 0)
+    assert not bench.begin(frame)
     bench.node.settings = SETTINGS
-    assert steady.begin(frame, bench, 0)
+    assert bench.begin(frame)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +302,23 @@ def test_a_topic_or_settings_that_changed_go_the_usual_way() -> None:
     ],
 )
 def test_some_requests_teach_nothing(frame: bytes) -> None:
-    assert Bench().learnt(frame) is None
+    assert not Bench().learnt(frame)
+
+
+def test_shapes_of_several_topics_are_known_at_once() -> None:
+    bench = Bench()
+    known = [produce_frame(9, client_id=f"peer-{n}") for n in range(MOST)]
+    assert all(map(bench.learnt, known))
+    assert all(map(bench.begin, known))
+    assert len(bench.submitted) == MOST
+
+
+def test_few_of_many_unlike_requests_are_looked_at() -> None:
+    bench = Bench()
+    tried = [n for n in range(1, 300) if bench.learnt(produce_frame(9, client_id=f"peer-{n}"))]
+    assert tried == [*range(1, MOST + 1), 2 * MOST, 4 * MOST, 8 * MOST, 16 * MOST]
+    assert bench.begin(produce_frame(9, client_id=f"peer-{16 * MOST}"))
+    assert not bench.begin(produce_frame(9, client_id="peer-1"))
 
 
 def test_a_topic_with_append_times_answers_them(broker: Broker) -> None:
