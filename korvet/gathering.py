@@ -15,12 +15,15 @@ Rules
 import asyncio
 from collections.abc import Callable, Iterator
 
+from korvet import logs
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, GatherReply
 from korvet.store.aio import AsyncStore
 from korvet.store.waiter import Waiter, fail, settle
+
+logger = logs.get("gathering")
 
 LARGE = 8 * 1024
 GATHERED = 32 * 1024
@@ -154,6 +157,8 @@ class _Gathered:
         return False
 
     def set_result(self, reply: GatherReply) -> None:
+        if reply.reason:
+            logger.error("an append failed in Redis", error=reply.reason.decode(errors="replace"))
         for waiter, answer in zip(self._waiters, reply.answers, strict=True):
             settle(waiter, answer)
         if self._landed:

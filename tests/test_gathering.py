@@ -216,3 +216,19 @@ def test_whoever_waits_hears_what_became_of_all(error: StoreUnavailable | None) 
         assert len(table.store.sent) == 2
 
     run(body)
+
+
+def test_a_partition_that_fails_alone_is_told_so_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def body(table: Table) -> None:
+        futures = [table.append(partition=n) for n in range(2)]
+        await turn()
+        table.store.sent[0][1].set_result(
+            GatherReply([refused(56), stored(4)], b"korvet:t:0: WRONGTYPE of a key")
+        )
+        assert [(await future).error for future in futures] == [56, 0]
+
+    run(body)
+    (said,) = caplog.records
+    assert "korvet:t:0: WRONGTYPE of a key" in str(vars(said))

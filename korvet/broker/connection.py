@@ -256,6 +256,7 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._pump)
 
     def spawn(self, request: Any, number: int) -> None:
+        """The request of that number is answered once its answer is there."""
         task = self._loop.create_task(self._run(request, number))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -11,29 +11,69 @@
 ---                                of these the number of its arguments, then those: what log.append
 ---                                is given from count on
 --- RETURNS  answers       list    one a batch, in their order: what log.append returns for it
---- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+---          reason        bytes   where one partition's keys do not hold what they should: its stream's
+---                                name, and what Redis said; else empty
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID KAFKA_STORAGE_ERROR
 --- COST     O(records), at most 1 call + 3 per stream + 1 per producer + what log.append needs per batch
 --- NOTES    The batches are judged one after another, each seeing those before it. A log's state is
 ---          read and written once, and its waiting readers are told once: that is what this saves.
----          Partitions can share a call where one server has them all; a refusal is one's own.
+---          Partitions can share a call where one server has them all. A refusal is one's own; so is
+---          a failure for the sake of its keys, KAFKA_STORAGE_ERROR for all of its batches, some of
+---          which may stand in the stream. What fails for the server's sake fails the call.
 local append = require("lib.append")
 local clock = require("lib.clock")
+local codes = require("lib.codes")
+local num = require("lib.num")
 
 local now_ms = clock.now_ms()
-local answers, at = {}, 1
-for k = 1, #KEYS, 5 do
-  local log, refusal = append.open(KEYS, k, ARGV[at], ARGV[at + 1] == "1", now_ms)
-  local batches = tonumber(ARGV[at + 2])
-  at = at + 3
-  for _ = 1, batches do
-    local last = at + tonumber(ARGV[at])
+local answers, at, reason = {}, 1, ""
+local failed = { codes.KAFKA_STORAGE_ERROR, -1, -1, -1, -1, 0 }
+
+-- Whether an error is for the sake of a partition's keys, and not of the server.
+local function is_own(text)
+  for _, words in ipairs({ "WRONGTYPE", "attempt to ", "XADD", "exhausted" }) do
+    if string.find(text, words, 1, true) then
+      return true
+    end
+  end
+  return false
+end
+
+-- The partition whose keys begin at KEYS[k] has its batches; these begin at ARGV[from], and their
+-- answers stand behind the first `count`. Returns where the next partition's arguments begin.
+local function fill(k, topic_id, stamp, batches, from, count)
+  local log, refusal = append.open(KEYS, k, topic_id, stamp, now_ms)
+  for i = count + 1, count + batches do
+    local last = from + tonumber(ARGV[from])
     -- Write. A batch that is refused has written nothing.
-    answers[#answers + 1] = log and append.put(log, ARGV, at + 1, last)
-      or { refusal, -1, -1, -1, -1, 0 }
-    at = last + 1
+    answers[i] = log and append.put(log, ARGV, from + 1, last) or { refusal, -1, -1, -1, -1, 0 }
+    from = last + 1
   end
   if log then
     append.close(log)
   end
+  return from
 end
-return { answers }
+
+-- The same where `why` made that impossible.
+local function fail(k, why, batches, from, count)
+  local text = num.said(why)
+  if not is_own(text) then
+    error(why, 0)
+  end
+  reason = KEYS[k] .. ": " .. text
+  for i = count + 1, count + batches do
+    answers[i] = failed
+    from = from + 1 + tonumber(ARGV[from])
+  end
+  return from
+end
+
+local count = 0
+for k = 1, #KEYS, 5 do
+  local batches, from = tonumber(ARGV[at + 2]), at + 3
+  local done, found = pcall(fill, k, ARGV[at], ARGV[at + 1] == "1", batches, from, count)
+  at = done and found or fail(k, found, batches, from, count)
+  count = count + batches
+end
+return { answers, reason }

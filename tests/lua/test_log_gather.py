@@ -142,3 +142,29 @@ def test_partitions_that_share_a_call_fare_as_if_alone(runner: Runner) -> None:
     ]
     assert [row.append_time < 0 for row in reply.answers] == [True] * 5 + [False]
     assert (here.bounds().next, other.bounds().next) == (3, 3)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("key", ["stream", "log", "state"])
+def test_a_partition_whose_keys_are_broken_fails_alone(
+    runner: Runner, key: str, *, first: bool
+) -> None:
+    good = Part(runner, "batch", "dense").create()
+    bad = Part(runner, "batch", "dense", topic="bad").create()
+    if key == "state":
+        runner.command("HDEL", bad.keys.log, "next")
+    else:
+        name = getattr(bad.keys, key)
+        runner.command("DEL", name)
+        runner.command("SET", name, "nonsense")
+    logs = [
+        ("bad", 0, ID, 0, [log.batch_of(bad.call(2)), log.batch_of(bad.call(1))]),
+        ("t", 0, ID, 0, [log.batch_of(good.call(3))]),
+    ]
+    reply = runner.run(log.gather(KEYS, logs if first else logs[::-1]))
+    broken = [(ErrorCode.KAFKA_STORAGE_ERROR, -1)] * 2
+    assert [(row.error, row.base) for row in reply.answers] == (
+        [*broken, (0, 0)] if first else [(0, 0), *broken]
+    )
+    assert reply.reason.startswith(bad.keys.stream.encode() + b": ")
+    assert good.bounds().next == 3

@@ -19,9 +19,11 @@ class AppendReply(Reply):
 
 
 class GatherReply(Reply):
-    """An answer per batch, in the order of the logs and of their batches."""
+    """An answer per batch, in the order of the logs and of their batches. `reason` says what is
+    wrong with a partition's keys, where its batches have KAFKA_STORAGE_ERROR."""
 
     answers: list[AppendReply]
+    reason: bytes = b""
 
 
 LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
