@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import startup
+from korvet.redis_binary import environment
 
 LISTENING = "listening on "
 
@@ -79,7 +80,12 @@ async def _plain_redis(folder: Path) -> AsyncIterator[tuple[str, int]]:
     program = os.environ.get("KORVET_BENCH_REDIS") or _server()
     words = ["--port", "0", "--unixsocket", str(path), "--save", "", "--appendonly", "no"]
     process = await asyncio.create_subprocess_exec(
-        program, *words, "--dir", str(folder), stdout=asyncio.subprocess.DEVNULL
+        program,
+        *words,
+        "--dir",
+        str(folder),
+        env=environment(),
+        stdout=asyncio.subprocess.DEVNULL,
     )
     try:
         for _ in range(500):

@@ -15,6 +15,11 @@ from pathlib import Path
 from korvet.settings.setting import StartError
 
 _PR_SET_PDEATHSIG = 1
+_TUNABLES = "GLIBC_TUNABLES"
+_MALLOC = "glibc.malloc.trim_threshold=67108864:glibc.malloc.mmap_threshold=4194304"
+"""A server that uses glibc's malloc, as the shipped one does, gets a buffer of some 100 KB for what
+it appends to its file, and gives it back, at every turn; by default to the kernel, so that each is
+made of fresh pages. Keeping up to 64 MB took batches of 100 KB a third less of its CPU."""
 
 
 def find(wanted: str | None = None) -> Path:
@@ -35,6 +40,12 @@ def find(wanted: str | None = None) -> Path:
         "No Redis to start: install valkey-server or redis-server, "
         "name one with --redis-server, or use a running one with --redis."
     )
+
+
+def environment() -> dict[str, str]:
+    """What a server we start is given: our environment, and how its malloc is to behave; settings
+    for glibc that are there already are left alone."""
+    return {_TUNABLES: _MALLOC, **os.environ}
 
 
 def _shipped() -> Path | None:

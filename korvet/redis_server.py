@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from korvet import redis_file
-from korvet.redis_binary import find, major_version, parent_death_signal
+from korvet.redis_binary import environment, find, major_version, parent_death_signal
 from korvet.redis_socket import ask, socket_path
 from korvet.settings.setting import StartError
 
@@ -200,6 +200,7 @@ def _spawn(executable: Path, directory: Path, socket: Path) -> subprocess.Popen[
     with log.open("wb" if fresh else "ab") as words:
         process = subprocess.Popen(
             arguments,
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=words,
             stderr=subprocess.STDOUT,

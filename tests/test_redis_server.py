@@ -67,6 +67,25 @@ def test_no_port_is_open_and_nothing_is_ever_evicted(tmp_path: Path) -> None:
     assert int(str(config["auto-aof-rewrite-min-size"])) == 2 << 30
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells")
+@pytest.mark.parametrize("own", [None, "glibc.malloc.check=0"])
+def test_the_server_keeps_its_buffers_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
+) -> None:
+    if own is None:
+        monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    else:
+        monkeypatch.setenv("GLIBC_TUNABLES", own)
+    with RedisServer.launch(tmp_path) as server:
+        given = Path(f"/proc/{server.pid}/environ").read_text().split("\0")
+    (found,) = [row for row in given if row.startswith("GLIBC_TUNABLES=")]
+    if own is None:
+        assert "trim_threshold=67108864" in found
+    else:
+        assert found == f"GLIBC_TUNABLES={own}"
+    assert f"HOME={os.environ['HOME']}" in given
+
+
 def test_a_directory_in_use_is_refused_by_the_owners_pid(tmp_path: Path) -> None:
     with (
         RedisServer.launch(tmp_path),
