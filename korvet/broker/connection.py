@@ -175,13 +175,13 @@ class Connection(asyncio.BufferedProtocol):
         while self._waiting and not self._busy and self._may_begin():
             frame = self._intake.next()
             weight = len(frame)
-            if self._shapes.begin(frame, self, self._first + len(self._answers)):
-                self._weights.append(weight)
-                self._weight += weight
-                self._answers.append(False)
-                continue
-            self._busy = True
             try:
+                if self._shapes.begin(frame, self, self._first + len(self._answers)):
+                    self._weights.append(weight)
+                    self._weight += weight
+                    self._answers.append(False)
+                    continue
+                self._busy = True
                 begun = self._begin(frame)
             except Hang as reason:
                 self.hang(str(reason), **reason.about)

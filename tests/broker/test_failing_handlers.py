@@ -8,6 +8,7 @@ import pytest
 from anyio import to_thread
 
 from korvet import apis
+from korvet.broker import steady
 from korvet.broker.server import serve
 from korvet.config import load
 from korvet.context import Context
@@ -16,7 +17,7 @@ from korvet.store.errors import ScriptFailed
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.schema import Message
-from tests.broker.peer import Peer
+from tests.broker.peer import Peer, batch, to_produce
 from tests.servers import TestServer
 
 WANTED = DescribeClusterRequest(include_cluster_authorized_operations=False)
@@ -89,6 +90,30 @@ async def test_a_failing_handler_ends_its_connection_and_no_other(
     assert said.getMessage() == "a handler failed" and said.exc_info
     assert (fields["client"], fields["api"], fields["version"]) == (name, "DescribeCluster", 0)
     assert fields["error"] == "RuntimeError: nobody expected this"
+
+
+async def test_a_failure_on_the_short_way_ends_its_connection_and_no_other(
+    own_server: TestServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RuntimeError("nobody expected this")
+
+    def talk(address: str) -> str:
+        wanted = to_produce("orders", batch([b"v"]))
+        with Peer(address) as other, Peer(address) as peer:
+            # The first two make the topic and are learned from; the third is like them.
+            for _ in range(2):
+                peer.ask("Produce", 9, wanted)
+            with pytest.raises((EOFError, ConnectionResetError)):
+                peer.ask("Produce", 9, wanted)
+            other.ask("Metadata", 9, MetadataRequest(topics=None))
+            return peer.name
+
+    monkeypatch.setattr(steady, "prepare", fails)
+    name, said = await reported(own_server, monkeypatch, caplog, stumble, talk)
+    fields = said.__dict__["fields"]
+    assert said.getMessage() == "a handler failed" and said.exc_info
+    assert (fields["client"], fields["api"], fields["version"]) == (name, "Produce", 9)
 
 
 async def test_a_failing_script_is_answered_and_logged(
