@@ -111,7 +111,9 @@ def test_a_killed_broker_moves_nobody(own_broker: Broker) -> None:
     address, group = own_broker.address, topic_name("group")
     topic = create_topic(address, partitions=4)
     settings = {"group_protocol": "consumer", "reconnect_backoff_max_ms": 100}
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    # Else librdkafka may wait for up to 10 s before it looks for the broker again.
+    patience = {"reconnect.backoff.max.ms": 100, "log_level": 0}
+    admin = AdminClient({"bootstrap.servers": address, **patience})
     with (
         Member(address, group, topic, **settings) as one,
         Member(address, group, topic, **settings) as two,
