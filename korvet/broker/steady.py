@@ -53,8 +53,6 @@ _MARKS = (0x76543210, 0, 0x123456789ABCDEF, 0x23456789ABCDEF1, 0x3456789ABCDEF12
 class Asker(Protocol):
     """The connection that requests come by."""
 
-    host: str
-
     def settle(self, number: int, answer: list[Buffer] | None) -> None:
         """The request of that number is answered."""
 

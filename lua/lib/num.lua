@@ -12,9 +12,4 @@ function M.small(n)
   return "" .. n
 end
 
---- What a caught error says.
-function M.said(error)
-  return tostring(type(error) == "table" and error.err or error)
-end
-
 return M

@@ -23,7 +23,6 @@
 local append = require("lib.append")
 local clock = require("lib.clock")
 local codes = require("lib.codes")
-local num = require("lib.num")
 
 local now_ms = clock.now_ms()
 local answers, at, reason = {}, 1, ""
@@ -57,8 +56,10 @@ end
 
 -- The same where `why` made that impossible.
 local function fail(k, why, batches, from, count)
-  local text = num.said(why)
-  if not is_own(text) then
+  local text = type(why) == "table" and why.err or why
+  if type(text) ~= "string" then
+    text = "an error that is no text"  -- never Redis's
+  elseif not is_own(text) then
     error(why, 0)
   end
   reason = KEYS[k] .. ": " .. text
