@@ -20,9 +20,10 @@ from korvet import byte_topics
 from korvet.offsets import DENSE_MS, split_id
 from korvet.reading import batch_of
 from korvet.spark import arrays, uniform
+from korvet.spark.alike import Alike, Unlike
 from korvet.spark.catalog import Range
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
-from korvet.spark.replies import Alike, Reply, Unlike
+from korvet.spark.replies import Reply
 from korvet.wire import codecs, entries, markers, records
 from korvet.wire.records import Record
 

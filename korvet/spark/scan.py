@@ -3,6 +3,7 @@
 Rules
 - The sparse index says where about CHUNK_BYTES end; behind its last row little is left.
 - XRANGE and the log's state travel together, so that a trim cannot pass unnoticed.
+- The next chunk is asked for before one is given, so that Redis and Spark work at the same time.
 - Entries are given as Redis sent them: those of layout `record` as bytes, not yet parsed.
 - Where a log can be seen to have an entry for every offset, offsets alone need no entry read.
 """
@@ -13,17 +14,23 @@ from collections.abc import Iterator
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import DENSE_MS, entry_id, split_id
+from korvet.scripts.call import Arg
 from korvet.spark.catalog import Log, Range, lost, refuse
 from korvet.spark.decode import Aborted
 from korvet.spark.replies import Reply
+from korvet.store.bulk import parsed
 from korvet.store.errors import CommandFailed
 from korvet.store.sync import SyncStore
 
-CHUNK_BYTES = 2 << 20
+CHUNK_BYTES = {"batch": 2 << 20, "record": 1 << 20}
+"""What Redis, Python and Java each still have in their caches when the next one is asked for."""
 MOST_ENTRIES = 20_000
 TAIL_ENTRIES = 1_000
 """So many where the index says nothing of sizes: behind its last row, where natives may stand."""
 PAGE = 512
+
+Command = tuple[Arg, ...]
+Step = tuple[int, int]
 
 logger = logging.getLogger("korvet.spark")
 
@@ -42,11 +49,31 @@ class Scan:
         self.position = wanted.start
 
     def __iter__(self) -> Iterator[Reply]:
-        for stop, most in self._steps():
-            yield from self._until(stop, most)
+        try:
+            yield from self._replies()
+        finally:
+            self._store.forget_bulk()
+
+    def _replies(self) -> Iterator[Reply]:
+        """The entries, chunk by chunk. While one is in use, Redis is at work on the next."""
+        steps = self._steps()
+        step = self._next(steps)
+        while step is not None:
+            stop, most = step
+            at = self.position
+            reply = self._answered(at, stop, most)
+            if len(reply):
+                at = max(at, self._behind(reply.last_id))
+            if len(reply) < most and not self._log.is_batch:
+                at = max(at, stop)
+            self.position = at
+            step = self._next(steps if len(reply) < most or at >= stop else iter([step]))
+            if len(reply):
+                yield reply
         if self._log.is_batch and self.position < self._end:
             # The end may lie inside a batch, which is stored under its last offset.
-            reply = self._read(self.position, "+", 1)
+            self._ask(self.position, None, 1)
+            reply = self._answered(self.position, None, 1)
             if len(reply) and self._behind(reply.last_id) > self._end:
                 yield reply
 
@@ -76,22 +103,10 @@ class Scan:
         start = max(self.position, low)
         return Range(self._log, start, max(start, min(self._end, high + 1)))
 
-    def _until(self, stop: int, most: int) -> Iterator[Reply]:
-        """The entries from the position to before `stop`."""
-        at = self.position
-        while at < stop:
-            reply = self._read(at, self._id(stop - 1), most)
-            if len(reply):
-                at = self.position = max(at, self._behind(reply.last_id))
-                yield reply
-            if len(reply) < most:
-                break
-        if not self._log.is_batch:
-            self.position = max(self.position, stop)
-
-    def _steps(self) -> Iterator[tuple[int, int]]:
+    def _steps(self) -> Iterator[Step]:
         """Offsets to read up to, about CHUNK_BYTES apart, each with the most entries to ask for."""
         begun, base, last = self.position, -1, self.position
+        chunk = CHUNK_BYTES["batch" if self._log.is_batch else "record"]
         while True:
             page = self._store.command(
                 "ZRANGEBYSCORE", self._names.index, f"({begun}", f"({self._end}", "LIMIT", 0, PAGE
@@ -99,7 +114,7 @@ class Scan:
             for member in page:
                 offset, _, size, _ = map(int, member.split(b":"))
                 base = size if base < 0 else base
-                if size - base >= CHUNK_BYTES:
+                if size - base >= chunk:
                     yield offset, MOST_ENTRIES
                     base, last = size, offset
                 begun = offset
@@ -109,17 +124,36 @@ class Scan:
             yield begun, MOST_ENTRIES
         yield self._end, MOST_ENTRIES if self._log.is_batch else TAIL_ENTRIES
 
-    def _read(self, start: int, last: str, most: int) -> Reply:
-        entries = ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most)
-        state = ("HMGET", self._names.log, "topic_id", "start")
-        found = None if self._log.is_batch else self._store.bulk(entries, [state])
+    def _next(self, steps: Iterator[Step]) -> Step | None:
+        """The first step that leads beyond the position, asked for; None if there is none."""
+        step = next((each for each in steps if each[0] > self.position), None)
+        if step is not None:
+            self._ask(self.position, *step)
+        return step
+
+    def _ask(self, start: int, stop: int | None, most: int) -> None:
+        """The entries from `start` to before `stop` are asked for."""
+        self._store.ask_bulk(*self._commands(start, stop, most))
+
+    def _answered(self, start: int, stop: int | None, most: int) -> Reply:
+        """What Redis says to what was asked last."""
+        found = self._store.bulk_reply()
         if found is None:
-            rows, told = self._store.commands([entries, state])
+            entries, states = self._commands(start, stop, most)
+            rows, told = self._store.commands([entries, *states])
             reply = Reply.of(rows)
         else:
-            reply, [told] = Reply(found[0]), found[1]
+            raw, [told] = found
+            reply = Reply.of(parsed(raw)) if self._log.is_batch else Reply(raw)
         self._check(told, start)
         return reply
+
+    def _commands(self, start: int, stop: int | None, most: int) -> tuple[Command, list[Command]]:
+        last = "+" if stop is None else self._id(stop - 1)
+        return (
+            ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most),
+            [("HMGET", self._names.log, "topic_id", "start")],
+        )
 
     def _check(self, state: list[bytes | None], at: int) -> None:
         topic_id, first = state

@@ -57,6 +57,7 @@ class SyncStore:
 
     def close(self) -> None:
         """The connections are gone."""
+        self._bulk.forget()
         self._raw.close()
         self._client.close()
 
@@ -111,23 +112,31 @@ class SyncStore:
                 raise command_refusal(str(command[0]), _message(reply)) from reply
         return replies
 
-    def bulk(
-        self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()
-    ) -> tuple[memoryview, list[Any]] | None:
-        """The reply to a plain command as the bytes that Redis sent, until the next such call, and
-        the replies to commands sent behind it; None where Redis refused: `command` says why.
-
-        The keys of all are in one slot."""
+    def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:
+        """A plain command and others behind it are sent, and `bulk_reply` waits for the replies:
+        one can be in use while the next is on its way. The keys of all are in one slot."""
         client = self._raw
         try:
             if isinstance(client, SyncCluster):
                 client = client.client_of(command)
-            reply, more = self._bulk.ask(client, command, list(then))
+            self._bulk.ask(client, command, list(then))
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+
+    def bulk_reply(self) -> tuple[memoryview, list[Any]] | None:
+        """The reply to the command asked last as the bytes that Redis sent, until the next such
+        reply, and the replies to those behind it; None where Redis refused: `command` says why."""
+        try:
+            reply, more = self._bulk.reply()
         except _AWAY as error:
             raise StoreUnavailable(f"no answer from Redis: {error}") from error
         if reply[0] == ord("-") or any(isinstance(each, Exception) for each in more):
             return None
         return reply, more
+
+    def forget_bulk(self) -> None:
+        """What was asked for and not waited for is not wanted any more."""
+        self._bulk.forget()
 
     def _send(self, call: Call[Any]) -> Any:
         """The raw reply, or the error that Redis answered."""

@@ -287,13 +287,13 @@ def test_a_trim_between_planning_and_reading_is_noticed(log: Log, form: str, mod
 def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One number for each reply with entries that is read."""
     replies: list[int] = []
-    read_entries = Scan._read
+    answered = Scan._answered
 
-    def counted(scan: Scan, start: int, last: str, most: int) -> Reply:
+    def counted(scan: Scan, start: int, stop: int | None, most: int) -> Reply:
         replies.append(most)
-        return read_entries(scan, start, last, most)
+        return answered(scan, start, stop, most)
 
-    monkeypatch.setattr(Scan, "_read", counted)
+    monkeypatch.setattr(Scan, "_answered", counted)
     return replies
 
 

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from korvet.offsets import DENSE_MS
-from korvet.spark.replies import Alike, Reply, Unlike
+from korvet.spark import replies
+from korvet.spark.alike import Alike, Unlike
+from korvet.spark.matrix import Matrix
+from korvet.spark.replies import Reply
 
 Entry = tuple[bytes, Sequence[bytes]]
 
@@ -68,7 +71,7 @@ def fixed(count: int) -> list[Entry]:
 def test_entries_of_equal_lengths_are_columns_without_being_walked(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Alike, "_walk", lambda self: pytest.fail("it was walked"))
+    monkeypatch.setattr(replies, "Walk", lambda *_: pytest.fail("it was walked"))
     found = Reply(encoded(fixed(count))).alike
     assert found is not None
     assert columns(found) == {
@@ -76,6 +79,50 @@ def test_entries_of_equal_lengths_are_columns_without_being_walked(
         b"value": [b"%05d" % (n * 7) for n in range(count)],
     }
     assert found.ids()[1].tolist() == [100 + n for n in range(count)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_a_matrix_only_where_all_between_their_contents_is_the_same(seed: int) -> None:
+    draw = random.Random(seed)
+    count, widths = draw.randint(2, 30), [draw.randint(0, 20) for _ in range(draw.randint(1, 4))]
+    names = [b"n" * n for n in draw.sample(range(1, 20), len(widths))]
+    rows = [
+        (b"7-%02d" % n, [each for k, name in enumerate(names) for each in (name, values[k])])
+        for n in range(count)
+        if (values := [draw.randbytes(width) for width in widths])
+    ]
+    body = bytearray(encoded(rows))[len(b"*%d\r\n" % count) :]
+    found = Matrix.of(memoryview(bytes(body)), count)
+    assert found is not None
+    assert columns(found) == {
+        name: [fields[2 * n + 1] for _, fields in rows] for n, name in enumerate(names)
+    }
+    size = len(body) // count
+    contents = [place for spans in [found._ids, *found.columns.values()] for place in range(*spans)]
+    template = sorted(set(range(size)).difference(contents))
+    for place in template:
+        changed = bytearray(body)
+        changed[draw.randrange(1, count) * size + place] ^= 1 << draw.randrange(8)
+        assert Matrix.of(memoryview(bytes(changed)), count) is None
+
+
+@pytest.mark.parametrize("known", [[0, 1, 2, 3], [0, 1, 2, 4], [5, 7, 8, 9], [1, 9, 10, 11]])
+def test_dense_ids_are_read_where_some_are_missing(known: list[int]) -> None:
+    found = Reply(encoded([(b"%d-%d" % (DENSE_MS, n), (b"value", b"v")) for n in known])).alike
+    assert found is not None
+    assert [each.tolist() for each in found.ids()] == [[DENSE_MS] * 4, known]
+
+
+@pytest.mark.parametrize("text", [b"-5", b"00", b"07", b"9" * 18, b"9" * 19, b"1" * 19])
+def test_numbers_of_equal_lengths_are_read_as_others_are(text: bytes) -> None:
+    also = b"1" * len(text)
+    found = Reply(encoded([(b"1-1", (b"n", also)), (b"1-2", (b"n", text))])).alike
+    assert isinstance(found, Matrix)
+    if int(text) < 2**63:
+        assert found.numbers(found.columns[b"n"]).tolist() == [int(also), int(text)]
+    else:
+        with pytest.raises(Unlike):
+            found.numbers(found.columns[b"n"])
 
 
 @pytest.mark.parametrize(
@@ -135,10 +182,11 @@ def test_what_is_not_of_one_kind_is_left_to_the_ordinary_parser(entries: list[En
 
 @pytest.mark.parametrize("text", [b"", b"0x10", b"0X1f", b"1.5", b"soon", b"9" * 30])
 def test_what_is_no_number_is_not_taken_for_one(text: bytes) -> None:
-    reply = Reply(encoded([(b"1-1", (b"timestamp", b"5")), (b"1-2", (b"timestamp", text))]))
-    assert reply.alike is not None
-    with pytest.raises(Unlike):
-        reply.alike.numbers(reply.alike.columns[b"timestamp"])
+    for before in (b"5", b"1" * len(text)):
+        reply = Reply(encoded([(b"1-1", (b"timestamp", before)), (b"1-2", (b"timestamp", text))]))
+        assert reply.alike is not None
+        with pytest.raises(Unlike):
+            reply.alike.numbers(reply.alike.columns[b"timestamp"])
 
 
 def test_an_id_of_another_kind_before_the_dense_ones_is_noticed() -> None:

@@ -118,13 +118,29 @@ def test_a_large_reply_comes_as_its_bytes_and_what_stands_behind_it_parsed(
         large = bytes(range(256)) * 20_000
         store.command("SET", "big", large)
         for _ in range(2):
-            found = store.bulk(("GET", "big"), [("ECHO", "a"), ("EXISTS", "big")])
+            store.ask_bulk(("GET", "big"), [("ECHO", "a"), ("EXISTS", "big")])
+            found = store.bulk_reply()
             assert found is not None
+            # The next is asked for while this one is in use.
+            store.ask_bulk(("GET", "many"))
+            assert store.command("EXISTS", "big") == 1
             assert bytes(found[0]) == b"$%d\r\n%b\r\n" % (len(large), large)
             assert found[1] == [b"a", 1]
-        assert store.command("EXISTS", "big") == 1
-        small = store.bulk(("GET", "many"))
-        assert small is not None and (bytes(small[0]), small[1]) == (b"$-1\r\n", [])
+            small = store.bulk_reply()
+            assert small is not None and (bytes(small[0]), small[1]) == (b"$-1\r\n", [])
+
+
+def test_what_nobody_waits_for_any_more_is_not_taken_for_another_reply(
+    valkey_server: TestServer,
+) -> None:
+    with SyncStore.connect(valkey_server.url) as store:
+        for n in range(3):
+            store.ask_bulk(("ECHO", f"{n}"))
+        found = store.bulk_reply()
+        assert found is not None and bytes(found[0]) == b"$1\r\n2\r\n"
+        store.ask_bulk(("ECHO", "lost"))
+        store.forget_bulk()
+        assert store.command("ECHO", "next") == b"next"
 
 
 def test_a_refused_command_has_no_bytes_and_the_connection_stays_in_step(
@@ -132,8 +148,10 @@ def test_a_refused_command_has_no_bytes_and_the_connection_stays_in_step(
 ) -> None:
     with SyncStore.connect(valkey_server.url) as store:
         store.command("SET", "text", "v")
-        assert store.bulk(("LRANGE", "text", 0, -1)) is None
-        assert store.bulk(("GET", "text"), [("LRANGE", "text", 0, -1)]) is None
+        wrong = ("LRANGE", "text", 0, -1)
+        for command, then in ((wrong, []), (("GET", "text"), [wrong])):
+            store.ask_bulk(command, then)
+            assert store.bulk_reply() is None
         assert store.command("GET", "text") == b"v"
 
 
@@ -150,6 +168,8 @@ def test_a_connection_that_breaks_within_a_large_reply_is_unavailable() -> None:
         thread = threading.Thread(target=answer_half)
         thread.start()
         url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
-        with SyncStore.connect(url) as store, pytest.raises(StoreUnavailable):
-            store.bulk(("GET", "text"))
+        with SyncStore.connect(url) as store:
+            store.ask_bulk(("GET", "text"))
+            with pytest.raises(StoreUnavailable):
+                store.bulk_reply()
         thread.join()

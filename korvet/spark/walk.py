@@ -1,0 +1,105 @@
+"""Entries whose contents are of any length, walked through side by side.
+
+Where every entry has the same fields in the same order, the reply is one template in which only
+lengths and contents differ:
+
+    *2 $<n> <id> *6 $3 key $<n> <bytes> $5 value $<n> <bytes> $9 timestamp $<n> <bytes>
+
+Rules
+- Where an entry may begin is found by its first bytes; that it does is proven: each must end
+  exactly where the next begins, and all that is template is compared.
+- A column is an Arrow array over the reply itself, from which the contents are taken.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from korvet.spark import arrays
+from korvet.spark.alike import ENTRY, Alike, Bytes, Ints, Spans, Unlike, names_of, numbers_in
+
+_CR, _ZERO = b"\r"[0], b"0"[0]
+_MOST_DIGITS = 10
+
+
+class Walk(Alike):
+    """Entries at places found one after another. Raises Unlike for what is not of one kind."""
+
+    def __init__(self, body: memoryview, count: int) -> None:
+        self._buffer = pa.py_buffer(body)
+        self._body: Bytes = np.frombuffer(body, dtype=np.uint8)
+        self.count = count
+        self.columns = {}
+        begins = self._begins()
+        at, self._ids = self._content(begins + 5)
+        ends = int(begins[1]) if self.count > 1 else len(self._body)
+        first, names = names_of(self._body[int(at[0]) : ends].tobytes())
+        at = self._expect(at, first)
+        for name, template in names:
+            at, self.columns[name] = self._content(self._expect(at, template))
+        if at[-1] != len(self._body) or (at[:-1] != begins[1:]).any():
+            raise Unlike
+
+    def content(self, spans: Spans, entry: int) -> bytes:
+        return bytes(self._body[spans.start[entry] : spans.end[entry]])
+
+    def binary(self, spans: Spans) -> Any:
+        return self._taken(spans, pa.binary())
+
+    def numbers(self, spans: Spans) -> Ints:
+        return numbers_in(self._taken(spans, pa.string()))
+
+    def _all(self, place: Any, byte: int) -> bool:
+        return bool((self._at(place) == byte).all())
+
+    def _begins(self) -> Ints:
+        """Where entries begin, if there are no more such places than entries."""
+        found: Ints = np.flatnonzero(self._body == ENTRY[0])
+        for n, byte in enumerate(ENTRY[1:] + b"$", 1):
+            found = found[self._at(found + n) == byte]
+        if len(found) == 2 * self.count:
+            found = found[::2]  # the fields of an entry with a single one begin like an entry
+        if len(found) != self.count or found[0]:
+            raise Unlike
+        return found
+
+    def _content(self, at: Ints) -> tuple[Ints, Spans]:
+        """The bulk strings whose lengths stand here, and what comes behind them."""
+        length = np.zeros(self.count, dtype=np.int64)
+        for _ in range(_MOST_DIGITS):
+            byte = self._at(at)
+            ended = byte == _CR
+            if ended.all():
+                break
+            digit = (byte - np.uint8(_ZERO)).astype(np.int64)
+            if (digit[~ended] > 9).any():
+                raise Unlike
+            length = np.where(ended, length, length * 10 + digit)
+            at = at + ~ended
+        start = at + 2
+        end = start + length
+        if (end > len(self._body)).any():
+            raise Unlike
+        return end + 2, Spans(start, end)
+
+    def _expect(self, at: Ints, template: bytes) -> Ints:
+        """What comes behind the template, which stands here in every entry."""
+        for n, byte in enumerate(template):
+            if (self._at(at + n) != byte).any():
+                raise Unlike
+        return at + len(template)
+
+    def _at(self, places: Ints) -> Bytes:
+        found: Bytes = self._body.take(places, mode="clip")
+        return found
+
+    def _taken(self, spans: Spans, type_: Any) -> Any:
+        edges = np.empty(2 * self.count + 1, dtype=np.int32)
+        edges[0:-1:2] = spans.start
+        edges[1::2] = spans.end
+        edges[-1] = edges[-2]
+        between = pa.Array.from_buffers(
+            type_, 2 * self.count, [None, pa.py_buffer(edges), self._buffer]
+        )
+        return between.take(arrays.of(np.arange(0, 2 * self.count, 2)))
