@@ -19,7 +19,7 @@ import pyarrow as pa
 from korvet.spark import arrays
 from korvet.spark.alike import ENTRY, Alike, Bytes, Ints, Spans, Unlike, names_of, numbers_in
 
-_CR, _ZERO = b"\r"[0], b"0"[0]
+_CR, _LF, _ZERO = b"\r\n0"
 _MOST_DIGITS = 10
 
 
@@ -58,6 +58,9 @@ class Walk(Alike):
         found: Ints = np.flatnonzero(self._body == ENTRY[0])
         for n, byte in enumerate(ENTRY[1:] + b"$", 1):
             found = found[self._at(found + n) == byte]
+        # Contents that end like the beginning of an entry stand before a line's end, too.
+        for n, byte in ((1, _LF), (2, _CR)):
+            found = found[(found == 0) | (self._at(found - n) == byte)]
         if len(found) == 2 * self.count:
             found = found[::2]  # the fields of an entry with a single one begin like an entry
         if len(found) != self.count or found[0]:

@@ -1,8 +1,8 @@
 """A large reply as the bytes that Redis sent, for whoever can read them without an object a value.
 
 Rules
-- An ECHO of sixteen random bytes goes behind the command, and again behind what follows it: where
-  they come back the reply ends, and all replies. Nothing else is searched for.
+- An ECHO of sixteen random bytes goes behind the command, and one of others behind what follows it:
+  where they come back the reply ends, and where all replies end. Nothing else is searched for.
 - The bytes stand in one buffer, which the next reply overwrites.
 """
 
@@ -15,6 +15,7 @@ import redis
 
 FIRST_BUFFER = 1 << 20
 _LONGEST_READ = 1 << 20
+_TOKEN = 16
 
 
 class _Asked(NamedTuple):
@@ -22,7 +23,10 @@ class _Asked(NamedTuple):
 
     pool: Any
     connection: Any
-    mark: bytes
+    behind: bytes
+    """What comes behind the reply to the first of them."""
+    last: bytes
+    """What comes behind all replies."""
     more: int
 
 
@@ -39,13 +43,13 @@ class Bulk:
         Raises what redis-py raises when the connection breaks; it is then closed.
         """
         self.forget()
-        token = os.urandom(16)
-        echo = ("ECHO", token)
+        behind, last = os.urandom(_TOKEN), os.urandom(_TOKEN)
         pool = client.connection_pool
         connection = pool.get_connection()
-        self._asked = _Asked(pool, connection, b"$16\r\n%b\r\n" % token, len(then))
+        self._asked = _Asked(pool, connection, _echoed(behind), _echoed(last), len(then))
+        commands = [command, ("ECHO", behind), *then, ("ECHO", last)]
         try:
-            connection.send_packed_command(connection.pack_commands([command, echo, *then, echo]))
+            connection.send_packed_command(connection.pack_commands(commands))
         except BaseException:
             self.forget()
             raise
@@ -75,14 +79,14 @@ class Bulk:
 
     def _receive(self, asked: _Asked) -> tuple[memoryview, list[Any]]:
         # redis-py has no reply without parsing; nothing waits in its parser between two commands.
-        socket, mark = asked.connection._sock, asked.mark
-        filled = 0
-        while filled < len(mark) or not self._buffer.startswith(mark, filled - len(mark), filled):
+        socket, last = asked.connection._sock, asked.last
+        filled = ends = 0
+        while not self._buffer.startswith(last, ends, filled):
             filled = self._read(socket, filled)
-        behind = filled - len(mark)
-        end = self._buffer.rfind(mark, 0, behind)
+            ends = max(0, filled - len(last))
+        end = self._buffer.rfind(asked.behind, 0, ends)
         reader = hiredis.Reader()
-        reader.feed(bytes(self._buffer[end + len(mark) : behind]))
+        reader.feed(bytes(self._buffer[end + len(asked.behind) : ends]))
         found = [reader.gets() for _ in range(asked.more)]
         return memoryview(self._buffer)[:end].toreadonly(), found
 
@@ -97,6 +101,11 @@ class Bulk:
         if not received:
             raise redis.ConnectionError("Redis closed the connection")
         return filled + int(received)
+
+
+def _echoed(token: bytes) -> bytes:
+    """The reply to an ECHO."""
+    return b"$%d\r\n%b\r\n" % (len(token), token)
 
 
 def parsed(reply: memoryview) -> Any:

@@ -162,13 +162,23 @@ def test_ids_of_time_logs_are_read_in_both_halves() -> None:
 
 
 BEGIN = b"*2\r\n$18\r\n1000000000000000-9\r\n*2\r\n"
+
+
+def test_contents_that_end_like_an_entry_begins_are_contents() -> None:
+    entries = fixed(40)
+    entries[17] = (entries[17][0], (b"key", b"longer*2", b"value", b"x" + BEGIN))
+    found = Reply(encoded(entries)).alike
+    assert found is not None
+    assert columns(found)[b"key"][17] == b"longer*2"
+
+
 UNLIKE: dict[str, list[Entry]] = {
     "other fields": [(b"1-1", (b"key", b"k")), (b"1-2", (b"value", b"v"))],
     "more fields": [(b"1-1", (b"key", b"k")), (b"1-2", (b"key", b"k", b"value", b"v"))],
     "a longer name": [(b"1-1", (b"key", b"k")), (b"1-2", (b"key2", b"k"))],
     "a field twice": [(b"1-1", (b"key", b"k", b"key", b"l"))],
-    "contents like an entry": [(b"1-1", (b"key", b"x" + BEGIN)), (b"1-2", (b"key", b"y"))],
-    "contents like half an entry": [(b"1-1", (b"key", b"*2\r\n$")), (b"1-2", (b"key", b"y"))],
+    "contents like an entry": [(b"1-1", (b"key", b"\r\n" + BEGIN)), (b"1-2", (b"key", b"y"))],
+    "contents like half an entry": [(b"1-1", (b"key", b"\n*2\r\n$")), (b"1-2", (b"key", b"y"))],
 }
 
 
