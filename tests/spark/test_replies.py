@@ -178,7 +178,7 @@ UNLIKE: dict[str, list[Entry]] = {
     "a longer name": [(b"1-1", (b"key", b"k")), (b"1-2", (b"key2", b"k"))],
     "a field twice": [(b"1-1", (b"key", b"k", b"key", b"l"))],
     "contents like an entry": [(b"1-1", (b"key", b"\r\n" + BEGIN)), (b"1-2", (b"key", b"y"))],
-    "contents like half an entry": [(b"1-1", (b"key", b"\n*2\r\n$")), (b"1-2", (b"key", b"y"))],
+    "contents like half an entry": [(b"1-1", (b"key", b"\r\n*2\r\n$")), (b"1-2", (b"key", b"y"))],
 }
 
 
