@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import processes
 from benchmarks.spark.filling import Target, fill_kafka, fill_korvet, kafka_target, korvet_target
@@ -82,23 +82,35 @@ def _arguments() -> argparse.Namespace:
     return given
 
 
-def cases(spark: Any, target: Target, source: Any, records: int) -> dict[str, Callable[[], None]]:
+def nothing() -> str:
+    """Most cases need nothing made."""
+    return ""
+
+
+class Case(NamedTuple):
+    """What is measured, and what is made before it, whose name it is given."""
+
+    run: Callable[[str], None]
+    make: Callable[[], str] = nothing
+
+
+def cases(spark: Any, target: Target, source: Any, records: int) -> dict[str, Case]:
     """What is measured, by name."""
 
     def read() -> Any:
         return spark.read.format(target.format).options(**target.reading).load()
 
-    def count() -> None:
+    def count(_: str) -> None:
         assert read().count() == records
 
-    def sum_of_lengths() -> None:
+    def sum_of_lengths(_: str) -> None:
         assert read().selectExpr("sum(length(value))").first()[0] == records * 100
 
-    def parquet() -> None:
+    def parquet(_: str) -> None:
         with folder() as out:
             read().write.parquet(f"{out}/out")
 
-    def stream() -> None:
+    def stream(_: str) -> None:
         with folder() as out:
             frame = spark.readStream.format(target.format)
             frame = frame.options(**target.reading).option("startingOffsets", "earliest").load()
@@ -106,12 +118,15 @@ def cases(spark: Any, target: Target, source: Any, records: int) -> dict[str, Ca
             query = query.option("checkpointLocation", f"{out}/check").trigger(availableNow=True)
             query.start().awaitTermination()
 
-    def write() -> None:
-        topic = target.fresh(f"bench-{uuid.uuid4().hex}")
+    def topic() -> str:
+        return target.fresh(f"bench-{uuid.uuid4().hex}")
+
+    def write(topic: str) -> None:
         writer = source.write.format(target.format).mode("append").options(**target.writing)
         writer.option("topic", topic).save()
 
-    return dict(zip(CASES, (count, sum_of_lengths, parquet, stream, write), strict=True))
+    read_only = map(Case, (count, sum_of_lengths, parquet, stream))
+    return dict(zip(CASES, (*read_only, Case(write, topic)), strict=True))
 
 
 def rows_to_write(spark: Any, count: int) -> Any:
@@ -124,15 +139,14 @@ def rows_to_write(spark: Any, count: int) -> Any:
     return rows
 
 
-def report(
-    target: str, name: str, case: Callable[[], None], runs: int, redis: str | None = None
-) -> None:
+def report(target: str, name: str, case: Case, runs: int, redis: str | None = None) -> None:
     """One line: the first run, and the medians of the others."""
     taken, spent = [], []
     for _ in range(runs + 1):
+        made = case.make()
         before = spent_by(redis)
         begun = time.perf_counter()
-        case()
+        case.run(made)
         taken.append(time.perf_counter() - begun)
         spent.append([new - old for new, old in zip(spent_by(redis), before, strict=True)])
     java, python, in_redis = (statistics.median(each) for each in zip(*spent[1:], strict=True))

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.spark.__main__ import folder, report
+from benchmarks.spark.__main__ import Case, folder, report
 from benchmarks.spark.filling import fill_korvet, korvet_target
 from korvet.pipeline.archive import Archiver, Job
 from korvet.pipeline.places import parse
@@ -43,7 +43,7 @@ def main() -> None:
         fill_korvet(given.redis, target, given.records)
         for case in given.case or CASES:
             run = (_archive if case == "archive" else _verify)(spark, given, form)
-            report(target.name, case, run, given.runs)
+            report(target.name, case, Case(lambda _, run=run: run()), given.runs)
     spark.stop()
 
 

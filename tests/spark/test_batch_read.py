@@ -363,3 +363,23 @@ def test_records_with_headers_of_the_same_names_are_read_as_columns(
     assert [row["headers"] for row in found] == cut
     found = read(log.url, subscribe="traced")
     assert [row["value"] for row in found] == [record[3] for record in written]
+
+
+@layouts
+def test_a_connection_that_is_cut_while_a_chunk_is_in_use_loses_nothing(
+    log: Log, form: str, mode: str
+) -> None:
+    from tests.spark.driving import schema_of, source
+
+    topic = log.create("slow", 1, form, mode)
+    written = [each for _ in range(30) for each in log.append(topic, 0, plain(60, size=2000))]
+    made = source(log.url, subscribe="slow", columns="offset,value")
+    reader = made.reader(schema_of(made))
+    [piece] = reader.partitions()
+    found, killed = [], 0
+    for batch in reader.read(piece):
+        found += batch.column(0).to_pylist()
+        if len(found) < len(written):
+            killed += log.store.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    assert found == [record[0] for record in written]
+    assert killed
