@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from korvet.pipeline.errors import NoArchive, PipelineError
+from korvet.spark.named import is_name
 
 FORMATS = ("parquet", "delta", "iceberg")
 
@@ -50,10 +51,10 @@ def parse(text: str, format: str | None, conf: Mapping[str, str] | None = None) 
         raise PipelineError("Which table? Give a path, or a table's name.")
     if "://" in text and not text.startswith("file://"):
         return _remote(text, format)
+    if is_name(text, format):
+        return Place(format or _named(text, conf or {}), "", text)
     path = Path(text.removeprefix("file://")).absolute()
-    if "/" in text or text.startswith(".") or format == "parquet" or (not format and path.exists()):
-        return Place(format or _seen(path), str(path), "")
-    return Place(format or _named(text, conf or {}), "", text)
+    return Place(format or _seen(path), str(path), "")
 
 
 def _named(name: str, conf: Mapping[str, str]) -> str:

@@ -15,9 +15,10 @@ import msgspec
 
 from korvet.spark.catalog import Catalog, Log, Range
 from korvet.spark.errors import BadOption, DataLost
+from korvet.spark.named import is_name
 from korvet.spark.options import EARLIEST, Place, ReadOptions
 from korvet.spark.places import spanned
-from korvet.spark.tables import Archive, Held, is_name, open_archive
+from korvet.spark.tables import Archive, Held, open_archive
 
 TRIES = 5
 

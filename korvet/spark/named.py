@@ -38,6 +38,15 @@ class Found(msgspec.Struct, frozen=True):
     table: Any = None
 
 
+def is_name(text: str, format: str | None) -> bool:
+    """Whether it is a table of one of Spark's catalogs, and not a directory: a path has a '/' or
+    begins with '.'; a directory here may be called without, unless a format with names is given.
+    """
+    if "/" in text or text.startswith(".") or format == "parquet":
+        return False
+    return format is not None or not Path(text).is_dir()
+
+
 def find(name: str, format: str | None, settings: Mapping[str, str] | None = None) -> Found:
     """The table of that name as its catalog has it now, or BadOption."""
     told = _settings() if settings is None else settings

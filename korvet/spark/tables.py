@@ -71,17 +71,10 @@ class Archive:
         return None
 
 
-def is_name(text: str, format: str | None) -> bool:
-    """Whether it is a table of one of Spark's catalogs, and not a directory."""
-    if "/" in text or text.startswith(".") or format == "parquet":
-        return False
-    return not Path(text).is_dir()
-
-
 def open_archive(text: str, format: str | None) -> Archive:
     """The table there, or of that name, as it is now; or BadOption."""
     try:
-        if is_name(text, format):
+        if named.is_name(text, format):
             found = named.find(text, format)
             if found.table is not None:
                 return _of_iceberg(text, found.table)

@@ -6,6 +6,7 @@ import pytest
 
 from korvet.pipeline.errors import NoArchive
 from korvet.pipeline.places import Place, parse
+from korvet.spark.named import is_name
 
 ICEBERG = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
 HIVE = {"spark.sql.catalogImplementation": "hive"}
@@ -24,6 +25,13 @@ def test_a_name_that_is_a_directory_here_is_that_directory(
     (tmp_path / "orders" / "_delta_log").mkdir(parents=True)
     assert parse("orders", None, ICEBERG | HIVE) == Place("delta", str(tmp_path / "orders"), "")
     assert parse("new", "parquet") == Place("parquet", str(tmp_path / "new"), "")
+    # Whoever says a format with names has said that it is one; "./orders" is the directory.
+    assert parse("orders", "delta") == Place("delta", "", "orders")
+    assert parse("./orders", "delta") == Place("delta", str(tmp_path / "orders"), "")
+    for text in ("orders", "./orders", "new"):
+        for format in (None, "delta", "iceberg", "parquet"):
+            if text != "new" or format:
+                assert is_name(text, format) is not parse(text, format, HIVE).is_path
 
 
 def test_what_is_neither_a_directory_nor_in_a_known_catalog_asks_for_more() -> None:
