@@ -2,8 +2,9 @@
 
 Rules
 - One data directory, one owner: an exclusive lock on it is held for as long as the server runs.
-- What was acknowledged survives: the append-only file is written before a reply leaves, and a
-  server is always asked to finish (SIGTERM, SHUTDOWN), never killed.
+- What was acknowledged survives: the append-only file is written before a reply leaves, its owner
+  syncs it once a second (redis_file.py), and a server is always asked to finish (SIGTERM,
+  SHUTDOWN), never killed.
 - A server never outlives its owner: on Linux the kernel stops it when the owner dies, and whoever
   takes the directory next stops what is left of an earlier one first.
 - Only the socket in the directory leads to it; no port is opened.
@@ -34,7 +35,6 @@ _SETTINGS = (
     ("daemonize", "no"),
     ("databases", "1"),
     ("appendonly", "yes"),
-    ("appendfsync", "everysec"),
     ("aof-use-rdb-preamble", "yes"),
     *redis_file.SETTINGS,
     ("save", ""),
@@ -116,6 +116,10 @@ class RedisServer:
     def relaunch(self) -> None:
         """A new server loads what the dead one left; the socket is the same."""
         self._process = _spawn(self._executable, self.data_dir, self.socket)
+
+    def sync(self) -> None:
+        """What was acknowledged before is on disk. Raises OSError."""
+        redis_file.sync(self.data_dir)
 
     def tidy(self) -> None:
         """The append-only file is rewritten if that is worth it now."""

@@ -4,7 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -68,6 +71,55 @@ def test_a_file_that_has_grown_is_rewritten(
         assert client.get("key") == b"x" * MB
 
 
+def test_every_file_that_a_server_writes_to_is_brought_to_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    to_disk = redis_file._to_disk
+
+    def told(file: int) -> None:
+        found.append(os.readlink(f"/proc/self/fd/{file}") if sys.platform == "linux" else "?")
+        to_disk(file)
+
+    monkeypatch.setattr(redis_file, "_to_disk", told)
+    redis_file.sync(tmp_path)
+    assert found == []
+    with RedisServer.launch(tmp_path) as server, Redis.from_url(server.url, protocol=2) as client:
+        for _ in range(2):
+            client.set("key", b"value")
+            found.clear()
+            server.sync()
+            (written,) = found
+            if sys.platform == "linux":
+                assert b"value" in Path(written).read_bytes()
+            client.bgrewriteaof()
+            while client.info("persistence")["aof_rewrite_in_progress"]:
+                os.sched_yield()
+    (tmp_path / "appendonly.aof").write_bytes(b"an older server's")
+    found.clear()
+    redis_file.sync(tmp_path)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_broker_syncs_its_server_by_the_clock_whatever_comes_of_it(
+    tmp_path: Path, workers: str
+) -> None:
+    program = (
+        "import korvet.redis_file as f, sys\n"
+        "f.SYNC_S = 0.01\n"
+        "def sync(directory): raise OSError(5, 'no disk')\n"
+        "f.sync = sync\n"
+        "from korvet.__main__ import main\n"
+        "main()\n"
+    )
+    with running(program, tmp_path, workers) as broker:
+        for _ in range(3):
+            while b"does not get to disk" not in (line := broker.stderr.readline()):
+                assert broker.poll() is None
+            assert b"no disk" in line
+
+
 def test_a_server_that_is_gone_is_not_tidied(tmp_path: Path) -> None:
     assert not redis_file.tidy(tmp_path / "no.sock")
 
@@ -76,23 +128,29 @@ def test_workers_are_looked_after_by_the_clock_and_end_in_peace(tmp_path: Path) 
     """The clock's signal ends nobody: neither parent nor worker, neither at work nor at the end."""
     program = (
         "import korvet.redis_file as f, sys\n"
-        "f.LOOK_S = 0.01\n"
+        "f.SYNC_S = f.LOOK_S = 0.01\n"
         "f.tidy = lambda socket: sys.stderr.write('tidied\\n')\n"
         "from korvet.__main__ import main\n"
         "main()\n"
     )
-    words = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--workers", "2"]
-    running = subprocess.Popen(
+    with running(program, tmp_path, "2") as broker:
+        for _ in range(3):
+            while broker.stderr.readline() != b"tidied\n":
+                assert broker.poll() is None
+
+
+@contextmanager
+def running(program: str, folder: Path, workers: str) -> Iterator[Any]:
+    """The program as a broker that serves; it ends in peace."""
+    words = ["--listen", "127.0.0.1:0", "--data-dir", str(folder / "data"), "--workers", workers]
+    broker = subprocess.Popen(
         [sys.executable, "-c", program, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    assert running.stdout is not None
-    assert running.stderr is not None
-    assert running.stdout.readline().startswith(b"listening on ")
-    for _ in range(3):
-        while running.stderr.readline() != b"tidied\n":
-            assert running.poll() is None
-    running.send_signal(signal.SIGTERM)
-    running.communicate(timeout=60)
-    assert running.returncode == 0
+    assert broker.stdout is not None
+    assert broker.stdout.readline().startswith(b"listening on ")
+    yield broker
+    broker.send_signal(signal.SIGTERM)
+    broker.communicate(timeout=60)
+    assert broker.returncode == 0

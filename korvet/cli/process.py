@@ -64,6 +64,7 @@ async def _main(
         tasks.start_soon(_obey_signals, stop, tasks.cancel_scope)
         if server is not None:
             tasks.start_soon(_keep_alive, server)
+            tasks.start_soon(_keep_synced, server)
         if life is not None:
             tasks.start_soon(_follow, life, stop)
         await serve(config, on_listening=announce, on_legacy=announce_legacy, stop=stop)
@@ -91,6 +92,20 @@ async def _keep_alive(server: "RedisServer") -> None:
         if not server.alive():
             log.error("our Redis died and is started again", said=server.last_words())
             await anyio.to_thread.run_sync(server.relaunch)
+
+
+async def _keep_synced(server: "RedisServer") -> None:
+    while True:
+        await anyio.sleep(redis_file.SYNC_S)
+        await anyio.to_thread.run_sync(sync, server, abandon_on_cancel=True)
+
+
+def sync(server: "RedisServer") -> None:
+    """What our Redis has acknowledged is on disk, or the log says why not."""
+    try:
+        server.sync()
+    except OSError as error:
+        log.error("the append-only file does not get to disk", error=error.strerror)
 
 
 async def _follow(life: int, stop: anyio.Event) -> None:

@@ -10,11 +10,12 @@ Rules
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 
 from korvet.store.address import Address
 from korvet.store.aio import AsyncStore
+from korvet.store.errors import CommandFailed
 from korvet.store.lane import Lane, Listener, Manner, ask, parse_info
 from korvet.store.link import Link, Ticket
 
@@ -23,6 +24,9 @@ MOST = 32
 LONGEST_S = 60.0
 FRESH_S = 1.0
 CHANNEL = "korvet:copies"
+OURS = b"korvet"
+"""What a server that Korvet has started is called in its configuration."""
+OWNER_SYNCS = [b"appendfsync", b"no"]
 
 
 class Copies:
@@ -55,6 +59,8 @@ class Copies:
         before this call, within the time."""
         limit_ms = max(1, int(min(timeout_s, LONGEST_S) * 1000))
         async with self._room, self._connected(self._store.place_of(key)) as link:
+            if fsync:
+                await _let_it_sync(link)
             # Behind one another in one burst: the wait is for what stands before it.
             written = asyncio.get_running_loop().create_future()
             link.send(Ticket(written, command=("PUBLISH", CHANNEL, "")))
@@ -84,6 +90,14 @@ class Copies:
         for lanes in self._idle.values():
             for lane in lanes:
                 await lane.close()
+
+
+async def _let_it_sync(link: Link) -> None:
+    """A server of ours, which its owner syncs, from now on does so by itself: WAITAOF needs it."""
+    with suppress(CommandFailed):  # not everybody may ask
+        told = await ask(link, "CONFIG", "GET", "syslog-ident")
+        if told[1:] == [OURS] and await ask(link, "CONFIG", "GET", "appendfsync") == OWNER_SYNCS:
+            await ask(link, "CONFIG", "SET", "appendfsync", "everysec")
 
 
 def _lane(place: Address) -> Lane:

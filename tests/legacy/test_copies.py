@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import redis
 
+from korvet import redis_file
 from korvet.errors import ErrorCode
+from korvet.store import copies
 from korvet.wire.message_sets import build
 from korvet.wire.messages.produce import (
     PartitionProduceData,
@@ -138,6 +140,30 @@ def test_acks_all_waits_for_the_disk(copied: Broker) -> None:
     copied.settings["acks.all.fsync"] = "true"
     copied.start()
     assert [produced(copied, "orders", -1) for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_acks_all_waits_for_the_disk_of_a_redis_of_ours(tmp_path: Path) -> None:
+    assert copies.OURS.decode() == redis_file.IDENT
+    broker = Broker(tmp_path, {"offset.mode": "dense", "acks.all.fsync": "true"})
+    broker.start()
+    try:
+        assert [produced(broker, "orders", -1) for _ in range(3)] == [(0, 0), (0, 1), (0, 2)]
+        assert produced(broker, "orders", 1) == (0, 3)
+    finally:
+        broker.close()
+
+
+def test_a_redis_of_somebody_else_that_never_syncs_stays_as_it_is(tmp_path: Path) -> None:
+    with server("valkey", "--appendonly", "yes", "--appendfsync", "no") as theirs:
+        settings = {"offset.mode": "dense", "acks.all.fsync": "true"}
+        broker = Broker(tmp_path, settings, ("--redis", theirs.url))
+        broker.start()
+        try:
+            produced(broker, "orders", -1, timeout_ms=300)
+            with theirs.client() as client:
+                assert client.config_get("appendfsync") == {"appendfsync": "no"}
+        finally:
+            broker.close()
 
 
 def test_a_single_redis_has_one_copy_only(tmp_path: Path) -> None:
