@@ -5,13 +5,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from korvet import redis_file
 from korvet.cli import options as o
 from korvet.cli import show
+from korvet.store.errors import CommandFailed
 
 if TYPE_CHECKING:
     from korvet.store.sync import SyncStore
 
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
+
+
+_SYNCING = {
+    "always": ("ok", "disk", "appendfsync is always: nothing is lost, and every write waits"),
+    "everysec": (
+        "note",
+        "disk",
+        "appendfsync is everysec: a power failure loses about a second, and a Redis that is killed "
+        "while the disk is busy up to two (docs/operations.md)",
+    ),
+    "no": ("note", "disk", "appendfsync is no: a power failure loses what the kernel still had"),
+}
 
 
 class Finding(NamedTuple):
@@ -40,6 +54,7 @@ def examine(store: "SyncStore") -> Iterator[Finding]:
     info = parse_info(bytes(store.command("INFO")).decode("utf-8", "replace"))
     yield from _server(info)
     yield from _persistence(info)
+    yield from _syncing(store, info)
     yield from _memory(info)
     yield _scripts(store)
 
@@ -86,6 +101,26 @@ def _persistence(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("ok", "persistence", "the append-only file is on")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
         yield Finding("bad", "snapshots", "the last snapshot failed: disk or memory too small?")
+
+
+def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
+    """What a power failure costs. Nothing where there is no file, or nobody may ask."""
+    if info.get("aof_enabled") != "1":
+        return
+    try:
+        policy = _setting(store, "appendfsync")
+        ours = _setting(store, "syslog-ident") == redis_file.IDENT
+    except CommandFailed:
+        return
+    if ours and policy == "no":
+        yield Finding("ok", "disk", "its broker syncs the file once a second")
+    elif policy in _SYNCING:
+        yield Finding(*_SYNCING[policy])
+
+
+def _setting(store: "SyncStore", name: str) -> str:
+    found = store.command("CONFIG", "GET", name)
+    return found[1].decode() if found else ""
 
 
 def _memory(info: Mapping[str, str]) -> Iterator[Finding]:

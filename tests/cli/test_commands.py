@@ -14,7 +14,7 @@ import redis
 from korvet.cli import run
 from korvet.redis_server import RedisServer
 from korvet.scripts import bundle
-from tests.servers import TestServer
+from tests.servers import TestServer, server
 
 Korvet = Callable[..., tuple[int, str, str]]
 
@@ -131,6 +131,7 @@ def test_doctor_finds_nothing_wrong_with_our_own_server(korvet: Korvet, tmp_path
         code, out, _ = korvet("doctor", "--data-dir", "data")
     assert code == 0, out
     assert "ok\teviction\tmaxmemory-policy is noeviction\n" in out
+    assert "ok\tdisk\tits broker syncs the file once a second\n" in out
     assert f"note\tscripts\t0 of {len(bundle.names())} loaded" in out
 
 
@@ -146,6 +147,27 @@ def test_doctor_warns_loudly_of_a_server_that_would_lose_records(
     assert code == 1
     assert "WARNING\teviction\tmaxmemory-policy is allkeys-lru: Redis WILL DELETE RECORDS" in out
     assert "WARNING\tpersistence\tthe append-only file is off" in out
+
+
+@pytest.mark.parametrize(
+    ("policy", "line"),
+    [
+        ("always", "ok\tdisk\tappendfsync is always"),
+        ("everysec", "note\tdisk\tappendfsync is everysec: a power failure loses about a second"),
+        ("no", "note\tdisk\tappendfsync is no"),
+    ],
+)
+def test_doctor_says_what_a_power_failure_would_cost(
+    korvet: Korvet, policy: str, line: str
+) -> None:
+    with server("valkey", "--appendonly", "yes", "--appendfsync", policy) as theirs:
+        code, out, _ = korvet("doctor", "--redis", theirs.url)
+        assert (code, line in out) == (0, True), out
+        with theirs.client() as client:
+            client.acl_setuser("shy", enabled=True, nopass=True, categories=["+@all"], keys=["*"])
+            client.acl_setuser("shy", enabled=True, commands=["-config"])
+        code, out, _ = korvet("doctor", "--redis", theirs.url.replace("://", "://shy:x@", 1))
+        assert (code, "\tdisk\t" in out) == (0, False), out
 
 
 def test_topics_are_created_listed_described_and_deleted(
