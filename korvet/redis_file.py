@@ -28,6 +28,8 @@ WORTH = 512 << 20
 GROWN = 2
 QUIET_KB_S = 1024.0
 
+_to_disk = getattr(os, "fdatasync", os.fsync)
+
 IDENT = "korvet"
 """By this a broker that waits for the disk knows a server of ours, which would never tell it."""
 
@@ -58,9 +60,6 @@ def tidy(socket: Path) -> bool:
     """Whether a rewrite began: it was worth it, and the server has time for it."""
     due = is_due(ask(socket, b"INFO persistence") + ask(socket, b"INFO stats"))
     return due and ask(socket, b"BGREWRITEAOF").startswith(b"+")
-
-
-_to_disk = getattr(os, "fdatasync", os.fsync)
 
 
 def is_due(told: bytes) -> bool:

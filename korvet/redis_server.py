@@ -52,6 +52,7 @@ class RedisServer:
         self._executable = executable
         self._lock = lock
         self._process = _spawn(executable, data_dir, socket)
+        self._look_at = time.monotonic() + redis_file.LOOK_S
 
     @property
     def url(self) -> str:
@@ -121,9 +122,13 @@ class RedisServer:
         """What was acknowledged before is on disk. Raises OSError."""
         redis_file.sync(self.data_dir)
 
-    def tidy(self) -> None:
-        """The append-only file is rewritten if that is worth it now."""
-        redis_file.tidy(self.socket)
+    def tend(self) -> None:
+        """As `sync`, and the append-only file is rewritten if it is time to look and worth it. For
+        its owner to call every SYNC_S."""
+        if time.monotonic() >= self._look_at:
+            redis_file.tidy(self.socket)
+            self._look_at = time.monotonic() + redis_file.LOOK_S
+        self.sync()
 
     def last_words(self) -> str:
         """The end of the server's log, on one line."""

@@ -64,7 +64,7 @@ async def _main(
         tasks.start_soon(_obey_signals, stop, tasks.cancel_scope)
         if server is not None:
             tasks.start_soon(_keep_alive, server)
-            tasks.start_soon(_keep_synced, server)
+            tasks.start_soon(_keep_tended, server)
         if life is not None:
             tasks.start_soon(_follow, life, stop)
         await serve(config, on_listening=announce, on_legacy=announce_legacy, stop=stop)
@@ -83,27 +83,23 @@ async def _obey_signals(stop: anyio.Event, scope: CancelScope) -> None:
 
 
 async def _keep_alive(server: "RedisServer") -> None:
-    tidy_at = anyio.current_time() + redis_file.LOOK_S
     while True:
         await anyio.sleep(_LOOK_S)
-        if anyio.current_time() >= tidy_at:
-            await anyio.to_thread.run_sync(server.tidy)
-            tidy_at = anyio.current_time() + redis_file.LOOK_S
         if not server.alive():
             log.error("our Redis died and is started again", said=server.last_words())
             await anyio.to_thread.run_sync(server.relaunch)
 
 
-async def _keep_synced(server: "RedisServer") -> None:
+async def _keep_tended(server: "RedisServer") -> None:
     while True:
         await anyio.sleep(redis_file.SYNC_S)
-        await anyio.to_thread.run_sync(sync, server, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(tend, server, abandon_on_cancel=True)
 
 
-def sync(server: "RedisServer") -> None:
-    """What our Redis has acknowledged is on disk, or the log says why not."""
+def tend(server: "RedisServer") -> None:
+    """What our Redis has acknowledged is on disk, or the log says why not; its file is tidy."""
     try:
-        server.sync()
+        server.tend()
     except OSError as error:
         log.error("the append-only file does not get to disk", error=error.strerror)
 

@@ -25,7 +25,7 @@ import typer
 
 from korvet import logs, redis_file
 from korvet.cli.failure import complain, sentence
-from korvet.cli.process import run_broker, serve_ops, sync
+from korvet.cli.process import run_broker, serve_ops, tend
 from korvet.cli.serve import announce, announce_legacy
 from korvet.config import Address, Config, StartError
 
@@ -124,15 +124,11 @@ class _Family:
         """Serving, until a signal says stop and all workers have."""
         stopping = False
         signal.setitimer(signal.ITIMER_REAL, redis_file.SYNC_S, redis_file.SYNC_S)
-        tidy_at = time.monotonic() + redis_file.LOOK_S
         while self._numbers:
             number = signal.sigwait(_SIGNALS)
             if number == signal.SIGALRM:
                 if self._server is not None:
-                    sync(self._server)
-                    if time.monotonic() >= tidy_at:
-                        self._server.tidy()
-                        tidy_at = time.monotonic() + redis_file.LOOK_S
+                    tend(self._server)
                 continue
             if number in (signal.SIGTERM, signal.SIGINT):
                 stopping = True
