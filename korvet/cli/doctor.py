@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
 
-
 _SYNCING = {
-    "always": ("ok", "disk", "appendfsync is always: nothing is lost, and every write waits"),
+    "always": ("ok", "appendfsync is always: nothing is lost, and every write waits"),
     "everysec": (
         "note",
-        "disk",
         "appendfsync is everysec: a power failure loses about a second, and a Redis that is killed "
         "while the disk is busy up to two (docs/operations.md)",
     ),
-    "no": ("note", "disk", "appendfsync is no: a power failure loses what the kernel still had"),
+    "no": ("note", "appendfsync is no: a power failure loses what the kernel still had"),
 }
 
 
@@ -115,7 +113,8 @@ def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
     if ours and policy == "no":
         yield Finding("ok", "disk", "its broker syncs the file once a second")
     elif policy in _SYNCING:
-        yield Finding(*_SYNCING[policy])
+        grade, sentence = _SYNCING[policy]
+        yield Finding(grade, "disk", sentence)
 
 
 def _setting(store: "SyncStore", name: str) -> str:

@@ -10,6 +10,7 @@ Rules
 
 import logging
 from collections.abc import Iterator
+from itertools import chain
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
@@ -56,7 +57,7 @@ class Scan:
 
     def _replies(self) -> Iterator[Reply]:
         """The entries, chunk by chunk. While one is in use, Redis is at work on the next."""
-        steps = self._steps()
+        steps: Iterator[Step] = self._steps()
         step = self._next(steps)
         while step is not None:
             stop, most = step
@@ -67,7 +68,9 @@ class Scan:
             if len(reply) < most and not self._log.is_batch:
                 at = max(at, stop)
             self.position = at
-            step = self._next(steps if len(reply) < most or at >= stop else iter([step]))
+            if len(reply) == most:
+                steps = chain([step], steps)  # there may be more before its end
+            step = self._next(steps)
             if len(reply):
                 yield reply
         if self._log.is_batch and self.position < self._end:
