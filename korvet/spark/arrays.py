@@ -33,6 +33,29 @@ def same_text(text: str, count: int) -> Any:
     )
 
 
+def cut(data: Any, starts: Ints, ends: Ints, type_: Any) -> Any:
+    """What stands between these places of some bytes, which ascend, as an array of bytes or text.
+
+    The bytes are seen as an array of what is wanted and what is between; every second is taken.
+    Where all are equally long no `pyarrow.compute` is needed for it, whose import takes 25 ms.
+    """
+    count = len(starts)
+    length = int(ends[0] - starts[0]) if count else 0
+    if length and (ends - starts == length).all():
+        raw = np.frombuffer(data, dtype=np.uint8)
+        held = np.lib.stride_tricks.sliding_window_view(raw, length)[starts]
+        edges = np.arange(0, (count + 1) * length, length, dtype=np.int32)
+        return pa.Array.from_buffers(type_, count, [None, pa.py_buffer(edges), pa.py_buffer(held)])
+    both = np.empty(2 * count + 1, dtype=np.int32)
+    both[0:-1:2] = starts
+    both[1::2] = ends
+    both[-1] = both[-2] if count else 0
+    between = pa.Array.from_buffers(
+        type_, 2 * count, [None, pa.py_buffer(both), pa.py_buffer(data)]
+    )
+    return between.take(of(np.arange(0, 2 * count, 2)))
+
+
 def numbers(array: Any) -> Ints:
     """The numbers of an int64 array without nulls."""
     found: Ints = np.frombuffer(array.buffers()[1], dtype=np.int64)

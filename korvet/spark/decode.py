@@ -1,16 +1,17 @@
 """Entries to Arrow: what XRANGE answered becomes a record batch with the columns asked for.
 
 Rules
-- Layout `batch`: records that look alike are cut out as matrices (uniform.py), others are decoded
-  by the compiled reader. Layout `record`: entries with the same fields are columns already
-  (replies.py), others are read one by one.
+- Layout `batch`: the batches of a chunk are read together (batches.py), or, where they are not what
+  that expects, by the compiled reader.
+- Layout `record`: entries with the same fields are columns already (replies.py), others are read
+  one by one.
 - Only the columns asked for are built.
 - Transaction markers are no records. A committed read also leaves out what a transaction wrote
   that was aborted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,8 +20,9 @@ import pyarrow as pa
 from korvet import byte_topics
 from korvet.offsets import DENSE_MS, split_id
 from korvet.reading import batch_of
-from korvet.spark import arrays, uniform
+from korvet.spark import arrays
 from korvet.spark.alike import Alike, Unlike
+from korvet.spark.batches import Body, unpack
 from korvet.spark.catalog import Range
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
 from korvet.spark.replies import Reply
@@ -31,6 +33,9 @@ _VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(
 _PLAIN = {b"key", b"value", b"timestamp", b"append.time", b"transaction"}
 _HEADERS = (b"header.", b"null.header.")
 _TO_MICROS = 1000
+_GROUP_BYTES = 4 << 20
+"""Batches are joined up to so many bytes of records; one may have more by itself."""
+_TIME = {"timestamp"}
 NUMBERED = frozenset({"topic", "partition", "offset"})
 """Columns that an offset alone says."""
 NUMBERED_ROWS = 1 << 16
@@ -55,6 +60,20 @@ class Part(msgspec.Struct):
     headers: Any = None
 
 
+class _Batch(NamedTuple):
+    """A batch whose records are wanted."""
+
+    batch: bytes
+    header: records.BatchHeader
+    base: int
+    kind: tuple[bool, bool]
+    """Whether the log's clock stamped it, and whether nothing but offsets has to be known."""
+    moment: int
+    """When it was appended, if stamped."""
+    body: Any
+    """Its records, decompressed."""
+
+
 class Decoder:
     """Decodes the entries of one range into record batches of one schema."""
 
@@ -64,6 +83,7 @@ class Decoder:
         self._start, self._end = wanted.start, wanted.end
         self._schema = schema
         self._names = set(schema.names)
+        self._contents = self._names & {"key", "value", "headers", "timestamp"}
 
     def decode(self, reply: Reply) -> Iterator[Any]:
         """The records of these entries that lie in the range, as record batches."""
@@ -81,14 +101,24 @@ class Decoder:
     # Layout `batch`.
 
     def _batches(self, rows: Sequence[Any]) -> Iterator[Part]:
-        parts = [
-            part for row in rows if (part := self._batch(row[0], row[1])) and len(part.offsets)
-        ]
-        while parts:
-            stamped = parts[0].stamped
-            same = next((i for i, p in enumerate(parts) if p.stamped != stamped), len(parts))
-            yield _joined(parts[:same])
-            parts = parts[same:]
+        if self._log.mode == "bytes":
+            for row in rows:
+                if (part := self._positions(row[0], row[1])) is not None:
+                    yield part
+            return
+        group: list[_Batch] = []
+        held = 0
+        for row in rows:
+            each = self._batch(row[0], row[1])
+            if each is None:
+                continue
+            if group and (each.kind != group[0].kind or held > _GROUP_BYTES):
+                yield self._unpacked(group)
+                group, held = [], 0
+            group.append(each)
+            held += len(each.body)
+        if group:
+            yield self._unpacked(group)
 
     def _positions(self, raw_id: bytes, fields: Sequence[bytes]) -> Part | None:
         """The records of an entry whose offsets are byte positions."""
@@ -99,9 +129,8 @@ class Decoder:
         stamped = entries.append_time_of(fields) is not None
         return self._within(self._listed(rows, 0, stamped)) if rows else None
 
-    def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> Part | None:
-        if self._log.mode == "bytes":
-            return self._positions(raw_id, fields)
+    def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> _Batch | None:
+        """The batch of an entry; None for what has no records, or none that count."""
         appended = entries.append_time_of(fields)
         at = 0 if appended is None else 2
         if len(fields) < at + 4 or fields[at] != b"batch":
@@ -113,46 +142,55 @@ class Decoder:
             last = (milliseconds << self._log.bits) | sequence
         base = last - count + 1
         header = records.read_header(batch)
-        if header.attributes & records.CONTROL:
+        attributes = header.attributes
+        if attributes & records.CONTROL:
             return None
-        if header.attributes & records.TRANSACTIONAL and self._is_aborted(header.producer_id, base):
+        if attributes & records.TRANSACTIONAL and self._is_aborted(header.producer_id, base):
             return None
-        stamped = appended is not None or bool(header.attributes & records.LOG_APPEND_TIME)
-        body: Any = memoryview(batch)[records.HEADER_SIZE :]
-        wants = self._names & {"key", "value", "headers", "timestamp"}
+        stamped = appended is not None or bool(attributes & records.LOG_APPEND_TIME)
+        moment = header.max_timestamp if appended is None else appended
         # A compacted batch holds fewer records than it takes offsets.
-        whole = header.records == count
-        if whole and (not wants or (wants == {"timestamp"} and stamped)):
-            deltas = np.arange(count, dtype=np.int64)
-            part = Part(deltas + base, np.zeros(count, dtype=np.int64), stamped)
-        else:
+        bare = header.records == count and (
+            not self._contents or (stamped and self._contents == _TIME)
+        )
+        body: Any = b""
+        if not bare:
+            body = memoryview(batch)[records.HEADER_SIZE :]
             if header.codec:
-                body = codecs.decompress(header.codec, body, records.MAX_SPAN)
-            alike = uniform.decode(np.frombuffer(body, dtype=np.uint8), header.records)
-            if alike is not None:
-                part = self._alike(alike, base, header.first_timestamp, stamped)
-            else:
-                part = self._one_by_one(batch, base, header.base_offset, stamped)
+                body = bytes(codecs.decompress(header.codec, body, records.MAX_SPAN))
+        return _Batch(batch, header, base, (stamped, bare), moment, body)
+
+    def _unpacked(self, group: Sequence[_Batch]) -> Part:
+        """The records of batches of one kind."""
+        stamped, bare = group[0].kind
+        counts = [each.header.records for each in group]
+        if bare:
+            spans = [
+                np.arange(each.base, each.base + n) for each, n in zip(group, counts, strict=True)
+            ]
+            part = Part(np.concatenate(spans), np.zeros(sum(counts), dtype=np.int64), stamped)
+        else:
+            part = self._columns_of(group, stamped)
         if stamped:
-            moment = header.max_timestamp if appended is None else appended
-            part.times = np.full(len(part.offsets), moment, dtype=np.int64)
+            part.times = np.repeat([each.moment for each in group], counts)
         return self._within(part)
 
-    def _alike(
-        self, found: uniform.Records, base: int, first_timestamp: int, stamped: bool
-    ) -> Part:
-        part = Part(found.offset_deltas + base, found.timestamp_deltas + first_timestamp, stamped)
-        count = len(part.offsets)
-        if "key" in self._names:
-            part.keys = _binary(found.keys, count)
-        if "value" in self._names:
-            part.values = _binary(found.values, count)
-        if "headers" in self._names:
-            part.headers = [None] * count
-        return part
+    def _columns_of(self, group: Sequence[_Batch], stamped: bool) -> Part:
+        bodies = [
+            Body(each.body, each.header.records, each.base, each.header.first_timestamp)
+            for each in group
+        ]
+        type_ = self._schema.field("headers").type if "headers" in self._names else None
+        try:
+            found = unpack(bodies, self._contents, type_)
+        except Unlike:
+            return _joined([self._one_by_one(each, stamped) for each in group])
+        return Part(found.offsets, found.times, stamped, found.keys, found.values, found.headers)
 
-    def _one_by_one(self, batch: bytes, base: int, own_base: int, stamped: bool) -> Part:
-        return self._listed(records.records_of(batch), base - own_base, stamped)
+    def _one_by_one(self, each: _Batch, stamped: bool) -> Part:
+        return self._listed(
+            records.records_of(each.batch), each.base - each.header.base_offset, stamped
+        )
 
     def _listed(self, rows: Sequence[Record], shift: int, stamped: bool) -> Part:
         offsets, times, keys, values, headers = zip(*rows, strict=True)
@@ -315,21 +353,6 @@ def _joined(parts: Sequence[Part]) -> Part:
         None if first.keys is None else pa.concat_arrays([part.keys for part in parts]),
         None if first.values is None else pa.concat_arrays([part.values for part in parts]),
         None if first.headers is None else [each for part in parts for each in part.headers],
-    )
-
-
-def _binary(field: uniform.Field, count: int) -> Any:
-    """Equal-length runs as one Arrow array."""
-    lengths = np.concatenate([np.full(n, length) for n, length in field.lengths])
-    nulls = lengths < 0
-    ends = np.zeros(count + 1, dtype=np.int32)
-    np.cumsum(np.maximum(lengths, 0), out=ends[1:])
-    data = np.concatenate(field.data) if field.data else np.empty(0, np.uint8)
-    valid = None
-    if nulls.any():
-        valid = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())
-    return pa.Array.from_buffers(
-        pa.binary(), count, [valid, pa.py_buffer(ends), pa.py_buffer(data)]
     )
 
 

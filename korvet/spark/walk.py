@@ -27,7 +27,6 @@ class Walk(Alike):
     """Entries at places found one after another. Raises Unlike for what is not of one kind."""
 
     def __init__(self, body: memoryview, count: int) -> None:
-        self._buffer = pa.py_buffer(body)
         self._body: Bytes = np.frombuffer(body, dtype=np.uint8)
         self.count = count
         self.columns = {}
@@ -45,10 +44,10 @@ class Walk(Alike):
         return bytes(self._body[spans.start[entry] : spans.end[entry]])
 
     def binary(self, spans: Spans) -> Any:
-        return self._taken(spans, pa.binary())
+        return arrays.cut(self._body, *spans, pa.binary())
 
     def numbers(self, spans: Spans) -> Ints:
-        return numbers_in(self._taken(spans, pa.string()))
+        return numbers_in(arrays.cut(self._body, *spans, pa.string()))
 
     def _all(self, place: Any, byte: int) -> bool:
         return bool((self._at(place) == byte).all())
@@ -96,13 +95,3 @@ class Walk(Alike):
     def _at(self, places: Ints) -> Bytes:
         found: Bytes = self._body.take(places, mode="clip")
         return found
-
-    def _taken(self, spans: Spans, type_: Any) -> Any:
-        edges = np.empty(2 * self.count + 1, dtype=np.int32)
-        edges[0:-1:2] = spans.start
-        edges[1::2] = spans.end
-        edges[-1] = edges[-2]
-        between = pa.Array.from_buffers(
-            type_, 2 * self.count, [None, pa.py_buffer(edges), self._buffer]
-        )
-        return between.take(arrays.of(np.arange(0, 2 * self.count, 2)))

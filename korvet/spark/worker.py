@@ -7,9 +7,11 @@ however small the task is. Neither finds anything in what was there before.
 Rules
 - Only where Spark reuses the process (it says so in the environment), never in anybody else's.
 - What is loaded when the first task ends stays, so it need not be searched: `gc.freeze`.
+- Up to KEPT bytes stay with the process.
 - Spark's own archives do not change while it runs. Others are left to be read again.
 """
 
+import ctypes
 import gc
 import os
 import sys
@@ -17,8 +19,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 REUSED = "SPARK_REUSE_WORKER"
+KEPT = 32 << 20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LIBRARIES = os.path.join("python", "lib")
 _settled: list[bool] = []
+_keeps: list[bool] = []
 
 
 @contextmanager
@@ -36,12 +41,24 @@ def unsearched() -> Iterator[None]:
 @contextmanager
 def at_work() -> Iterator[None]:
     """Within, nothing is searched for cycles; behind it the process is fit for the next task."""
+    if os.environ.get(REUSED):
+        keep_memory()
     try:
         with unsearched():
             yield
     finally:
         if os.environ.get(REUSED):
             settle()
+
+
+def keep_memory() -> None:
+    """Memory that is freed stays for the next chunk, where malloc is glibc's."""
+    if not _keeps and sys.platform == "linux":
+        _keeps.append(True)
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_M_MMAP_THRESHOLD, KEPT // 2)
+            mallopt(_M_TRIM_THRESHOLD, KEPT)
 
 
 def settle() -> None:

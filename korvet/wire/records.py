@@ -211,7 +211,7 @@ def build(
 
     builder = DefaultRecordBatchBuilder(
         magic=2,
-        compression_type=codec,
+        compression_type=codecs.NONE,
         is_transactional=transactional,
         producer_id=producer[0],
         producer_epoch=producer[1],
@@ -224,11 +224,24 @@ def build(
             base = offset
         append(offset - base, timestamp, key, value, headers)
     batch: bytearray = builder.build()
+    if codec:
+        batch = _compressed(batch, codec)
     struct.pack_into(">q", batch, 0, base)
     struct.pack_into(">i", batch, 12, leader_epoch)
     if append_time is not None:
         stamp(batch, append_time)
     return batch
+
+
+def _compressed(batch: bytearray, codec: int) -> bytearray:
+    """The batch, of which nothing is compressed, with that codec."""
+    packed = codecs.compress(codec, memoryview(batch)[HEADER_SIZE:])
+    found = batch[:HEADER_SIZE] + packed
+    struct.pack_into(">i", found, 8, len(found) - LOG_OVERHEAD)
+    (attributes,) = struct.unpack_from(">h", found, ATTRIBUTES_AT)
+    struct.pack_into(">h", found, ATTRIBUTES_AT, attributes | codec)
+    struct.pack_into(">I", found, 17, checksum(found))
+    return found
 
 
 def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> bytearray:

@@ -1,6 +1,8 @@
 """What is done for a process that Spark uses again, and only there."""
 
 import gc
+import platform
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -20,6 +22,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: asked.append("freeze"))
     monkeypatch.setattr(worker, "_settled", [])
+    monkeypatch.setattr(worker, "_keeps", [True])
     return asked
 
 
@@ -59,3 +62,31 @@ def test_any_other_process_is_left_as_it_is(
         assert not gc.isenabled()
     assert gc.isenabled()
     assert (sys.path_importer_cache, frozen) == (known, [])
+
+
+_CHUNKS = """
+import os, resource, sys
+from korvet.spark import worker
+os.environ[worker.REUSED] = sys.argv[1]
+with worker.at_work():
+    def faults():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        held = [bytes([7]) * (1 << 20) for _ in range(4)]
+        del held
+    before = faults()
+    for _ in range(20):
+        held = [bytes([7]) * (1 << 20) for _ in range(4)]
+        del held
+    print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc is what is told")
+def test_memory_of_a_chunk_serves_the_next_one_in_a_process_used_again() -> None:
+    def faults(reused: str) -> int:
+        program = [sys.executable, "-c", _CHUNKS, reused]
+        return int(subprocess.run(program, capture_output=True, check=True, timeout=60).stdout)
+
+    assert faults("1") < 200
+    assert faults("") > 2_000

@@ -2,10 +2,12 @@
 
 import gzip
 import struct
+import zlib
 from random import Random
 
 import cramjam
 import pytest
+from aiokafka.codec import gzip_encode, lz4_encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,3 +99,15 @@ def test_others_write_what_is_read_here() -> None:
     assert bytes(decompress(LZ4, bytes(cramjam.lz4.compress(data)), 9999)) == data
     assert bytes(decompress(ZSTD, bytes(cramjam.zstd.compress(data)), 9999)) == data
     assert bytes(decompress(NONE, data, 0)) == data
+
+
+def test_lz4_is_the_fast_one_and_its_blocks_stand_alone() -> None:
+    packed = compress(LZ4, b"some text, and some text again " * 9999)
+    assert packed[4] & 0x20  # Kafka reads no blocks that need the one before
+    assert packed == lz4_encode(b"some text, and some text again " * 9999, level=0)
+
+
+def test_gzip_makes_the_effort_that_kafka_does() -> None:
+    data = bytes(Random(3).choices(range(7), k=9999))
+    assert zlib.decompress(compress(GZIP, data), wbits=47) == data
+    assert compress(GZIP, data)[10:] == gzip_encode(data, 6)[10:]
