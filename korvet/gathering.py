@@ -6,9 +6,10 @@ Rules
   has one flight while this process has the other. What waits beyond that goes when one lands.
 - A partition's state is read and written once for all of its batches in a call. Those for different
   partitions share calls, but in a cluster, whose servers share none.
-- A batch of LARGE bytes neither waits nor shares a call: one is to be on its way to Redis while
-  another is appended. Nor do GATHERED bytes wait, nor anything in a cluster, where a slow server
-  must not hold up what goes to another; there only what meets in one turn goes together.
+- A batch that weighs LARGE bytes neither waits nor shares a call: one is to be on its way to Redis
+  while another is appended. Nor does what weighs GATHERED wait, nor anything in a cluster, where a
+  slow server must not hold up what goes to another; there only what meets in one turn goes
+  together.
 - Appends to one partition keep their order, and each has its own answer.
 """
 
@@ -25,17 +26,23 @@ from korvet.store.waiter import Waiter, fail, settle
 
 logger = logs.get("gathering")
 
-LARGE = 8 * 1024
-GATHERED = 32 * 1024
+LARGE = 32 * 1024
+"""Java's producers fill batches of 16 KB by default, one a partition in each request."""
+GATHERED = 128 * 1024
+ARGUMENT = 64
+"""What an argument weighs beside its bytes. Layout `record` has several a record, and calls with
+thousands take Redis longer than the same in several calls."""
 TOGETHER = 64
-"""So many batches go into one script call at most."""
+TOGETHER_BYTES = 256 * 1024
+"""So many batches, or as many as weigh so much, go into one script call at most: one call is some
+milliseconds of Redis in layout `record`."""
 FEW = 4
 """Fewer than these are no second flight: the calls would grow in number more than they shrink."""
 
 Place = tuple[str, int, str, int]
 """What gathered batches have in common: topic, partition, topic id, and log.append's stamp."""
 Landed = Callable[[], None] | None
-Waiting = tuple[Call[AppendReply], Waiter[AppendReply]]
+Waiting = tuple[Call[AppendReply], Waiter[AppendReply], int]
 
 
 class Gatherer:
@@ -54,8 +61,9 @@ class Gatherer:
     def submit(
         self, place: Place, call: Call[AppendReply], size: int, waiter: Waiter[AppendReply]
     ) -> None:
-        """The waiter gets the reply to a call of log.append for that place; `size` is about what
-        its batch weighs, in bytes."""
+        """The waiter gets the reply to a call of log.append for that place, whose batch has about
+        `size` bytes."""
+        size += ARGUMENT * len(call.args)
         if size >= LARGE:
             if self._waiting:
                 self._flush()
@@ -63,9 +71,9 @@ class Gatherer:
             return
         waiting = self._waiting.get(place)
         if waiting is None:
-            self._waiting[place] = [(call, waiter)]
+            self._waiting[place] = [(call, waiter, size)]
         else:
-            waiting.append((call, waiter))
+            waiting.append((call, waiter, size))
         self._bytes += size
         self._batches += 1
         if not self._flushing and (self._may_fly() or self._store.is_cluster):
@@ -95,11 +103,11 @@ class Gatherer:
     def _send(self, rows: list[tuple[Place, list[Waiting]]], landed: Landed) -> None:
         _, alone = rows[0]
         if len(rows) == 1 and len(alone) == 1:
-            call, waiter = alone[0]
+            call, waiter, _ = alone[0]
             self._store.send(call, _Alone(waiter, landed) if landed else waiter)
             return
-        logs = [(*place, [log.batch_of(call) for call, _ in several]) for place, several in rows]
-        waiters = [waiter for _, several in rows for _, waiter in several]
+        logs = [(*place, [log.batch_of(call) for call, _, _ in several]) for place, several in rows]
+        waiters = [waiter for _, several in rows for _, waiter, _ in several]
         self._store.send(log.gather(self._keys, logs), _Gathered(waiters, landed))
 
     def _landed(self) -> None:
@@ -113,17 +121,19 @@ def _shared(
 ) -> Iterator[list[tuple[Place, list[Waiting]]]]:
     """What goes in one call: batches for so many places at most, and no more than TOGETHER."""
     rows: list[tuple[Place, list[Waiting]]] = []
-    count = 0
+    count = weight = 0
     for place, several in waiting.items():
-        at = 0
-        while at < len(several):
-            if count == TOGETHER or len(rows) == places:
+        some: list[Waiting] = []
+        for each in several:
+            full = count == TOGETHER or weight + each[2] > TOGETHER_BYTES
+            if (count and full) or (not some and len(rows) == places):
                 yield rows
-                rows, count = [], 0
-            some = several[at : at + TOGETHER - count]
-            rows.append((place, some))
-            count += len(some)
-            at += len(some)
+                rows, count, weight, some = [], 0, 0, []
+            if not some:
+                rows.append((place, some))
+            some.append(each)
+            count += 1
+            weight += each[2]
     yield rows
 
 

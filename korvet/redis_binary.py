@@ -16,10 +16,15 @@ from korvet.settings.setting import StartError
 
 _PR_SET_PDEATHSIG = 1
 _TUNABLES = "GLIBC_TUNABLES"
-_MALLOC = "glibc.malloc.trim_threshold=67108864:glibc.malloc.mmap_threshold=4194304"
+_MALLOC = (
+    "glibc.malloc.trim_threshold=67108864:glibc.malloc.mmap_threshold=4194304"
+    ":glibc.malloc.tcache_count=1000"
+)
 """A server that uses glibc's malloc, as the shipped one does, gets a buffer of some 100 KB for what
 it appends to its file, and gives it back, at every turn; by default to the kernel, so that each is
-made of fresh pages. Keeping up to 64 MB took batches of 100 KB a third less of its CPU."""
+made of fresh pages. Keeping up to 64 MB took batches of 100 KB a third less of its CPU. And scripts
+take and give back hundreds of small pieces, of which malloc has seven of a size at hand by default:
+small batches took a tenth less with a thousand."""
 
 
 def find(wanted: str | None = None) -> Path:

@@ -6,7 +6,15 @@ from typing import Any, cast
 
 import pytest
 
-from korvet.gathering import FEW, GATHERED, LARGE, TOGETHER, Gatherer
+from korvet.gathering import (
+    ARGUMENT,
+    FEW,
+    GATHERED,
+    LARGE,
+    TOGETHER,
+    TOGETHER_BYTES,
+    Gatherer,
+)
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
@@ -16,6 +24,7 @@ from korvet.store.errors import StoreUnavailable
 from korvet.store.waiter import Waiter
 
 KEYS = Keys()
+HEAVY = LARGE - 20 * ARGUMENT
 ID = "0123456789abcdef" * 2
 
 
@@ -50,8 +59,9 @@ class Table:
         self.gatherer = Gatherer(cast(AsyncStore, self.store), KEYS)
 
     def append(
-        self, partition: int = 0, size: int = 100, word: bytes = b"v"
+        self, partition: int = 0, size: int = 100, word: bytes = b"v", more: int = 0
     ) -> "asyncio.Future[AppendReply]":
+        """Appends a batch of so many bytes, with `more` arguments than the usual."""
         call = log.append(
             KEYS,
             "t",
@@ -60,7 +70,7 @@ class Table:
             count=1,
             size=size,
             max_timestamp=1,
-            fields=(b"batch", word),
+            fields=(b"batch", *[b""] * more, word),
         )
         future: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
         self.gatherer.submit(("t", partition, ID, 0), call, size, future)
@@ -138,11 +148,11 @@ def test_many_bytes_do_not_wait() -> None:
             table.append()
         await turn()
         for _ in range(GATHERED // LARGE):
-            table.append(size=LARGE - 1)
+            table.append(size=HEAVY)
         await turn()
         assert table.store.names == ["log.append", "log.gather"]
         table.append()
-        table.append(size=LARGE - 1)
+        table.append(size=HEAVY)
         await turn()
         assert table.store.names == ["log.append", "log.gather", "log.gather"]
 
@@ -191,6 +201,25 @@ def test_one_call_takes_a_bounded_number_of_batches() -> None:
         table.append()
         await turn()
         assert len(table.store.sent) == 3
+
+    run(body)
+
+
+def test_one_call_takes_a_bounded_number_of_bytes() -> None:
+    async def body(table: Table) -> None:
+        for n in range(2 * (TOGETHER_BYTES // LARGE) + 2):
+            table.append(partition=n % 3, size=HEAVY)
+        await turn()
+        assert table.store.names == ["log.gather"] * 3
+
+    run(body)
+
+
+def test_a_batch_of_many_arguments_goes_by_itself() -> None:
+    async def body(table: Table) -> None:
+        for partition in range(3):
+            table.append(partition=partition, more=LARGE // ARGUMENT)
+        assert table.store.names == ["log.append"] * 3
 
     run(body)
 

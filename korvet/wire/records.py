@@ -23,6 +23,9 @@ Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
+_PLACE = struct.Struct(">q4si")
+"""A header's first fields: base offset, length as it is, leader epoch."""
+COPIED = 2048
 LOG_OVERHEAD = 12
 MAGIC_AT = 16
 ATTRIBUTES_AT = 21
@@ -269,9 +272,12 @@ def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> 
 def place(
     batch: bytes, base_offset: int, leader_epoch: int, append_time: int | None
 ) -> list[Buffer]:
-    """A stored batch as buffers to send, at the offset it got. Its payload is not copied."""
+    """A stored batch as buffers to send, at the offset it got. Only one of a few bytes is copied:
+    that takes less than to send two buffers."""
     if append_time is None:
-        head = struct.pack(">q", base_offset) + batch[8:12] + struct.pack(">i", leader_epoch)
+        head = _PLACE.pack(base_offset, batch[8:12], leader_epoch)
+        if len(batch) < COPIED:
+            return [head + batch[MAGIC_AT:]]
         return [head, memoryview(batch)[MAGIC_AT:]]
     stamped = bytearray(batch)
     struct.pack_into(">q", stamped, 0, base_offset)
