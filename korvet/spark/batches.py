@@ -98,7 +98,7 @@ def _walk(data: bytes, raw: Bytes, at: int, end: int, left: int, pieces: list[An
         else:
             size = _long(data, at)
         pause -= 1
-        if size == last and pause < 0:
+        if size == last and pause < 0 and left >= WORTH:
             run = _run(raw, at, end, size, left)
             if len(run) < WORTH:
                 pause = PAUSE

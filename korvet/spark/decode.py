@@ -3,8 +3,8 @@
 Rules
 - Layout `batch`: the batches of a chunk are read together (batches.py), or, where they are not what
   that expects, by the compiled reader.
-- Layout `record`: entries with the same fields are columns already (replies.py), others are read
-  one by one.
+- Layout `record`: entries with the same fields are columns already (replies.py); where there are
+  too many kinds, or marks of transactions, entries are read one by one.
 - Only the columns asked for are built.
 - Transaction markers are no records. A committed read also leaves out what a transaction wrote
   that was aborted.
@@ -208,7 +208,7 @@ class Decoder:
     # Layout `record`.
 
     def _entries(self, reply: Reply) -> Iterator[Part]:
-        part = self._columns(reply.alike) if reply.alike is not None else None
+        part = self._together(reply.kinds)
         if part is not None:
             yield self._within(part)
             return
@@ -220,6 +220,20 @@ class Decoder:
             by_stamp[-1][1].append(row)
         for stamped, group in by_stamp:
             yield self._within(self._singly(group, stamped))
+
+    def _together(self, kinds: Sequence[Alike] | None) -> Part | None:
+        """The part that all of them are, if each is one of columns."""
+        parts: list[Part] = []
+        for kind in kinds or ():
+            part = self._columns(kind)
+            if part is None or part.stamped != (parts or [part])[0].stamped:
+                return None
+            parts.append(part)
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        part = _joined(parts)
+        order = np.argsort(part.offsets)
+        return _picked(part, order, arrays.of(order))
 
     def _columns(self, found: Alike) -> Part | None:
         """The part, if the entries have plain fields and offsets of their own."""
@@ -342,17 +356,40 @@ def _cut(part: Part, low: int, high: int) -> Part:
     )
 
 
+def _picked(part: Part, rows: Any, places: Any) -> Part:
+    """These records in this order: `places` are the `rows` as an Arrow array."""
+
+    def take(column: Any) -> Any:
+        return None if column is None else column.take(places)
+
+    return Part(
+        part.offsets[rows],
+        part.times[rows],
+        part.stamped,
+        take(part.keys),
+        take(part.values),
+        take(part.headers),
+    )
+
+
 def _joined(parts: Sequence[Part]) -> Part:
     if len(parts) == 1:
         return parts[0]
-    first = parts[0]
+
+    def join(columns: Sequence[Any]) -> Any:
+        if columns[0] is None:
+            return None
+        if isinstance(columns[0], list):
+            return [each for column in columns for each in column]
+        return pa.concat_arrays(columns)
+
     return Part(
         np.concatenate([part.offsets for part in parts]),
         np.concatenate([part.times for part in parts]),
-        first.stamped,
-        None if first.keys is None else pa.concat_arrays([part.keys for part in parts]),
-        None if first.values is None else pa.concat_arrays([part.values for part in parts]),
-        None if first.headers is None else [each for part in parts for each in part.headers],
+        parts[0].stamped,
+        join([part.keys for part in parts]),
+        join([part.values for part in parts]),
+        join([part.headers for part in parts]),
     )
 
 

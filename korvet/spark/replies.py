@@ -1,15 +1,17 @@
 """An XRANGE reply as columns, out of the bytes that Redis sent: no object an entry.
 
-A reply that columns are not for (fields differ, contents that look like an entry) is parsed by the
-ordinary parser, entry by entry.
+A reply that columns are not for (fields of many kinds, contents that look like an entry) is parsed
+by the ordinary parser, entry by entry.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
+from korvet.offsets import split_id
 from korvet.spark.alike import Alike, Unlike
 from korvet.spark.matrix import Matrix
-from korvet.spark.walk import Walk
+from korvet.spark.walk import kinds_of
 from korvet.store.bulk import parsed
 
 
@@ -27,7 +29,7 @@ class Reply:
         """Entries that have been parsed."""
         made = cls(memoryview(b"*%d\r\n" % len(rows)))
         made.rows = rows
-        made.alike = None
+        made.kinds = None
         return made
 
     def __len__(self) -> int:
@@ -40,18 +42,29 @@ class Reply:
         return found
 
     @cached_property
-    def alike(self) -> Alike | None:
-        """The entries as columns, if all have the same fields."""
+    def kinds(self) -> Sequence[Alike] | None:
+        """The entries as columns, those with the same fields together; None where columns are not
+        for them."""
         if not self._count:
             return None
         body = self._reply[self._body :]
+        matrix = Matrix.of(body, self._count)
+        if matrix is not None:
+            return [matrix]
         try:
-            return Matrix.of(body, self._count) or Walk(body, self._count)
+            return kinds_of(body, self._count)
         except Unlike:
             return None
 
     @property
+    def alike(self) -> Alike | None:
+        """The entries as columns, if all have the same fields."""
+        return self.kinds[0] if self.kinds is not None and len(self.kinds) == 1 else None
+
+    @property
     def last_id(self) -> bytes:
         """The id of the last entry; there is one."""
-        last: bytes = self.rows[-1][0] if self.alike is None else self.alike.last_id
-        return last
+        if self.kinds is None:
+            last: bytes = self.rows[-1][0]
+            return last
+        return max((kind.last_id for kind in self.kinds), key=split_id)

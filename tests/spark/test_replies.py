@@ -4,14 +4,21 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from korvet.offsets import DENSE_MS
 from korvet.spark import replies
 from korvet.spark.alike import Alike, Unlike
+from korvet.spark.catalog import Log, Range
+from korvet.spark.columns import ALWAYS
+from korvet.spark.decode import Decoder
 from korvet.spark.matrix import Matrix
 from korvet.spark.replies import Reply
+from korvet.spark.schema import arrow_schema
+from korvet.wire import codecs
 
+ID = "0123456789abcdef" * 2
 Entry = tuple[bytes, Sequence[bytes]]
 
 
@@ -71,7 +78,7 @@ def fixed(count: int) -> list[Entry]:
 def test_entries_of_equal_lengths_are_columns_without_being_walked(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replies, "Walk", lambda *_: pytest.fail("it was walked"))
+    monkeypatch.setattr(replies, "kinds_of", lambda *_: pytest.fail("it was walked"))
     found = Reply(encoded(fixed(count))).alike
     assert found is not None
     assert columns(found) == {
@@ -211,3 +218,55 @@ def test_an_id_of_another_kind_before_the_dense_ones_is_noticed() -> None:
 def test_no_entries_are_no_columns_and_no_rows() -> None:
     reply = Reply(encoded([]))
     assert (len(reply), reply.alike, reply.rows) == (0, None, [])
+
+
+HEADERS = (b"header.a", b"header.b", b"null.header.c", b"header.\xc3\xa9")
+
+
+def several(draw: random.Random, count: int, mode: str) -> list[Entry]:
+    """Entries as brokers and others write them: with and without key, value, headers."""
+    shapes = [
+        (draw.random() < 0.7, draw.random() < 0.8, draw.sample(HEADERS, draw.choice([0, 0, 1, 3])))
+        for _ in range(draw.randint(2, 6))
+    ]
+    found = []
+    for n in range(count):
+        keyed, valued, headers = draw.choice(shapes)
+        fields = [b"key", draw.randbytes(draw.randint(0, 9))] if keyed else []
+        value = draw.randbytes(draw.randint(0, 40))
+        if valued and draw.random() < 0.1:
+            fields += [b"value.lz4", codecs.compress(codecs.LZ4, value)]
+        elif valued:
+            fields += [b"value", value]
+        fields += [b"timestamp", b"%d" % (10**12 + n)]
+        fields += [each for name in headers for each in (name, b"" if name[0] == 110 else b"x")]
+        id_ = b"%d-%d" % ((10**12 + n // 7, n % 7) if mode == "time" else (DENSE_MS, n))
+        found.append((id_, fields))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["dense", "time"])
+@pytest.mark.parametrize("seed", range(10))
+def test_entries_of_several_kinds_are_columns_in_their_order(mode: str, seed: int) -> None:
+    entries = several(random.Random(seed), 2000, mode)
+    log = Log("t", 0, ID, is_batch=False, mode=mode, bits=10)
+    schema = arrow_schema((*ALWAYS, "headers"))
+    end = (10**12 + 2000) << 10
+    reply = Reply(encoded(entries))
+    assert reply.kinds is not None
+    assert len(reply.kinds) > 1
+    assert reply.last_id == entries[-1][0]
+    found = [
+        pa.Table.from_batches(Decoder(Range(log, 0, end), schema).decode(each)).to_pylist()
+        for each in (reply, Reply.of(reply.rows))
+    ]
+    assert len(found[0]) == 2000
+    assert found[0] == found[1]
+
+
+def test_kinds_that_are_too_many_are_left_to_the_parser() -> None:
+    entries = [(b"1-%d" % n, (b"value", b"v", b"header.%d" % (n % 17), b"")) for n in range(2000)]
+    assert Reply(encoded(entries)).kinds is None
+    few = [(b"1-%d" % n, (b"value", b"v", b"header.%d" % (n % 2), b"")) for n in range(199)]
+    assert Reply(encoded(few)).kinds is None
+    assert Reply(encoded(few[:1] + few)).kinds is not None
