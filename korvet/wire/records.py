@@ -270,12 +270,12 @@ def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> 
 
 
 def place(
-    batch: bytes, base_offset: int, leader_epoch: int, append_time: int | None
+    batch: Buffer, base_offset: int, leader_epoch: int, append_time: int | None
 ) -> list[Buffer]:
     """A stored batch as buffers to send, at the offset it got. Only one of a few bytes is copied:
     that takes less than to send two buffers."""
     if append_time is None:
-        head = _PLACE.pack(base_offset, batch[8:12], leader_epoch)
+        head = _PLACE.pack(base_offset, bytes(batch[8:12]), leader_epoch)
         if len(batch) < COPIED:
             return [head + batch[MAGIC_AT:]]
         return [head, memoryview(batch)[MAGIC_AT:]]

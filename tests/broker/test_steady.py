@@ -29,7 +29,7 @@ from korvet.wire.headers import decode_request_header
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest
 from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.schema import decode
-from tests.broker.peer import ROWS, Peer, batch, request, to_produce
+from tests.broker.peer import ROWS, Peer, batch, request, to_fetch, to_produce
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 
@@ -355,6 +355,29 @@ def test_a_refusal_among_many_alike_is_answered_in_its_place(broker: Broker) -> 
         (0, 3),
         (0, 4),
     ]
+
+
+@pytest.mark.parametrize("size", [10, 500, 1900, 2100, 9_000, 40_000])
+def test_what_was_kept_for_a_reader_is_what_was_sent(broker: Broker, size: int) -> None:
+    topic = create_topic(broker.address, offset_mode="dense", storage_format="batch")
+    with Peer(broker.address) as peer:
+
+        def fetched(offset: int) -> bytes:
+            body = peer.ask("Fetch", 11, to_fetch(topic, offset))
+            row = body.responses[0].partitions[0]
+            assert row.error_code == 0
+            return bytes(row.records or b"")
+
+        assert fetched(0) == b""  # who reads here once is expected to read on
+        sent = [batch([b"%d" % n * size]) for n in range(4)]
+        for data in sent:
+            answer = peer.ask("Produce", 9, to_produce(topic, data))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        for offset, data in enumerate(sent):
+            found = fetched(offset)
+            assert found[:8] == offset.to_bytes(8, "big")
+            assert found[16 : len(data)] == data[16:]
+            assert len(found) == sum(map(len, sent[offset:]))
 
 
 def test_a_topic_made_anew_under_the_same_name_takes_what_follows(broker: Broker) -> None:

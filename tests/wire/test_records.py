@@ -1,6 +1,7 @@
 """Record batches of format v2: checked before they are believed, taken apart and built."""
 
 import struct
+from collections.abc import Callable
 from random import Random
 
 import crc32c
@@ -149,6 +150,17 @@ def test_a_stored_batch_is_sent_at_the_offset_it_got(codec: int) -> None:
     assert (header.base_offset, header.leader_epoch) == (10**15, 4)
     assert [row[0] for row in records.records_of(sent)] == [10**15, 10**15 + 1, 10**15 + 2]
     assert sent[records.MAGIC_AT :] == batch[records.MAGIC_AT :]
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("size", [1, records.COPIED])
+def test_a_batch_is_sent_from_whatever_holds_it(
+    kind: Callable[[bytes], records.Buffer], size: int
+) -> None:
+    batch = bytes(records.build([(0, 50, None, b"v" * size, [])]))
+    sent = b"".join(records.place(kind(batch), 7, 4, None))
+    assert sent == b"".join(records.place(batch, 7, 4, None))
+    assert records.check(sent).base_offset == 7
 
 
 def test_a_stamped_batch_has_the_moment_of_its_append() -> None:
