@@ -119,7 +119,8 @@ class Gatherer:
 def _shared(
     waiting: dict[Place, list[Waiting]], places: int
 ) -> Iterator[list[tuple[Place, list[Waiting]]]]:
-    """What goes in one call: batches for so many places at most, and no more than TOGETHER."""
+    """What goes in one call: batches for so many places at most, and no more of them than TOGETHER
+    and TOGETHER_BYTES say."""
     rows: list[tuple[Place, list[Waiting]]] = []
     count = weight = 0
     for place, several in waiting.items():

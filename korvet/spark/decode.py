@@ -25,6 +25,7 @@ from korvet.spark.alike import Alike, Unlike
 from korvet.spark.batches import Body, unpack
 from korvet.spark.catalog import Range
 from korvet.spark.columns import APPEND_TIME, CREATE_TIME
+from korvet.spark.parts import Part, joined
 from korvet.spark.replies import Reply
 from korvet.wire import codecs, entries, markers, records
 from korvet.wire.records import Record
@@ -47,17 +48,6 @@ class Aborted(msgspec.Struct, frozen=True):
     producer_id: int
     first: int
     marker: int
-
-
-class Part(msgspec.Struct):
-    """Some records, column by column. `keys` and the like are None where nobody asked."""
-
-    offsets: Any
-    times: Any
-    stamped: bool
-    keys: Any = None
-    values: Any = None
-    headers: Any = None
 
 
 class _Batch(NamedTuple):
@@ -131,11 +121,10 @@ class Decoder:
 
     def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> _Batch | None:
         """The batch of an entry; None for what has no records, or none that count."""
-        appended = entries.append_time_of(fields)
-        at = 0 if appended is None else 2
-        if len(fields) < at + 4 or fields[at] != b"batch":
+        batch, count = batch_of(fields)
+        if batch is None:
             return None
-        batch, count = fields[at + 1], int(fields[at + 3])
+        appended = entries.append_time_of(fields)
         milliseconds, sequence = split_id(raw_id)
         last = sequence
         if self._log.mode == "time":
@@ -184,7 +173,7 @@ class Decoder:
         try:
             found = unpack(bodies, self._contents, type_)
         except Unlike:
-            return _joined([self._one_by_one(each, stamped) for each in group])
+            return joined([self._one_by_one(each, stamped) for each in group])
         return Part(found.offsets, found.times, stamped, found.keys, found.values, found.headers)
 
     def _one_by_one(self, each: _Batch, stamped: bool) -> Part:
@@ -223,41 +212,39 @@ class Decoder:
 
     def _together(self, kinds: Sequence[Alike] | None) -> Part | None:
         """The part that all of them are, if each is one of columns."""
-        parts: list[Part] = []
-        for kind in kinds or ():
-            part = self._columns(kind)
-            if part is None or part.stamped != (parts or [part])[0].stamped:
-                return None
-            parts.append(part)
-        if len(parts) < 2:
-            return parts[0] if parts else None
-        part = _joined(parts)
-        order = np.argsort(part.offsets)
-        return _picked(part, order, arrays.of(order))
-
-    def _columns(self, found: Alike) -> Part | None:
-        """The part, if the entries have plain fields and offsets of their own."""
-        names = found.columns.keys()
-        headers = [name for name in names if name.startswith(_HEADERS)]
-        if not _PLAIN.union(_VALUE_CODECS, headers).issuperset(names):
+        if not kinds or not all(map(self._is_plain, kinds)):
             return None
-        if self._aborted and b"transaction" in names:
+        if len({b"append.time" in kind.columns for kind in kinds}) > 1:
             return None
-        stamped = b"append.time" in names
-        clock = found.columns.get(b"append.time" if stamped else b"timestamp")
         try:
-            milliseconds, offsets = self._offsets(*found.ids())
-            times = milliseconds if clock is None else found.numbers(clock)
+            parts = [self._columns(kind) for kind in kinds]
         except Unlike:
             return None
+        if len(parts) == 1:
+            return parts[0]
+        return joined(parts).in_order()
+
+    def _is_plain(self, found: Alike) -> bool:
+        """Whether the entries have the fields of records and nothing else that matters here."""
+        names = found.columns.keys()
+        known = all(
+            name in _PLAIN or name in _VALUE_CODECS or name.startswith(_HEADERS) for name in names
+        )
+        return known and not (self._aborted and b"transaction" in names)
+
+    def _columns(self, found: Alike) -> Part:
+        """Their records; Unlike where an entry has no offset of its own, or no time."""
+        stamped = b"append.time" in found.columns
+        clock = found.columns.get(b"append.time" if stamped else b"timestamp")
+        milliseconds, offsets = self._offsets(*found.ids())
+        times = milliseconds if clock is None else found.numbers(clock)
         part = Part(offsets, times, stamped)
         if "key" in self._names:
             part.keys = _column(found, b"key")
         if "value" in self._names:
             part.values = _value_column(found)
         if "headers" in self._names:
-            type_ = self._schema.field("headers").type
-            part.headers = _headers_column(found, headers, type_)
+            part.headers = _headers_column(found, self._schema.field("headers").type)
         return part
 
     def _offsets(self, milliseconds: Any, sequence: Any) -> tuple[Any, Any]:
@@ -293,15 +280,7 @@ class Decoder:
             found.append(record)
         if not found:
             return Part(np.empty(0, np.int64), np.empty(0, np.int64), stamped)
-        offsets, times, keys, values, headers = zip(*found, strict=True)
-        return Part(
-            np.array(offsets, dtype=np.int64),
-            np.array(times, dtype=np.int64),
-            stamped,
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            [_pairs(each) for each in headers],
-        )
+        return self._listed(found, 0, stamped)
 
     # Both.
 
@@ -313,12 +292,7 @@ class Decoder:
 
     def _within(self, part: Part) -> Part:
         """The records of the part that lie in the range."""
-        offsets = part.offsets
-        if not len(offsets) or (offsets[0] >= self._start and offsets[-1] < self._end):
-            return part
-        low = int(np.searchsorted(offsets, self._start))
-        high = int(np.searchsorted(offsets, self._end))
-        return _cut(part, low, high)
+        return part.between(self._start, self._end)
 
     def _assemble(self, part: Part) -> Any:
         count = len(part.offsets)
@@ -342,57 +316,6 @@ class Decoder:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _cut(part: Part, low: int, high: int) -> Part:
-    def cut(column: Any) -> Any:
-        return None if column is None else column[low:high]
-
-    return Part(
-        part.offsets[low:high],
-        part.times[low:high],
-        part.stamped,
-        cut(part.keys),
-        cut(part.values),
-        cut(part.headers),
-    )
-
-
-def _picked(part: Part, rows: Any, places: Any) -> Part:
-    """These records in this order: `places` are the `rows` as an Arrow array."""
-
-    def take(column: Any) -> Any:
-        return None if column is None else column.take(places)
-
-    return Part(
-        part.offsets[rows],
-        part.times[rows],
-        part.stamped,
-        take(part.keys),
-        take(part.values),
-        take(part.headers),
-    )
-
-
-def _joined(parts: Sequence[Part]) -> Part:
-    if len(parts) == 1:
-        return parts[0]
-
-    def join(columns: Sequence[Any]) -> Any:
-        if columns[0] is None:
-            return None
-        if isinstance(columns[0], list):
-            return [each for column in columns for each in column]
-        return pa.concat_arrays(columns)
-
-    return Part(
-        np.concatenate([part.offsets for part in parts]),
-        np.concatenate([part.times for part in parts]),
-        parts[0].stamped,
-        join([part.keys for part in parts]),
-        join([part.values for part in parts]),
-        join([part.headers for part in parts]),
-    )
-
-
 def _pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]] | None:
     """Headers as Spark's Kafka source has them: null where there is none."""
     return [{"key": name, "value": value} for name, value in headers] or None
@@ -403,8 +326,9 @@ def _column(found: Alike, name: bytes) -> Any:
     return pa.nulls(found.count, pa.binary()) if spans is None else found.binary(spans)
 
 
-def _headers_column(found: Alike, fields: Sequence[bytes], type_: Any) -> Any:
+def _headers_column(found: Alike, type_: Any) -> Any:
     """Headers of the same names in every entry, as Spark's Kafka source has them."""
+    fields = [name for name in found.columns if name.startswith(_HEADERS)]
     count, width = found.count, len(fields)
     if not fields:
         return pa.nulls(count, type_)

@@ -17,13 +17,13 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 REUSED = "SPARK_REUSE_WORKER"
 KEPT = 32 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LIBRARIES = os.path.join("python", "lib")
 _settled: list[bool] = []
-_keeps: list[bool] = []
 
 
 @contextmanager
@@ -51,10 +51,10 @@ def at_work() -> Iterator[None]:
             settle()
 
 
+@cache
 def keep_memory() -> None:
     """Memory that is freed stays for the next chunk, where malloc is glibc's."""
-    if not _keeps and sys.platform == "linux":
-        _keeps.append(True)
+    if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(_M_MMAP_THRESHOLD, KEPT // 2)

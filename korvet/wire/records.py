@@ -238,13 +238,19 @@ def build(
 
 def _compressed(batch: bytearray, codec: int) -> bytearray:
     """The batch, of which nothing is compressed, with that codec."""
-    packed = codecs.compress(codec, memoryview(batch)[HEADER_SIZE:])
-    found = batch[:HEADER_SIZE] + packed
-    struct.pack_into(">i", found, 8, len(found) - LOG_OVERHEAD)
-    (attributes,) = struct.unpack_from(">h", found, ATTRIBUTES_AT)
-    struct.pack_into(">h", found, ATTRIBUTES_AT, attributes | codec)
-    struct.pack_into(">I", found, 17, checksum(found))
+    header = read_header(batch)
+    found = batch[:HEADER_SIZE] + codecs.compress(codec, memoryview(batch)[HEADER_SIZE:])
+    _put_header(
+        found,
+        header._replace(length=len(found) - LOG_OVERHEAD, attributes=header.attributes | codec),
+    )
     return found
+
+
+def _put_header(batch: bytearray, header: BatchHeader) -> None:
+    """The batch has that header, but for the CRC, which is its own."""
+    HEADER.pack_into(batch, 0, *header)
+    struct.pack_into(">I", batch, 17, checksum(batch))
 
 
 def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> bytearray:
@@ -264,8 +270,7 @@ def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> 
         last_offset_delta=last - first,
         max_timestamp=header.max_timestamp,
     )
-    HEADER.pack_into(built, 0, *patched)
-    struct.pack_into(">I", built, 17, checksum(built))
+    _put_header(built, patched)
     return built
 
 

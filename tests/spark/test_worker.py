@@ -22,7 +22,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     monkeypatch.setattr(gc, "freeze", lambda: asked.append("freeze"))
     monkeypatch.setattr(worker, "_settled", [])
-    monkeypatch.setattr(worker, "_keeps", [True])
+    monkeypatch.setattr(worker, "keep_memory", lambda: None)
     return asked
 
 
