@@ -19,6 +19,7 @@ RATES: dict[str, Produce | Fetch] = {
     "p100": Produce(1000, 100),
     "p100lz4": Produce(1000, 100, codec="lz4"),
     "psmall": Produce(1, 100, width=4),
+    "pspread": Produce(1, 100, parts=8),
     "f1k": Fetch(100, 1000),
     "f100": Fetch(1000, 100),
 }

@@ -15,30 +15,33 @@ VARIANTS = 8
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """`records` of `size` bytes a request, over `width` connections to as many partitions."""
+    """`records` of `size` bytes for each of `parts` partitions a request, over `width` connections
+    that share no partition."""
 
     records: int
     size: int
     width: int = 1
     codec: str = "none"
+    parts: int = 1
 
     async def run(self, target: Target) -> Tally:
         """Timed requests until the target's bounds."""
         batches = [batch(self.records, self.size, self.codec, seed) for seed in range(VARIANTS)]
-        async with topic(target, "bench-produce", self.width) as name:
+        async with topic(target, "bench-produce", self.width * self.parts) as name:
             tally = Tally()
             async with measured(target, tally):
                 await self._send(target, name, batches, tally)
             return tally
 
     async def _send(self, target: Target, name: str, batches: list[bytes], tally: Tally) -> None:
-        payload = self.records * self.size
+        payload = self.records * self.size * self.parts
         budget = max(target.megabytes * 1_000_000 // payload // self.width, 1)
         deadline = time.perf_counter() + target.seconds
         async with connections(target, self.width) as opened:
             pumps = []
-            for partition, connection in enumerate(opened):
-                requests = [frames.produce(name, {partition: one}) for one in batches]
+            for nth, connection in enumerate(opened):
+                own = range(nth * self.parts, (nth + 1) * self.parts)
+                requests = [frames.produce(name, dict.fromkeys(own, one)) for one in batches]
                 pumps.append(
                     Pump(
                         connection,
@@ -50,7 +53,7 @@ class Produce:
 
     def _count(self, name: str, payload: int, tally: Tally) -> Callable[[memoryview], None]:
         place = frames.ProduceReply(name)
-        records = self.records
+        records = self.records * self.parts
 
         def received(reply: memoryview) -> None:
             place.base_offset(reply)

@@ -90,6 +90,7 @@ LAYERS: dict[str, Layer] = {
         (
             "acknowledging",
             "altering",
+            "appends",
             "committing",
             "consuming",
             "coordinating",
@@ -139,7 +140,6 @@ LAYERS: dict[str, Layer] = {
             "context",
             "shared",
             "apis",
-            "handlers.produce",
             "legacy",
         ),
         others=("anyio", "msgspec", "prometheus_client", "uvloop"),

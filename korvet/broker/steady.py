@@ -11,16 +11,15 @@ Rules
 - Whatever is not a plain "stored" is answered the usual way, too.
 """
 
-import asyncio
 import struct
 from time import perf_counter, time
 from typing import Protocol
 
 from korvet import apis
+from korvet.appends import Append, Appends, noted
 from korvet.broker.dispatch import PRODUCE, Request
 from korvet.broker.intake import Frame
 from korvet.context import Context, Node, Soon
-from korvet.handlers.produce import answer_to, noted
 from korvet.producing import prepare
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
@@ -173,9 +172,7 @@ class Sent:
     def set_result(self, reply: AppendReply) -> None:
         """The request is answered, or will be."""
         if reply.error:
-            future = asyncio.get_running_loop().create_future()
-            future.set_result(reply)
-            self._answer_usually(future)
+            self._answer_usually().set_result(reply)
             return
         steady = self._steady
         context = steady.context
@@ -185,26 +182,32 @@ class Sent:
 
     def set_exception(self, error: BaseException) -> None:
         """The request will be told so."""
-        future = asyncio.get_running_loop().create_future()
-        future.set_exception(error)
-        self._answer_usually(future)
+        self._answer_usually().set_exception(error)
 
-    def _answer_usually(self, reply: "asyncio.Future[AppendReply]") -> None:
-        context, topic = self._steady.context, self._steady.topic
+    def _answer_usually(self) -> Append:
+        """The request will be answered as any other, once this has the reply."""
+        context = self._steady.context
         header, at = decode_request_header(self._frame)
         body = decode(ProduceRequest, self._frame, context.version, at, exact=False)
+        data = body.topic_data[0]
+        appends = Appends(body, context)
+        append = appends.expect(
+            self._steady.topic, self._index, data.partition_data[0].records or b"", self._call
+        )
+        appends.of_topic(data).append(append)
         self._asker.spawn(
             Request(
                 api=apis.BY_KEY[PRODUCE],
                 version=context.version,
                 correlation_id=header.correlation_id,
                 client_id=header.client_id,
-                answer=answer_to(body, topic, self._index, self._call, reply, context),
+                answer=appends.answer(),
                 body=body,
                 began=self._began,
             ),
             self._number,
         )
+        return append
 
 
 class Shapes:
@@ -251,6 +254,8 @@ def _learn(frame: Frame, request: Request, node: Node, host: str) -> tuple[Stead
         or request.version < OLDEST
         or not body.acks
         or body.transactional_id is not None
+        or len(body.topic_data) != 1
+        or len(body.topic_data[0].partition_data) != 1
     ):
         return None
     data = body.topic_data[0]

@@ -25,62 +25,38 @@ Versions
   transaction by being produced to (KIP-890), v13 topic ids
 """
 
-import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Mapping
 from time import time
 
 import msgspec
 
-from korvet import logs
 from korvet.acknowledging import Copies, copies_wanted, made, possible
-from korvet.context import LATER, Context, Later, Soon
+from korvet.appends import BY_ID, Appends, Row, refusal
+from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import reader
-from korvet.joining import Producer, join, producer_of, transaction_of, unjoined, why_outside
+from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
 from korvet.producing import prepare
-from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply, count_of
-from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.errors import StoreUnavailable
 from korvet.topic_creation import auto_create
 from korvet.topics import Topic
 from korvet.wire.messages.produce import (
-    BatchIndexAndErrorMessage,
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from korvet.wire.records import BadBatch, Buffer
+from korvet.wire.records import BadBatch
 
-BY_ID = 13
-"""The version from which on Produce names topics by their ids."""
-STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 Refused = Mapping[Producer, ErrorCode]
-
-logger = logs.get("produce")
-
-
-class Pending(msgspec.Struct, frozen=True):
-    """A partition's append under way."""
-
-    index: int
-    topic: Topic
-    call: Call[AppendReply]
-    reply: asyncio.Future[AppendReply]
-
-
-Row = PartitionProduceResponse | Pending
-Sent = tuple[Topic | None, list[Row]]
+NOBODY: Refused = {}
 
 
 def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceResponse | None]:
     """The records are on their way to Redis when this returns, unless a topic must be looked up."""
-    refusal = _refuse_acks(request.acks, context)
-    if refusal:
-        return _refuse_all(request, refusal)
+    wrong = _refuse_acks(request.acks, context)
+    if wrong:
+        return _refuse_all(request, wrong)
     copies = copies_wanted(request.acks, context)
     if copies is not None:
         return _with_copies(request, copies, context)
@@ -92,17 +68,9 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
         topics.append(topic)
     if request.transactional_id is not None and unjoined(request, topics, context):
         return _join_first(request, topics, context)
-    sent = _send(request, topics, context)
+    answer = _send(request, topics, context)
     context.release()
-    if len(sent) == 1 and len(sent[0][1]) == 1:
-        row = sent[0][1][0]
-        if isinstance(row, Pending):
-            return Soon(
-                row.reply,
-                partial(_answer_at_once, request, row, context),
-                partial(_answer, request, sent, context),
-            )
-    return _answer(request, sent, context)
+    return answer
 
 
 def _refuse_acks(acks: int, context: Context) -> ErrorCode:
@@ -135,7 +103,7 @@ async def _join_first(
     refused = await join(unjoined(request, topics, context), context)
     sent = _send(request, topics, context, refused)
     context.release()
-    return await _answer(request, sent, context)
+    return await sent
 
 
 async def _with_copies(
@@ -159,7 +127,7 @@ async def _with_copies(
     refused = await join(unjoined(request, topics, context), context)
     sent = _send(request, topics, context, refused)
     context.release()
-    answer = await _answer(request, sent, context)
+    answer = await sent
     if answer is None or await made(copies, streams, request.timeout_ms, context):
         return answer
     late = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
@@ -186,192 +154,58 @@ def _send(
     request: ProduceRequest,
     topics: list[Topic | None],
     context: Context,
-    refused: Refused | None = None,
-) -> list[Sent]:
-    transactional_id = request.transactional_id
-    return [
-        (
-            topic,
-            [
-                _submit(topic, partition, transactional_id, context, refused or {})
-                for partition in data.partition_data
-            ],
-        )
-        for data, topic in zip(request.topic_data, topics, strict=True)
-    ]
+    refused: Refused = NOBODY,
+) -> Awaitable[ProduceResponse | None]:
+    """Everything is on its way to Redis, but for what is refused; the answer to it."""
+    appends = Appends(request, context)
+    for data, topic in zip(request.topic_data, topics, strict=True):
+        rows = appends.of_topic(data)
+        for partition in data.partition_data:
+            rows.append(_row(topic, partition, request.transactional_id, appends, context, refused))
+    return appends.answer()
 
 
-def _submit(
+def _row(
     topic: Topic | None,
-    data: PartitionProduceData,
+    wanted: PartitionProduceData,
     transactional_id: str | None,
+    appends: Appends,
     context: Context,
     refused: Refused,
 ) -> Row:
+    index, data = wanted.index, b"" if wanted.records is None else wanted.records
     if topic is None:
         by_id = context.version >= BY_ID
-        return _refusal(
-            data.index,
+        return refusal(
+            index,
             ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         )
-    if not 0 <= data.index < topic.partitions:
-        return _refusal(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if not 0 <= index < topic.partitions:
+        return refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     transaction = None
     if transactional_id is not None:
-        producer = producer_of(transactional_id, data.records)
+        producer = producer_of(transactional_id, data)
         error = refused.get(producer) if producer else None
         if error:
-            return _refusal(data.index, error)
-        transaction = transaction_of(transactional_id, data.records, context)
+            return refusal(index, error)
+        transaction = transaction_of(transactional_id, data, context)
     try:
         call = prepare(
             context.keys,
             topic,
-            data.index,
-            b"" if data.records is None else data.records,
+            index,
+            data,
             version=context.version,
             now_ms=int(time() * 1000),
             settings=context.settings,
             transaction=transaction,
         )
     except BadBatch as bad:
-        return _refusal(data.index, bad.error, str(bad), bad.blamed)
-    place = (topic.name, data.index, topic.id, int(topic.policy.log_append_time))
-    reply: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
-    context.node.gatherer.submit(place, call, len(data.records or b""), reply)
-    return Pending(data.index, topic, call, reply)
-
-
-def _answer_at_once(
-    request: ProduceRequest, row: Pending, context: Context
-) -> ProduceResponse | Later | None:
-    """The answer where one partition was sent one batch, and took it."""
-    if row.reply.cancelled() or row.reply.exception() is not None:
-        return LATER
-    reply = row.reply.result()
-    if reply.error:
-        return LATER
-    data = request.topic_data[0]
-    response = _stored(row, reply, data.partition_data[0].records, context)
-    if not request.acks:
-        return None
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=data.name, topic_id=data.topic_id, partition_responses=[response]
-            )
-        ]
-    )
-
-
-def answer_to(
-    request: ProduceRequest,
-    topic: Topic,
-    index: int,
-    call: Call[AppendReply],
-    reply: asyncio.Future[AppendReply],
-    context: Context,
-) -> Awaitable[ProduceResponse | None]:
-    """The answer to a request whose one batch is what the call appends."""
-    return _answer(request, [(topic, [Pending(index, topic, call, reply)])], context)
-
-
-async def _answer(
-    request: ProduceRequest, sent: list[Sent], context: Context
-) -> ProduceResponse | None:
-    responses = []
-    for data, (_, partitions) in zip(request.topic_data, sent, strict=True):
-        rows = []
-        for row, partition in zip(partitions, data.partition_data, strict=True):
-            if isinstance(row, Pending):
-                rows.append(await _reply(row, partition.records, request, context))
-            else:
-                rows.append(row)
-        responses.append(
-            TopicProduceResponse(
-                name=data.name,
-                topic_id=data.topic_id,
-                partition_responses=rows,
-            )
-        )
-    return ProduceResponse(responses=responses) if request.acks else None
-
-
-async def _reply(
-    row: Pending, data: Buffer | None, request: ProduceRequest, context: Context
-) -> PartitionProduceResponse:
-    index = row.index
-    try:
-        reply = await row.reply
-        if reply.error:
-            return _refusal(index, await _reason(row, reply, data, request, context))
-    except StoreError as error:
-        if not isinstance(error, StoreUnavailable):
-            logger.error("an append failed in Redis", topic=row.topic.name, error=error)
-        return _refusal(index, ErrorCode.KAFKA_STORAGE_ERROR)
-    return _stored(row, reply, data, context)
-
-
-def noted(
-    topic: Topic,
-    index: int,
-    call: Call[AppendReply],
-    reply: AppendReply,
-    size: int,
-    context: Context,
-) -> None:
-    """A batch of so many bytes that Redis took is counted, and kept for who reads it next."""
-    context.node.metrics.appended(count_of(call) if reply.stored else 0, size)
-    if reply.stored and topic.is_batch and reply.append_time < 0:
-        reader(context).appended(topic, index, reply.previous, reply.base, call)
-
-
-def _stored(
-    row: Pending, reply: AppendReply, data: Buffer | None, context: Context
-) -> PartitionProduceResponse:
-    noted(row.topic, row.index, row.call, reply, len(data or b""), context)
-    return PartitionProduceResponse(
-        index=row.index,
-        error_code=0,
-        base_offset=reply.base,
-        log_append_time_ms=reply.append_time,
-        log_start_offset=reply.start,
-    )
-
-
-async def _reason(
-    row: Pending, reply: AppendReply, data: Buffer | None, request: ProduceRequest, context: Context
-) -> ErrorCode:
-    """Why nothing was appended; for a stranger to the transaction, in what it is one."""
-    error = ErrorCode(reply.error)
-    if error in STALE:
-        context.topics.drop()
-        # Whoever asks by name does not know that topics have ids.
-        return error if context.version >= BY_ID else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if error != ErrorCode.INVALID_TXN_STATE or request.transactional_id is None:
-        return error
-    producer = producer_of(request.transactional_id, data)
-    if producer is None:
-        return error
-    return await why_outside(producer, row.topic.name, row.index, context)
-
-
-def _refusal(
-    index: int,
-    error: ErrorCode,
-    reason: str | None = None,
-    blamed: Sequence[tuple[int, str]] = (),
-) -> PartitionProduceResponse:
-    return PartitionProduceResponse(
-        index=index,
-        error_code=error,
-        base_offset=-1,
-        record_errors=[
-            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=why)
-            for place, why in blamed
-        ],
-        error_message=reason or error.message,
-    )
+        return refusal(index, bad.error, str(bad), bad.blamed)
+    append = appends.expect(topic, index, data, call)
+    place = (topic.name, index, topic.id, int(topic.policy.log_append_time))
+    context.node.gatherer.submit(place, call, len(data), append)
+    return append
 
 
 async def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
@@ -382,7 +216,7 @@ async def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceRespo
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=[_refusal(row.index, error) for row in data.partition_data],
+                partition_responses=[refusal(row.index, error) for row in data.partition_data],
             )
             for data in request.topic_data
         ]

@@ -14,7 +14,7 @@ from korvet.broker.dispatch import PRODUCE, Request, finish
 from korvet.broker.steady import MOST, Shapes
 from korvet.context import Context, Node, Soon
 from korvet.errors import ErrorCode
-from korvet.handlers.produce import answer_to
+from korvet.handlers.produce import produce
 from korvet.keys import Keys
 from korvet.metrics import Metrics
 from korvet.producing import prepare
@@ -168,9 +168,8 @@ def test_begun_and_answered_as_the_usual_way_does(version: int, size: int) -> No
     assert weight == len(data)
 
     async def answered() -> list[Any] | None:
-        reply: asyncio.Future[AppendReply] = asyncio.get_running_loop().create_future()
-        reply.set_result(STORED)
-        usual.answer = answer_to(usual.body, bench.topic, 2, call, reply, bench.context(version))
+        usual.answer = produce(cast(ProduceRequest, usual.body), bench.context(version))
+        bench.submitted[1][3].set_result(STORED)
         return await finish(usual, cast(Node, bench.node))
 
     waiter.set_result(STORED)

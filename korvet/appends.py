@@ -1,0 +1,208 @@
+"""What one Produce request appends, under way together, and the answer to it.
+
+Rules
+- The answer is made once each append has its reply, whatever that is: `Soon`, unless one was not
+  taken and why must be asked for.
+- A batch that was taken is counted, and kept for who reads it next, before its answer leaves.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from korvet import logs
+from korvet.context import LATER, Context, Later, Soon
+from korvet.errors import ErrorCode
+from korvet.fetching import reader
+from korvet.joining import producer_of, why_outside
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply, count_of
+from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.topics import Topic
+from korvet.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from korvet.wire.records import Buffer
+
+BY_ID = 13
+"""The version from which on Produce names topics by their ids."""
+STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+logger = logs.get("produce")
+
+
+class Append:
+    """One partition's append; takes its reply as a future would."""
+
+    __slots__ = ("_of", "call", "data", "error", "index", "reply", "topic")
+
+    def __init__(
+        self, of: "Appends", topic: Topic, index: int, data: Buffer, call: Call[AppendReply]
+    ) -> None:
+        self._of = of
+        self.topic = topic
+        self.index = index
+        self.data = data
+        self.call = call
+        self.reply: AppendReply | None = None
+        self.error: BaseException | None = None
+
+    def done(self) -> bool:
+        """Never before its reply."""
+        return False
+
+    def set_result(self, reply: AppendReply) -> None:
+        """Redis took the batch, or said why not."""
+        self.reply = reply
+        self._of.arrived(odd=reply.error != 0)
+
+    def set_exception(self, error: BaseException) -> None:
+        """There is no reply, and this is why."""
+        self.error = error
+        self._of.arrived(odd=True)
+
+
+Row: TypeAlias = PartitionProduceResponse | Append
+
+
+class Appends:
+    """The appends of one request. Rows are added topic by topic, partition by partition, in the
+    order of the request, and then the answer is asked for."""
+
+    def __init__(self, request: ProduceRequest, context: Context) -> None:
+        self._request = request
+        self._context = context
+        self._topics: list[tuple[TopicProduceData, list[Row]]] = []
+        self._missing = 1
+        self._odd = False
+        self._there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def of_topic(self, data: TopicProduceData) -> list[Row]:
+        """Where the rows of the request's next topic go."""
+        rows: list[Row] = []
+        self._topics.append((data, rows))
+        return rows
+
+    def expect(self, topic: Topic, index: int, data: Buffer, call: Call[AppendReply]) -> Append:
+        """The append of what the request has for that partition; it is waited for from now on."""
+        self._missing += 1
+        return Append(self, topic, index, data, call)
+
+    def arrived(self, *, odd: bool) -> None:
+        """An append has its reply; odd: the batch was not taken."""
+        self._odd = self._odd or odd
+        self._missing -= 1
+        if not self._missing and not self._there.done():
+            self._there.set_result(None)
+
+    def answer(self) -> Soon[ProduceResponse | None]:
+        """All rows are there."""
+        self.arrived(odd=False)
+        return Soon(self._there, self._at_once, self._slowly)
+
+    def _at_once(self) -> ProduceResponse | Later | None:
+        if self._odd:
+            return LATER
+        return self._response(
+            [
+                [self._stored(row) if isinstance(row, Append) else row for row in rows]
+                for _, rows in self._topics
+            ]
+        )
+
+    async def _slowly(self) -> ProduceResponse | None:
+        await self._there
+        return self._response(
+            [
+                [await self._told(row) if isinstance(row, Append) else row for row in rows]
+                for _, rows in self._topics
+            ]
+        )
+
+    def _response(self, told: list[list[PartitionProduceResponse]]) -> ProduceResponse | None:
+        if not self._request.acks:
+            return None
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=data.name, topic_id=data.topic_id, partition_responses=rows
+                )
+                for (data, _), rows in zip(self._topics, told, strict=True)
+            ]
+        )
+
+    async def _told(self, row: Append) -> PartitionProduceResponse:
+        if isinstance(row.error, StoreError):
+            if not isinstance(row.error, StoreUnavailable):
+                logger.error("an append failed in Redis", topic=row.topic.name, error=row.error)
+            return refusal(row.index, ErrorCode.KAFKA_STORAGE_ERROR)
+        if row.error is not None:
+            raise row.error
+        if row.reply is not None and row.reply.error:
+            return refusal(row.index, await self._reason(row, ErrorCode(row.reply.error)))
+        return self._stored(row)
+
+    def _stored(self, row: Append) -> PartitionProduceResponse:
+        reply = row.reply
+        assert reply is not None
+        noted(row.topic, row.index, row.call, reply, len(row.data), self._context)
+        return PartitionProduceResponse(
+            index=row.index,
+            error_code=0,
+            base_offset=reply.base,
+            log_append_time_ms=reply.append_time,
+            log_start_offset=reply.start,
+        )
+
+    async def _reason(self, row: Append, error: ErrorCode) -> ErrorCode:
+        """Why nothing was appended; for a stranger to the transaction, in what it is one."""
+        context, transactional_id = self._context, self._request.transactional_id
+        if error in STALE:
+            context.topics.drop()
+            # Whoever asks by name does not know that topics have ids.
+            by_id = context.version >= BY_ID
+            return error if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if error != ErrorCode.INVALID_TXN_STATE or transactional_id is None:
+            return error
+        producer = producer_of(transactional_id, row.data)
+        if producer is None:
+            return error
+        return await why_outside(producer, row.topic.name, row.index, context)
+
+
+def noted(
+    topic: Topic,
+    index: int,
+    call: Call[AppendReply],
+    reply: AppendReply,
+    size: int,
+    context: Context,
+) -> None:
+    """A batch of so many bytes that Redis took is counted, and kept for who reads it next."""
+    context.node.metrics.appended(count_of(call) if reply.stored else 0, size)
+    if reply.stored and topic.is_batch and reply.append_time < 0:
+        reader(context).appended(topic, index, reply.previous, reply.base, call)
+
+
+def refusal(
+    index: int,
+    error: ErrorCode,
+    reason: str | None = None,
+    blamed: Sequence[tuple[int, str]] = (),
+) -> PartitionProduceResponse:
+    """What is said of a partition whose batch was not taken."""
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error,
+        base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=place, batch_index_error_message=why)
+            for place, why in blamed
+        ],
+        error_message=reason or error.message,
+    )
