@@ -1,6 +1,6 @@
 """Some records, column by column, on their way to a record batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import msgspec
@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from korvet.spark import arrays
+from korvet.wire.records import Record
 
 Change = Callable[[Any], Any]
 
@@ -29,6 +30,11 @@ class Part(msgspec.Struct):
             return self
         wanted = slice(*(int(np.searchsorted(offsets, each)) for each in (start, end)))
         return self._changed(lambda numbers: numbers[wanted], lambda column: column[wanted])
+
+    def where(self, wanted: Any) -> "Part":
+        """The records where the mask says so. Columns have to be Arrow's."""
+        mask = pa.array(wanted)
+        return self._changed(lambda numbers: numbers[wanted], lambda column: column.filter(mask))
 
     def in_order(self) -> "Part":
         """The records in the order of their offsets. Columns have to be Arrow's."""
@@ -62,3 +68,22 @@ def joined(parts: Sequence[Part]) -> Part:
         join([part.values for part in parts]),
         join([part.headers for part in parts]),
     )
+
+
+def listed(rows: Sequence[Record], names: Container[str], *, shift: int, stamped: bool) -> Part:
+    """Records that were read one by one, with the columns of these names; `shift` is added to each
+    offset."""
+    offsets, times, keys, values, headers = zip(*rows, strict=True)
+    part = Part(np.array(offsets, dtype=np.int64) + shift, np.array(times, dtype=np.int64), stamped)
+    if "key" in names:
+        part.keys = pa.array(keys, pa.binary())
+    if "value" in names:
+        part.values = pa.array(values, pa.binary())
+    if "headers" in names:
+        part.headers = [_pairs(each) for each in headers]
+    return part
+
+
+def _pairs(headers: Sequence[tuple[str, bytes | None]]) -> list[dict[str, Any]] | None:
+    """Headers as Spark's Kafka source has them: null where there is none."""
+    return [{"key": name, "value": value} for name, value in headers] or None

@@ -16,8 +16,8 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import DENSE_MS, entry_id, split_id
 from korvet.scripts.call import Arg
+from korvet.spark.aborted import Aborted
 from korvet.spark.catalog import Log, Range, lost, refuse
-from korvet.spark.decode import Aborted
 from korvet.spark.replies import Reply
 from korvet.store.bulk import parsed
 from korvet.store.errors import CommandFailed, StoreUnavailable

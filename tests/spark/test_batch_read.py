@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from korvet.offsets import DENSE_MS
-from korvet.spark.decode import Decoder
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
+from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
 from korvet.spark.scan import Scan
 from korvet.wire import codecs, records
@@ -343,7 +343,7 @@ def test_an_emptied_log_has_no_offsets_to_tell(log: Log) -> None:
 def test_records_with_headers_of_the_same_names_are_read_as_columns(
     log: Log, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Decoder, "_singly", lambda *_: pytest.fail("they were read singly"))
+    monkeypatch.setattr(RecordLayout, "_singly", lambda *_: pytest.fail("they were read singly"))
     topic = log.create("traced", 1, "record", mode)
     named = [
         (

@@ -9,14 +9,16 @@ import pytest
 
 from korvet.offsets import DENSE_MS
 from korvet.spark import replies
+from korvet.spark.aborted import Aborted
 from korvet.spark.alike import Alike, Unlike
 from korvet.spark.catalog import Log, Range
 from korvet.spark.columns import ALWAYS
 from korvet.spark.decode import Decoder
 from korvet.spark.matrix import Matrix
+from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
 from korvet.spark.schema import arrow_schema
-from korvet.wire import codecs
+from korvet.wire import codecs, markers
 
 ID = "0123456789abcdef" * 2
 Entry = tuple[bytes, Sequence[bytes]]
@@ -262,6 +264,55 @@ def test_entries_of_several_kinds_are_columns_in_their_order(mode: str, seed: in
     ]
     assert len(found[0]) == 2000
     assert found[0] == found[1]
+
+
+def transactions(
+    draw: random.Random, count: int, stamp: list[bytes]
+) -> tuple[list[Entry], list[Aborted]]:
+    """Plain records among those of two producers whose transactions end well or do not."""
+    found: list[Entry] = []
+    aborted: list[Aborted] = []
+    begun: dict[int, int] = {}
+    for n in range(count):
+        id_ = b"%d-%d" % (DENSE_MS, n)
+        number = draw.choice((0, 0, 7, 4_000_000_000_000))
+        record = [b"value", draw.randbytes(draw.randint(0, 40)), b"timestamp", b"%d" % n]
+        told = [b"transaction", b"%d" % number] if number else []
+        if number in begun and draw.random() < 0.1:
+            committed = draw.random() < 0.5
+            told = markers.fields_of(n, number, 3, committed)
+            first = begun.pop(number)
+            if not committed:
+                aborted.append(Aborted(number, first, n))
+            record = []
+        elif number:
+            begun.setdefault(number, n)
+        found.append((id_, [*stamp, *told, *record]))
+    return found, aborted
+
+
+@pytest.mark.parametrize("committed_only", [True, False])
+@pytest.mark.parametrize("stamp", [[], [b"append.time", b"1700000000000"]], ids=["", "stamped"])
+@pytest.mark.parametrize("seed", range(5))
+def test_transactions_are_columns_without_markers_and_what_was_aborted(
+    seed: int, stamp: list[bytes], committed_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, aborted = transactions(random.Random(seed), 3000, stamp)
+    assert aborted
+    log = Log("t", 0, ID, is_batch=False, mode="dense", bits=10)
+    schema = arrow_schema((*ALWAYS, "headers"))
+    wanted = Range(log, 5, 2990), schema, aborted if committed_only else []
+    parsed = [(id_, list(fields)) for id_, fields in entries]
+    singly = pa.Table.from_batches(Decoder(*wanted).decode(Reply.of(parsed))).to_pylist()
+    monkeypatch.setattr(RecordLayout, "_singly", lambda *_: pytest.fail("one by one"))
+    found = pa.Table.from_batches(Decoder(*wanted).decode(Reply(encoded(entries)))).to_pylist()
+    assert found == singly
+    lost = {n for n in range(5, 2990) if b"control" in entries[n][1]}
+    if committed_only:
+        for each in aborted:
+            name = b"%d" % each.producer_id
+            lost |= {n for n in range(each.first, each.marker) if name in entries[n][1]}
+    assert [row["offset"] for row in found] == [n for n in range(5, 2990) if n not in lost]
 
 
 def test_kinds_that_are_too_many_are_left_to_the_parser() -> None:
