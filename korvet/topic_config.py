@@ -2,7 +2,8 @@
 
 Rules
 - A topic's own config wins over `[[topics]]` patterns, those over the broker's settings.
-- Of several patterns that match a topic, the later one in the file wins, name by name.
+- Of several patterns that match a topic, the later one in the file wins, name by name; those of
+  BUILT_IN come before all of the file.
 - `storage.format`, `offset.mode` and `offset.bits` are written down when a topic is created
   (`pinned`), so a later change of a default never changes a topic that exists.
 """
@@ -23,6 +24,15 @@ class Pattern(msgspec.Struct, frozen=True):
 
     match: str
     configs: dict[str, str]
+
+
+BUILT_IN = (
+    # MirrorMaker 2 finds the offset of a group that lags in the history of its syncs, which have
+    # one key a partition. Kafka leaves it in the active segment, up to segment.ms; no log here has
+    # such a segment.
+    Pattern("mm2-offset-syncs.*.internal", {"min.compaction.lag.ms": "604800000"}),
+)
+"""Defaults for topics of well-known tools that count on what Kafka does and does not promise."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True):
@@ -84,7 +94,8 @@ class TopicConfigs:
     def __init__(self, settings: Settings, patterns: Sequence[Pattern] = ()) -> None:
         self._settings = settings
         self._patterns = [
-            (re.compile(translate(pattern.match)), pattern) for pattern in reversed(patterns)
+            (re.compile(translate(pattern.match)), pattern)
+            for pattern in reversed((*BUILT_IN, *patterns))
         ]
         for pattern in patterns:
             sentence = validate_all(pattern.configs)

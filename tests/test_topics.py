@@ -213,3 +213,13 @@ async def test_a_definition_that_makes_no_sense_hides_only_its_topic(raw: bytes)
     assert await topics.get("broken") is None
     assert await topics.get("a") is not None
     assert await topics.half_way() == {}
+
+
+def test_offset_syncs_of_mirrormaker_keep_their_history_unless_told_otherwise() -> None:
+    name, config = "mm2-offset-syncs.b.internal", {"cleanup.policy": "compact"}
+    assert CONFIGS.policy(name, config).min_compaction_lag_ms == 7 * 86_400_000
+    assert CONFIGS.policy("orders", config).min_compaction_lag_ms == 0
+    lag = {"min.compaction.lag.ms": "5"}
+    assert CONFIGS.policy(name, {**config, **lag}).min_compaction_lag_ms == 5
+    ours = TopicConfigs(Settings(), [Pattern("mm2*", lag)])
+    assert ours.policy(name, config).min_compaction_lag_ms == 5
