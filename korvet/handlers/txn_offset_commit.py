@@ -6,7 +6,7 @@ Behaviour
   INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, from v4 on
   TRANSACTION_ABORTABLE, when the group does not take part in it), then the group, in the script
   that keeps the offsets: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION when a member is
-  named
+  named (of a KIP-848 group, too, whose epoch it is not)
 - per partition of a commit that would stand: OFFSET_METADATA_TOO_LARGE
 - a zombie's offsets, or those of a transaction that has ended, the group's own script refuses
 Versions
@@ -100,7 +100,9 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
         stores=False,
     )
     if error:
-        return error
+        # Transactional clients know no other word for an epoch that is not the member's.
+        stale = error == ErrorCode.STALE_MEMBER_EPOCH
+        return ErrorCode.ILLEGAL_GENERATION if stale else error
 
     def of_consumer(registered: int) -> Call[MemberReply]:
         return scripts.pend(

@@ -17,6 +17,7 @@ from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.describe_transactions import DescribeTransactionsRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
@@ -158,6 +159,19 @@ class Side:
         )
         answer = self._settled("AddOffsetsToTxn", version, request, lambda a: a.error_code)
         return said(answer.error_code)
+
+    def consumer(self) -> tuple[str, int]:
+        """The one member of the group, which is of the newer protocol, and its epoch."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=f"member of {self.group}",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[self.topic],
+            topic_partitions=[],
+        )
+        answer = self._settled("ConsumerGroupHeartbeat", 1, request, lambda a: a.error_code)
+        return answer.member_id, answer.member_epoch
 
     def commit_offset(
         self,
@@ -512,6 +526,23 @@ def an_offset_of_a_member_nobody_knows(side: Side, version: int) -> list[str]:
         side.commit_offset(version, generation=3, member="nobody"),
         side.commit_offset(version, generation=3),
         side.commit_offset(version, member="nobody"),
+    ]
+
+
+@about("TxnOffsetCommit")
+def an_offset_of_a_member_at_another_epoch(side: Side, version: int) -> list[str]:
+    member, epoch = side.consumer()
+    side.init()
+    side.offsets()
+    return [
+        side.commit_offset(version, member=member, generation=epoch + 1),
+        side.commit_offset(version, member=member, generation=epoch - 1),
+        side.commit_offset(version, member=member),
+        side.commit_offset(version, member=member, generation=-2),
+        side.commit_offset(version, member="nobody", generation=epoch),
+        side.commit_offset(version, generation=epoch),
+        side.commit_offset(version),
+        side.commit_offset(version, member=member, generation=epoch),
     ]
 
 
