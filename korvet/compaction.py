@@ -133,6 +133,7 @@ class Compaction:
         self._waiting_bytes = self._waiting_entries = 0
         self._newest: dict[bytes, int] = {}
         self._learned = 0
+        self._youngest = -1
         self._gap = True
         self._run = _Run()
 
@@ -154,6 +155,7 @@ class Compaction:
             )
             if plan.error or not plan.due:
                 return None
+            self._youngest = plan.newest
             await self._learn(plan)
             outcome = await self._sort_out(plan)
             await self._take_over(plan, outcome)
@@ -241,7 +243,9 @@ class Compaction:
         if len(staying) < len(alive):
             fields = _rewritten(entry, staying)
             size = sum(map(len, fields))
-        newest = max([record[1] for record in staying], default=-1)
+        # A record without a timestamp is as old as its append, of which this much is known.
+        times = [record[1] if record[1] >= 0 else self._youngest for record in staying]
+        newest = max(times, default=-1)
         self._run.note(outcome, entry.first, newest, size, len(staying))
         if fields is entry.fields:
             await self._carry(entry, size)

@@ -70,10 +70,15 @@ class Log:
         self.sequences: dict[int, int] = {}
 
     def append(
-        self, rows: list[tuple[bytes, bytes | None]], producer: int = -1, number: int = -1
+        self,
+        rows: list[tuple[bytes, bytes | None]],
+        producer: int = -1,
+        number: int = -1,
+        *,
+        timed: bool = True,
     ) -> list[int]:
         """The offsets of these keys and values, written as one batch."""
-        now = self.runner.now_ms()
+        now = self.runner.now_ms() if timed else -1
         found: list[Record] = [(n, now, key, value, []) for n, (key, value) in enumerate(rows)]
         sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
         who = (producer, 0 if producer >= 0 else -1, sequence)
@@ -297,6 +302,41 @@ async def test_young_records_are_left_alone() -> None:
     assert await one.compact() is None
     one.runner.advance(1000)
     assert (await one.compact()).removed == 1
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_records_without_a_timestamp_are_young_for_as_long(form: str) -> None:
+    one = Log(form, "dense", min_compaction_lag_ms="1000")
+    for value in (b"1", b"2"):
+        one.append([(b"k", value)], timed=False)
+    assert await one.compact() is None
+    one.runner.advance(1000)
+    assert (await one.compact()).removed == 1
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_retention_waits_for_compacted_records_without_a_timestamp(form: str) -> None:
+    one = Log(form, "dense", cleanup_policy="compact,delete")
+    rows: list[tuple[bytes, bytes | None]] = [(b"%d" % n, b"v" * 2000) for n in range(100)]
+    for _ in range(2):
+        one.append(rows, timed=False)
+    one.append(rows[:1])
+    await one.compact()
+    assert len(one.runner.command("ZRANGE", KEYS.partition("t", 0).index, "0", "-1")) > 1
+    before = await one.read()
+
+    def retain() -> int:
+        return one.runner.run(
+            log.retain(
+                KEYS, "t", 0, topic_id=one.topic.id, retention_ms=1000, retention_bytes=-1, steps=64
+            )
+        ).removed
+
+    one.runner.advance(1000)
+    assert retain() == 0
+    assert await one.read() == before
+    one.runner.advance(1)
+    assert retain() > 0
 
 
 async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:

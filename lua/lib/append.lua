@@ -15,7 +15,7 @@ local INDEX_BYTES = 65536
 function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
-    "max_timestamp", "indexed", "largest", "entries"
+    "max_timestamp", "indexed", "largest", "entries", "untimed"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -30,6 +30,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     format = row[2], mode = mode, next = tonumber(row[5]), start = tonumber(row[6]),
     bytes = tonumber(row[7]), records = tonumber(row[8]), newest = tonumber(row[9]),
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
+    untimed = tonumber(row[13] or "-1"),
     bits = bits, id_of = entry.namer(mode, bits), now_ms = now_ms, stamp = stamp,
     known = {}, changed = false,
   }
@@ -174,8 +175,8 @@ function M.put(log, args, at, last)
   if log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0 then
     redis.call(
       "ZADD", log.index, base,
-      num.text(base) .. ":" .. num.text(log.newest) .. ":" .. num.text(log.bytes) .. ":"
-        .. num.text(log.records)
+      num.text(base) .. ":" .. num.text(math.max(log.newest, log.untimed)) .. ":"
+        .. num.text(log.bytes) .. ":" .. num.text(log.records)
     )
     log.indexed = log.bytes
   end
@@ -183,7 +184,12 @@ function M.put(log, args, at, last)
     remember(log, args, at, base, text, known)
   end
   log.next, log.bytes, log.records = base + width, log.bytes + size, log.records + count
-  log.newest = math.max(log.newest, log.stamp and now_ms or tonumber(args[at + 2]))
+  local newest = log.stamp and now_ms or tonumber(args[at + 2])
+  if newest < 0 then
+    log.untimed = math.max(log.untimed, now_ms)
+    redis.call("HSET", log.hash, "untimed", log.untimed)
+  end
+  log.newest = math.max(log.newest, newest)
   log.largest, log.entries = math.max(log.largest, widest), log.entries + entries
   log.changed = true
   return { codes.NONE, base, before, log.start, log.stamp and now_ms or -1, 1 }

@@ -1,4 +1,4 @@
---- log.append  version 8  writes
+--- log.append  version 9  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records

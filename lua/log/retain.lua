@@ -1,4 +1,4 @@
---- log.retain  version 2  writes
+--- log.retain  version 3  writes
 --- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
 ---
 --- KEYS     stream           stream  the partition's records
@@ -14,7 +14,8 @@
 ---          more             int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(entries removed), at most 190 calls
---- NOTES    Never early: only index steps go whose every record is old enough, or without which
+--- NOTES    Records without a timestamp are as old as their append is long ago.
+---          Never early: only index steps go whose every record is old enough, or without which
 ---          retention_bytes remain. When the newest record of all is too old, everything goes.
 ---          Native entries behind `next` are as old as the milliseconds of their ids. In dense mode
 ---          ids tell no time: such entries count as appended when this script first meets them.
@@ -32,7 +33,7 @@ local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
 -- Check. Refusals live here.
 local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
-  "max_timestamp", "start_records"
+  "max_timestamp", "start_records", "untimed"
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
@@ -42,7 +43,8 @@ if state[1] ~= topic_id then
 end
 local mode, bits = state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])
-local bytes, records, newest = tonumber(state[7]), tonumber(state[8]), tonumber(state[9])
+local bytes, records = tonumber(state[7]), tonumber(state[8])
+local newest = math.max(tonumber(state[9]), tonumber(state[11] or "-1"))
 
 local appended = next_offset
 if state[2] == "record" then

@@ -1,4 +1,4 @@
---- log.sift  version 1  writes
+--- log.sift  version 2  writes
 --- It is known what a compaction of the log may touch, and nothing of an earlier one is in its way.
 ---
 --- KEYS     log           hash    the partition's state
@@ -17,6 +17,7 @@
 ---          bytes         int     bytes ever appended before `limit`
 ---          records       int     records ever appended before `limit`
 ---          tombstones    int     marks of deleted keys below it may go
+---          newest        int     ms, no record before `limit` is younger; -1: there was none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index), at most 70 calls
 --- NOTES    Nothing at or behind the last stable offset is touched: how it ends is not known.
@@ -31,30 +32,31 @@ local tombstone_ms, dirty = tonumber(ARGV[4]), tonumber(ARGV[5])
 -- Check. Refusals live here.
 local state = redis.call(
   "HMGET", log, "topic_id", "next", "start", "bytes", "records", "max_timestamp", "start_bytes",
-  "stable", "cleaned", "cleaned_bytes", "horizons"
+  "stable", "cleaned", "cleaned_bytes", "horizons", "untimed"
 )
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1, -1, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1, -1, -1, -1, -1 }
 end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, -1, -1, -1, -1, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_ID, 0, -1, -1, -1, -1, -1, -1, -1 }
 end
 local limit, start = tonumber(state[2]), tonumber(state[3])
 local bytes, records = tonumber(state[4]), tonumber(state[5])
 local start_bytes, stable = tonumber(state[7]), tonumber(state[8] or "-1")
 local cleaned = math.max(start, tonumber(state[9] or "0"))
 local cleaned_bytes = math.max(start_bytes, tonumber(state[10] or "0"))
+local newest = math.max(tonumber(state[6]), tonumber(state[12] or "-1"))
 local now_ms = clock.now_ms()
 
 -- Write.
-if stable >= 0 or (lag_ms > 0 and tonumber(state[6]) > now_ms - lag_ms) then
+if stable >= 0 or (lag_ms > 0 and newest > now_ms - lag_ms) then
   local row = index_rows.last(index, function(candidate)
     return (stable < 0 or candidate.offset <= stable)
       and (lag_ms <= 0 or candidate.newest <= now_ms - lag_ms)
   end)
-  limit, bytes, records = start, start_bytes, 0
+  limit, bytes, records, newest = start, start_bytes, 0, -1
   if row then
-    limit, bytes, records = row.offset, row.bytes, row.records
+    limit, bytes, records, newest = row.offset, row.bytes, row.records, row.newest
   end
 end
 local tombstones = 0
@@ -66,8 +68,8 @@ end
 local worth = bytes > cleaned_bytes
   and (bytes - cleaned_bytes) * 1000 >= dirty * (bytes - start_bytes)
 if limit <= start or not (worth or tombstones > 0) then
-  return { codes.NONE, 0, start, cleaned, limit, bytes, records, tombstones }
+  return { codes.NONE, 0, start, cleaned, limit, bytes, records, tombstones, newest }
 end
 redis.call("UNLINK", compacted)
 redis.call("HSET", log, "compacting", token)
-return { codes.NONE, 1, start, cleaned, limit, bytes, records, tombstones }
+return { codes.NONE, 1, start, cleaned, limit, bytes, records, tombstones, newest }

@@ -120,17 +120,54 @@ def test_native_entries_of_a_dense_topic_count_from_when_they_are_met(lua: LuaRu
     assert part.offsets() == []
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_records_without_a_timestamp_are_as_old_as_their_append(
+    lua: LuaRunner, form: str, mode: str
+) -> None:
+    """What producers of Kafka before 0.10 send has none; it was gone with the first retention."""
+    part = Part(lua, form, mode).create()
+    part.append(2, size=STEP, max_timestamp=-1)
+    assert part.retain(HOUR).removed == 0
+    lua.advance(HOUR)
+    second = part.append(2, size=STEP, max_timestamp=-1).base
+    lua.advance(1)
+    assert part.retain(HOUR).start == second, "the second is young, the first an hour old"
+    lua.advance(HOUR)
+    part.retain(HOUR)
+    assert part.offsets() == []
+
+
+def test_records_without_a_timestamp_keep_old_ones_before_them(lua: LuaRunner) -> None:
+    part = Part(lua, mode="dense").create()
+    part.append(size=10, max_timestamp=lua.now_ms() - 2 * HOUR)
+    part.append(size=10, max_timestamp=-1)
+    assert part.retain(HOUR).removed == 0
+    lua.advance(HOUR + 1)
+    assert part.retain(HOUR).removed == 2
+
+
+def test_a_time_of_append_is_no_records_timestamp(runner: Runner) -> None:
+    part = Part(runner, mode="dense").create()
+    part.append(max_timestamp=-1)
+    assert part.bounds().newest == -1
+    part.append(max_timestamp=5)
+    assert part.bounds().newest == 5
+
+
 @pytest.mark.parametrize(
     ("form", "mode"), [("record", "time"), ("record", "dense"), ("batch", "dense")]
 )
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(
-    ages=st.lists(st.tuples(st.integers(0, 3 * HOUR), st.integers(1, 3)), max_size=30),
+    ages=st.lists(
+        st.tuples(st.one_of(st.none(), st.integers(0, 3 * HOUR)), st.integers(1, 3)), max_size=30
+    ),
     retention=st.integers(0, 3 * HOUR),
     steps=st.integers(1, 5),
 )
 def test_what_is_gone_was_too_old_and_what_is_too_old_goes_within_a_step(
-    form: str, mode: str, ages: list[tuple[int, int]], retention: int, steps: int
+    form: str, mode: str, ages: list[tuple[int | None, int]], retention: int, steps: int
 ) -> None:
     """Invariant 6: never earlier than retention.ms says, and at most an index step later."""
     runner = LuaRunner()
@@ -138,8 +175,9 @@ def test_what_is_gone_was_too_old_and_what_is_too_old_goes_within_a_step(
     moments: list[int] = []
     spans = []
     for age, count in ages:
-        moment = runner.now_ms() - age
-        base = part.append(count, size=STEP // 2, max_timestamp=moment).base
+        moment = runner.now_ms() - (age or 0)
+        told = -1 if age is None else moment
+        base = part.append(count, size=STEP // 2, max_timestamp=told).base
         spans.append((base + count - 1, moment))
         moments.append(moment)
     while part.retain(retention, steps=steps).more:

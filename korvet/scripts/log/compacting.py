@@ -17,6 +17,7 @@ class SiftReply(Reply):
     bytes: int
     records: int
     tombstones: int
+    newest: int
 
 
 class CarryReply(Reply):
