@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from korvet import byte_topics
 from korvet.reading import Entry, batch_of
 from korvet.topics import Topic
-from korvet.wire import codecs, entries, markers, records
+from korvet.wire import entries, markers, records
 from korvet.wire.records import Buffer, Record
 
 
@@ -21,9 +21,10 @@ def batches_of(entries_read: Sequence[Entry], epoch: int) -> list[Buffer]:
 
 def runs_of(entries_read: Sequence[Entry]) -> Iterator[tuple[int | None, bool, list[Entry]]]:
     """Entries of a `record` topic that can share a batch: (producer of their transaction or None,
-    whether it is a marker, the entries)."""
+    whether it is a marker, the entries). A batch has one append time for all, or none for any."""
     run: list[Entry] = []
     owner: int | None = None
+    moment: int | None = None
     for entry in entries_read:
         if markers.is_marker(entry.fields):
             if run:
@@ -32,13 +33,19 @@ def runs_of(entries_read: Sequence[Entry]) -> Iterator[tuple[int | None, bool, l
             run = []
             continue
         producer_id = markers.producer_of(entry.fields)
-        if run and producer_id != owner:
+        appended = entries.append_time_of(entry.fields)
+        if run and (producer_id != owner or appended != moment):
             yield owner, False, run
             run = []
-        owner = producer_id
+        owner, moment = producer_id, appended
         run.append(entry)
     if run:
         yield owner, False, run
+
+
+def any_stamped(entries_read: Sequence[Entry]) -> bool:
+    """Whether one of the entries of a `record` topic says when it was appended."""
+    return bool([entry for entry in entries_read if entry.fields[0] == b"append.time"])
 
 
 def records_in(
@@ -106,15 +113,6 @@ def records_of(topic: Topic, entry: Entry) -> list[Record]:
         )
         for offset, timestamp, key, value, headers in records.records_of(batch, limit=limit)
     ]
-
-
-def any_zstd(entries_read: Sequence[Entry]) -> bool:
-    """Whether one of the stored batches is compressed with zstd."""
-    found = (batch_of(entry.fields)[0] for entry in entries_read)
-    return any(
-        batch is not None and batch[records.ATTRIBUTES_AT + 1] & records.CODEC_MASK == codecs.ZSTD
-        for batch in found
-    )
 
 
 def owner_of(topic: Topic, entry: Entry) -> int:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from korvet import byte_topics, logs
-from korvet.contents import any_zstd, batches_of, only_markers, records_in, runs_of
+from korvet.contents import any_stamped, batches_of, only_markers, records_in, runs_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.reading import Entry, PartitionReader, Slice
@@ -163,7 +163,7 @@ def _answer(
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif not error and found.entries and (found.size <= limit or first):
         try:
-            error, parts = _records(wanted, found, context)
+            parts = _records(wanted, found, context)
         except BadBatch as bad:
             error = bad.error
     answer = PartitionData(
@@ -196,17 +196,16 @@ def _aborted(found: Slice) -> list[AbortedTransaction]:
     ]
 
 
-def _records(wanted: Wanted, found: Slice, context: Context) -> tuple[ErrorCode, list[Buffer]]:
-    """The slice in the message format and codec this version understands."""
+def _records(wanted: Wanted, found: Slice, context: Context) -> list[Buffer]:
+    """The slice in the message format this version understands. Stored batches leave as they are,
+    zstd too: Kafka 4 no longer keeps them from clients of a time before it."""
     if context.version < 4:
-        return ErrorCode.NONE, [_message_set(wanted, found, context.version)]
+        return [_message_set(wanted, found, context.version)]
     if wanted.topic.is_bytes:
-        return ErrorCode.NONE, _byte_batches(wanted, found, context.version)
+        return _byte_batches(wanted, found, context.version)
     if not wanted.topic.is_batch:
-        return ErrorCode.NONE, _batches(wanted.topic, found, context.version)
-    if context.version < 10 and any_zstd(found.entries):
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, []
-    return ErrorCode.NONE, batches_of(found.entries, found.epoch)
+        return _batches(wanted.topic, found, context.version)
+    return batches_of(found.entries, found.epoch)
 
 
 def _codec(topic: Topic, version: int) -> int:
@@ -228,8 +227,9 @@ def _byte_batches(wanted: Wanted, found: Slice, version: int) -> list[Buffer]:
 
 
 def _batches(topic: Topic, found: Slice, version: int) -> list[Buffer]:
-    """The records of a `record` topic as batches: one, unless transactions are among them."""
-    if found.stable is None:
+    """The records of a `record` topic as batches: one, unless transactions are among them, or
+    records that were stamped when they were appended."""
+    if found.stable is None and not any_stamped(found.entries):
         return [_one_batch(topic, found.entries, found.epoch, version, None)]
     return [
         markers.batch_of(run[0].last, run[0].fields, found.epoch)

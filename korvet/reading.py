@@ -370,10 +370,11 @@ class PartitionReader:
         )
         if bounds.error:
             return Slice(ErrorCode(bounds.error))
-        found = Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)
         if not bounds.start <= offset <= bounds.next:
-            found.error = ErrorCode.OFFSET_OUT_OF_RANGE
-        return found
+            return Slice(
+                ErrorCode.OFFSET_OUT_OF_RANGE
+            )  # without bounds, as Kafka's answer has none
+        return Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)
 
 
 def _last_of(rows: Sequence[Any]) -> int:

@@ -3,7 +3,7 @@
 Behaviour
 - per partition: OFFSET_OUT_OF_RANGE below the stored log start or above the end, anything between
   gives the next records there are; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
-  FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH, UNSUPPORTED_COMPRESSION_TYPE (zstd below 10)
+  FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH
 - max_bytes and partition_max_bytes hold, but the first batch there is always comes whole
 - with fewer than min_bytes the answer waits, at most max_wait_ms; an append through any broker ends
   the wait, a native XADD is noticed within 200 ms (of more than 100 partitions of layout record: 2

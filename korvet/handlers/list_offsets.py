@@ -5,11 +5,10 @@ Behaviour
   (= earliest), -5 latest tiered and -6 earliest pending upload (nothing is tiered: -1)
 - a timestamp answers the first record at or after it, with its own offset and time; offset -1 when
   there is none
-- per partition: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, and
-  UNSUPPORTED_VERSION for a moment that the request's version does not have
+- per partition: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+  UNSUPPORTED_VERSION for a moment that the request's version does not have, INVALID_REQUEST for one
+  that is named twice
 - under isolation level read_committed the last stable offset stands for the end
-- per partition: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_LEADER_EPOCH, UNSUPPORTED_FOR_MESSAGE_FORMAT
-  never
 Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
 """
@@ -38,14 +37,28 @@ SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     if request.replica_id != -1:
         note_replica(request.replica_id, context)
-    answers = []
+    committed = request.isolation_level == READ_COMMITTED
+    asked: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
     for data in request.topics:
-        committed = request.isolation_level == READ_COMMITTED
+        numbers = asked.setdefault(data.name, {})
+        for row in data.partitions:
+            numbers.setdefault(row.partition_index, []).append(row)
+    answers = []
+    for name, numbers in asked.items():
         rows = await asyncio.gather(
-            *(_partition(data.name, row, committed, context) for row in data.partitions)
+            *(_asked(name, same, committed, context) for same in numbers.values())
         )
-        answers.append(ListOffsetsTopicResponse(name=data.name, partitions=list(rows)))
+        answers.append(ListOffsetsTopicResponse(name=name, partitions=list(rows)))
     return ListOffsetsResponse(topics=answers)
+
+
+async def _asked(
+    name: str, same: list[ListOffsetsPartition], committed: bool, context: Context
+) -> ListOffsetsPartitionResponse:
+    """One answer for what names the same partition."""
+    if len(same) > 1:
+        return _refusal(same[0], ErrorCode.INVALID_REQUEST)
+    return await _partition(name, same[0], committed, context)
 
 
 async def _partition(

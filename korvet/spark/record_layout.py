@@ -120,10 +120,7 @@ class RecordLayout:
             producer_id = markers.producer_of(fields)
             if producer_id is not None and is_aborted(self._aborted, producer_id, offset):
                 continue
-            record = entries.record_of(offset, milliseconds, fields)
-            if stamped:
-                record = (offset, entries.append_time_of(fields) or 0, *record[2:])
-            found.append(record)
+            found.append(entries.record_of(offset, milliseconds, fields))
         if not found:
             return Part(np.empty(0, np.int64), np.empty(0, np.int64), stamped)
         return listed(found, self._names, shift=0, stamped=stamped)

@@ -99,7 +99,8 @@ def _put_headers(out: list[Buffer | int], headers: Headers) -> None:
 
 
 def record_of(offset: int, milliseconds: int, fields: Sequence[bytes]) -> Record:
-    """The record an entry holds; `milliseconds` stands in for a timestamp nobody gave."""
+    """The record an entry holds. Its time is that of its append where the topic stamped it, else
+    the timestamp it was given; `milliseconds` stands in for one nobody gave."""
     key: bytes | None = None
     value: bytes | None = None
     timestamp = milliseconds
@@ -118,6 +119,8 @@ def record_of(offset: int, milliseconds: int, fields: Sequence[bytes]) -> Record
             headers.append((name[12:].decode("utf-8", "replace"), None))
         elif name in _AT_REST:
             value = _unpack(name, fields[i + 1])
+    if fields and fields[0] == b"append.time":
+        timestamp = _number(fields[1], 0)
     return offset, timestamp, key, value, headers
 
 

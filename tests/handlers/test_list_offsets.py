@@ -1,5 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers: what partitions hold."""
 
+from time import time
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.list_offsets import offset_at
+from korvet.producing import prepare
 from korvet.scripts import log
+from korvet.wire import records
 from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from korvet.wire.messages.list_offsets import (
@@ -79,6 +82,33 @@ async def test_offsets_are_found_by_what_they_stand_for(broker: Broker) -> None:
     ):
         found = await listed(broker, moment)
         assert (found.error_code, found.timestamp, found.offset) == (E.NONE, *answer), moment
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_stamped_records_are_found_by_the_time_of_their_append(
+    broker: Broker, form: str
+) -> None:
+    stamped = "LogAppendTime"
+    await broker.create(
+        "t", storage_format=form, message_timestamp_type=stamped, offset_mode="dense"
+    )
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    now_ms = int(time() * 1000)
+    data = bytes(records.build([(0, now_ms - 100_000, None, b"v", [])]))
+    call = prepare(
+        broker.node.keys,
+        topic,
+        0,
+        data,
+        version=13,
+        now_ms=now_ms,
+        settings=broker.node.settings,
+    )
+    appended = await broker.node.store.run(call)
+    for moment in (now_ms - 50_000, NEWEST):
+        found = await listed(broker, moment)
+        assert (found.timestamp, found.offset) == (appended.append_time, 0)
 
 
 @pytest.mark.parametrize("version", range(12))

@@ -16,6 +16,11 @@ from korvet.producing import prepare
 from korvet.scripts import log
 from korvet.wire import codecs, message_sets, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from korvet.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -256,6 +261,26 @@ async def test_a_topic_may_stamp_its_records(broker: Broker, form: str) -> None:
     assert [row[1] for row in found] == [answer.log_append_time_ms] * 2
 
 
+@pytest.mark.parametrize("version", [3, 4, 18])
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_each_record_has_the_time_of_its_own_append(
+    broker: Broker, form: str, version: int
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode="dense")
+    times = []
+    for turn, kind in enumerate(("CreateTime", *["LogAppendTime"] * 3, "CreateTime")):
+        change = AlterableConfig(name="message.timestamp.type", config_operation=0, value=kind)
+        row = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+        request = IncrementalAlterConfigsRequest(resources=[row], validate_only=False)
+        altered = await broker.ask(request)
+        assert altered.responses[0].error_code == 0
+        answer = await produce(broker, packed(rows(b"a", b"b", time=turn), 13))
+        assert (answer.log_append_time_ms < 0) == (kind == "CreateTime")
+        times += [max(turn, answer.log_append_time_ms)] * 2
+    found = told((await fetch(broker, 0, version=version)).records, version)
+    assert [row[1] for row in found] == times
+
+
 @pytest.mark.parametrize("form", ["record", "batch"])
 @pytest.mark.parametrize(
     ("setting", "bad"),
@@ -330,6 +355,19 @@ async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
     for size in (0, 1, 100):
         found = told((await fetch(broker, base, size=size)).records)
         assert [row[0] for row in found] == [base]
+
+
+@pytest.mark.parametrize("version", range(2, 19))
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_what_was_compressed_with_zstd_is_read_in_every_version(
+    broker: Broker, form: str, version: int
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode="dense", compression_type="zstd")
+    sent = packed(rows(b"a" * 500, b"b" * 500, time=5), 13, codecs.ZSTD)
+    assert (await produce(broker, sent)).error_code == E.NONE
+    answer = await fetch(broker, 0, version=version)
+    assert answer.error_code == E.NONE
+    assert told(answer.records, version) == rows(b"a" * 500, b"b" * 500, time=5)
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip", "snappy", "none"])

@@ -92,7 +92,8 @@ def test_only_values_that_get_shorter_are_compressed(value: bytes, name: bytes) 
         ([b"header.a", b"1", b"header.a", b"2"], (5, 99, None, None, [("a", b"1"), ("a", b"2")])),
         ([b"null.header.n", b"ignored"], (5, 99, None, None, [("n", None)])),
         ([b"header.\xff", b"1"], (5, 99, None, None, [("\ufffd", b"1")])),
-        ([b"append.time", b"7", b"value", b"v"], (5, 99, None, b"v", [])),
+        ([b"append.time", b"7", b"value", b"v"], (5, 7, None, b"v", [])),
+        ([b"append.time", b"7", b"timestamp", b"12"], (5, 7, None, None, [])),
         ([b"value.lz4", b"no lz4 at all"], (5, 99, None, b"no lz4 at all", [])),
     ],
 )

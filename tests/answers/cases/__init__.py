@@ -9,6 +9,7 @@ from tests.answers.cases import (
     joining,
     membership,
     offsets,
+    reading,
     refused,
     static,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "joining",
     "membership",
     "offsets",
+    "reading",
     "refused",
     "static",
 ]
