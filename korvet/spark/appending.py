@@ -5,7 +5,9 @@ Rules
   task gets the same one. The Spark epoch is the producer's epoch; sequence numbers count each
   partition's records from 0. What an earlier attempt appended is then a duplicate to the script.
 - A batch ends after a number of records or bytes that depends on the partition's own records
-  only, so that every attempt cuts the same batches.
+  only, so that every attempt cuts the same batches; but for the last ones of an attempt whose rows
+  ended too soon: Spark tells the end of rows and their failure alike. Of a batch that an earlier
+  attempt has stored the beginning of, the rest is appended.
 - The script knows a producer's last five batches. Of older ones it only says that they were
   there; the batches it does know are compared with what stands in the log.
 """
@@ -24,7 +26,8 @@ from korvet.scripts import log, producer, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.spark.block import Block
-from korvet.spark.errors import NotRepeatable, UnknownTopic
+from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
+from korvet.spark.progress import WRAP, Progress
 from korvet.store.sync import SyncStore
 from korvet.topics import Topic
 from korvet.wire import codecs, entries, records
@@ -39,6 +42,9 @@ IN_FLIGHT = 4
 EPOCHS = 1 << 15
 """A producer epoch has 15 bits; a later Spark epoch takes another producer id."""
 KEEP_MS = 366 * 86_400_000
+TRIES = 10
+_BEGUN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+"""What the script says of a batch that does not begin where the log ends."""
 
 logger = logging.getLogger("korvet.spark")
 
@@ -73,7 +79,10 @@ class Outbox:
         self.repeated = 0
 
     def put(self, topic: Topic, partition: int, found: Block) -> None:
-        """The records go to the partition, in this order, when their batch is full."""
+        """The records go to the partition, in this order, when their batch is full. BadFrame where
+        the topic does not take them."""
+        if topic.policy.compact and found.keys.null_count:
+            raise BadFrame(f"Topic {topic.name!r} is compacted: it takes no record without a key.")
         waiting = self._waiting.setdefault((topic.name, partition), _Waiting(topic, partition))
         for batch, sequence in waiting.add(found):
             self._ready.append((topic, partition, batch, sequence))
@@ -88,13 +97,70 @@ class Outbox:
                 if len(self._ready) >= IN_FLIGHT:
                     self._send()
         self._send()
+        if self.repeated:
+            self._compare_ends()
+
+    def _compare_ends(self) -> None:
+        """No attempt before this one had more rows."""
+        for waiting in self._waiting.values():
+            topic, partition = waiting.topic, waiting.partition
+            done = self._progress(topic, partition)
+            if done is not None and done.next != waiting.sequence:
+                raise _not_repeatable(f"{topic.name}-{partition}")
+
+    def _progress(self, topic: Topic, partition: int) -> Progress | None:
+        """How far this epoch of the task has come."""
+        key = self._keys.partition(topic.name, partition).producers
+        row = self._store.command("HGET", key, self._claim.producer_id)
+        done = Progress.of(row) if row else None
+        return done if done is not None and done.epoch == self._claim.producer_epoch else None
 
     def _send(self) -> None:
         calls = [self._call(*each) for each in self._ready]
         replies = self._store.run_many(calls)
         for each, reply in zip(self._ready, replies, strict=True):
-            self._judge(*each[:3], reply)
+            if reply.error in _BEGUN:
+                self._append_rest(*each)
+            else:
+                self._judge(*each[:3], reply)
         self._ready.clear()
+
+    def _append_rest(self, topic: Topic, partition: int, batch: Block, sequence: int) -> None:
+        """What the log does not have of the batch is appended behind what it has."""
+        for _ in range(TRIES):
+            done = self._progress(topic, partition)
+            if done is None:
+                break
+            stored = (done.next - sequence) % WRAP
+            if stored >= WRAP // 2:
+                break
+            stored = min(stored, len(batch))
+            if stored:
+                self._compare_known(topic, partition, batch.cut(0, stored), sequence, done)
+            if stored == len(batch):
+                self.records += stored
+                self.repeated += stored
+                return
+            rest = batch.cut(stored, len(batch))
+            call = self._call(topic, partition, rest, (sequence + stored) % WRAP)
+            reply = self._store.run(call)
+            if reply.error not in _BEGUN:
+                self.records += stored
+                self.repeated += stored
+                self._judge(topic, partition, rest, reply)
+                return
+            # Another attempt runs at the same time, and was faster.
+        raise _not_repeatable(f"{topic.name}-{partition}")
+
+    def _compare_known(
+        self, topic: Topic, partition: int, batch: Block, sequence: int, done: Progress
+    ) -> None:
+        """Those of the batch's records that the script still knows are what stands in the log."""
+        for first, last, base in done.batches:
+            low, count = (first - sequence) % WRAP, last - first + 1
+            if low < len(batch):
+                same = batch.cut(low, min(low + count, len(batch)))
+                self._compare(topic, partition, same.records(), base, count)
 
     def _call(self, topic: Topic, partition: int, batch: Block, sequence: int) -> Call[AppendReply]:
         newest = batch.newest()
@@ -108,11 +174,17 @@ class Outbox:
             if topic.is_bytes:
                 header = records.read_header(data)
                 return byte_topics.append_batch(self._keys, topic, partition, data, header)
-            size = len(data)
+            size = largest = len(data)
             fields: Sequence[Any] = (data,)
         else:
-            size = int(batch.sizes().sum())
+            sizes = batch.sizes()
+            size, largest = int(sizes.sum()), int(sizes.max())
             fields = _fields(batch, codecs.BY_NAME[topic.policy.storage_compression])
+        if largest > topic.policy.max_message_bytes:
+            raise BadFrame(
+                f"A record of {largest} bytes is too large for topic {topic.name!r}, whose "
+                f"max.message.bytes is {topic.policy.max_message_bytes}."
+            )
         return log.append(
             self._keys,
             topic.name,
@@ -134,12 +206,7 @@ class Outbox:
             self.records += len(batch)
             if not reply.stored:
                 self.repeated += len(batch)
-                self._compare(topic, partition, batch.records(), reply.base)
-        elif reply.error == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-            self.records += len(batch)
-            self.repeated += len(batch)
-        elif reply.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            raise _not_repeatable(where)
+                self._compare(topic, partition, batch.records(), reply.base, len(batch))
         elif reply.error == ErrorCode.INVALID_PRODUCER_EPOCH:
             raise NotRepeatable(
                 f"{where}: a later epoch of this query has been written; this task comes too late."
@@ -149,11 +216,14 @@ class Outbox:
                 f"{where} cannot be written (any more): {ErrorCode(reply.error).name}."
             )
 
-    def _compare(self, topic: Topic, partition: int, batch: list[Record], base: int) -> None:
-        """The batch that stands at `base` has these keys and values, or nobody can tell."""
+    def _compare(
+        self, topic: Topic, partition: int, batch: list[Record], base: int, count: int
+    ) -> None:
+        """The batch of `count` records at `base` begins with these keys and values, or nobody can
+        tell."""
         names = self._keys.partition(topic.name, partition)
         mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
-        last = entry_id(mode, bits, base + len(batch) - 1)
+        last = entry_id(mode, bits, base + count - 1)
         if topic.is_batch:
             if topic.is_bytes:
                 first = entry_id(mode, bits, base)
@@ -166,7 +236,7 @@ class Outbox:
             first = entry_id(mode, bits, base)
             rows = self._store.command("XRANGE", names.stream, first, last)
             found = [entries.record_of(0, 0, fields)[2:4] for _, fields in rows]
-        if found and len(found) == len(batch) and found != [r[2:4] for r in batch]:
+        if found and len(found) == count and found[: len(batch)] != [r[2:4] for r in batch]:
             raise _not_repeatable(f"{topic.name}-{partition}")
 
 
@@ -179,7 +249,7 @@ class _Waiting:
         self._limit = max(1, min(BATCH_BYTES, topic.policy.max_message_bytes // 2))
         self._most = BATCH_RECORDS if topic.is_batch else min(ENTRIES, BATCH_RECORDS)
         self._held: Block | None = None
-        self._sequence = 0
+        self.sequence = 0
 
     def add(self, found: Block) -> list[tuple[Block, int]]:
         """The batches that are full now, each with its first sequence number."""
@@ -202,8 +272,8 @@ class _Waiting:
         return [self._numbered(waits)] if waits is not None else []
 
     def _numbered(self, batch: Block) -> tuple[Block, int]:
-        first = self._sequence
-        self._sequence = (first + len(batch)) % 2**31
+        first = self.sequence
+        self.sequence = (first + len(batch)) % WRAP
         return batch, first
 
 

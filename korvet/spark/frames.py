@@ -100,10 +100,12 @@ class Rows:
         column = self._columns.get("headers")
         if column is None or not self._options.headers or pa.types.is_null(column.type):
             return None
-        found = [
-            [(pair["key"], pair["value"]) for pair in pairs or ()]
-            for pairs in column.take(index).to_pylist()
-        ]
+        rows = column.take(index).to_pylist()
+        if any(pair is None or pair["key"] is None for pairs in rows for pair in pairs or ()):
+            raise BadFrame(
+                "Column 'headers': a header is null, or has no key; only values may be null."
+            )
+        found = [[(pair["key"], pair["value"]) for pair in pairs or ()] for pairs in rows]
         return found if any(found) else None
 
     def _times(self, index: Any, count: int) -> Any:

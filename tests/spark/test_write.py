@@ -99,6 +99,26 @@ def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
 
 
 @layouts
+def test_an_attempt_whose_rows_ended_too_soon_can_be_repeated(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When what gives the rows fails, Spark ends them as if that were all."""
+    monkeypatch.setattr(appending, "BATCH_RECORDS", 50)
+    log.create("out", 2, form, mode)
+    columns = frame(600)
+    for rows in (30, 33, 36, 39, 42, 45, 48, 130, 131, 400):
+        part = {name: column[:rows] for name, column in columns.items()}
+        write(options(log), part, size=17)
+    written = write(options(log), columns)
+    assert (written.records, written.repeated) == (600, 400)
+    assert sorted(values(log)) == sorted(columns["value"])
+    changed = {**columns, "value": [*columns["value"][:-1], b"other"]}
+    with pytest.raises(NotRepeatable):
+        write(options(log), changed)
+    assert sorted(values(log)) == sorted(columns["value"])
+
+
+@layouts
 def test_two_attempts_of_a_task_at_the_same_time_append_each_row_once(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +230,23 @@ def test_a_partition_that_does_not_exist_is_refused(log: Log) -> None:
     with pytest.raises(BadFrame, match="has 2 partitions; a row asks for partition 2"):
         write(options(log), columns)
     assert values(log) == []
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_what_a_topic_takes_from_no_producer_it_takes_from_no_task(log: Log, form: str) -> None:
+    log.create("out", 1, form, **{"max.message.bytes": "2000"})
+    written = write(options(log), {"value": [bytes([n]) * 900 for n in range(9)]})
+    assert written.records == 9
+    with pytest.raises(BadFrame, match="bytes is too large for topic 'out'"):
+        write(options(log), {"value": [random.Random(1).randbytes(3000)]}, task=1)
+    log.create("kept", 1, form, **{"cleanup.policy": "compact"})
+    given = options(log, topic="kept")
+    with pytest.raises(BadFrame, match="takes no record without a key"):
+        write(given, {"key": [b"k", None], "value": [b"a", b"b"]}, task=2)
+    nameless = pa.array([[{"key": None, "value": b"x"}]], HEADERS)
+    with pytest.raises(BadFrame, match="a header is null, or has no key"):
+        write(given, {"key": [b"k"], "value": [b"a"], "headers": nameless}, task=3)
+    assert (len(values(log)), values(log, "kept")) == (9, [])
 
 
 def test_timestamps_are_kept_when_asked_for(log: Log) -> None:
