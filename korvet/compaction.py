@@ -33,7 +33,7 @@ from korvet.scripts.call import Call, Reply
 from korvet.scripts.log import SiftReply
 from korvet.topics import Topic
 from korvet.wire import records
-from korvet.wire.records import Record
+from korvet.wire.records import BadBatch, Record
 
 READ_BYTES = 1 << 18
 READ_ENTRIES = 500
@@ -95,6 +95,10 @@ class Watched:
         self._under_way -= 1
         if not self._under_way:
             self._spent += monotonic() - self._began
+
+
+UNREADABLE = b"this batch cannot be read"
+"""The key of what stands for such a batch; told by its identity."""
 
 
 class Outcome(msgspec.Struct):
@@ -189,7 +193,7 @@ class Compaction:
         async for found in self._slices(plan.cleaned, plan.limit):
             for _, alive in _alive(self._topic, found):
                 for offset, _, key, _, _ in alive:
-                    if key is not None:
+                    if key is not None and key is not UNREADABLE:
                         self._newest[_mark(key)] = offset
             self._learned = found.entries[-1].last + 1
             if len(self._newest) > MOST_KEYS:
@@ -213,6 +217,8 @@ class Compaction:
     def _stays(self, record: Record, plan: SiftReply) -> bool:
         offset, _, key, value, _ = record
         if offset >= self._learned:
+            return True
+        if key is UNREADABLE:
             return True
         if key is None or self._newest.get(_mark(key), offset) != offset:
             return False
@@ -374,8 +380,17 @@ def _alive(topic: Topic, found: Slice) -> list[tuple[Entry, list[Record]]]:
         elif owner in dropped:
             rows.append((entry, []))
         else:
-            rows.append((entry, records_of(topic, entry)))
+            rows.append((entry, _records_or_all(topic, entry)))
     return rows
+
+
+def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:
+    """The entry's records; for a batch that cannot be read, which was stored as it came, one that
+    stays, and so the batch."""
+    try:
+        return records_of(topic, entry)
+    except BadBatch:
+        return [(entry.last, -1, UNREADABLE, b"", [])]
 
 
 def _rewritten(entry: Entry, staying: list[Record]) -> list[bytes]:

@@ -165,7 +165,8 @@ def _answer(
         try:
             parts = _records(wanted, found, context)
         except BadBatch as bad:
-            error = bad.error
+            unread = bad.error == ErrorCode.INVALID_RECORD  # a word for producers
+            error = ErrorCode.CORRUPT_MESSAGE if unread else bad.error
     answer = PartitionData(
         aborted_transactions=None,
         partition_index=wanted.asked.partition,

@@ -339,6 +339,32 @@ async def test_retention_waits_for_compacted_records_without_a_timestamp(form: s
     assert retain() > 0
 
 
+async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
+    """Layout batch stores what a producer sends as it came, a body that is none, too."""
+    one = Log("batch", "dense")
+    one.append([(b"k", b"1")])
+    garbled = bytearray(records.build([(0, one.runner.now_ms(), b"k", b"2", [("h", b"x")])]))
+    garbled[garbled.index(b"h")] = 0xFF
+    one.runner.run(
+        log.append(
+            KEYS,
+            "t",
+            0,
+            topic_id=one.topic.id,
+            count=1,
+            size=100,
+            max_timestamp=one.runner.now_ms(),
+            fields=[bytes(garbled)],
+        )
+    )
+    one.append([(b"k", b"3")])
+    one.append([(b"last", b"")])
+    assert (await one.compact()).removed == 1
+    rows: Any = one.runner.command("XRANGE", KEYS.partition("t", 0).stream, "-", "+")
+    assert len(rows) == 3
+    assert bytes(garbled) in rows[0][1]
+
+
 async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
     one = Log("record", "dense")
     one.append([(b"k", b"%d" % n) for n in range(50)])

@@ -5,7 +5,7 @@ Each duty is held by one broker at a time, by a lease in Redis; a dead holder's 
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 
 import anyio
@@ -39,6 +39,9 @@ COMPACTION_LEASE_S = 60.0
 TRANSACTIONS_S = 1.0
 TRANSACTIONS_LEASE_S = 5.0
 
+AGAIN_S = 5.0
+"""A duty that failed begins again after so long."""
+
 SAY_AGAIN_S = 30.0
 """How soon the same trouble is worth another line in the log."""
 
@@ -64,17 +67,30 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Runs until cancelled; Redis being away is waited out."""
+        duties = [
+            self._beat,
+            self._retain,
+            self._follow_configs,
+            self._tick_groups,
+            self._forget_producers,
+            self._look_at_groups,
+            self._end_transactions,
+            self._compact,
+        ]
+        if self._node.store.is_cluster:
+            duties.append(self._finish_topics)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._beat)
-            tasks.start_soon(self._retain)
-            tasks.start_soon(self._follow_configs)
-            tasks.start_soon(self._tick_groups)
-            tasks.start_soon(self._forget_producers)
-            tasks.start_soon(self._look_at_groups)
-            if self._node.store.is_cluster:
-                tasks.start_soon(self._finish_topics)
-            tasks.start_soon(self._end_transactions)
-            tasks.start_soon(self._compact)
+            for duty in duties:
+                tasks.start_soon(self._keep_up, duty)
+
+    async def _keep_up(self, duty: Callable[[], Awaitable[None]]) -> None:
+        """An error nobody expected is in the log, and is this duty's alone: it begins again."""
+        while True:
+            try:
+                await duty()
+            except Exception as error:
+                logger.exception("a duty failed", error, duty=getattr(duty, "__name__", ""))
+                await anyio.sleep(AGAIN_S)
 
     async def _beat(self) -> None:
         while True:
@@ -216,12 +232,21 @@ class Housekeeping:
             for number in range(topic.partitions if topic.policy.compact else 0):
                 if not await self._holds_compaction():
                     return
-                rest = self._rest_and_hold
-                outcome = await Compaction(node.store, node.keys, topic, number, rest).run()
-                if outcome is not None:
-                    logger.info(
-                        "compacted", topic=topic.name, partition=number, removed=outcome.removed
-                    )
+                await self._compact_one(topic, number)
+
+    async def _compact_one(self, topic: Topic, number: int) -> None:
+        """One pass over a partition; what it holds can stop no other's."""
+        node, place = self._node, {"topic": topic.name, "partition": number}
+        try:
+            rest = self._rest_and_hold
+            outcome = await Compaction(node.store, node.keys, topic, number, rest).run()
+        except StoreError:
+            raise
+        except Exception as error:
+            logger.exception("a compaction failed", error, **place)
+            return
+        if outcome is not None:
+            logger.info("compacted", **place, removed=outcome.removed)
 
     async def _holds_compaction(self) -> bool:
         self._held_at = monotonic()

@@ -156,7 +156,9 @@ def too_many(count: int, most: int) -> BadBatch:
 def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
     """The records of one batch, decompressed to at most `limit` bytes.
 
-    Raises BadBatch: CORRUPT_MESSAGE for bytes that are none, MESSAGE_TOO_LARGE beyond `limit`.
+    Raises BadBatch: CORRUPT_MESSAGE for bytes that are none, INVALID_RECORD where records do not
+    parse (a producer would send what is CORRUPT_MESSAGE again and again), MESSAGE_TOO_LARGE beyond
+    `limit`.
     """
     if len(batch) < HEADER_SIZE:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are no record batch")
@@ -172,7 +174,7 @@ def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
             (r.offset, r.timestamp, r.key, r.value, r.headers) for r in DefaultRecordBatch(plain)
         ]
     except (CorruptRecordException, ValueError, MemoryError, OverflowError) as error:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"the records do not parse: {error}") from None
+        raise BadBatch(ErrorCode.INVALID_RECORD, f"the records do not parse: {error}") from None
     return found
 
 
@@ -188,7 +190,7 @@ def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     try:
         body = codecs.decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
     except codecs.CorruptPayload as error:
-        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        raise BadBatch(ErrorCode.INVALID_RECORD, str(error)) from None
     except codecs.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     plain = header._replace(attributes=header.attributes & ~CODEC_MASK)

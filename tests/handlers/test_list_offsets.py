@@ -1,5 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch, DescribeLogDirs, DescribeProducers: what partitions hold."""
 
+import struct
 from time import time
 from typing import Any
 
@@ -10,6 +11,7 @@ from korvet.errors import ErrorCode as E
 from korvet.handlers.list_offsets import offset_at
 from korvet.producing import prepare
 from korvet.scripts import log
+from korvet.topics import Topic
 from korvet.wire import records
 from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -84,6 +86,52 @@ async def test_offsets_are_found_by_what_they_stand_for(broker: Broker) -> None:
         assert (found.error_code, found.timestamp, found.offset) == (E.NONE, *answer), moment
 
 
+async def store(broker: Broker, topic: Topic, data: bytes) -> Any:
+    """A batch that a producer sends, as it came."""
+    call = prepare(
+        broker.node.keys,
+        topic,
+        0,
+        data,
+        version=13,
+        now_ms=int(time() * 1000),
+        settings=broker.node.settings,
+    )
+    return await broker.node.store.run(call)
+
+
+async def test_a_batch_that_cannot_be_read_is_found_by_what_its_header_says(
+    broker: Broker,
+) -> None:
+    await broker.create("t", storage_format="batch", offset_mode="dense")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    now_ms = int(time() * 1000)
+    for turn, name in enumerate(("a", "\ufffd", "c")):
+        data = records.build([(0, now_ms + turn, b"k", b"v", [(name, b"x")])])
+        data[:] = data.replace("\ufffd".encode(), b"\xff\xfe\xfd")
+        struct.pack_into(">I", data, 17, records.checksum(data))
+        assert (await store(broker, topic, bytes(data))).error == 0
+    for moment, offset in ((now_ms, 0), (now_ms + 1, 1), (now_ms + 2, 2), (NEWEST, 2)):
+        found = await listed(broker, moment)
+        assert (found.error_code, found.offset) == (E.NONE, offset)
+
+
+@pytest.mark.parametrize("mode", ["dense", "time"])
+async def test_the_newest_is_found_among_what_is_left(broker: Broker, mode: str) -> None:
+    await broker.create("t", offset_mode=mode)
+    await fill(broker, 100, 0, 50, 50, 10)
+    first = await listed(broker, NEWEST)
+    assert first.timestamp == 100
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    before = first.offset + 1
+    cut = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=before)
+    assert (await broker.node.store.run(cut)).error == 0
+    found = await listed(broker, NEWEST)
+    assert (found.timestamp, found.offset) == (50, (await listed(broker, 50)).offset)
+
+
 @pytest.mark.parametrize("form", ["record", "batch"])
 async def test_stamped_records_are_found_by_the_time_of_their_append(
     broker: Broker, form: str
@@ -96,16 +144,7 @@ async def test_stamped_records_are_found_by_the_time_of_their_append(
     assert topic is not None
     now_ms = int(time() * 1000)
     data = bytes(records.build([(0, now_ms - 100_000, None, b"v", [])]))
-    call = prepare(
-        broker.node.keys,
-        topic,
-        0,
-        data,
-        version=13,
-        now_ms=now_ms,
-        settings=broker.node.settings,
-    )
-    appended = await broker.node.store.run(call)
+    appended = await store(broker, topic, data)
     for moment in (now_ms - 50_000, NEWEST):
         found = await listed(broker, moment)
         assert (found.timestamp, found.offset) == (appended.append_time, 0)

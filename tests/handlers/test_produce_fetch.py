@@ -175,6 +175,32 @@ REFUSED = [
 ]
 
 
+def resealed(data: bytes, at: int, value: bytes) -> bytes:
+    """The batch with other bytes in its body, and the CRC of these."""
+    out = bytearray(data)
+    out[at : at + len(value)] = value
+    struct.pack_into(">I", out, 17, records.checksum(out))
+    return bytes(out)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        resealed(GOOD, 61, bytes(4)),
+        resealed(GOOD, 61, b"\xff" * 8),
+        resealed(packed(rows(b"a" * 99), 13, codecs.GZIP), 61, b"no gzip at all"),
+        resealed(packed(rows(b"a" * 99), 13, codecs.LZ4), 61, b"no lz4"),
+    ],
+)
+async def test_records_that_do_not_parse_are_not_worth_another_try(
+    broker: Broker, data: bytes
+) -> None:
+    await broker.create("t")
+    answer = await produce(broker, data)
+    assert answer.error_code == E.INVALID_RECORD
+    assert not E.INVALID_RECORD.retriable
+
+
 @shapes
 async def test_what_cannot_be_stored_is_refused_and_leaves_no_trace(
     broker: Broker, form: str, mode: str

@@ -127,7 +127,7 @@ def test_damaged_records_are_refused_and_never_surprise(codec: int) -> None:
         try:
             found = records.records_of(broken, limit=10_000)
         except BadBatch as error:
-            assert error.error in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE)
+            assert error.error in (ErrorCode.INVALID_RECORD, ErrorCode.MESSAGE_TOO_LARGE)
         else:
             assert len(found) == 20
 
