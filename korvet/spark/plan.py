@@ -14,22 +14,30 @@ MOST_PIECES = 10_000
 def pieces(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -> list[Range]:
     """The ranges, cut as the options say. They follow one another without gap or overlap."""
     if options.max_records is not None:
-        ranges = [piece for each in ranges for piece in _by_records(catalog, each, options)]
+        ranges = _by_records(catalog, ranges, options.max_records)
     wanted = _how_many(catalog, options, ranges)
-    return [
+    found = [
         piece
         for each, count in zip(ranges, wanted, strict=True)
         for piece in _by_bytes(catalog, each, count)
     ]
+    least = min(options.min_partitions or 1, MOST_PIECES)
+    if len(found) >= least:
+        return found
+    # The index has a row each 64 KiB, and these are smaller.
+    return _by_records(catalog, found, max(1, sum(catalog.count(found)) // least))
 
 
-def _by_records(catalog: Catalog, whole: Range, options: ReadOptions) -> Iterator[Range]:
-    """Pieces of at most `max_records` records."""
-    assert options.max_records is not None
+def _by_records(catalog: Catalog, ranges: Sequence[Range], most: int) -> list[Range]:
+    """Pieces of at most so many records."""
+    return [piece for each in ranges for piece in _runs(catalog, each, most)]
+
+
+def _runs(catalog: Catalog, whole: Range, most: int) -> Iterator[Range]:
     at = whole.start
     while at < whole.end:
-        [(end, count)] = catalog.advance([Range(whole.log, at, whole.end)], [options.max_records])
-        if count < options.max_records or end >= whole.end:
+        [(end, count)] = catalog.advance([Range(whole.log, at, whole.end)], [most])
+        if count < most or end >= whole.end:
             end = whole.end
         yield Range(whole.log, at, end)
         at = end

@@ -165,6 +165,23 @@ def test_pieces_follow_one_another_without_gap_or_overlap(log: Log, form: str, m
 
 
 @layouts
+def test_there_are_at_least_as_many_pieces_as_asked_for(log: Log, form: str, mode: str) -> None:
+    topic = log.create("small", 3, form, mode)
+    log.create("none", 2, form, mode)
+    for part in range(3):
+        log.append(topic, part, plain(5 + 20 * part))
+    columns = "partition,offset"
+    whole = read(log.url, subscribe="small", columns=columns)
+    assert len(whole) == 75
+    for least in (4, 7, 40):
+        cut = pieces(log.url, subscribe="small", minPartitions=least)
+        assert len(cut) >= least
+        assert read(log.url, subscribe="small", columns=columns, minPartitions=least) == whole
+    assert len(pieces(log.url, subscribe="small", minPartitions=1000)) == 75
+    assert pieces(log.url, subscribe="none", minPartitions=5) == []
+
+
+@layouts
 def test_timestamps_choose_where_to_begin_and_end(log: Log, form: str, mode: str) -> None:
     topic = log.create("times", 2, form, mode)
     for n in range(4):
