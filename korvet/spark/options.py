@@ -8,7 +8,7 @@ Rules
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -130,6 +130,14 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         raise BadOption(start.option, "a batch read cannot start at 'latest'.")
     if end.everywhere == EARLIEST:
         raise BadOption(end.option, "a read cannot end at 'earliest'.")
+    for topic, number, at in _places(start.offsets):
+        if at == LATEST and not streaming:
+            raise BadOption(start.option, f"a batch read of {topic}-{number} cannot start at -1.")
+    for topic, number, at in _places(end.offsets):
+        if at == EARLIEST:
+            raise BadOption(end.option, f"a read of {topic}-{number} cannot end at -2.")
+    if given.text("archiveFormat") is not None and given.text("archive") is None:
+        raise BadOption("archiveFormat", "it says what 'archive' is, and there is none.")
     isolation = given.one_of(
         "kafka.isolation.level", ("read_committed", "read_uncommitted"), "read_uncommitted"
     )
@@ -148,6 +156,12 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         archive=given.text("archive"),
         archive_format=given.text("archiveFormat"),
     )
+
+
+def _places(offsets: Offsets | None) -> Iterator[tuple[str, int, int]]:
+    for topic, places in (offsets or {}).items():
+        for number, at in places.items():
+            yield topic, number, at
 
 
 def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -245,8 +259,10 @@ class _Given:
             except re.error as error:
                 raise BadOption(name, f"{value!r} is no regular expression: {error}.") from None
             return Selection(pattern=value)
-        topics = dict.fromkeys(topic.strip() for topic in value.split(","))
-        return Selection(topics=tuple(topic for topic in topics if topic))
+        topics = dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip())
+        if not topics:
+            raise BadOption(name, "names no topic.")
+        return Selection(topics=tuple(topics))
 
     def names(self) -> tuple[str, ...]:
         value = self.text("columns")
@@ -276,7 +292,11 @@ class _Given:
         named = {"earliest": EARLIEST, "latest": LATEST}.get(value.strip().lower())
         if named is not None:
             return Place(option, everywhere=named)
-        return Place(option, offsets=_per_partition(option, value))
+        offsets = _per_partition(option, value)
+        for topic, number, at in _places(offsets):
+            if at < EARLIEST:
+                raise BadOption(option, f"{at} of {topic}-{number} is no offset.")
+        return Place(option, offsets=offsets)
 
 
 def checked_url(url: str) -> str:
