@@ -371,9 +371,8 @@ class PartitionReader:
         if bounds.error:
             return Slice(ErrorCode(bounds.error))
         if not bounds.start <= offset <= bounds.next:
-            return Slice(
-                ErrorCode.OFFSET_OUT_OF_RANGE
-            )  # without bounds, as Kafka's answer has none
+            # Without bounds: Kafka's answer has none.
+            return Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
         return Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)
 
 

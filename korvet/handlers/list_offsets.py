@@ -19,7 +19,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.fetching import LEADER_EPOCH, READ_COMMITTED, epoch_error, note_replica, reader
 from korvet.scripts import log
-from korvet.searching import find_time
+from korvet.searching import NEWEST, find_time
 from korvet.store.errors import StoreError
 from korvet.topics import Topic
 from korvet.wire.messages.list_offsets import (
@@ -30,7 +30,7 @@ from korvet.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -4, -5, -6
 SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 
 

@@ -172,6 +172,7 @@ function M.put(log, args, at, last)
     end
   end
 
+  -- A batch without timestamps is in an index row as old as its append.
   if log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0 then
     redis.call(
       "ZADD", log.index, base,
@@ -186,8 +187,7 @@ function M.put(log, args, at, last)
   log.next, log.bytes, log.records = base + width, log.bytes + size, log.records + count
   local newest = log.stamp and now_ms or tonumber(args[at + 2])
   if newest < 0 then
-    log.untimed = math.max(log.untimed, now_ms)
-    redis.call("HSET", log.hash, "untimed", log.untimed)
+    log.untimed, log.was_untimed = math.max(log.untimed, now_ms), true
   end
   log.newest = math.max(log.newest, newest)
   log.largest, log.entries = math.max(log.largest, widest), log.entries + entries
@@ -205,6 +205,9 @@ function M.close(log)
     "max_timestamp", log.newest, "indexed", log.indexed, "largest", log.largest,
     "entries", log.entries
   )
+  if log.was_untimed then
+    redis.call("HSET", log.hash, "untimed", log.untimed)
+  end
   for id, text in pairs(log.known) do
     redis.call("HSET", log.producers, id, text)
   end

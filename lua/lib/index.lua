@@ -1,9 +1,8 @@
 --- The sparse index of a partition: a sorted set whose members describe the log before an offset.
 ---
 --- Score: the offset of the first batch after a step. Member: "offset:newest:bytes:records", where
---- newest is the greatest timestamp (batches without any have the moment of their append), and bytes
---- and records are the totals, of all that lies before the offset. All four never fall from one
---- member to the next, so each can be searched by halving.
+--- newest is the greatest timestamp, and bytes and records are the totals, of all that lies before
+--- the offset. All four never fall from one member to the next, so each can be searched by halving.
 local M = {}
 
 --- A member as a table {offset, newest, bytes, records}.
