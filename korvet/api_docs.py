@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 from korvet.apis import TABLE, Api
 
-KAFKA = "4.3"
+KAFKA = "4.4"
 
-# What a running Apache Kafka 4.3.0 claims: key -> name, lowest and highest version.
+# What a running Apache Kafka 4.4.0 claims: key -> name, lowest and highest version.
 CLAIMED: dict[int, tuple[str, int, int]] = {
     0: ("Produce", 0, 13),
     1: ("Fetch", 4, 18),
@@ -30,7 +30,7 @@ CLAIMED: dict[int, tuple[str, int, int]] = {
     15: ("DescribeGroups", 0, 6),
     16: ("ListGroups", 0, 5),
     17: ("SaslHandshake", 0, 1),
-    18: ("ApiVersions", 0, 4),
+    18: ("ApiVersions", 0, 5),
     19: ("CreateTopics", 2, 7),
     20: ("DeleteTopics", 1, 6),
     21: ("DeleteRecords", 0, 2),
@@ -40,7 +40,7 @@ CLAIMED: dict[int, tuple[str, int, int]] = {
     25: ("AddOffsetsToTxn", 0, 4),
     26: ("EndTxn", 0, 5),
     27: ("WriteTxnMarkers", 1, 2),
-    28: ("TxnOffsetCommit", 0, 5),
+    28: ("TxnOffsetCommit", 0, 6),
     29: ("DescribeAcls", 1, 3),
     30: ("CreateAcls", 1, 3),
     31: ("DeleteAcls", 1, 3),
@@ -54,7 +54,7 @@ CLAIMED: dict[int, tuple[str, int, int]] = {
     39: ("RenewDelegationToken", 1, 2),
     40: ("ExpireDelegationToken", 1, 2),
     41: ("DescribeDelegationToken", 1, 3),
-    42: ("DeleteGroups", 0, 2),
+    42: ("DeleteGroups", 0, 3),
     43: ("ElectLeaders", 0, 2),
     44: ("IncrementalAlterConfigs", 0, 1),
     45: ("AlterPartitionReassignments", 0, 1),
@@ -86,17 +86,19 @@ CLAIMED: dict[int, tuple[str, int, int]] = {
     85: ("WriteShareGroupState", 0, 1),
     86: ("DeleteShareGroupState", 0, 0),
     87: ("ReadShareGroupStateSummary", 0, 1),
-    88: ("StreamsGroupHeartbeat", 0, 0),
-    89: ("StreamsGroupDescribe", 0, 0),
+    88: ("StreamsGroupHeartbeat", 0, 1),
+    89: ("StreamsGroupDescribe", 0, 1),
     90: ("DescribeShareGroupOffsets", 0, 1),
     91: ("AlterShareGroupOffsets", 0, 0),
     92: ("DeleteShareGroupOffsets", 0, 0),
+    93: ("StreamsGroupTopologyDescriptionUpdate", 0, 0),
+    94: ("UnregisterController", 0, 0),
 }
 
 _REASONS: dict[str, str] = {
     r"Share|Streams": "groups of another kind, not built",
     r"DelegationToken|Sasl|Scram": "nobody is asked who they are",
-    r"Raft|UnregisterBroker": "KRaft's own: the metadata lies in Redis",
+    r"Raft|Unregister": "KRaft's own: the metadata lies in Redis",
     r"WriteTxnMarkers": "brokers tell each other nothing: scripts write the markers",
     r"ClientQuotas": "nothing is throttled",
 }

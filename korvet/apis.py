@@ -195,7 +195,7 @@ TABLE: tuple[Api, ...] = (
     ),
     Api(16, "ListGroups", (0, 5), ListGroupsRequest, ListGroupsResponse, list_groups),
     Api(17, "SaslHandshake", (0, 1), SaslHandshakeRequest, SaslHandshakeResponse, sasl_handshake),
-    Api(18, "ApiVersions", (0, 4), ApiVersionsRequest, ApiVersionsResponse, api_versions),
+    Api(18, "ApiVersions", (0, 5), ApiVersionsRequest, ApiVersionsResponse, api_versions),
     Api(19, "CreateTopics", (0, 7), CreateTopicsRequest, CreateTopicsResponse, create_topics),
     Api(20, "DeleteTopics", (0, 6), DeleteTopicsRequest, DeleteTopicsResponse, delete_topics),
     Api(21, "DeleteRecords", (0, 2), DeleteRecordsRequest, DeleteRecordsResponse, delete_records),
@@ -235,7 +235,7 @@ TABLE: tuple[Api, ...] = (
     Api(
         28,
         "TxnOffsetCommit",
-        (0, 5),
+        (0, 6),
         TxnOffsetCommitRequest,
         TxnOffsetCommitResponse,
         txn_offset_commit,
@@ -276,7 +276,7 @@ TABLE: tuple[Api, ...] = (
         CreatePartitionsResponse,
         create_partitions,
     ),
-    Api(42, "DeleteGroups", (0, 2), DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
+    Api(42, "DeleteGroups", (0, 3), DeleteGroupsRequest, DeleteGroupsResponse, delete_groups),
     Api(43, "ElectLeaders", (0, 2), ElectLeadersRequest, ElectLeadersResponse, elect_leaders),
     Api(
         44,

@@ -4,7 +4,8 @@ Rules
 - A `batch` topic keeps a v2 batch byte for byte, unless its compression.type names another codec.
 - A `record` topic and the old message sets are taken apart once, here.
 - A transactional batch says so in its attributes; the caller says which transaction that is.
-- Decompression is bounded: BOMB_FACTOR times the topic's max.message.bytes.
+- Decompression is bounded: BOMB_FACTOR times the topic's max.message.bytes; and a record by its
+  max.decompressed.message.bytes, where that is set.
 """
 
 from korvet import byte_topics
@@ -13,7 +14,7 @@ from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
-from korvet.settings.setting import LONG_MAX
+from korvet.settings.setting import LONG_MAX, LONGEST_ARRAY
 from korvet.settings.values import Settings
 from korvet.topic_config import TopicPolicy
 from korvet.topics import Topic
@@ -71,7 +72,9 @@ def prepare(
             keys, topic, partition, found, header, len(data), settings, now_ms, transaction
         )
     if _looks_at_each(topic, header, now_ms):
-        _check_records(topic, records.records_of(data, limit=limit * BOMB_FACTOR), now_ms)
+        found = records.records_of(data, limit=limit * BOMB_FACTOR)
+        _check_sizes(topic, found, header)
+        _check_records(topic, found, now_ms)
     return _append_batch(keys, topic, partition, _recoded(topic, data, header), header, transaction)
 
 
@@ -92,7 +95,7 @@ def _transaction(header: BatchHeader, transaction: int | None) -> int:
 def _looks_at_each(topic: Topic, header: BatchHeader, now_ms: int) -> bool:
     """Whether the header does not say that the topic takes every record of the batch."""
     policy = topic.policy
-    if policy.compact:
+    if policy.compact or (header.codec and _bounds_records(policy)):
         return True
     if policy.log_append_time:
         return False
@@ -100,6 +103,33 @@ def _looks_at_each(topic: Topic, header: BatchHeader, now_ms: int) -> bool:
         policy.timestamp_before_max_ms < LONG_MAX
         or header.max_timestamp - now_ms > policy.timestamp_after_max_ms
     )
+
+
+def _bounds_records(policy: TopicPolicy) -> bool:
+    """Whether records may be too large for the topic though their batch is not."""
+    return policy.max_decompressed_message_bytes < LONGEST_ARRAY
+
+
+def _check_sizes(topic: Topic, found: list[Record], header: BatchHeader | None) -> None:
+    """The topic takes records as large as those of a compressed batch, or BadBatch names those it
+    does not."""
+    if header is None or not header.codec or not _bounds_records(topic.policy):
+        return
+    most = topic.policy.max_decompressed_message_bytes
+    blamed = [
+        (place, f"A record has {size} bytes; max.decompressed.message.bytes is {most}.")
+        for place, size in enumerate(map(_size, found))
+        if size > most
+    ]
+    if blamed:
+        raise BadBatch(ErrorCode.INVALID_RECORD, _refused(blamed, len(found)), blamed)
+
+
+def _size(record: Record) -> int:
+    """The bytes of key, value and headers."""
+    _, _, key, value, headers = record
+    size = len(key or b"") + len(value or b"")
+    return size + sum(len(name) + len(told or b"") for name, told in headers)
 
 
 def _check_records(topic: Topic, found: list[Record], now_ms: int) -> int:
@@ -212,6 +242,7 @@ def _append_records(
     now_ms: int,
     transaction: int = -1,
 ) -> Call[AppendReply]:
+    _check_sizes(topic, found, header)
     newest = _check_records(topic, found, now_ms)
     if topic.is_batch:
         wanted = codecs.BY_NAME.get(topic.policy.compression_type, codecs.NONE)

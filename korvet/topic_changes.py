@@ -46,7 +46,7 @@ def plan_topic(
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if not 0 < partitions <= MAX_PARTITIONS:
         raise Refused(
-            ErrorCode.INVALID_PARTITIONS,
+            ErrorCode.INVALID_PARTITIONS if partitions < 1 else ErrorCode.POLICY_VIOLATION,
             f"A topic has from 1 to {MAX_PARTITIONS} partitions, not {partitions}.",
         )
     reason = validate_all(configs)
@@ -93,7 +93,7 @@ async def grow_topic(
     """The topic has so many partitions. False: it changed meanwhile, read it and decide again."""
     if partitions > MAX_PARTITIONS:
         raise Refused(
-            ErrorCode.INVALID_PARTITIONS,
+            ErrorCode.POLICY_VIOLATION,
             f"A topic has from 1 to {MAX_PARTITIONS} partitions, not {partitions}.",
         )
     if validate_only:

@@ -46,6 +46,7 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     retention_ms: int
     retention_bytes: int
     max_message_bytes: int
+    max_decompressed_message_bytes: int
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -186,6 +187,7 @@ _POLICY = {
     "retention_ms": "retention.ms",
     "retention_bytes": "retention.bytes",
     "max_message_bytes": "max.message.bytes",
+    "max_decompressed_message_bytes": "max.decompressed.message.bytes",
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "min_compaction_lag_ms": "min.compaction.lag.ms",

@@ -1,13 +1,17 @@
-"""ApiVersions (key 18), versions 0-4. Which APIs this broker serves, in which versions.
+"""ApiVersions (key 18), versions 0-5. Which APIs this broker serves, in which versions.
 
 Behaviour
 - the list is the very table that requests are dispatched by
 - a version above ours is answered as version 0 with UNSUPPORTED_VERSION and the list (dispatch)
 - features: group.version 1 (KIP-848), transaction.version 2 (KIP-890: EndTxn 5 bumps the epoch,
   Produce 12 adds partitions)
-- INVALID_REQUEST for a software name or version that is not letters, digits, '.' and '-'
+- INVALID_REQUEST for a software name or version that is not letters, digits, '.' and '-', and for a
+  cluster without a node or the reverse
+- REBOOTSTRAP_REQUIRED for a client that takes this cluster for another one (KIP-1242). One that
+  means another broker of this cluster is welcome: any of them does what any other does
 Versions
-- v1 throttle_time_ms, v3 flexible, client software name and version
+- v1 throttle_time_ms, v3 flexible, client software name and version, v5 the cluster and broker that
+  the client means
 """
 
 import re
@@ -27,15 +31,12 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9\-.]*[A-Za-z0-9])?")
 
 
 async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVersionsResponse:
-    error = ErrorCode.NONE
-    names = (request.client_software_name, request.client_software_version)
-    if context.version >= 3 and not all(_NAME.fullmatch(name) for name in names):
-        error = ErrorCode.INVALID_REQUEST
+    error = _refusal(request, context)
+    if error:
+        return ApiVersionsResponse(error_code=error, api_keys=[])
     return ApiVersionsResponse(
-        error_code=error,
-        api_keys=[]
-        if error
-        else [
+        error_code=ErrorCode.NONE,
+        api_keys=[
             ApiVersion(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
             for row in context.node.apis
         ],
@@ -49,3 +50,14 @@ async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVers
             for name, level in FEATURES.items()
         ],
     )
+
+
+def _refusal(request: ApiVersionsRequest, context: Context) -> ErrorCode:
+    names = (request.client_software_name, request.client_software_version)
+    if context.version >= 3 and not all(_NAME.fullmatch(name) for name in names):
+        return ErrorCode.INVALID_REQUEST
+    if (request.cluster_id is None) != (request.node_id == -1):
+        return ErrorCode.INVALID_REQUEST
+    if request.cluster_id not in (None, context.node.membership.cluster_id):
+        return ErrorCode.REBOOTSTRAP_REQUIRED
+    return ErrorCode.NONE

@@ -2,7 +2,7 @@
 
 Behaviour
 - checked in this order: INVALID_REQUEST (named twice), UNKNOWN_TOPIC_OR_PARTITION,
-  INVALID_PARTITIONS (no increase, or too many), INVALID_REPLICA_ASSIGNMENT
+  INVALID_PARTITIONS (no increase), POLICY_VIOLATION (too many), INVALID_REPLICA_ASSIGNMENT
 - an assignment names one list of live brokers for each new partition; it is checked, then every
   broker serves every partition all the same
 - validate_only checks all of it and writes nothing

@@ -1,10 +1,10 @@
-"""DeleteGroups (key 42), versions 0-2. Forget groups that have no members, and their offsets.
+"""DeleteGroups (key 42), versions 0-3. Forget groups that have no members, and their offsets.
 
 Behaviour
 - GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; a group named twice is answered once
 - the Redis groups of that name go too, on every stream the group had committed
 Versions
-- v2 flexible
+- v2 flexible, v3 a sentence for each error
 """
 
 import asyncio
@@ -23,7 +23,9 @@ async def delete_groups(request: DeleteGroupsRequest, context: Context) -> Delet
     errors = await asyncio.gather(*(groups(context).delete(name) for name in names))
     return DeleteGroupsResponse(
         results=[
-            DeletableGroupResult(group_id=name, error_code=error)
+            DeletableGroupResult(
+                group_id=name, error_code=error, error_message=error.message if error else None
+            )
             for name, error in zip(names, errors, strict=True)
         ]
     )

@@ -1,17 +1,18 @@
-"""TxnOffsetCommit (key 28), versions 0-5. A group's offsets wait for the commit of a transaction.
+"""TxnOffsetCommit (key 28), versions 0-6. A group's offsets wait for the commit of a transaction.
 
 Behaviour
-- per partition: UNKNOWN_TOPIC_OR_PARTITION
+- per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from 6 on)
 - for the rest together: the transaction is asked first (INVALID_PRODUCER_ID_MAPPING,
   INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, from v4 on
   TRANSACTION_ABORTABLE, when the group does not take part in it), then the group, in the script
-  that keeps the offsets: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION when a member is
-  named (of a KIP-848 group, too, whose epoch it is not)
+  that keeps the offsets, when a member is named: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+  ILLEGAL_GENERATION (from 6 on GROUP_ID_NOT_FOUND for a generation of a group that does not exist,
+  and STALE_MEMBER_EPOCH for a member of the newer protocol)
 - per partition of a commit that would stand: OFFSET_METADATA_TOO_LARGE
 - a zombie's offsets, or those of a transaction that has ended, the group's own script refuses
 Versions
 - v2 leader epochs, v3 member, generation and instance, v5 the group joins the transaction by this
-  request, without AddOffsetsToTxn before it (KIP-890)
+  request, without AddOffsetsToTxn before it (KIP-890), v6 topic ids (KIP-1319)
 """
 
 from korvet.committing import plan, told
@@ -22,9 +23,11 @@ from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
+from korvet.topics import Topic
 from korvet.transactions import Row, member_group
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -32,18 +35,30 @@ from korvet.wire.messages.txn_offset_commit import (
 
 ABORTABLE_SINCE = 4
 IMPLICIT_SINCE = 5
+BY_ID = 6
+"""From this version on topics have ids, and clients know what is said of groups."""
+_OLDER_WORDS = {
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
+}
 
 
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse:
-    known = [(await context.topics.get(asked.name), asked.partitions) for asked in request.topics]
-    planned = plan(known, context.settings.integer("offset.metadata.max.bytes"))
+    by_id = context.version >= BY_ID
+    known = [(await _topic(asked, context), asked.partitions) for asked in request.topics]
+    longest = context.settings.integer("offset.metadata.max.bytes")
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    planned = plan(known, longest, ErrorCode.UNKNOWN_TOPIC_ID if by_id else unknown)
     verdict = await _pend(request, planned.rows, context) if planned.asks else ErrorCode.NONE
+    if not by_id:
+        verdict = _OLDER_WORDS.get(verdict, verdict)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
                 name=asked.name,
+                topic_id=asked.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
                         partition_index=part.partition_index, error_code=told(fate, verdict)
@@ -54,6 +69,12 @@ async def txn_offset_commit(
             for asked, fates in zip(request.topics, planned.fates, strict=True)
         ]
     )
+
+
+async def _topic(asked: TxnOffsetCommitRequestTopic, context: Context) -> Topic | None:
+    if context.version >= BY_ID:
+        return await context.topics.get_id(asked.topic_id)
+    return await context.topics.get(asked.name)
 
 
 async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
@@ -79,7 +100,7 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
             rows,
             member=request.member_id,
             instance=request.group_instance_id or "",
-            generation=request.generation_id,
+            generation=request.generation_id_or_member_epoch,
             registered=registered,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
@@ -95,14 +116,12 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
         request.group_id,
         rows,
         member=request.member_id,
-        epoch=request.generation_id,
+        epoch=request.generation_id_or_member_epoch,
         otherwise=error,
         stores=False,
     )
     if error:
-        # Transactional clients know no other word for an epoch that is not the member's.
-        stale = error == ErrorCode.STALE_MEMBER_EPOCH
-        return ErrorCode.ILLEGAL_GENERATION if stale else error
+        return error
 
     def of_consumer(registered: int) -> Call[MemberReply]:
         return scripts.pend(

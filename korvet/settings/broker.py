@@ -7,6 +7,7 @@ from korvet.settings.coordination import ROWS as COORDINATION
 from korvet.settings.setting import (
     INT_MAX,
     LONG_MAX,
+    LONGEST_ARRAY,
     Decimal,
     Flag,
     Levels,
@@ -143,6 +144,12 @@ _TOPICS = (
         Whole(0),
         "1048588",
         "The largest record batch a topic takes, compressed as sent.",
+    ),
+    Setting(
+        "max.decompressed.message.bytes",
+        Whole(1, LONGEST_ARRAY),
+        str(LONGEST_ARRAY),
+        "The largest record that a topic takes in a compressed batch: key, value and headers.",
     ),
     Setting(
         "log.retention.ms",

@@ -14,6 +14,8 @@ import msgspec
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+LONGEST_ARRAY = INT_MAX - 8
+"""What Java can make, and so the largest record that Kafka can hold."""
 
 Value = bool | int | float | str | tuple[str, ...]
 

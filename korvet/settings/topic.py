@@ -1,6 +1,6 @@
 """The settings of one topic, and which broker settings give their defaults.
 
-The rows are Korvet's own and every one that the tools of Kafka 4.3 send (and a few of older tools);
+The rows are Korvet's own and every one that the tools of Kafka 4.4 send (and a few of older tools);
 a row's `from_broker` names the broker settings that stand in for it, first set one first.
 """
 
@@ -9,6 +9,7 @@ import msgspec
 from korvet.settings.broker import AT_REST, BROKER, CODECS
 from korvet.settings.setting import (
     LONG_MAX,
+    LONGEST_ARRAY,
     Decimal,
     Flag,
     Levels,
@@ -80,6 +81,12 @@ _STORED = (
         "The largest record batch the topic takes, compressed as sent.",
     ),
     Setting(
+        "max.decompressed.message.bytes",
+        Whole(1, LONGEST_ARRAY),
+        str(LONGEST_ARRAY),
+        BROKER["max.decompressed.message.bytes"].sentence,
+    ),
+    Setting(
         "message.timestamp.type",
         OneOf(("CreateTime", "LogAppendTime")),
         "CreateTime",
@@ -144,6 +151,9 @@ _SENT_BY_TOOLS = (
     _kept("local.retention.bytes", long(-2), "-2"),
     _kept("remote.log.copy.disable", Flag(), "false"),
     _kept("remote.log.delete.on.disable", Flag(), "false"),
+    _kept("remote.copy.lag.ms", long(-1), "0"),
+    _kept("remote.copy.lag.bytes", long(-1), "-1"),
+    _kept("errors.deadletterqueue.group.enable", Flag(), "false"),
     Setting("remote.storage.enable", OneOf(("false",)), "false", _KEPT, effect=False),
     _kept("leader.replication.throttled.replicas", Words(), ""),
     _kept("follower.replication.throttled.replicas", Words(), ""),

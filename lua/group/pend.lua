@@ -1,4 +1,4 @@
---- group.pend  version 2  writes
+--- group.pend  version 3  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
 --- KEYS     group           hash   state, generation, protocol, counters, votes
@@ -24,10 +24,11 @@
 ---          metadata...     bytes  the client's own words
 --- RETURNS  error           int    a lib.codes value
 ---          wait_ms         int    until the group's next deadline, -1 for none
---- REFUSES  COORDINATOR_LOAD_IN_PROGRESS ILLEGAL_GENERATION UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
----          INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
+--- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+---          ILLEGAL_GENERATION INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
 --- COST     O(partitions), at most 11 calls + 1 per field
 --- NOTES    The old versions of the request name no member: then no membership is asked for.
+---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
 ---          INVALID_TXN_STATE: the transaction, or a later one, has ended here.
 ---          COORDINATOR_LOAD_IN_PROGRESS and COORDINATOR_NOT_AVAILABLE: as in group.commit.
 local codes = require("lib.codes")
@@ -51,7 +52,7 @@ if group.overdue(g, now_ms) then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS, 0 }
 end
 if not g.exists and generation >= 0 then
-  return { codes.ILLEGAL_GENERATION, -1 }
+  return { codes.GROUP_ID_NOT_FOUND, -1 }
 end
 local named = generation >= 0 or id ~= "" or instance ~= ""
 if named and not (generation < 0 and g.state == group.EMPTY) then

@@ -17,7 +17,6 @@ class Decision(NamedTuple):
 CRASHES = (
     # Apache Kafka meets an error of its own there (-1, or no answer at all). Korvet says what is
     # wrong.
-    Decision("CreatePartitions.far_too_many_partitions", ("results", 0, "error_code"), 37),
     Decision(
         "DescribeTopicPartitions.partitions_described_of_illegal_names",
         (),

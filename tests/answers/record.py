@@ -2,7 +2,7 @@
 
     python -m tests.answers.record HOST:PORT
 
-It needs an empty Apache Kafka 4.3 with `group.initial.rebalance.delay.ms=0`.
+It needs an empty Apache Kafka 4.4 with `group.initial.rebalance.delay.ms=0`.
 """
 
 import asyncio

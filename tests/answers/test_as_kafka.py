@@ -1,4 +1,4 @@
-"""Every case is answered as Apache Kafka 4.3 answers it, but for what is listed in `decisions`.
+"""Every case is answered as Apache Kafka 4.4 answers it, but for what is listed in `decisions`.
 
 Versions that Kafka has dropped are held to the error codes of the oldest one it still serves.
 """

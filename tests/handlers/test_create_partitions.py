@@ -46,7 +46,7 @@ async def partitions(broker: Broker) -> int:
         (("t", 1, None), E.INVALID_PARTITIONS),
         (("t", 0, None), E.INVALID_PARTITIONS),
         (("t", -1, None), E.INVALID_PARTITIONS),
-        (("t", 10_001, None), E.INVALID_PARTITIONS),
+        (("t", 10_001, None), E.POLICY_VIOLATION),
         (("absent", 3, None), E.UNKNOWN_TOPIC_OR_PARTITION),
         (("a b", 3, None), E.UNKNOWN_TOPIC_OR_PARTITION),
         (("t", 4, [[7]]), E.INVALID_REPLICA_ASSIGNMENT),

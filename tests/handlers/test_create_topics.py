@@ -60,7 +60,7 @@ REFUSED = [
     (topic("__ours"), E.INVALID_TOPIC_EXCEPTION),  # Kafka lets clients make such names
     (topic("n", 0), E.INVALID_PARTITIONS),
     (topic("n", -2), E.INVALID_PARTITIONS),
-    (topic("n", 100_001), E.INVALID_PARTITIONS),  # Kafka: POLICY_VIOLATION
+    (topic("n", 100_001), E.POLICY_VIOLATION),
     (topic("n", 0, 3), E.INVALID_PARTITIONS),
     (topic("n", 1, 0), E.INVALID_REPLICATION_FACTOR),
     (topic("n", 1, -2), E.INVALID_REPLICATION_FACTOR),

@@ -370,7 +370,7 @@ async def test_a_transaction_commits_for_a_group_without_members(broker: Broker)
         for number, metadata in ((0, ""), (1, "x" * 5000), (2, ""))
     ]
     topics = [TxnOffsetCommitRequestTopic(name="t", partitions=parts)]
-    answer = await broker.ask(TxnOffsetCommitRequest(group_id="g", topics=topics, **who))
+    answer = await broker.ask(TxnOffsetCommitRequest(group_id="g", topics=topics, **who), 5)
     assert [row.error_code for row in answer.topics[0].partitions] == [
         ErrorCode.NONE,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,

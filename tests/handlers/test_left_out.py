@@ -168,7 +168,7 @@ async def test_features_cannot_be_changed(broker: Broker, version: int) -> None:
     assert answer.error_code == E.NONE
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_the_table_is_what_is_claimed(broker: Broker, version: int) -> None:
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     answer = await broker.ask(request, version)
@@ -183,3 +183,11 @@ async def test_a_software_name_that_cannot_be_is_refused(broker: Broker, name: s
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     answer = await broker.ask(request)
     assert answer.error_code == E.INVALID_REQUEST
+
+
+async def test_a_client_that_means_another_broker_of_the_cluster_is_served(broker: Broker) -> None:
+    # Kafka sends it away: there, a broker has partitions of its own.
+    named = {"client_software_name": "a", "client_software_version": "1"}
+    cluster_id = broker.node.membership.cluster_id
+    answer = await broker.ask(ApiVersionsRequest(**named, cluster_id=cluster_id, node_id=77))
+    assert answer.error_code == E.NONE and answer.api_keys

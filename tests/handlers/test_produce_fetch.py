@@ -214,6 +214,24 @@ async def test_what_cannot_be_stored_is_refused_and_leaves_no_trace(
     assert await broker.node.store.command("XLEN", stream) == 0
 
 
+@shapes
+@pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP, codecs.ZSTD])
+async def test_a_compressed_record_that_is_too_large_is_named(
+    broker: Broker, form: str, mode: str, codec: int
+) -> None:
+    await broker.create(
+        "t", storage_format=form, offset_mode=mode, max_decompressed_message_bytes="1000"
+    )
+    assert (await produce(broker, packed(rows(bytes(999)), 13, codec))).error_code == E.NONE
+    answer = await produce(broker, packed(rows(b"a", bytes(1000), b"b"), 13, codec))
+    if codec == codecs.NONE:  # As with Kafka: only what must be decompressed is measured.
+        assert answer.error_code == E.NONE
+        return
+    assert answer.error_code == E.INVALID_RECORD
+    assert [row.batch_index for row in answer.record_errors] == [1]
+    assert "max.decompressed.message.bytes is 1000" in answer.error_message
+
+
 @pytest.mark.parametrize("acks", [2, -2, 100])
 async def test_acks_that_cannot_be_are_refused(broker: Broker, acks: int) -> None:
     await broker.create("t")

@@ -131,5 +131,11 @@ def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
 
 @pytest.fixture(scope="session")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
-    """Kafka's Java client and tools."""
-    return prepared(tmp_path_factory.mktemp("java"))
+    """Kafka's Java client."""
+    return prepared("clients", tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture(scope="session")
+def java_tools(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+    """Kafka's own tools, and Streams."""
+    return prepared("tools", tmp_path_factory.mktemp("java_tools"))

@@ -1,4 +1,8 @@
-"""Java for the tests: Kafka's client and tools from Maven, and small programs of our own."""
+"""Java for the tests: Kafka's client and its tools from Maven, and small programs of our own.
+
+The newest client comes alone: tools and Streams of that version may not be published yet, and those
+of another version do not run on it.
+"""
 
 import shutil
 import subprocess
@@ -36,13 +40,14 @@ class Jvm:
         return [line.split("\t") for line in self.run("Interop", *words, stdin=stdin).splitlines()]
 
 
-def prepared(folder: Path) -> Jvm:
-    """Dependencies resolved and the programs compiled."""
+def prepared(name: str, folder: Path) -> Jvm:
+    """The dependencies of java/<name> resolved and its programs compiled, in the folder."""
+    here = HERE / name
     listing = folder / "classpath"
-    (folder / "pom.xml").write_text((HERE / "pom.xml").read_text())
+    (folder / "pom.xml").write_text((here / "pom.xml").read_text())
     goal = ["dependency:build-classpath", f"-Dmdep.outputFile={listing}"]
     _check([_program("mvn"), "-q", "-B", "-f", str(folder / "pom.xml"), *goal])
-    sources = sorted(str(path) for path in HERE.glob("*.java"))
+    sources = sorted(str(path) for path in here.glob("*.java"))
     classpath = f"{folder}:{listing.read_text().strip()}"
     _check([_program("javac"), "-cp", classpath, "-d", str(folder), *sources])
     return Jvm(classpath)

@@ -61,7 +61,7 @@ class Counts:
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_streams_counts_words_whoever_dies(
-    tmp_path: Path, java: Jvm, guarantee: str, seed: int
+    tmp_path: Path, java_tools: Jvm, guarantee: str, seed: int
 ) -> None:
     random = Random(seed)
     layout = {"storage.format": random.choice(["record", "batch"])}
@@ -73,7 +73,7 @@ def test_streams_counts_words_whoever_dies(
     words = [address, topic_name("words"), origin, result, str(tmp_path / "state")]
     settings = ["auto.offset.reset=earliest", f"processing.guarantee={guarantee}", MEMORY]
     application = Application(
-        java.words("WordCount", *words, *settings), tmp_path / "application.log"
+        java_tools.words("WordCount", *words, *settings), tmp_path / "application.log"
     )
     counts, writer = Counts(address, result), librdkafka.producer(address)
     model: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Bad input to transactions is answered as by Apache Kafka 4.3: the same code in every version.
+"""Bad input to transactions is answered as by Apache Kafka 4.4: the same code in every version.
 
-transaction_answers.json has what a Kafka 4.3.0 answered: api, dialogue, versions, error codes.
+transaction_answers.json has what a Kafka 4.4.0 answered: api, dialogue, versions, error codes.
 """
 
 import json

@@ -1,13 +1,14 @@
 """Short dialogues about transactions, most of them bad input, each told in every version of an API.
 
 A dialogue is a function of a `Side` and a version that returns the names of the error codes the
-broker answered. What Apache Kafka 4.3 answers stands in transaction_answers.json.
+broker answered. What Apache Kafka 4.4 answers stands in transaction_answers.json.
 """
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from korvet.errors import ErrorCode
 from korvet.wire import records
@@ -49,11 +50,11 @@ VERSIONS = {
     "AddPartitionsToTxn": range(4),
     "AddOffsetsToTxn": range(5),
     "EndTxn": range(6),
-    "TxnOffsetCommit": range(6),
+    "TxnOffsetCommit": range(7),
     "Produce": range(3, 14),
     "Verify": range(4, 6),
 }
-"""Versions Apache Kafka 4.3 serves; `Verify` is AddPartitionsToTxn as brokers send it."""
+"""Versions Apache Kafka 4.4 serves; `Verify` is AddPartitionsToTxn as brokers send it."""
 
 Dialogue = Callable[["Side", int], list[str]]
 TABLE: list[tuple[str, str, Dialogue]] = []
@@ -189,14 +190,18 @@ class Side:
         row = TxnOffsetCommitRequestPartition(
             partition_index=partition, committed_offset=1, committed_metadata=metadata
         )
+        asked = TxnOffsetCommitRequestTopic(name=topic or self.topic, partitions=[row])
+        if version >= 6:
+            id = uuid4() if topic else self._topic_id()
+            asked = TxnOffsetCommitRequestTopic(topic_id=id, partitions=[row])
         request = TxnOffsetCommitRequest(
             transactional_id=name,
             group_id=self.group,
             producer_id=producer_id,
             producer_epoch=epoch,
-            generation_id=generation,
+            generation_id_or_member_epoch=generation,
             member_id=member,
-            topics=[TxnOffsetCommitRequestTopic(name=topic or self.topic, partitions=[row])],
+            topics=[asked],
         )
 
         def code(answer: Any) -> int:

@@ -72,7 +72,7 @@ def test_offsets_of_a_member_count_with_the_commit_and_go_with_the_abort(runner:
 
 def test_strangers_and_late_offsets_are_refused(runner: Runner) -> None:
     group = Group(runner)
-    assert pend(group, generation=3) == ErrorCode.ILLEGAL_GENERATION
+    assert pend(group, generation=3) == ErrorCode.GROUP_ID_NOT_FOUND
     (member,), generation = group.stable()
     assert pend(group, member="x", generation=generation) == ErrorCode.UNKNOWN_MEMBER_ID
     stale = pend(group, member=member, generation=generation + 1)

@@ -51,9 +51,15 @@ def _plain(value: Any) -> Any:
     return value
 
 
+RENAMED = {"generation_id": "generation_id_or_member_epoch"}
+
+
 def _named(ours: Message, name: str) -> Any:
-    """kio leaves `_ms` off the names of times and spans of time."""
-    return getattr(ours, name if name in ours.__struct_fields__ else f"{name}_ms")
+    """kio leaves `_ms` off the names of times and spans of time, and has names of older Kafkas."""
+    known = ours.__struct_fields__
+    return getattr(
+        ours, next(each for each in (name, f"{name}_ms", RENAMED.get(name)) if each in known)
+    )
 
 
 def _differences(ours: Any, theirs: Any, path: str = "") -> list[str]:

@@ -1,7 +1,8 @@
 """ApiVersions (key 18): which APIs, in which versions.
 
 The only request that is answered, as version 0, even if its own version is unknown. From 4 on a
-feature's min_version may be 0; in 3 the broker leaves such a feature out.
+feature's min_version may be 0; in 3 the broker leaves such a feature out. From 5 on the request
+says which cluster and broker the client means to speak to (KIP-1242).
 """
 
 from typing import Annotated
@@ -9,10 +10,13 @@ from typing import Annotated
 from korvet.wire.schema import Field, Message, i16, i32, i64, message
 
 
-@message(key=18, versions=(0, 4), flexible=3, request=True)
+@message(key=18, versions=(0, 5), flexible=3, request=True)
 class ApiVersionsRequest(Message):
     client_software_name: Annotated[str, Field(since=3)] = ""
     client_software_version: Annotated[str, Field(since=3)] = ""
+    cluster_id: Annotated[str | None, Field(since=5)] = None
+    node_id: Annotated[i32, Field(since=5)] = -1
+    """Either both are given or neither."""
 
 
 class ApiVersion(Message):
@@ -33,7 +37,7 @@ class FinalizedFeatureKey(Message):
     min_version_level: i16
 
 
-@message(key=18, versions=(0, 4), flexible=3, request=False)
+@message(key=18, versions=(0, 5), flexible=3, request=False)
 class ApiVersionsResponse(Message):
     error_code: i16
     api_keys: list[ApiVersion]

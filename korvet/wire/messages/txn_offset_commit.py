@@ -1,11 +1,12 @@
 """TxnOffsetCommit (key 28): commit a group's offsets when the transaction commits.
 
-From 5 on the group joins the transaction by this request, without AddOffsetsToTxn before it.
+From 5 on the group joins the transaction by this request, without AddOffsetsToTxn before it. In 6
+ids replace names (KIP-1319).
 """
 
 from typing import Annotated
 
-from korvet.wire.schema import Field, Message, i16, i32, i64, message
+from korvet.wire.schema import ZERO_UUID, Field, Message, i16, i32, i64, message, uuid
 
 
 class TxnOffsetCommitRequestPartition(Message):
@@ -16,17 +17,18 @@ class TxnOffsetCommitRequestPartition(Message):
 
 
 class TxnOffsetCommitRequestTopic(Message):
-    name: str
+    name: Annotated[str, Field(until=5)] = ""
+    topic_id: Annotated[uuid, Field(since=6)] = ZERO_UUID
     partitions: list[TxnOffsetCommitRequestPartition]
 
 
-@message(key=28, versions=(0, 5), flexible=3, request=True)
+@message(key=28, versions=(0, 6), flexible=3, request=True)
 class TxnOffsetCommitRequest(Message):
     transactional_id: str
     group_id: str
     producer_id: i64
     producer_epoch: i16
-    generation_id: Annotated[i32, Field(since=3)] = -1
+    generation_id_or_member_epoch: Annotated[i32, Field(since=3)] = -1
     member_id: Annotated[str, Field(since=3)] = ""
     group_instance_id: Annotated[str | None, Field(since=3)] = None
     topics: list[TxnOffsetCommitRequestTopic]
@@ -38,11 +40,12 @@ class TxnOffsetCommitResponsePartition(Message):
 
 
 class TxnOffsetCommitResponseTopic(Message):
-    name: str
+    name: Annotated[str, Field(until=5)] = ""
+    topic_id: Annotated[uuid, Field(since=6)] = ZERO_UUID
     partitions: list[TxnOffsetCommitResponsePartition]
 
 
-@message(key=28, versions=(0, 5), flexible=3, request=False)
+@message(key=28, versions=(0, 6), flexible=3, request=False)
 class TxnOffsetCommitResponse(Message):
     throttle_time_ms: i32 = 0
     topics: list[TxnOffsetCommitResponseTopic]

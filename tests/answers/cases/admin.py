@@ -1,7 +1,8 @@
-"""CreatePartitions, DeleteRecords, ElectLeaders, DescribeLogDirs and what else tools ask."""
+"""ApiVersions, CreatePartitions, DeleteRecords, ElectLeaders and what else tools ask."""
 
 from typing import Any
 
+from korvet.wire.messages.api_versions import ApiVersionsRequest
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
@@ -20,6 +21,7 @@ from korvet.wire.messages.describe_topic_partitions import (
 )
 from korvet.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from korvet.wire.messages.list_config_resources import ListConfigResourcesRequest
+from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -36,6 +38,24 @@ def growing(
         rows = [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
     topic = CreatePartitionsTopic(name=name, count=count, assignments=rows)
     return CreatePartitionsRequest(topics=[topic], timeout_ms=5000, validate_only=check)
+
+
+@case("ApiVersions", since=5)
+async def clusters_and_brokers_that_a_client_means(ask: Ask) -> Any:
+    here = (await ask(MetadataRequest(topics=[]), 12)).cluster_id
+    meant = [(None, -1), (here, 1), (here, -1), (None, 1), ("other", 1), ("other", -1), ("", 1)]
+    answers = []
+    for software, cluster_id, node_id in [("a", *each) for each in meant] + [("", "other", 1)]:
+        request = ApiVersionsRequest(
+            client_software_name=software,
+            client_software_version="1",
+            cluster_id=cluster_id,
+            node_id=node_id,
+        )
+        answer = await ask(request)
+        # Which APIs and features there are is each broker's own.
+        answers.append((answer.error_code, bool(answer.api_keys), bool(answer.finalized_features)))
+    return answers
 
 
 @case("CreatePartitions")
