@@ -127,5 +127,5 @@ def reading(ranges: Sequence[Range]) -> dict[str, str]:
         "endingOffsets": msgspec.json.encode(ends).decode(),
         "includeHeaders": "true",
         # What an open transaction may still take back is not archived yet; what was aborted, never.
-        "kafka.isolation.level": "read_committed",
+        "isolation": "read_committed",
     }

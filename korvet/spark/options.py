@@ -70,7 +70,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     max_records: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     max_per_trigger: int | None = None
-    committed_only: bool = False
+    committed_only: bool = True
     archive: str | None = None
     """An archive's path: what it holds is read from there, what lies behind it from Redis."""
     archive_format: str | None = None
@@ -93,7 +93,7 @@ _READ = (
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
     "maxBytesPerPartition", "maxOffsetsPerTrigger", "failOnDataLoss", "includeHeaders", "columns",
-    "kafka.isolation.level", "archive", "archiveFormat",
+    "isolation", "kafka.isolation.level", "archive", "archiveFormat",
 )  # fmt: skip
 _WRITE = (
     "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
@@ -138,9 +138,6 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             raise BadOption(end.option, f"a read of {topic}-{number} cannot end at -2.")
     if given.text("archiveFormat") is not None and given.text("archive") is None:
         raise BadOption("archiveFormat", "it says what 'archive' is, and there is none.")
-    isolation = given.one_of(
-        "kafka.isolation.level", ("read_committed", "read_uncommitted"), "read_uncommitted"
-    )
     return ReadOptions(
         connection=given.connection(),
         selection=given.selection(),
@@ -152,7 +149,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         max_records=given.number("maxRecordsPerPartition"),
         split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
         max_per_trigger=given.number("maxOffsetsPerTrigger"),
-        committed_only=isolation == "read_committed",
+        committed_only=given.isolation() == "read_committed",
         archive=given.text("archive"),
         archive_format=given.text("archiveFormat"),
     )
@@ -263,6 +260,14 @@ class _Given:
         if not topics:
             raise BadOption(name, "names no topic.")
         return Selection(topics=tuple(topics))
+
+    def isolation(self) -> str:
+        levels = ("read_committed", "read_uncommitted")
+        ours, kafkas = "isolation", "kafka.isolation.level"
+        both = [self.one_of(name, levels, "") for name in (ours, kafkas)]
+        if "" not in both and both[0] != both[1]:
+            raise BadOption(ours, f"{kafkas!r} says another level. Give one of them.")
+        return both[0] or both[1] or levels[0]
 
     def names(self) -> tuple[str, ...]:
         value = self.text("columns")

@@ -45,6 +45,7 @@ REFUSED = [
     ("includeHeaders", "yes", "true, false"),
     ("columns", "key,valu", "valu"),
     ("columns", " ", "columns are"),
+    ("isolation", "serializable", "read_committed"),
     ("kafka.isolation.level", "serializable", "read_committed"),
     ("redis", "localhost:6379", "redis://HOST:PORT"),
     ("redis", "redis+sentinel://localhost:6379", "master's name"),
@@ -89,7 +90,7 @@ def test_a_batch_begins_at_the_earliest_record_and_a_stream_at_the_latest() -> N
     batch, stream = (parse_read(READ, streaming=streaming) for streaming in (False, True))
     assert (batch.start.everywhere, batch.end.everywhere) == (EARLIEST, LATEST)
     assert stream.start.everywhere == LATEST
-    assert batch.fail_on_data_loss and not batch.committed_only
+    assert batch.fail_on_data_loss and batch.committed_only
 
 
 def test_letter_case_does_not_count() -> None:
@@ -154,7 +155,7 @@ KAFKA_SOURCE = {
     "kafkaConsumer.pollTimeoutMs": "5",
     "kafka.bootstrap.servers": "localhost:9092",
     "kafka.group.id": "mine",
-    "kafka.isolation.level": "read_committed",
+    "kafka.isolation.level": "read_uncommitted",
     "kafka.max.poll.records": "5",
 }
 
@@ -172,3 +173,16 @@ def test_every_option_of_sparks_kafka_source_is_honoured_or_refused_by_name(name
         assert name in str(refused) and "unknown" not in str(refused)
     else:
         assert found != parse_read(plain, streaming=streaming)
+
+
+def test_reads_are_committed_unless_told_in_either_word() -> None:
+    def committed(**options: str) -> bool:
+        named = {name.replace("__", "."): value for name, value in options.items()}
+        return parse_read({**READ, **named}, streaming=False).committed_only
+
+    assert committed() and committed(isolation="read_committed")
+    assert committed(isolation="READ_COMMITTED", kafka__isolation__level="read_committed")
+    assert not committed(isolation="read_uncommitted")
+    assert not committed(kafka__isolation__level="read_uncommitted")
+    with pytest.raises(BadOption, match="says another level"):
+        committed(isolation="read_committed", kafka__isolation__level="read_uncommitted")

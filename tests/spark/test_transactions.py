@@ -95,10 +95,11 @@ def test_a_committed_read_has_what_was_committed_and_no_marker_is_a_record(
     late = [record[0] for record in log.append(topic, 0, plain(2))]
 
     def offsets(level: str) -> list[int]:
-        rows = read(log.url, subscribe="t", columns="offset", kafka__isolation__level=level)
+        rows = read(log.url, subscribe="t", columns="offset", isolation=level)
         return [row["offset"] for row in rows]
 
-    assert offsets("read_committed") == sorted(good)
+    by_default = [row["offset"] for row in read(log.url, subscribe="t", columns="offset")]
+    assert by_default == offsets("read_committed") == sorted(good)
     assert offsets("read_uncommitted") == sorted(good + bad + undecided + late)
     first.end(committed=False)
     assert offsets("read_committed") == sorted(good + late)
@@ -110,8 +111,7 @@ def test_a_committed_stream_waits_for_the_end_of_a_transaction(
 ) -> None:
     topic = log.create("t", 1, form, mode)
     one = Transaction(log, topic, 11)
-    options = {"startingOffsets": "earliest", "kafka__isolation__level": "read_committed"}
-    query = Query(log.url, subscribe="t", **options)
+    query = Query(log.url, subscribe="t", startingOffsets="earliest")
     log.append(topic, 0, plain(2))
     one.append(plain(3))
     log.append(topic, 0, plain(4))
