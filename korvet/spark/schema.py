@@ -10,6 +10,7 @@ from korvet.spark.errors import BadFrame
 from korvet.spark.options import WriteOptions
 
 _BYTES = ("string", "binary")
+_WRITTEN = ("key", "value", "topic", "partition", "headers", "timestamp")
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
@@ -49,6 +50,10 @@ def _json_type(name: str) -> Any:
 def check_schema(schema: Any, options: WriteOptions) -> None:
     """Nothing, or BadFrame naming the column that cannot be written."""
     types = {field.name.lower(): field.dataType.simpleString() for field in schema.fields}
+    names = [field.name.lower() for field in schema.fields]
+    for name in _WRITTEN:
+        if names.count(name) > 1:
+            raise BadFrame(f"There are {names.count(name)} columns {name!r}: which is meant?")
     if "value" not in types:
         raise BadFrame(f"A column 'value' is needed; there are {', '.join(types) or 'none'}.")
     for name in ("key", "value"):

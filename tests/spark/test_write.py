@@ -265,6 +265,7 @@ SCHEMAS: Sequence[tuple[dict[str, Any], str]] = [
     ({"value": "string", "partition": "long"}, "'partition' must be int"),
     ({"value": "string", "topic": "binary"}, "'topic' must be string"),
     ({"value": "string", "headers": "string"}, "'headers' must be array"),
+    ({"value": "string", "Value": "string"}, "2 columns 'value': which is meant"),
 ]
 
 
