@@ -8,10 +8,9 @@ Left out
 - the epoch of earlier markers while the next transaction is open here: it is -1 meanwhile
 """
 
-import re
-
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.scripts.remembered import ENDED, Remembered
 from korvet.topics import Topic
 from korvet.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -20,10 +19,6 @@ from korvet.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
-
-_ROW = re.compile(rb"(-?\d+):-?\d+:(\d+):([^@]*)(?:@\d+:(-?\d+))?")
-"""Epoch, next sequence, time, batches and first offset of the transaction: lua/lib/producer.lua."""
-_ENDED = -2
 
 
 async def describe_producers(
@@ -65,16 +60,12 @@ async def _partition(topic: Topic | None, number: int, context: Context) -> Part
 
 
 def _producer(producer_id: int, row: bytes) -> ProducerState:
-    found = _ROW.fullmatch(row)
-    assert found is not None, row
-    epoch, time, batches, first = found.groups()
-    newest = batches.rpartition(b",")[2]
-    began = int(first or -1)
+    known = Remembered.of(row)
     return ProducerState(
         producer_id=producer_id,
-        producer_epoch=int(epoch),
-        last_sequence=int(newest.split(b"-")[1]) if newest else -1,
-        last_timestamp=int(time),
-        coordinator_epoch=0 if began == _ENDED else -1,
-        current_txn_start_offset=max(began, -1),
+        producer_epoch=known.epoch,
+        last_sequence=known.batches[-1][1] if known.batches else -1,
+        last_timestamp=known.time_ms,
+        coordinator_epoch=0 if known.first == ENDED else -1,
+        current_txn_start_offset=max(known.first, -1),
     )

@@ -25,9 +25,9 @@ from korvet.offsets import entry_id
 from korvet.scripts import log, producer, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
+from korvet.scripts.remembered import WRAP, Remembered
 from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
-from korvet.spark.progress import WRAP, Progress
 from korvet.store.sync import SyncStore
 from korvet.topics import Topic
 from korvet.wire import codecs, entries, records
@@ -108,11 +108,11 @@ class Outbox:
             if done is not None and done.next != waiting.sequence:
                 raise _not_repeatable(f"{topic.name}-{partition}")
 
-    def _progress(self, topic: Topic, partition: int) -> Progress | None:
+    def _progress(self, topic: Topic, partition: int) -> Remembered | None:
         """How far this epoch of the task has come."""
         key = self._keys.partition(topic.name, partition).producers
         row = self._store.command("HGET", key, self._claim.producer_id)
-        done = Progress.of(row) if row else None
+        done = Remembered.of(row) if row else None
         return done if done is not None and done.epoch == self._claim.producer_epoch else None
 
     def _send(self) -> None:
@@ -153,7 +153,7 @@ class Outbox:
         raise _not_repeatable(f"{topic.name}-{partition}")
 
     def _compare_known(
-        self, topic: Topic, partition: int, batch: Block, sequence: int, done: Progress
+        self, topic: Topic, partition: int, batch: Block, sequence: int, done: Remembered
     ) -> None:
         """Those of the batch's records that the script still knows are what stands in the log."""
         for first, last, base in done.batches:
