@@ -144,7 +144,7 @@ class TopicConfigs:
     ) -> ConfigValue:
         shown = TOPIC[name].shown
         layers: list[Synonym] = []
-        if name in explicit:
+        if name in explicit and not self._is_pinned_only(name, explicit[name], patterns):
             layers.append(Synonym(name, shown(explicit[name]), Source.DYNAMIC_TOPIC))
         layers += [
             Synonym(name, shown(pattern.configs[name]), Source.STATIC_BROKER)
@@ -157,6 +157,13 @@ class TopicConfigs:
         return ConfigValue(
             TOPIC[name], layers[0].value, layers[0].source, (*layers, *beneath.synonyms)
         )
+
+    def _is_pinned_only(self, name: str, value: str, patterns: Sequence[Pattern]) -> bool:
+        """Whether the topic has the value for want of another: nobody need have set it, and tools
+        that compare a topic with what they were told would take it for somebody's change."""
+        if name not in IMMUTABLE:
+            return False
+        return self._resolve(name, {}, patterns).value == TOPIC[name].shown(value)
 
     def _from_broker(self, name: str) -> ConfigValue:
         """The first broker setting that has a value, in the topic's own unit."""

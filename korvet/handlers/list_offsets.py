@@ -7,7 +7,7 @@ Behaviour
   there is none
 - per partition: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
   UNSUPPORTED_VERSION for a moment that the request's version does not have, INVALID_REQUEST for one
-  that is named twice
+  that is named twice, from version 1 on
 - under isolation level read_committed the last stable offset stands for the end
 Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
@@ -31,6 +31,8 @@ from korvet.wire.messages.list_offsets import (
 )
 
 LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -4, -5, -6
+ONCE_SINCE = 1
+"""From this version on a partition may be named once only."""
 SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 
 
@@ -38,27 +40,35 @@ async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOff
     if request.replica_id != -1:
         note_replica(request.replica_id, context)
     committed = request.isolation_level == READ_COMMITTED
-    asked: dict[str, dict[int, list[ListOffsetsPartition]]] = {}
-    for data in request.topics:
-        numbers = asked.setdefault(data.name, {})
-        for row in data.partitions:
-            numbers.setdefault(row.partition_index, []).append(row)
+    asked = [(data.name, data.partitions) for data in request.topics]
+    twice: set[tuple[str, int]] = set()
+    if context.version >= ONCE_SINCE:
+        asked, twice = _each_once(asked)
+
+    async def answer(name: str, row: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if (name, row.partition_index) in twice:
+            return _refusal(row, ErrorCode.INVALID_REQUEST)
+        return await _partition(name, row, committed, context)
+
     answers = []
-    for name, numbers in asked.items():
-        rows = await asyncio.gather(
-            *(_asked(name, same, committed, context) for same in numbers.values())
-        )
-        answers.append(ListOffsetsTopicResponse(name=name, partitions=list(rows)))
+    for name, rows in asked:
+        found = await asyncio.gather(*(answer(name, row) for row in rows))
+        answers.append(ListOffsetsTopicResponse(name=name, partitions=found))
     return ListOffsetsResponse(topics=answers)
 
 
-async def _asked(
-    name: str, same: list[ListOffsetsPartition], committed: bool, context: Context
-) -> ListOffsetsPartitionResponse:
-    """One answer for what names the same partition."""
-    if len(same) > 1:
-        return _refusal(same[0], ErrorCode.INVALID_REQUEST)
-    return await _partition(name, same[0], committed, context)
+def _each_once(
+    asked: list[tuple[str, list[ListOffsetsPartition]]],
+) -> tuple[list[tuple[str, list[ListOffsetsPartition]]], set[tuple[str, int]]]:
+    """Every topic and every partition once, and which partitions had been named again."""
+    known: dict[str, dict[int, ListOffsetsPartition]] = {}
+    twice = set()
+    for name, rows in asked:
+        partitions = known.setdefault(name, {})
+        for row in rows:
+            if partitions.setdefault(row.partition_index, row) is not row:
+                twice.add((name, row.partition_index))
+    return [(name, list(rows.values())) for name, rows in known.items()], twice
 
 
 async def _partition(

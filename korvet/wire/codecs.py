@@ -17,6 +17,10 @@ BY_NAME = {name: number for number, name in enumerate(NAMES)}
 _EFFORT = {GZIP: {"compresslevel": 6}, LZ4: {"level": 0}}
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
+_LZ4_MAGIC = bytes.fromhex("04224d18")
+_LZ4_SIZE, _LZ4_DICTIONARY = 8, 1
+"""Flags of a frame whose header has such a field, of 8 and of 4 bytes."""
+_XXH32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 _FIRST_GUESS = 65536
 
 
@@ -59,6 +63,39 @@ def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int) -> 
     if codec == ZSTD:
         return _grow(cramjam.zstd.decompress_into, data, limit)
     raise CorruptPayload(f"there is no codec {codec}")
+
+
+def with_true_checksum(frame: bytes) -> bytes:
+    """The lz4 frame with the checksum that its header should have.
+
+    In message format v0 Kafka's clients hash the frame's magic number too, and readers do not look
+    at what comes of it (KAFKA-3160). Bytes that are no such frame come back as they were.
+    """
+    flags = frame[4] if len(frame) > 4 else 0
+    at = 6 + 8 * bool(flags & _LZ4_SIZE) + 4 * bool(flags & _LZ4_DICTIONARY)
+    if frame[:4] != _LZ4_MAGIC or len(frame) <= at:
+        return frame
+    return frame[:at] + bytes((_xxh32(frame[4:at]) >> 8 & 0xFF,)) + frame[at + 1 :]
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash of fewer than 16 bytes, as lz4's frame format has it."""
+    prime1, prime2, prime3, prime4, prime5 = _XXH32
+    found = prime5 + len(data)
+    for at in range(0, len(data) - 3, 4):
+        found += int.from_bytes(data[at : at + 4], "little") * prime3
+        found = _rotated(found, 17) * prime4
+    for byte in data[len(data) & ~3 :]:
+        found = _rotated(found + byte * prime5, 11) * prime1
+    found &= 0xFFFFFFFF
+    found = (found ^ found >> 15) * prime2 & 0xFFFFFFFF
+    found = (found ^ found >> 13) * prime3 & 0xFFFFFFFF
+    return found ^ found >> 16
+
+
+def _rotated(number: int, bits: int) -> int:
+    number &= 0xFFFFFFFF
+    return (number << bits | number >> 32 - bits) & 0xFFFFFFFF
 
 
 def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:

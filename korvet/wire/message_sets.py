@@ -60,10 +60,7 @@ def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
     if value is None:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a compressed message has no value")
     if codec == codecs.LZ4 and magic == 0:
-        raise BadBatch(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            "lz4 in message format v0 has a broken frame checksum (KAFKA-3160): use format v1",
-        )
+        value = codecs.with_true_checksum(value)
     if codec > codecs.LZ4:
         raise BadBatch(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} needs message format v2"

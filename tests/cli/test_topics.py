@@ -23,5 +23,5 @@ def test_what_was_changed_for_all_brokers_counts(
     assert run(["topics", "describe", "orders", "--redis", valkey_server.url]) == 0
     said = capfd.readouterr().out
     assert "created orders with 3 partitions" in said
-    assert "offset.mode\tdense\tdynamic_topic" in said
+    assert "offset.mode\tdense\tdynamic_default_broker" in said
     assert "retention.ms\t7000\tdynamic_default_broker" in said

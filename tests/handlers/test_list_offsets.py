@@ -51,6 +51,23 @@ async def fill(broker: Broker, *moments: int, name: str = "t", producer: int = -
         assert (await broker.node.store.run(call)).error == 0
 
 
+async def test_a_partition_named_twice_in_version_0_is_answered_twice(broker: Broker) -> None:
+    await broker.create("t", 1, offset_mode="dense")
+    await fill(broker, 5, 6)
+    rows = [
+        ListOffsetsTopic(
+            name="t",
+            partitions=[
+                ListOffsetsPartition(partition_index=0, timestamp=moment, max_num_offsets=9)
+            ],
+        )
+        for moment in (LATEST, EARLIEST, LATEST)
+    ]
+    answer = await broker.ask(ListOffsetsRequest(replica_id=-1, topics=rows), 0)
+    found = [(row.error_code, row.old_style_offsets) for t in answer.topics for row in t.partitions]
+    assert found == [(E.NONE, [2]), (E.NONE, [0]), (E.NONE, [2])]
+
+
 async def listed(
     broker: Broker,
     moment: int,

@@ -62,6 +62,22 @@ def test_a_codec_the_format_cannot_say_is_left_out(magic: int, codec: int) -> No
     assert not message_sets.is_compressed(built)
 
 
+@pytest.mark.parametrize("flags", [0x60, 0x68, 0x61, 0x69])
+@pytest.mark.parametrize("checksum", [0x00, 0x82, 0xFF])
+def test_lz4_of_the_first_format_is_read_whatever_its_header_was_hashed_to(
+    flags: int, checksum: int
+) -> None:
+    # KAFKA-3160: the clients of Kafka 0.8.2 and 0.9 hash other bytes than lz4 says.
+    inner = b"".join(message(b"%d" % n * 200) for n in range(5))
+    sizes = len(inner).to_bytes(8, "little") * (flags & 8 == 8) + bytes(4) * (flags & 1)
+    frame = codecs.compress(codecs.LZ4, inner)
+    plain = 7 if frame[4] & 8 == 0 else 15
+    odd = frame[:4] + bytes((flags | frame[4] & 0x34, frame[5])) + sizes
+    odd += bytes((checksum,)) + frame[plain:]
+    found = message_sets.parse(message(odd, magic=0, codec=codecs.LZ4), limit=100_000)
+    assert [value for _, _, _, value, _ in found] == [b"%d" % n * 200 for n in range(5)]
+
+
 def test_offsets_stand_in_the_messages() -> None:
     built = message_sets.build([(7, 1, None, b"a", []), (9, 1, None, b"b", [])], magic=0)
     assert struct.unpack_from(">q", built)[0] == 7
@@ -87,7 +103,7 @@ REFUSED = [
     (message(b"v") + b"half", ErrorCode.CORRUPT_MESSAGE),
     (message(b"v", magic=2), ErrorCode.CORRUPT_MESSAGE),
     (message(b"v", codec=4), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    (message(b"v", magic=0, codec=3), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    (message(b"v", magic=0, codec=3), ErrorCode.CORRUPT_MESSAGE),
     (message(None, codec=1), ErrorCode.CORRUPT_MESSAGE),
     (message(b"no gzip", codec=1), ErrorCode.CORRUPT_MESSAGE),
     (
