@@ -21,7 +21,7 @@ from korvet.pipeline.rows import within
 from korvet.pipeline.session import said
 from korvet.pipeline.table import Table
 from korvet.scripts import writer
-from korvet.spark.appending import KEEP_MS
+from korvet.scripts.writer import KEEP_MS
 from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
 from korvet.topics import Topic

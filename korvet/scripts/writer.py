@@ -19,6 +19,13 @@ class CommitReply(Reply):
     committed: int
 
 
+class SpreadReply(Reply):
+    """`partitions` is how many there are for the epoch."""
+
+    error: int
+    partitions: int
+
+
 class PinReply(Reply):
     """`plan` is the writer's own; `committed` the last epoch that needs no repeating."""
 
@@ -30,6 +37,12 @@ class PinReply(Reply):
 CLAIM = Script("writer.claim", ClaimReply)
 COMMIT = Script("writer.commit", CommitReply)
 PIN = Script("writer.pin", PinReply)
+SPREAD = Script("writer.spread", SpreadReply)
+
+KEEP_MS = 366 * 86_400_000
+"""A writer is remembered for so long after it was last heard of, and what its tasks appended."""
+IDS_FROM = 1 << 52
+"""Producer ids of writers that may come back begin here; Lua counts exactly up to 2^53."""
 
 
 def claim(
@@ -42,6 +55,13 @@ def claim(
 def commit(keys: Keys, writer_id: str, *, epoch: int, keep_ms: int) -> Call[CommitReply]:
     """The epoch is done."""
     return Call(COMMIT, (keys.writer(writer_id),), (epoch, keep_ms))
+
+
+def spread(
+    keys: Keys, writer_id: str, *, topic_id: str, epoch: int, partitions: int
+) -> Call[SpreadReply]:
+    """Over how many partitions all attempts at the epoch spread a topic's rows."""
+    return Call(SPREAD, (keys.writer(writer_id),), (topic_id, epoch, partitions))
 
 
 def pin(keys: Keys, writer_id: str, *, plan: bytes, keep_ms: int) -> Call[PinReply]:

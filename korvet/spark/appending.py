@@ -26,6 +26,7 @@ from korvet.scripts import log, producer, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.scripts.remembered import WRAP, Remembered
+from korvet.scripts.writer import IDS_FROM, KEEP_MS
 from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
 from korvet.store.sync import SyncStore
@@ -41,7 +42,6 @@ IN_FLIGHT = 4
 """So many batches travel to Redis together."""
 EPOCHS = 1 << 15
 """A producer epoch has 15 bits; a later Spark epoch takes another producer id."""
-KEEP_MS = 366 * 86_400_000
 TRIES = 10
 _BEGUN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """What the script says of a batch that does not begin where the log ends."""
@@ -50,13 +50,25 @@ logger = logging.getLogger("korvet.spark")
 
 
 class Claim:
-    """A task's producer id and epoch; `done` when the epoch has been committed before."""
+    """A task's producer id and epoch; `done` when the epoch has been committed before. Partitions
+    remember for KEEP_MS what a writer appended that may come back, days after a crash."""
 
-    def __init__(self, store: SyncStore, keys: Keys, writer_id: str, task: int, epoch: int) -> None:
+    def __init__(
+        self,
+        store: SyncStore,
+        keys: Keys,
+        writer_id: str,
+        task: int,
+        epoch: int,
+        *,
+        comes_back: bool = True,
+    ) -> None:
         slot = f"{task}.{epoch // EPOCHS}"
         found = store.run(writer.claim(keys, writer_id, slot=slot, producer_id=-1, keep_ms=KEEP_MS))
         if found.producer_id < 0 and found.committed < epoch:
             fresh = store.run(producer.allocate(keys)).producer_id
+            if comes_back:
+                fresh += IDS_FROM
             found = store.run(
                 writer.claim(keys, writer_id, slot=slot, producer_id=fresh, keep_ms=KEEP_MS)
             )

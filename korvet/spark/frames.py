@@ -47,14 +47,15 @@ class Rows:
             yield name, np.flatnonzero(pc.equal(column, name).to_numpy(zero_copy_only=False))
 
     def partitions(
-        self, rows: npt.NDArray[np.int64], topic: Topic, task: int, seen: int
+        self, rows: npt.NDArray[np.int64], topic: Topic, spread: int, task: int, seen: int
     ) -> npt.NDArray[np.int64]:
-        """The partition of each of the rows; `seen` rows without a key came before."""
+        """The partition of each of the rows, one of the first `spread` where a row does not say;
+        `seen` rows without a key came before."""
         key = self._columns.get("key")
         if key is None or pa.types.is_null(key.type):
-            chosen = _in_turn(len(rows), topic.partitions, task, seen)
+            chosen = _in_turn(len(rows), spread, task, seen)
         else:
-            chosen = self._hashed(key.take(arrays.of(rows)), topic.partitions, task, seen)
+            chosen = self._hashed(key.take(arrays.of(rows)), spread, task, seen)
         asked = self._columns.get("partition")
         if asked is not None and not pa.types.is_null(asked.type):
             mine = asked.take(arrays.of(rows))

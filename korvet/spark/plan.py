@@ -9,6 +9,8 @@ from korvet.spark.catalog import Catalog, Range
 from korvet.spark.options import ReadOptions
 
 MOST_PIECES = 10_000
+STEP_BYTES = 64 << 10
+"""The index has a row each so many bytes: about so much lies before and behind a range's own."""
 
 
 def pieces(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -> list[Range]:
@@ -61,21 +63,23 @@ def _how_many(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -
 
 
 def bytes_in(catalog: Catalog, ranges: Sequence[Range]) -> list[int]:
-    """How many bytes each range holds, to about one step of the index."""
+    """How many bytes each range holds, to about one step of the index.
+
+    Only rows of the index inside a range count: what is appended behind it later, or trimmed before
+    it, must not change how it is cut. A stream's batch is cut again after a crash, and a writer
+    knows its tasks by their numbers.
+    """
     commands: list[tuple[Any, ...]] = []
     for each in ranges:
-        names = catalog.keys.partition(each.log.topic, each.log.partition)
-        for offset in (each.start, each.end):
-            commands.append(("ZREVRANGEBYSCORE", names.index, offset, "-inf", "LIMIT", 0, 1))
-        commands.append(("HMGET", names.log, "next", "bytes"))
+        index = catalog.keys.partition(each.log.topic, each.log.partition).index
+        low, high = f"({each.start}", f"({each.end}"
+        commands.append(("ZRANGEBYSCORE", index, low, high, "LIMIT", 0, 1))
+        commands.append(("ZREVRANGEBYSCORE", index, high, low, "LIMIT", 0, 1))
     replies = catalog.store.commands(commands)
-    sizes = []
-    for i, each in enumerate(ranges):
-        low, high, (end, total) = replies[3 * i : 3 * i + 3]
-        before = _bytes(low)
-        behind = int(total or 0) if int(end or 0) <= each.end else _bytes(high)
-        sizes.append(max(0, behind - before))
-    return sizes
+    return [
+        _bytes(last) - _bytes(first) + STEP_BYTES
+        for first, last in zip(replies[::2], replies[1::2], strict=True)
+    ]
 
 
 def _bytes(members: list[bytes]) -> int:

@@ -79,10 +79,13 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             logs = catalog.logs(self._options.selection)
             bounds = catalog.bounds(logs, committed=self._options.committed_only)
             ends = [bound.next for bound in bounds]
-            if self._target is not None:
-                aims = [place(self._target, part) for part in logs]
-                ends = [end if aim is None else aim for end, aim in zip(ends, aims, strict=True)]
             starts = self._starts(known, logs, bounds)
+            if self._target is not None:
+                # A partition that came since is the next run's.
+                aims = [place(self._target, part) for part in logs]
+                ends = [
+                    start if aim is None else aim for start, aim in zip(starts, aims, strict=True)
+                ]
             ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
             if most is not None:
                 ends = limited(catalog, logs, starts, ends, most)
@@ -157,7 +160,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
                     f"{bound.next}: this is another Redis, or it has lost data."
                 )
             )
-            return bound.first
+            return bound.next
         if at < bound.start:
             self._complain(lost(part, at, bound.next, bound.start))
             return bound.start
@@ -216,7 +219,7 @@ def limited(
     counts = catalog.count(ranges)
     if sum(counts) <= most:
         return list(ends)
-    shares = shared(counts, most)
+    shares = shared(counts, most, sum(starts))
     found = list(starts)
     taken = [(n, each, share) for (n, each), share in zip(waiting, shares, strict=True) if share]
     reached = catalog.advance([each for _, each, _ in taken], [share for _, _, share in taken])
@@ -225,12 +228,20 @@ def limited(
     return found
 
 
-def shared(counts: Sequence[int], most: int) -> list[int]:
-    """`most`, shared out in proportion; nothing is lost to rounding, nobody gets too much."""
-    total = sum(counts)
-    shares = [count * most // total for count in counts]
-    rest = most - sum(shares)
-    order = sorted(range(len(counts)), key=lambda n: counts[n] * most % total, reverse=True)
-    for n in order[:rest]:
-        shares[n] += 1
+def shared(counts: Sequence[int], most: int, turn: int = 0) -> list[int]:
+    """`most`, shared out in proportion, but at least one to each: a partition with little may not
+    wait for those with much. If there is less than that, each has its turn."""
+    shares = [min(count, 1) for count in counts]
+    there = [i for i, count in enumerate(counts) if count]
+    if most <= len(there):
+        chosen = {there[(turn + i) % len(there)] for i in range(most)}
+        return [int(i in chosen) for i in range(len(counts))]
+    most -= len(there)
+    total = sum(counts) - len(there)
+    for i in there:
+        shares[i] += (counts[i] - 1) * most // total
+    rest = most + len(there) - sum(shares)
+    order = sorted(there, key=lambda i: (counts[i] - 1) * most % total, reverse=True)
+    for i in order[:rest]:
+        shares[i] += 1
     return shares

@@ -44,7 +44,9 @@ class BatchWriter(DataSourceArrowWriter):
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        return append(self._options, self._id, 0, task, iterator)
+        # Nobody knows the id of a job without a writeId: such a job does not come back.
+        known = bool(self._options.write_id)
+        return append(self._options, self._id, 0, task, iterator, comes_back=known)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         done(self._options, messages)
@@ -78,7 +80,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def append(
-    options: WriteOptions, writer_id: str, epoch: int, task: int, batches: Iterator[Any]
+    options: WriteOptions,
+    writer_id: str,
+    epoch: int,
+    task: int,
+    batches: Iterator[Any],
+    *,
+    comes_back: bool = True,
 ) -> Written:
     """The task's rows are in the log, those of an earlier attempt not again."""
     import numpy as np
@@ -87,17 +95,21 @@ def append(
     from korvet.spark.frames import Rows
 
     with at_work(), Catalog(options.connection) as catalog:
-        claim = Claim(catalog.store, catalog.keys, writer_id, task, epoch)
+        claim = Claim(catalog.store, catalog.keys, writer_id, task, epoch, comes_back=comes_back)
         if claim.done:
             return Written(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))
         outbox = Outbox(catalog.store, catalog.keys, claim, options.compression)
         topics: dict[str, Any] = {}
+        spreads: dict[str, int] = {}
         unkeyed: dict[str, int] = {}
         for batch in batches:
             rows = Rows(batch, options, int(time.time() * 1000))
             for name, mine in rows.by_topic():
-                topic = topics.get(name) or topics.setdefault(name, catalog.topic(name))
-                chosen = rows.partitions(mine, topic, task, unkeyed.get(name, 0))
+                if name not in topics:
+                    topics[name] = catalog.topic(name)
+                    spreads[name] = _spread(catalog, writer_id, epoch, topics[name])
+                topic = topics[name]
+                chosen = rows.partitions(mine, topic, spreads[name], task, unkeyed.get(name, 0))
                 unkeyed[name] = unkeyed.get(name, 0) + rows.unkeyed(mine)
                 for number in np.unique(chosen):
                     outbox.put(topic, int(number), rows.block(mine[chosen == number]))
@@ -105,17 +117,27 @@ def append(
         return Written(writer_id, epoch, outbox.records, outbox.repeated)
 
 
+def _spread(catalog: Catalog, writer_id: str, epoch: int, topic: Any) -> int:
+    """Over how many of the topic's partitions rows go: all that there were at the first attempt.
+    Partitions that came since would be given rows that others have already."""
+    from korvet.scripts import writer
+
+    call = writer.spread(
+        catalog.keys, writer_id, topic_id=topic.id, epoch=epoch, partitions=topic.partitions
+    )
+    return int(catalog.store.run(call).partitions)
+
+
 def done(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
     """The epoch of these messages is recorded as committed."""
     from korvet.scripts import writer
-    from korvet.spark.appending import KEEP_MS
 
     found = {(each.writer_id, each.epoch) for each in messages if isinstance(each, Written)}
     if found:
         with Catalog(options.connection) as catalog:
             for writer_id, epoch in found:
                 catalog.store.run(
-                    writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=KEEP_MS)
+                    writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=writer.KEEP_MS)
                 )
 
 

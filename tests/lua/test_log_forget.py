@@ -2,6 +2,7 @@
 
 from korvet.keys import Keys
 from korvet.scripts import log, topic
+from korvet.scripts.writer import IDS_FROM
 from tests.lua.harness import LuaRunner
 from tests.runners import Runner
 
@@ -65,6 +66,20 @@ def test_a_producer_is_forgotten_a_day_after_its_last_batch(lua: LuaRunner) -> N
     assert forget(lua) == 1
     assert send(lua, 2, 0) == 0, "the other one is remembered: this is a duplicate"
     assert send(lua, 1, 7) == 1, "a producer nobody remembers may begin anywhere"
+
+
+def test_a_writer_that_may_come_back_is_remembered_for_a_year(lua: LuaRunner) -> None:
+    opened(lua)
+    send(lua, IDS_FROM - 1)
+    send(lua, IDS_FROM + 1)
+    lua.advance(365 * DAY_MS)
+    assert forget(lua) == 1
+    assert send(lua, IDS_FROM + 1, 0) == 0, "a duplicate"
+    lua.advance(366 * DAY_MS)
+    assert forget(lua) == 1
+    send(lua, IDS_FROM + 1)
+    lua.advance(366 * DAY_MS)
+    assert forget(lua, 2 * 366 * DAY_MS) == 0, "whoever keeps others longer keeps these as long"
 
 
 def test_every_one_of_many_is_looked_at(runner: Runner) -> None:

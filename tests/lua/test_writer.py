@@ -48,3 +48,14 @@ def test_the_first_plan_stays(runner: Runner) -> None:
     runner.run(writer.commit(KEYS, "w", epoch=0, keep_ms=YEAR))
     later = runner.run(writer.pin(KEYS, "w", plan=b"second", keep_ms=YEAR))
     assert (later.plan, later.committed) == (b"first", 0)
+
+
+def test_an_epoch_has_as_many_partitions_as_its_first_attempt_found(runner: Runner) -> None:
+    def spread(epoch: int, partitions: int, topic_id: str = "1" * 32) -> int:
+        call = writer.spread(KEYS, "w", topic_id=topic_id, epoch=epoch, partitions=partitions)
+        return runner.run(call).partitions
+
+    assert [spread(0, 2), spread(0, 4), spread(0, 3, "2" * 32)] == [2, 2, 3]
+    assert [spread(7, 4), spread(7, 6), spread(7, 4)] == [4, 4, 4]
+    assert spread(6, 9) == 9, "somebody late"
+    assert spread(7, 9) == 4

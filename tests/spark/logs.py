@@ -49,6 +49,25 @@ class Log:
         assert topic is not None
         return topic
 
+    def grow(self, topic: Topic, partitions: int) -> Topic:
+        """The topic has so many partitions."""
+        definition = topic.definition(partitions=partitions)
+        reply = self.store.run(
+            topic_scripts.grow(
+                self.keys,
+                range(topic.partitions, partitions),
+                topic=topic.name,
+                expected=topic.raw,
+                definition=encode_definition(definition),
+                topic_id=topic.id,
+                **definition.shape,
+            )
+        )
+        assert reply.error == 0
+        grown = read_topic(topic.name, encode_definition(definition), CONFIGS)
+        assert grown is not None
+        return grown
+
     def append(
         self, topic: Topic, partition: int, found: Sequence[Record], *, codec: int = 0
     ) -> list[Record]:

@@ -185,6 +185,81 @@ def test_a_checkpoint_s_offset_is_a_place_for_a_batch_too(log: Log) -> None:
     assert [row["offset"] for row in found] == [record[0] for record in behind]
 
 
+@layouts
+def test_a_batch_is_cut_as_before_whatever_came_or_went_around_it(
+    log: Log, form: str, mode: str
+) -> None:
+    """A writer knows the tasks of a batch that is repeated after a crash by their numbers."""
+    topic = log.create("s", 2, form, mode)
+    cuts = [log.append(topic, 0, plain(100, size=1000))[0][0] for _ in range(20)]
+    end_by_growth: list[int] = []
+    for behind in range(1, 8):
+        query = Query(
+            log.url, subscribe="s", maxBytesPerPartition="200k", minPartitions=3 + behind % 2
+        )
+        start, end = {"s": {"0": cuts[behind], "1": 0}}, query.reader.latestOffset()
+        before = ranges(query, start, end)
+        # One more at a time: somewhere a step of the index ends.
+        log.append(topic, 0, plain(10 * behind, size=1000))
+        log.truncate(topic, 0, cuts[behind])
+        query.restart()
+        assert ranges(query, start, end) == before
+        end_by_growth.append(len(before))
+    assert min(end_by_growth) > 3
+
+
+def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int]]:
+    """What the tasks of a batch read."""
+    pieces: list[Any] = query.reader.partitions(through_json(start), through_json(end))
+    found = [piece.wanted for piece in pieces]
+    return [(each.log.partition, each.start, each.end) for each in found]
+
+
+def test_an_available_now_run_leaves_new_partitions_to_the_next(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(10))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    query.reader.prepareForTriggerAvailableNow()
+    assert query.trigger() == 4
+    topic = log.grow(topic, 3)
+    sizes = []
+    for _ in range(5):
+        log.append(topic, 0, plain(5))
+        log.append(topic, 1, plain(5))
+        sizes.append(query.trigger())
+    assert sizes == [4, 2, 0, 0, 0]
+    query.restart()
+    while query.trigger():
+        pass
+    assert sorted(query.rows) == all_of(log)
+
+
+def test_a_log_that_lost_its_end_is_not_read_again(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(10))
+    copy = log.store.command("DUMP", "korvet:s:0"), log.store.command("DUMP", "{korvet:s:0}:log")
+    log.append(topic, 0, plain(5))
+    strict, lenient = (
+        Query(log.url, subscribe="s", startingOffsets="earliest", failOnDataLoss=flag)
+        for flag in ("true", "false")
+    )
+    assert strict.trigger() == lenient.trigger() == 15
+    for key, was in zip(("korvet:s:0", "{korvet:s:0}:log"), copy, strict=True):
+        log.store.command("RESTORE", key, 0, was, "REPLACE")
+    with pytest.raises(DataLost, match="has lost data"):
+        strict.trigger()
+    assert lenient.trigger() == 0
+    log.append(topic, 0, plain(3))
+    assert lenient.trigger() == 3
+
+
+def test_nobody_waits_for_those_with_much() -> None:
+    assert shared([20_000, 1], 500) == [499, 1]
+    assert shared([900, 0, 1, 99], 10) == [7, 0, 1, 2]
+    fewer = [shared([5, 0, 5, 5], 2, turn) for turn in range(0, 6, 2)]
+    assert [sum(each) for each in zip(*fewer, strict=True)] == [2, 0, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("counts", "most"), [([10, 0, 5], 7), ([1, 1, 1], 2), ([1000, 1], 10), ([3], 2), ([5, 5], 9)]
 )

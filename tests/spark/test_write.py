@@ -10,6 +10,7 @@ import pytest
 from aiokafka.partitioner import murmur2
 from pyspark.sql.types import _parse_datatype_json_string
 
+from korvet.scripts import writer as scripts
 from korvet.spark import appending
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
 from korvet.spark.options import WriteOptions, parse_write
@@ -96,6 +97,44 @@ def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
     assert sorted(values(log)) == sorted(columns["value"])
     assert write(options(log), columns, task=5).repeated == 600
     assert len(values(log)) == 600
+
+
+@layouts
+@pytest.mark.parametrize("keyed", [True, False])
+def test_partitions_that_came_between_two_attempts_get_no_row_again(
+    log: Log, form: str, mode: str, keyed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "BATCH_RECORDS", 7)
+    topic = log.create("out", 2, form, mode)
+    columns = frame(600)
+    if not keyed:
+        del columns["key"]
+    dying = Dying({name: column[:300] for name, column in columns.items()})
+    with pytest.raises(Killed):
+        append(options(log), "w", 0, 5, iter(dying))
+    log.grow(topic, 5)
+    assert write(options(log), columns, task=5).records == 600
+    assert write(options(log), columns, task=6).records == 600
+    assert sorted(values(log)) == sorted(2 * columns["value"])
+    log.store.run(scripts.commit(log.keys, "w", epoch=0, keep_ms=1000))
+    write(options(log), frame(600), task=5, epoch=1)
+    assert {row["partition"] for row in read(log.url, subscribe="out")} == set(range(5))
+
+
+def test_partitions_remember_writers_that_may_come_back(log: Log) -> None:
+    def remembered() -> list[bool]:
+        topic = log.keys.partition("out", 0)
+        ids = map(int, log.store.command("HKEYS", topic.producers))
+        return sorted(producer_id >= scripts.IDS_FROM for producer_id in ids)
+
+    log.create("out", 1)
+    schema = spark_schema({"value": "string"})
+    sent(source(log.url, topic="out").writer(schema, False)).write(batches({"value": ["c"]}))
+    assert remembered() == [False], "nobody can run such a job again"
+    named = sent(source(log.url, topic="out", writeId="daily").writer(schema, False))
+    named.write(batches({"value": ["a"]}))
+    write(options(log), {"value": [b"a"]}, writer="query-1")
+    assert remembered() == [False, True, True]
 
 
 @layouts

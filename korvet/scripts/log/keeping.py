@@ -2,6 +2,7 @@
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.writer import IDS_FROM, KEEP_MS
 
 
 class OpenReply(Reply):
@@ -93,6 +94,6 @@ def retain(
 def forget(
     keys: Keys, topic: str, partition: int, *, cursor: bytes, silence_ms: int
 ) -> Call[ForgetReply]:
-    """Some of the partition's silent producers are forgotten."""
+    """Some of the partition's silent producers are forgotten; writers that may come back later."""
     k = keys.partition(topic, partition)
-    return Call(FORGET, (k.producers,), (cursor, silence_ms))
+    return Call(FORGET, (k.producers,), (cursor, silence_ms, IDS_FROM, KEEP_MS))
