@@ -20,8 +20,12 @@ Rows = list[tuple[str, str, str]]
 
 def pack(items: Iterable[str]) -> bytes:
     """A list as lua/lib/pack.lua has it."""
-    raw = [item.encode("utf-8", "surrogateescape") for item in items]
-    return b"".join(b"%d:%s" % (len(item), item) for item in raw)
+    return pack_raw(item.encode("utf-8", "surrogateescape") for item in items)
+
+
+def pack_raw(items: Iterable[bytes]) -> bytes:
+    """The same of bytes."""
+    return b"".join(b"%d:%s" % (len(item), item) for item in items)
 
 
 def unpack(packed: bytes) -> list[str]:
@@ -64,6 +68,11 @@ async def keep(
     )
     error = ErrorCode(reply.error)
     return otherwise if error == ErrorCode.GROUP_ID_NOT_FOUND else error
+
+
+def wants(reply: ConsumeReply) -> bytes:
+    """What the reply asks for, as it is given back with the topics."""
+    return pack_raw((pack_raw(reply.names), pack_raw(reply.regexes)))
 
 
 async def topics_for(reply: ConsumeReply, context: Context) -> Rows:

@@ -24,7 +24,7 @@ import uuid
 
 import msgspec
 
-from korvet.consuming import Rows, pack, timing, topics_for
+from korvet.consuming import Rows, pack, timing, topics_for, wants
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
@@ -127,7 +127,7 @@ def _goes_badly(request: ConsumerGroupHeartbeatRequest) -> str | None:
 
 async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> ConsumeReply:
     rows: Rows = []
-    known = 0
+    asked = b""
     await context.topics.all()
     version = context.topics.mark
 
@@ -157,7 +157,7 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
                 (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
             ),
             version=version,
-            known=known,
+            asked=asked,
             rows=rows,
         )
 
@@ -167,7 +167,7 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
             return reply
         # Taken before the rows: those may be of a later table, never of an earlier one.
         version = context.topics.mark
-        rows, known = await topics_for(reply, context), 1
+        rows, asked = await topics_for(reply, context), wants(reply)
 
 
 def _assignment(spelled: bytes) -> Assignment:

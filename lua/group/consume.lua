@@ -1,4 +1,4 @@
---- group.consume  version 5  writes
+--- group.consume  version 6  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -24,7 +24,8 @@
 ---          owns          int    1: `owned` is given
 ---          owned         bytes  the partitions it holds, as lib.consumers spells them
 ---          version       bytes  the topics table's version
----          known         int    1: rows of topics follow
+---          asked         bytes  the names and the regexes of an answer with ask, each packed, packed
+---                               together, whose topics follow; empty: none follow
 ---          kind...       bytes  t: a topic; r: a topic that a pattern matches
 ---          key...        bytes  the topic's name; the pattern
 ---          value...      bytes  topic id:partitions; the topic's name
@@ -33,7 +34,7 @@
 ---          told          int    1: `assignment` is to be told
 ---          assignment    bytes  what it may hold, as lib.consumers spells it
 ---          soon_ms       int    when it should be heard of again, 0: as usual
----          ask           int    1: nothing was done, call again with the topics below
+---          ask           int    1: nothing was done, call again with the topics of what is below
 ---          names         list   topic names members subscribe to
 ---          regexes       list   patterns members subscribe to
 ---          wait_ms       int    until somebody has to look at the group, -1: nothing new to say
@@ -56,11 +57,22 @@ local group, store, deadlines = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local session_ms, rebalance_ms, assignor = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
 local max_size, registered, subscribes = tonumber(ARGV[10]), ARGV[11] == "1", ARGV[12] == "1"
-local owns, version, known = ARGV[15] == "1", ARGV[17], ARGV[18] == "1"
+local owns, version, asked = ARGV[15] == "1", ARGV[17], ARGV[18]
 local ROWS = 19
 
 local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
+end
+
+-- Whether `asked` has all that the group wants; both are spelled alike.
+local function covers(asked_for, wants)
+  if asked_for == wants then
+    return true
+  end
+  local names, regexes = reconcile.wants(wants)
+  local asked_names, asked_regexes = reconcile.wants(asked_for)
+  return #consumers.pick(names, consumers.set(asked_names), false) == 0
+    and #consumers.pick(regexes, consumers.set(asked_regexes), false) == 0
 end
 
 local now_ms = clock.now_ms()
@@ -162,7 +174,9 @@ end
 if moves then
   covered = reconcile.want(g, m)
 end
-if (version ~= g.version or not covered) and not known then
+-- Whoever came in between may want what these rows leave out.
+local known = asked ~= "" and covers(asked, g.wants)
+if asked ~= "" and not known or asked == "" and (version ~= g.version or not covered) then
   local names, regexes = reconcile.wants(g.wants)
   return { codes.NONE, -1, 0, "", 0, 1, names, regexes, -1, 0 }
 end

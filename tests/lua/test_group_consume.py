@@ -1,12 +1,13 @@
 """Groups of the newer protocol: refusals, and no partition in two hands, whoever comes and goes."""
 
 import os
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
 
-from korvet.consuming import pack
+from korvet.consuming import pack, wants
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
@@ -31,6 +32,8 @@ class Group:
         self.partitions = partitions
         self.version = 1
         self.topics: dict[str, tuple[str, int]] = {}
+        self.between: Callable[[], object] | None = None
+        """What happens between a heartbeat and the next try of it, with the topics."""
 
     def beat(self, member: str, epoch: int, owned: Any = None, **changes: Any) -> ConsumeReply:
         """A heartbeat, with the topics where they are asked for."""
@@ -50,16 +53,19 @@ class Group:
             "owns": int(owned is not None),
             "owned": ";".join(sorted(owned or ())),
             "version": b"%d" % self.version,
-            "known": 0,
+            "asked": b"",
             "rows": (),
         }
         words |= changes
         reply = self._run(member, epoch, words)
-        if reply.ask:
-            rows = [("t", "t", f"{TOPIC}:{self.partitions}")]
-            if self.topics:
-                rows = [("t", t, f"{topic}:{count}") for t, (topic, count) in self.topics.items()]
-            reply = self._run(member, epoch, {**words, "known": 1, "rows": rows})
+        while reply.ask:
+            topics = self.topics or {"t": (TOPIC, self.partitions)}
+            wanted = {name.decode() for name in reply.names}
+            rows = [("t", t, f"{id}:{n}") for t, (id, n) in topics.items() if t in wanted]
+            between, self.between = self.between, None
+            if between:
+                between()
+            reply = self._run(member, epoch, {**words, "asked": wants(reply), "rows": rows})
         return reply
 
     def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ConsumeReply:
@@ -371,3 +377,24 @@ def test_members_can_be_sent_away(lua: LuaRunner) -> None:
     ]
     settle(members[2:])
     assert len(members[2].held) == 6
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_that_come_at_once_want_all_their_topics(runner: Runner, assignor: str) -> None:
+    group = Group(runner)
+    group.topics = {name: (name * 32, 4) for name in "abc"}
+    members = [
+        Member(group, f"m{name}", names=pack([name]), assignor=assignor) for name in ("a", "b", "c")
+    ]
+
+    def others() -> None:
+        members[1].step()
+        group.between = members[2].step
+        members[1].step()
+
+    group.between = others
+    members[0].step()
+    settle(members)
+    assert [sorted(member.held) for member in members] == [
+        [f"{name * 32}:{n}" for n in range(4)] for name in "abc"
+    ]

@@ -57,10 +57,11 @@ def consume(
     owns: int,
     owned: bytes,
     version: bytes,
-    known: int,
+    asked: bytes,
     rows: Iterable[tuple[str, str, str]],
 ) -> Call[ConsumeReply]:
-    """A member of the newer protocol is alive. Rows are kind, key and value."""
+    """A member of the newer protocol is alive. Rows are kind, key and value, of what an answer
+    `asked` for."""
     k = keys.group(group_id)
     flat = [cell for row in rows for cell in row]
     return Call(
@@ -84,7 +85,7 @@ def consume(
             owns,
             owned,
             version,
-            known,
+            asked,
             *flat,
         ),
     )
