@@ -189,8 +189,8 @@ class Compaction:
 
     async def _learn(self, plan: SiftReply) -> None:
         """The newest offset of every key from `cleaned` on is known, or of as many as there may be;
-        before it no key stands twice."""
-        async for found in self._slices(plan.cleaned, plan.limit):
+        before it no key stands twice, but in the last entry, which stayed as it was."""
+        async for found in self._slices(max(plan.cleaned - 1, plan.start), plan.limit):
             for _, alive in _alive(self._topic, found):
                 for offset, _, key, _, _ in alive:
                     if key is not None and key is not UNREADABLE:

@@ -296,6 +296,20 @@ async def test_a_pass_that_dies_half_way_has_changed_nothing() -> None:
     assert one.runner.command("EXISTS", KEYS.partition("t", 0).compacted) == 0
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_what_stood_twice_in_the_last_batch_goes_when_others_come(
+    form: str, mode: str
+) -> None:
+    one = Log(form, mode)
+    one.append([(b"%d" % (n % 3), b"%d" % n) for n in range(9)])
+    await one.compact()
+    for key in (b"x", b"y"):
+        one.append([(key, b"1")])
+        await one.compact()
+    assert [value for _, _, _, value, _ in await one.read()] == [b"6", b"7", b"8", b"1", b"1"]
+
+
 async def test_young_records_are_left_alone() -> None:
     one = Log("record", "time", min_compaction_lag_ms="1000")
     one.append([(b"k", b"1"), (b"k", b"2")])

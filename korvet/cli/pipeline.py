@@ -65,6 +65,7 @@ def archive(
     conf: _Conf = None,
 ) -> None:
     """Copy topics into a table, each record exactly once; go on where the table ends."""
+    _need_spark()
     from korvet.pipeline import amounts
     from korvet.pipeline.archive import Archiver, Job, run
     from korvet.pipeline.table import Making, open_table
@@ -133,6 +134,7 @@ def replay(
     conf: _Conf = None,
 ) -> None:
     """Write a table's rows into a topic, each once; run again after a crash, it goes on."""
+    _need_spark()
     from korvet.pipeline.replay import Wanted
     from korvet.pipeline.replay import replay as again
     from korvet.pipeline.table import open_table
@@ -159,6 +161,7 @@ def verify(
     conf: _Conf = None,
 ) -> None:
     """Compare log and table: counts, ranges, duplicates, checksums. Exit 1 on a difference."""
+    _need_spark()
     from korvet.pipeline.table import open_table
     from korvet.pipeline.verify import verify as verdict_of
 
@@ -186,6 +189,7 @@ def stats(
     conf: _Conf = None,
 ) -> None:
     """Records, bytes, rates over time, keys, sizes and latency of topics."""
+    _need_spark()
     from pathlib import Path
 
     from korvet.pipeline.page import page
@@ -230,6 +234,16 @@ def _row(each: "Compared") -> tuple[object, ...]:
     )
 
 
+def _need_spark() -> None:
+    """StartError where the wheel was installed without what the jobs run on."""
+    from importlib.util import find_spec
+
+    from korvet.config import StartError
+
+    if not all(map(find_spec, ("pyspark", "numpy", "pyarrow"))):
+        raise StartError("This needs PySpark: pip install 'korvet[spark]'.")
+
+
 @contextmanager
 def _spark(
     app_name: str,
@@ -245,12 +259,6 @@ def _spark(
     import sys
 
     from korvet.cli import reach
-    from korvet.config import StartError
-
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise StartError("This needs PySpark: pip install 'korvet[spark]'.") from None
     from korvet.pipeline.places import parse
     from korvet.pipeline.session import open_session, plain
     from korvet.spark.options import Connection

@@ -25,13 +25,21 @@ def list_() -> None:
 @app.command("show")
 def show_(
     name: Annotated[str, typer.Argument(help="A script's name, such as log.append.")],
+    contract: Annotated[
+        bool, typer.Option("--contract", help="Print what it takes, answers and promises instead.")
+    ] = False,
 ) -> None:
-    """Print a script as Redis gets it, ready for `redis-cli --eval`."""
+    """Print a script as Redis gets it, ready for `redis-cli --eval`, or its contract."""
     from korvet.scripts import bundle
+    from korvet.scripts.contract import header_lines
 
     known = bundle.names()
     if name not in known:
         raise typer.BadParameter(f"there is no script {name!r}; there are {', '.join(known)}")
+    if contract:
+        for line in header_lines(bundle.source(name)):
+            show.line(line.removeprefix(" "))
+        return
     typer.echo(bundle.load(name).text, nl=False)
 
 

@@ -77,7 +77,8 @@ def replay(
     rows = _rows(table.frame(), plan, wanted, target)
     records = rows.count()
     if wanted.rate is not None:
-        rows = rows.mapInArrow(_throttled(wanted.rate, plan.tasks), rows.schema)
+        at_once = min(plan.tasks, spark.sparkContext.defaultParallelism)
+        rows = rows.mapInArrow(_throttled(wanted.rate, at_once), rows.schema)
     options = {
         "redis": connection.redis,
         "namespace": connection.namespace,
@@ -116,9 +117,9 @@ def _rows(frame: Any, plan: Plan, wanted: Wanted, target: Topic) -> Any:
         raise PipelineError(f"Which rows? {said(error)}") from error
 
 
-def _throttled(rate: int, tasks: int) -> Any:
-    """Lets about `rate` rows a second through, all tasks together."""
-    pace = max(1.0, rate / tasks)
+def _throttled(rate: int, at_once: int) -> Any:
+    """Lets about `rate` rows a second through, so many tasks running at once."""
+    pace = max(1.0, rate / at_once)
 
     def slowly(batches: Iterator[Any]) -> Iterator[Any]:
         began, sent = time.monotonic(), 0

@@ -57,6 +57,10 @@ def open_session(
     try:
         spark = builder.getOrCreate()
     except Exception as error:
+        if "JAVA_GATEWAY_EXITED" in str(error):
+            raise PipelineError(
+                "Spark did not start: it needs Java 17 or newer, on the PATH or by JAVA_HOME."
+            ) from error
         packages = wanted.get("spark.jars.packages")
         if packages:
             raise MissingRuntime(

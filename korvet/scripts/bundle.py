@@ -97,6 +97,11 @@ def load(name: str, root: Path | None = None) -> Bundle:
     return _load_shipped(name) if root is None else _Builder(root).build(name)
 
 
+def source(name: str) -> str:
+    """A script that we ship as it is written, its contract first."""
+    return (default_root() / _path(name)).read_text(encoding="utf-8")
+
+
 @cache
 def _load_shipped(name: str) -> Bundle:
     return _Builder(default_root()).build(name)

@@ -1,5 +1,6 @@
 """The everyday commands, each against a real server."""
 
+import importlib.util
 import io
 import json
 import os
@@ -102,6 +103,11 @@ def test_scripts_are_listed_and_shown_as_redis_gets_them(korvet: Korvet) -> None
     assert code == 0 and sorted(rows) == bundle.names()
     assert rows["log.append"][1:4] == [str(append.version), append.sha1, "writes"]
     assert korvet("scripts", "show", "log.append") == (0, append.text, "")
+    code, out, _ = korvet("scripts", "show", "log.append", "--contract")
+    assert code == 0
+    first, *rest = out.splitlines()
+    assert first == f"log.append  version {append.version}  writes"
+    assert {"KEYS", "ARGV", "RETURNS", "REFUSES"} <= {line.partition(" ")[0] for line in rest}
 
 
 def test_scripts_are_loaded_under_their_own_sha1(korvet: Korvet, redis_server: TestServer) -> None:
@@ -110,6 +116,21 @@ def test_scripts_are_loaded_under_their_own_sha1(korvet: Korvet, redis_server: T
     with redis_server.client() as client:
         sha1s = [bundle.load(name).sha1 for name in bundle.names()]
         assert all(client.script_exists(*sha1s))
+
+
+@pytest.mark.parametrize(
+    "words", [("archive", "t", "--to", "d"), ("replay", "d", "--to", "t"), ("verify", "t", "d")]
+)
+def test_a_job_without_pyspark_says_what_to_install(
+    korvet: Korvet, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyspark" else real(name)
+    )
+    code, out, said = korvet("pipeline", *words)
+    assert (code, out) == (2, "")
+    assert said.count("\n") == 1 and "pip install 'korvet[spark]'" in said
 
 
 def test_the_scripts_are_as_locked(korvet: Korvet) -> None:

@@ -9,6 +9,7 @@ import redis
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from korvet.cli import run
+from korvet.consuming import pack_raw
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.store.sync import SyncStore
@@ -221,8 +222,16 @@ def test_members_of_the_newer_protocol_are_shown(
             "owned": b"",
         }
         rows = [("t", "orders", f"{topic['id']}:1")]
+        asked = pack_raw([b"6:orders", b""])
         joined = SyncStore(client).run(
-            scripts.consume(KEYS, "readers", **arguments, version=b"1", known=1, rows=rows)
+            scripts.consume(
+                KEYS,
+                "readers",
+                **arguments,
+                version=b"1",
+                asked=pack_raw([b"6:orders", b""]),
+                rows=rows,
+            )
         )
         assert joined.error == 0
         lines = korvet("groups", "describe", "readers")[1]
