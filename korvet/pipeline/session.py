@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,11 +58,12 @@ def open_session(
     try:
         spark = builder.getOrCreate()
     except Exception as error:
-        if "JAVA_GATEWAY_EXITED" in str(error):
+        packages = wanted.get("spark.jars.packages")
+        # Packages that cannot be fetched end Java, too.
+        if "JAVA_GATEWAY_EXITED" in str(error) and not (packages and _has_java()):
             raise PipelineError(
                 "Spark did not start: it needs Java 17 or newer, on the PATH or by JAVA_HOME."
             ) from error
-        packages = wanted.get("spark.jars.packages")
         if packages:
             raise MissingRuntime(
                 f"Spark did not start with {packages}, which this job needs "
@@ -72,6 +74,11 @@ def open_session(
     _check_runtime(spark, place)
     spark.dataSource.register(KorvetDataSource)
     return spark
+
+
+def _has_java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=f"{home}/bin" if home else None) is not None
 
 
 def _defaults() -> dict[str, str]:

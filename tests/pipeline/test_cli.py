@@ -106,3 +106,20 @@ def test_what_spark_says_becomes_a_sentence(said: str, told: str) -> None:
 
     found = session.plain(PySparkException(said))
     assert isinstance(found, PipelineError) and told in str(found) and "\n" not in str(found)
+
+
+@pytest.mark.parametrize("java", [True, False])
+def test_a_spark_that_does_not_start_says_what_it_needs(
+    java: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import SparkSession
+
+    def exits(_: object) -> None:
+        raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited.")
+
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", exits)
+    monkeypatch.setattr(session, "_has_java", lambda: java)
+    with pytest.raises(PipelineError, match="needs Java 17 or newer"):
+        session.open_session(None, app="test", conf={})
+    with pytest.raises(PipelineError, match="which this job needs" if java else "Java 17"):
+        session.open_session(None, app="test", conf={"spark.jars.packages": "a:b:1"})
