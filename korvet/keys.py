@@ -155,7 +155,7 @@ class Keys:
         return f"{self.namespace}:brokers"
 
     def writer(self, writer_id: str) -> str:
-        """hash: the tasks of one Spark query or job -> producer id; what it has committed."""
+        """hash: a Spark job's task -> producer id; committed; topic id -> epoch:partitions."""
         return f"{self.namespace}:writer:{encode_group(writer_id)}"
 
     def cluster(self) -> str:
