@@ -92,8 +92,15 @@ def retain(
 
 
 def forget(
-    keys: Keys, topic: str, partition: int, *, cursor: bytes, silence_ms: int
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    cursor: bytes,
+    silence_ms: int,
+    ids_from: int = IDS_FROM,
+    keep_ms: int = KEEP_MS,
 ) -> Call[ForgetReply]:
     """Some of the partition's silent producers are forgotten; writers that may come back later."""
     k = keys.partition(topic, partition)
-    return Call(FORGET, (k.producers,), (cursor, silence_ms, IDS_FROM, KEEP_MS))
+    return Call(FORGET, (k.producers,), (cursor, silence_ms, ids_from, keep_ms))
