@@ -6,7 +6,9 @@ group is asked next; metadata is measured last, of those whom the group would le
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
+from uuid import UUID
 
+from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics import Topic
 from korvet.transactions import Row
@@ -25,6 +27,17 @@ class Asked(Protocol):
     def committed_metadata(self) -> str | None: ...
 
 
+class AskedTopic(Protocol):
+    """One topic of either request."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def topic_id(self) -> UUID: ...
+    @property
+    def partitions(self) -> Sequence[Asked]: ...
+
+
 class Plan(NamedTuple):
     """`rows` would be stored; `fates` has, per topic and partition, what is known so far."""
 
@@ -40,17 +53,19 @@ class Plan(NamedTuple):
 UP_TO_THE_GROUP = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
-def plan(
-    asked: Iterable[tuple[Topic | None, Sequence[Asked]]],
-    longest: int,
-    unknown: ErrorCode = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-) -> Plan:
-    """What can be said without the group. `unknown` is for a topic that is not there."""
+async def plan(topics: Iterable[AskedTopic], context: Context, *, by_id: bool) -> Plan:
+    """What can be said without the group; topics are named by their ids or by their names."""
+    longest = context.settings.integer("offset.metadata.max.bytes")
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     rows: list[Row] = []
     fates: list[list[ErrorCode]] = []
-    for topic, parts in asked:
+    for asked in topics:
+        if by_id:
+            topic = await context.topics.get_id(asked.topic_id)
+        else:
+            topic = await context.topics.get(asked.name)
         fates.append([])
-        for part in parts:
+        for part in asked.partitions:
             fate = unknown if topic is None else _fate(part, topic, longest)
             fates[-1].append(fate)
             if topic is not None and not fate:

@@ -45,15 +45,19 @@ def plan_topic(
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if not 0 < partitions <= MAX_PARTITIONS:
-        raise Refused(
-            ErrorCode.INVALID_PARTITIONS if partitions < 1 else ErrorCode.POLICY_VIOLATION,
-            f"A topic has from 1 to {MAX_PARTITIONS} partitions, not {partitions}.",
-        )
+        raise _wrong_count(partitions)
     reason = validate_all(configs)
     if reason:
         raise Refused(ErrorCode.INVALID_CONFIG, reason)
     explicit = {name: value for name, value in configs.items() if value is not None}
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
+
+
+def _wrong_count(partitions: int) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_PARTITIONS if partitions < 1 else ErrorCode.POLICY_VIOLATION,
+        f"A topic has from 1 to {MAX_PARTITIONS} partitions, not {partitions}.",
+    )
 
 
 async def create_topic(store: Store, keys: Keys, name: str, definition: Definition) -> ErrorCode:
@@ -92,10 +96,7 @@ async def grow_topic(
 ) -> bool:
     """The topic has so many partitions. False: it changed meanwhile, read it and decide again."""
     if partitions > MAX_PARTITIONS:
-        raise Refused(
-            ErrorCode.POLICY_VIOLATION,
-            f"A topic has from 1 to {MAX_PARTITIONS} partitions, not {partitions}.",
-        )
+        raise _wrong_count(partitions)
     if validate_only:
         return True
     if store.is_cluster:

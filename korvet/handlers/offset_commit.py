@@ -26,10 +26,8 @@ from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
 from korvet.streaming import reads_streams
-from korvet.topics import Topic
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -37,14 +35,13 @@ from korvet.wire.messages.offset_commit import (
 
 NEWER_SINCE = 9
 """The first version that members of the newer protocol may use."""
+BY_ID = 10
+"""From this version on topics are named by their ids."""
 STALE = ErrorCode.STALE_MEMBER_EPOCH
 
 
 async def offset_commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-    known = [(await _topic(asked, context), asked.partitions) for asked in request.topics]
-    longest = context.settings.integer("offset.metadata.max.bytes")
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    planned = plan(known, longest, ErrorCode.UNKNOWN_TOPIC_ID if context.version >= 10 else unknown)
+    planned = await plan(request.topics, context, by_id=context.version >= BY_ID)
     verdict = ErrorCode.NONE
     if planned.asks:
         verdict = await _commit(request, planned.rows, context)
@@ -63,12 +60,6 @@ async def offset_commit(request: OffsetCommitRequest, context: Context) -> Offse
             for asked, fates in zip(request.topics, planned.fates, strict=True)
         ]
     )
-
-
-async def _topic(asked: OffsetCommitRequestTopic, context: Context) -> Topic | None:
-    if context.version >= 10:
-        return await context.topics.get_id(asked.topic_id)
-    return await context.topics.get(asked.name)
 
 
 async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:

@@ -23,11 +23,9 @@ from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
-from korvet.topics import Topic
 from korvet.transactions import Row, member_group
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -47,10 +45,7 @@ async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse:
     by_id = context.version >= BY_ID
-    known = [(await _topic(asked, context), asked.partitions) for asked in request.topics]
-    longest = context.settings.integer("offset.metadata.max.bytes")
-    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    planned = plan(known, longest, ErrorCode.UNKNOWN_TOPIC_ID if by_id else unknown)
+    planned = await plan(request.topics, context, by_id=by_id)
     verdict = await _pend(request, planned.rows, context) if planned.asks else ErrorCode.NONE
     if not by_id:
         verdict = _OLDER_WORDS.get(verdict, verdict)
@@ -69,12 +64,6 @@ async def txn_offset_commit(
             for asked, fates in zip(request.topics, planned.fates, strict=True)
         ]
     )
-
-
-async def _topic(asked: TxnOffsetCommitRequestTopic, context: Context) -> Topic | None:
-    if context.version >= BY_ID:
-        return await context.topics.get_id(asked.topic_id)
-    return await context.topics.get(asked.name)
 
 
 async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:

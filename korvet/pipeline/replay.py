@@ -21,7 +21,6 @@ from korvet.pipeline.rows import within
 from korvet.pipeline.session import said
 from korvet.pipeline.table import Table
 from korvet.scripts import writer
-from korvet.scripts.writer import KEEP_MS
 from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
 from korvet.topics import Topic
@@ -69,7 +68,7 @@ def replay(
         tasks = max(2, spark.sparkContext.defaultParallelism, min(64, len(state.archived)))
         mine = msgspec.json.encode(Plan(state.archived, tasks))
         found = catalog.store.run(
-            writer.pin(catalog.keys, f"job-{name}", plan=mine, keep_ms=KEEP_MS)
+            writer.pin(catalog.keys, f"job-{name}", plan=mine, keep_ms=writer.KEEP_MS)
         )
     if found.committed >= 0:
         return Replayed(name, 0, 0.0, True)

@@ -26,7 +26,7 @@ from korvet.scripts import log, producer, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.scripts.remembered import WRAP, Remembered
-from korvet.scripts.writer import IDS_FROM, KEEP_MS
+from korvet.scripts.writer import ClaimReply
 from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
 from korvet.store.sync import SyncStore
@@ -51,7 +51,7 @@ logger = logging.getLogger("korvet.spark")
 
 class Claim:
     """A task's producer id and epoch; `done` when the epoch has been committed before. Partitions
-    remember for KEEP_MS what a writer appended that may come back, days after a crash."""
+    remember for writer.KEEP_MS what a writer appended that may come back, days after a crash."""
 
     def __init__(
         self,
@@ -64,14 +64,20 @@ class Claim:
         comes_back: bool = True,
     ) -> None:
         slot = f"{task}.{epoch // EPOCHS}"
-        found = store.run(writer.claim(keys, writer_id, slot=slot, producer_id=-1, keep_ms=KEEP_MS))
+
+        def claim(producer_id: int) -> ClaimReply:
+            return store.run(
+                writer.claim(
+                    keys, writer_id, slot=slot, producer_id=producer_id, keep_ms=writer.KEEP_MS
+                )
+            )
+
+        found = claim(-1)
         if found.producer_id < 0 and found.committed < epoch:
             fresh = store.run(producer.allocate(keys)).producer_id
             if comes_back:
-                fresh += IDS_FROM
-            found = store.run(
-                writer.claim(keys, writer_id, slot=slot, producer_id=fresh, keep_ms=KEEP_MS)
-            )
+                fresh += writer.IDS_FROM
+            found = claim(fresh)
         self.producer_id = found.producer_id
         self.producer_epoch = epoch % EPOCHS
         self.done = found.committed >= epoch

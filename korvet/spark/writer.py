@@ -99,17 +99,16 @@ def append(
         if claim.done:
             return Written(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))
         outbox = Outbox(catalog.store, catalog.keys, claim, options.compression)
-        topics: dict[str, Any] = {}
-        spreads: dict[str, int] = {}
+        targets: dict[str, tuple[Any, int]] = {}
         unkeyed: dict[str, int] = {}
         for batch in batches:
             rows = Rows(batch, options, int(time.time() * 1000))
             for name, mine in rows.by_topic():
-                if name not in topics:
-                    topics[name] = catalog.topic(name)
-                    spreads[name] = _spread(catalog, writer_id, epoch, topics[name])
-                topic = topics[name]
-                chosen = rows.partitions(mine, topic, spreads[name], task, unkeyed.get(name, 0))
+                if name not in targets:
+                    topic = catalog.topic(name)
+                    targets[name] = topic, _spread(catalog, writer_id, epoch, topic)
+                topic, spread = targets[name]
+                chosen = rows.partitions(mine, topic, spread, task, unkeyed.get(name, 0))
                 unkeyed[name] = unkeyed.get(name, 0) + rows.unkeyed(mine)
                 for number in np.unique(chosen):
                     outbox.put(topic, int(number), rows.block(mine[chosen == number]))

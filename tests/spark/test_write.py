@@ -35,6 +35,11 @@ def frame(count: int, seed: int = 0) -> dict[str, list[Any]]:
     }
 
 
+def head(columns: dict[str, Any], rows: int) -> dict[str, Any]:
+    """The first so many rows of the columns."""
+    return {name: column[:rows] for name, column in columns.items()}
+
+
 def batches(columns: dict[str, Any], size: int = 100) -> Iterator[Any]:
     """The columns as Arrow batches of so many rows."""
     whole = pa.table(columns)
@@ -88,10 +93,8 @@ def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
     log.create("out", 3, form, mode)
     columns = frame(600)
     for rows in (30, 210, 211, 600):
-        part = {name: column[:rows] for name, column in columns.items()}
-        dying = Dying(part)
         with pytest.raises(Killed):
-            append(options(log), "w", 0, 5, iter(dying))
+            append(options(log), "w", 0, 5, iter(Dying(head(columns, rows))))
     written = write(options(log), columns, task=5, size=17)
     assert written.records == 600 and written.repeated > 0
     assert sorted(values(log)) == sorted(columns["value"])
@@ -109,9 +112,8 @@ def test_partitions_that_came_between_two_attempts_get_no_row_again(
     columns = frame(600)
     if not keyed:
         del columns["key"]
-    dying = Dying({name: column[:300] for name, column in columns.items()})
     with pytest.raises(Killed):
-        append(options(log), "w", 0, 5, iter(dying))
+        append(options(log), "w", 0, 5, iter(Dying(head(columns, 300))))
     log.grow(topic, 5)
     assert write(options(log), columns, task=5).records == 600
     assert write(options(log), columns, task=6).records == 600
@@ -146,8 +148,7 @@ def test_an_attempt_whose_rows_ended_too_soon_can_be_repeated(
     log.create("out", 2, form, mode)
     columns = frame(600)
     for rows in (30, 33, 36, 39, 42, 45, 48, 130, 131, 400):
-        part = {name: column[:rows] for name, column in columns.items()}
-        write(options(log), part, size=17)
+        write(options(log), head(columns, rows), size=17)
     written = write(options(log), columns)
     assert (written.records, written.repeated) == (600, 400)
     assert sorted(values(log)) == sorted(columns["value"])
