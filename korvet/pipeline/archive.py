@@ -74,6 +74,7 @@ class Archiver:
         """The table has what the log had when this began; how many records were added."""
         with Catalog(self._job.connection) as catalog:
             target = aim(catalog, self._job.topics)
+            catalog.patient()
             records = overtaken = 0
             while True:
                 began = time.monotonic()

@@ -114,6 +114,7 @@ def verify(spark: Any, table: Table, connection: Connection, topics: Sequence[st
     state = table.state()
     with Catalog(connection) as catalog:
         sides = _sides(catalog, state, topics)
+        catalog.patient()
         backlog = _waiting(catalog, sides)
         logs = _sums_of_log(spark, connection, sides)
         trimmed = [bound.first for bound in catalog.bounds([each.part for each in sides])]

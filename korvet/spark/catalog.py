@@ -22,6 +22,9 @@ from korvet.store.sync import SyncStore
 from korvet.topic_config import TopicConfigs
 from korvet.topics import VERSION_FIELD, Topic, read_topic
 
+PATIENCE_S = 60.0
+"""So long may Redis be away before a task or a running stream fails, as with Kafka's clients."""
+
 
 class Log(msgspec.Struct, frozen=True, order=True):
     """One partition, with what a task has to know to read it."""
@@ -52,6 +55,11 @@ class Catalog:
         self.store = store or SyncStore.connect(connection.redis)
         self.keys = Keys(connection.namespace)
         self._configs = TopicConfigs(Settings())
+
+    def patient(self) -> Self:
+        """From now on Redis may be away for PATIENCE_S: it has been there, or tasks wait for it."""
+        self.store.patience_s = PATIENCE_S
+        return self
 
     def __enter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from korvet.spark.catalog import Catalog, Log, Range
+from korvet.spark.catalog import PATIENCE_S, Catalog, Log, Range
 from korvet.spark.errors import DataLost
 from korvet.spark.options import ReadOptions
 from korvet.spark.places import ranges
@@ -96,6 +96,7 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
     from korvet.store.sync import SyncStore
 
     with at_work(), SyncStore.connect(options.connection.redis) as store:
+        store.patience_s = PATIENCE_S
         keys = Keys(options.connection.namespace)
         aborted = aborted_in(store, keys, wanted) if options.committed_only else ()
         decoder = Decoder(wanted, arrow_schema(tuple(names)), aborted)

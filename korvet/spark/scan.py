@@ -20,7 +20,7 @@ from korvet.spark.aborted import Aborted
 from korvet.spark.catalog import Log, Range, lost, refuse
 from korvet.spark.replies import Reply
 from korvet.store.bulk import parsed
-from korvet.store.errors import CommandFailed, StoreUnavailable
+from korvet.store.errors import CommandFailed
 from korvet.store.sync import SyncStore
 
 CHUNK_BYTES = {"batch": 2 << 20, "record": 1 << 20}
@@ -140,13 +140,7 @@ class Scan:
 
     def _answered(self, start: int, stop: int | None, most: int) -> Reply:
         """What Redis says to what was asked last."""
-        try:
-            found = self._store.bulk_reply()
-        except StoreUnavailable:
-            # A slow sink may have left it waiting for longer than Redis, or a proxy, lets a
-            # connection be idle.
-            self._ask(start, stop, most)
-            found = self._store.bulk_reply()
+        found = self._store.bulk_reply()
         if found is None:
             entries, states = self._commands(start, stop, most)
             rows, told = self._store.commands([entries, *states])

@@ -124,7 +124,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         """Nothing is held between calls."""
 
     def _catalog(self) -> Catalog:
-        return Catalog(self._options.connection)
+        catalog = Catalog(self._options.connection)
+        return catalog if self._known is None else catalog.patient()
 
     def _ends(self) -> Offset:
         with self._catalog() as catalog:

@@ -94,7 +94,7 @@ def append(
     from korvet.spark.appending import Claim, Outbox
     from korvet.spark.frames import Rows
 
-    with at_work(), Catalog(options.connection) as catalog:
+    with at_work(), Catalog(options.connection).patient() as catalog:
         claim = Claim(catalog.store, catalog.keys, writer_id, task, epoch, comes_back=comes_back)
         if claim.done:
             return Written(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))
@@ -133,7 +133,7 @@ def done(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) 
 
     found = {(each.writer_id, each.epoch) for each in messages if isinstance(each, Written)}
     if found:
-        with Catalog(options.connection) as catalog:
+        with Catalog(options.connection).patient() as catalog:
             for writer_id, epoch in found:
                 catalog.store.run(
                     writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=writer.KEEP_MS)

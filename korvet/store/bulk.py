@@ -37,6 +37,11 @@ class Bulk:
         self._buffer = bytearray(FIRST_BUFFER)
         self._asked: _Asked | None = None
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a reply is on its way."""
+        return self._asked is not None
+
     def ask(self, client: Any, command: Sequence[Any], then: Sequence[Sequence[Any]]) -> None:
         """The commands are on their way; `reply` waits for what Redis says to them.
 

@@ -2,11 +2,14 @@
 
 redis-py sends a command again by itself when a connection breaks, unless told otherwise.
 `SyncStore.connect` tells it so: whoever passes a client of their own should do the same
-(`retry=Retry(NoBackoff(), 0)`), or an append can happen twice.
+(`retry=Retry(NoBackoff(), 0)`), or an append can happen twice. Whoever knows that everything they
+ask may happen twice sets `patience_s`.
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 import redis
@@ -18,6 +21,7 @@ from korvet.store.bulk import Bulk
 from korvet.store.errors import (
     RedisUnreachable,
     StoreError,
+    StoreRefused,
     StoreUnavailable,
     command_refusal,
     refusal,
@@ -26,11 +30,22 @@ from korvet.store.sync_client import open_client, open_master
 from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
 _AWAY = (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError)
+
+_LASTING = frozenset({"MISCONF", "OOM"})
+"""Refusals that waiting does not mend: somebody has to."""
+_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Before asking again; the last one from then on."""
+
+logger = logging.getLogger("korvet.store")
 
 
 class SyncStore:
     """Runs calls on a redis-py client, or on anything that behaves like one (fakeredis)."""
+
+    patience_s: float = 0.0
+    """While Redis is away, what is asked is sent again for so many seconds."""
 
     def __init__(self, client: Any, address: Address | None = None) -> None:
         self._client = client
@@ -40,6 +55,8 @@ class SyncStore:
         self._loaded: set[Script[Any]] = set()
         self._raw.response_callbacks = {}
         self._bulk = Bulk()
+        self._wanted: tuple[Sequence[Arg], list[Sequence[Arg]]] | None = None
+        self._pause: Callable[[float], object] = time.sleep
 
     @classmethod
     def connect(cls, url: str) -> Self:
@@ -69,12 +86,15 @@ class SyncStore:
 
     def run(self, call: Call[R]) -> R:
         """The call's reply."""
-        return self._finish(call, self._send(call))
+        return self._patiently(lambda: self._finish(call, self._send(call)))
 
     def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
         """The replies in the order of the calls, in one round trip (on a cluster, one each). The
         first failure is raised after every call has been answered."""
         todo = list(calls)
+        return self._patiently(lambda: self._run_many(todo))
+
+    def _run_many(self, todo: Sequence[Call[R]]) -> list[R]:
         if isinstance(self._raw, SyncCluster):
             raws = [self._send(call) for call in todo]
         else:
@@ -83,6 +103,9 @@ class SyncStore:
 
     def command(self, *command: Arg) -> Any:
         """The raw reply to a plain command: bytes, int, None or a list of these."""
+        return self._patiently(lambda: self._command(command))
+
+    def _command(self, command: Sequence[Arg]) -> Any:
         try:
             return self._execute(*map(_plain, command))
         except ResponseError as error:
@@ -94,8 +117,11 @@ class SyncStore:
         """The raw replies to plain commands, in their order, in one round trip (on a cluster, one
         each)."""
         todo = [tuple(map(_plain, command)) for command in commands]
+        return self._patiently(lambda: self._commands(todo))
+
+    def _commands(self, todo: Sequence[Sequence[Any]]) -> list[Any]:
         if isinstance(self._raw, SyncCluster):
-            return [self.command(*command) for command in todo]
+            return [self._command(command) for command in todo]
         if not todo:
             return []
         pipeline = self._raw.pipeline(transaction=False)
@@ -115,28 +141,53 @@ class SyncStore:
     def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:
         """A plain command and others behind it are sent, and `bulk_reply` waits for the replies:
         one can be in use while the next is on its way. The keys of all are in one slot."""
-        client = self._raw
-        try:
-            if isinstance(client, SyncCluster):
-                client = client.client_of(command)
-            self._bulk.ask(client, command, list(then))
-        except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        self._wanted = (command, list(then))
+        self._patiently(self._ask_wanted)
 
     def bulk_reply(self) -> tuple[memoryview, list[Any]] | None:
         """The reply to the command asked last as the bytes that Redis sent, until the next such
         reply, and the replies to those behind it; None where Redis refused: `command` says why."""
-        try:
-            reply, more = self._bulk.reply()
-        except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        reply, more = self._patiently(self._wanted_reply)
         if reply[0] == ord("-") or any(isinstance(each, Exception) for each in more):
             return None
         return reply, more
 
+    def _ask_wanted(self) -> None:
+        assert self._wanted is not None
+        client = self._raw
+        try:
+            if isinstance(client, SyncCluster):
+                client = client.client_of(self._wanted[0])
+            self._bulk.ask(client, *self._wanted)
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+
+    def _wanted_reply(self) -> tuple[memoryview, list[Any]]:
+        if not self._bulk.is_asked:
+            self._ask_wanted()
+        try:
+            return self._bulk.reply()
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+
     def forget_bulk(self) -> None:
         """What was asked for and not waited for is not wanted any more."""
         self._bulk.forget()
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """What `ask` answers, at last."""
+        began, tries = time.monotonic(), 0
+        while True:
+            try:
+                return ask()
+            except StoreUnavailable as error:
+                lasting = isinstance(error, StoreRefused) and error.code in _LASTING
+                if lasting or time.monotonic() - began >= self.patience_s:
+                    raise
+                if tries == 1:
+                    logger.warning("%s; asked again for %d seconds", error, self.patience_s)
+                self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+                tries += 1
 
     def _send(self, call: Call[Any]) -> Any:
         """The raw reply, or the error that Redis answered."""

@@ -63,11 +63,6 @@ class Driver:
                 process.kill()
         return len(found[1:])
 
-    def ended(self) -> None:
-        """The job has ended by itself, and Spark's processes with it."""
-        self._process.wait(PATIENCE_S)
-        self.kill()
-
     def kill(self) -> None:
         """Nothing of it is left, and nothing was tidied up."""
         with suppress(ProcessLookupError):
@@ -134,10 +129,9 @@ def test_a_stream_outlives_its_python_processes_and_the_broker_with_its_redis(
                 assert driver.kill_workers()
                 driver.next_batch()
             broker.kill_everything()
-            driver.ended()
             broker.start()
+            assert driver.alive()
             produce(sink, sent, 300)
-            driver = Driver(url, tmp_path / "check")
             end = time.monotonic() + PATIENCE_S
             while len(copied(log)) < len(sent) and time.monotonic() < end:
                 driver.next_batch()

@@ -2,9 +2,10 @@
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from fakeredis import FakeRedis, FakeServer
 
 from korvet.scripts.call import Call, ContractBroken, Script
 from korvet.store.errors import (
@@ -108,6 +109,68 @@ def test_a_server_that_is_gone_is_unavailable() -> None:
         with pytest.raises(StoreUnavailable, match="no answer"):
             attempt()
     store.close()
+
+
+def test_who_is_patient_has_a_large_reply_though_the_connection_broke_before_it(
+    redis_server: TestServer,
+) -> None:
+    with SyncStore.connect(redis_server.url) as store, redis_server.client() as other:
+        store.command("SET", "text", "x" * 100)
+        store.patience_s = 60.0
+        other.client_kill_filter(_type="normal", skipme=True)
+        store.ask_bulk(("GET", "text"), [("EXISTS", "text")])
+        other.client_kill_filter(_type="normal", skipme=True)
+        found = store.bulk_reply()
+        assert found is not None
+        assert (bytes(found[0]), found[1]) == (b"$100\r\n" + b"x" * 100 + b"\r\n", [1])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.run(push(b"x")).length,
+        lambda store: store.run_many([push(b"x")])[0].length,
+        lambda store: store.command("RPUSH", "list", "x"),
+        lambda store: store.commands([("RPUSH", "list", "x")])[0],
+    ],
+)
+def test_a_redis_that_is_away_is_waited_for(ask: Callable[[SyncStore], object]) -> None:
+    server = FakeServer(version=(7,))
+    store = SyncStore(FakeRedis(server=server, protocol=2))
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        server.connected = len(pauses) == 8
+
+    store._pause = pause
+    server.connected = False
+    with pytest.raises(StoreUnavailable):
+        ask(store)
+    assert not pauses
+    store.patience_s = 60.0
+    assert ask(store) == 1
+    assert pauses == [0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0, 1.0]
+
+
+def test_a_redis_that_stays_away_is_not_waited_for_any_longer_than_asked() -> None:
+    server = FakeServer(version=(7,))
+    store = SyncStore(FakeRedis(server=server, protocol=2))
+    store.patience_s, store._pause = 0.01, lambda _: None
+    server.connected = False
+    with pytest.raises(StoreUnavailable):
+        store.command("PING")
+
+
+def test_what_somebody_has_to_mend_is_not_waited_for(redis_server: TestServer) -> None:
+    with SyncStore.connect(redis_server.url) as store:
+        store.command("CONFIG", "SET", "maxmemory", 1)
+        store.patience_s, store._pause = 60.0, pytest.fail
+        try:
+            with pytest.raises(StoreRefused, match="OOM"):
+                store.run(push(b"x"))
+        finally:
+            store.command("CONFIG", "SET", "maxmemory", 0)
 
 
 def test_a_large_reply_comes_as_its_bytes_and_what_stands_behind_it_parsed(
