@@ -21,6 +21,8 @@ DEFAULT_SPLIT_BYTES = 32 << 20
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
 EARLIEST, LATEST = -2, -1
+CUT = "/cut"
+"""What a stream's offset has beside topics, none of which can have this name."""
 
 Offsets = dict[str, dict[int, int]]
 
@@ -316,10 +318,11 @@ def checked_url(url: str) -> str:
 def _per_partition(option: str, text: str) -> Offsets:
     try:
         found = msgspec.json.decode(text, type=dict[str, dict[str, int | str]])
-        # A checkpoint's own JSON can be given: it also names each topic's id.
+        # A checkpoint's own JSON can be given: it also names each topic's id, and a batch's cut.
         parsed = {
             topic: {int(number): int(at) for number, at in places.items() if number != "id"}
             for topic, places in found.items()
+            if topic != CUT
         }
     except (msgspec.DecodeError, ValueError) as error:
         raise BadOption(

@@ -2,8 +2,10 @@
 
 Rules
 - An offset is plain JSON, {"orders": {"0": 17, "1": 23, "id": "..."}}: for each partition the
-  offset that comes next, and the topic's id, by which a topic deleted and made again is noticed.
-- A batch is its start and its end and nothing else: read again, it holds the same records.
+  offset that comes next, and the topic's id, by which a topic deleted and made again is noticed;
+  and under "/cut" the options that say how a batch which ends there is cut into tasks.
+- A batch is its start and its end and nothing else: read again, it holds the same records, in the
+  same tasks, whatever the options are by then.
 - A partition that appears while the stream runs is read from its beginning.
 - PySpark 4.2 and newer ask with the start and a limit. 4.1 asks for the end alone: there the start
   is the end of the last batch planned, which Spark tells a restarted stream, or the initial
@@ -16,12 +18,13 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from korvet.scripts.log import BoundsReply
 from korvet.spark.catalog import Catalog, Log, Range, lost
 from korvet.spark.errors import DataLost, OtherTopic
-from korvet.spark.options import ReadOptions
+from korvet.spark.options import CUT, ReadOptions
 from korvet.spark.places import resolve
 from korvet.spark.plan import pieces
 from korvet.spark.reader import Piece, read_piece
@@ -36,6 +39,11 @@ logger = logging.getLogger("korvet.spark")
 
 Offset = dict[str, dict[str, Any]]
 ID = "id"
+_CUTS = {
+    "maxBytesPerPartition": "split_bytes",
+    "maxRecordsPerPartition": "max_records",
+    "minPartitions": "min_partitions",
+}
 
 
 class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
@@ -58,7 +66,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         with self._catalog() as catalog:
             logs = catalog.logs(self._options.selection)
             places = resolve(catalog, self._options.start, logs, self._options)
-        return offset_of(logs, places)
+        return self._offset(logs, places)
 
     def getDefaultReadLimit(self) -> Any:
         most = self._options.max_per_trigger
@@ -89,7 +97,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
             if most is not None:
                 ends = limited(catalog, logs, starts, ends, most)
-        return offset_of(logs, ends)
+        return self._offset(logs, ends)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         with self._catalog() as catalog:
@@ -108,7 +116,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
                 if high is not None and low < high
             ]
             found: list[InputPartition] = [
-                Piece(piece) for piece in pieces(catalog, self._options, wanted)
+                Piece(piece) for piece in pieces(catalog, cut_as(end, self._options), wanted)
             ]
         self._known = end
         return found
@@ -131,7 +139,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         with self._catalog() as catalog:
             logs = catalog.logs(self._options.selection)
             bounds = catalog.bounds(logs, committed=self._options.committed_only)
-            return offset_of(logs, [bound.next for bound in bounds])
+            return self._offset(logs, [bound.next for bound in bounds])
+
+    def _offset(self, logs: Sequence[Log], places: Sequence[int]) -> Offset:
+        cut = {name: getattr(self._options, field) for name, field in _CUTS.items()}
+        told = {name: value for name, value in cut.items() if value is not None}
+        return {**offset_of(logs, places), CUT: told}
 
     def _starts(
         self, known: Offset, logs: Sequence[Log], bounds: Sequence[BoundsReply]
@@ -173,7 +186,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             f"{topic}-{number}"
             for topic, places in known.items()
             for number in places
-            if number != ID and (topic, number) not in there
+            if topic != CUT and number != ID and (topic, number) not in there
         ]
         if gone:
             self._complain(
@@ -195,6 +208,15 @@ def offset_of(logs: Sequence[Log], places: Sequence[int]) -> Offset:
     for part, at in zip(logs, places, strict=True):
         found.setdefault(part.topic, {ID: part.topic_id})[str(part.partition)] = at
     return found
+
+
+def cut_as(end: Offset, options: ReadOptions) -> ReadOptions:
+    """The options, but those that a batch with this end was planned with, where it tells them: a
+    writer knows the tasks of a batch that is repeated by their numbers."""
+    cut = end.get(CUT)
+    if cut is None:
+        return options
+    return msgspec.structs.replace(options, **{to: cut.get(name) for name, to in _CUTS.items()})
 
 
 def place(offset: Offset, part: Log) -> int | None:

@@ -208,6 +208,43 @@ def test_a_batch_is_cut_as_before_whatever_came_or_went_around_it(
     assert min(end_by_growth) > 3
 
 
+@layouts
+def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("s", 2, form, mode)
+    for _ in range(20):
+        log.append(topic, 0, plain(100, size=1000))
+    start = {"s": {"0": 0, "1": 0}}
+    planned: list[dict[str, object]] = [
+        {},
+        {"maxBytesPerPartition": "200k"},
+        {"minPartitions": 5},
+        {"maxRecordsPerPartition": 300},
+    ]
+    queries = [Query(log.url, subscribe="s", **options) for options in planned]
+    counts = set()
+    for query in queries:
+        end = through_json(query.reader.latestOffset())
+        before = ranges(query, start, end)
+        assert all(ranges(other, start, end) == before for other in queries)
+        # A checkpoint from before offsets told it.
+        del end["/cut"]
+        assert ranges(query, start, end) == before
+        counts.add(len(before))
+    assert len(counts) == len(planned)
+
+
+def test_a_checkpoints_own_json_says_where_another_query_starts(log: Log) -> None:
+    topic = log.create("s", 2)
+    log.append(topic, 0, plain(10))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    assert query.trigger() == 10
+    log.append(topic, 1, plain(3))
+    other = Query(log.url, subscribe="s", startingOffsets=json.dumps(query.checkpoint[-1]))
+    assert other.trigger() == query.trigger() == 3
+
+
 def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int]]:
     """What the tasks of a batch read."""
     pieces: list[Any] = query.reader.partitions(through_json(start), through_json(end))
