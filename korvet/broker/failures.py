@@ -18,10 +18,14 @@ from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.schema import ZERO_UUID, Message
 
-AWAY = {"Metadata": ErrorCode.LEADER_NOT_AVAILABLE}
-"""What clients take for "later" where it is not the coordinator they ask."""
+AWAY = {
+    "Metadata": ErrorCode.LEADER_NOT_AVAILABLE,
+    "OffsetFetch": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""What clients take for "later", where it is not COORDINATOR_NOT_AVAILABLE: that is no answer to
+Metadata, and librdkafka's admin client ends its process over it when it asks for offsets."""
 _EMPTY: dict[Any, Any] = {str: "", bytes: b"", bool: False, int: -1, float: -1.0, UUID: ZERO_UUID}
-_CODE = "error_code"
+_CODE, _WORDS = "error_code", "error_message"
 
 
 def failure(api: Api, request: Message | None, error: StoreError) -> Message:
@@ -80,7 +84,8 @@ def _copies(source: object, name: str, hint: Any) -> bool:
 
 def _first(kind: Any, scalar: object) -> str:
     """The field that a name or a number asked for goes to."""
-    return next(name for name, hint in _hints(kind).items() if hint is scalar and name != _CODE)
+    fields = _hints(kind).items()
+    return next(name for name, hint in fields if hint is scalar and name not in (_CODE, _WORDS))
 
 
 @cache

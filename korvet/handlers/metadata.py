@@ -5,6 +5,9 @@ Behaviour
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created when the broker and the client allow it; the answer has it at once,
   up to version 1 LEADER_NOT_AVAILABLE first, as Kafka 0.8 answered
+- while Redis is away the brokers are told, and LEADER_NOT_AVAILABLE of each topic asked for: newer
+  librdkafka never comes back from an answer about topics that names no broker. Who asks for all
+  topics is told of none, and of no broker either: clients pass such an answer over
 Versions
 - v1 controller and rack, v2 cluster id, v4 allow_auto_topic_creation, v8 authorized operations,
   v10 topic ids, v12 topics by id, v13 error code
@@ -14,9 +17,10 @@ Left out
 
 import uuid
 
-from korvet import operations
+from korvet import logs, operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topic_creation import auto_create
 from korvet.topics import Topic, refusal_of
 from korvet.wire.messages.metadata import (
@@ -31,6 +35,8 @@ from korvet.wire.schema import ZERO_UUID
 
 NULL_NAME = 12
 
+logger = logs.get("handlers.metadata")
+
 
 async def metadata(request: MetadataRequest, context: Context) -> MetadataResponse:
     everything = request.topics is None or (context.version == 0 and not request.topics)
@@ -38,7 +44,7 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         found = [_describe(topic, request, context) for topic in await context.topics.all()]
     else:
         asked = {(row.name, row.topic_id): row for row in request.topics or []}
-        found = [await _one(row, request, context) for row in asked.values()]
+        found = [await _one_or_refusal(row, request, context) for row in asked.values()]
     membership = context.node.membership
     return MetadataResponse(
         brokers=[
@@ -54,6 +60,18 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
             else operations.UNASKED
         ),
     )
+
+
+async def _one_or_refusal(
+    wanted: MetadataRequestTopic, request: MetadataRequest, context: Context
+) -> MetadataResponseTopic:
+    try:
+        return await _one(wanted, request, context)
+    except StoreUnavailable:
+        return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, wanted.name, wanted.topic_id)
+    except StoreError as error:
+        logger.error("a topic cannot be read", topic=wanted.name, error=error)
+        return _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, wanted.name, wanted.topic_id)
 
 
 async def _one(

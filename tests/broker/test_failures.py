@@ -65,6 +65,33 @@ def test_the_answer_of_every_version_says_that_it_failed(api: Api, version: int)
         assert ErrorCode.UNKNOWN_SERVER_ERROR in codes or has_an_empty_list(request)
 
 
+@pytest.mark.parametrize(
+    ("name", "asked", "field"),
+    [
+        ("FindCoordinator", "coordinator_keys", "key"),
+        ("DescribeGroups", "groups", "group_id"),
+        ("DeleteGroups", "groups_names", "group_id"),
+        ("ConsumerGroupDescribe", "group_ids", "group_id"),
+        ("DescribeTransactions", "transactional_ids", "transactional_id"),
+    ],
+)
+def test_what_is_asked_for_by_name_alone_is_answered_by_that_name(
+    name: str, asked: str, field: str
+) -> None:
+    """librdkafka ends its process where a described group comes back without its id."""
+    [api] = [each for each in TABLE if each.name == name]
+    blank = a_message(api.request, api.versions[1], Random(1))
+    request = msgspec.structs.replace(blank, **{asked: ["one", "two"]})
+    answer = failure(api, request, StoreUnavailable("away"))
+    [rows] = [
+        rows
+        for part in answer.__struct_fields__
+        if (rows := getattr(answer, part)) and isinstance(rows, list)
+    ]
+    assert [getattr(row, field) for row in rows] == ["one", "two"]
+    assert not any(getattr(row, "error_message", None) for row in rows)
+
+
 def test_each_partition_is_named_with_its_error() -> None:
     request = TxnOffsetCommitRequest(
         transactional_id="t",

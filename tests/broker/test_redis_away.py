@@ -3,6 +3,7 @@ and the broker goes on by itself when Redis does."""
 
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,8 +134,12 @@ def test_a_killed_redis_is_told_as_it_is_and_is_found_again(
             for row in described.topics:  # what the broker knew a second ago may still be said
                 assert row.error_code == 0 or ErrorCode(row.error_code).retriable
             unknown = MetadataRequest(topics=[MetadataRequestTopic(name="new")])
-            (row,) = peer.ask("Metadata", 9, unknown).topics
-            assert ErrorCode(row.error_code).retriable
+            told = peer.ask("Metadata", 13, unknown)
+            assert [row.error_code for row in told.topics] == [ErrorCode.LEADER_NOT_AVAILABLE]
+            assert told.brokers and told.controller_id >= 0 and not told.error_code
+            # An answer without a topic would say that there is none.
+            everything = MetadataRequest(topics=None)
+            assert until(lambda: not peer.ask("Metadata", 9, everything).brokers)
             assert peer.ask("ApiVersions", 0, ApiVersionsRequest()).error_code == 0
             own_redis.start()
             assert until(lambda: works_again(mine.address, topic))
@@ -142,6 +147,54 @@ def test_a_killed_redis_is_told_as_it_is_and_is_found_again(
             data = bytes(found.records)
             assert all(b"%d" % number in data for number in range(20))
             assert acknowledged == list(range(20))
+
+
+ADMIN = """
+import sys
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+admin = AdminClient({"bootstrap.servers": sys.argv[1], "log_level": 0})
+offsets = ConsumerGroupTopicPartitions("g", [TopicPartition(sys.argv[2], 0)])
+
+def ask():
+    found = [
+        admin.describe_consumer_groups(["g"])["g"],
+        admin.list_consumer_group_offsets([offsets])["g"],
+        admin.describe_topics(TopicCollection([sys.argv[2]]))[sys.argv[2]],
+    ]
+    print(*(bool(each.exception(30)) for each in found), flush=True)
+
+for _ in sys.stdin:
+    ask()
+"""
+
+
+def test_librdkafkas_admin_client_outlives_it(tmp_path: Path, own_redis: OwnRedis) -> None:
+    """Answers it does not expect end its process; one without brokers it never comes back from."""
+    with serving(tmp_path, own_redis.url) as mine:
+        topic = create_topic(mine.address)
+        words = [sys.executable, "-c", ADMIN, mine.address, topic]
+        with subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        ) as client:
+            assert client.stdin and client.stdout
+
+            def ask() -> list[str]:
+                assert client.stdin and client.stdout
+                client.stdin.write("\n")
+                return client.stdout.readline().split()
+
+            assert ask() == ["False", "False", "False"]
+            own_redis.end()
+            with Peer(mine.address) as peer:
+                asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+                assert until(lambda: peer.ask("Metadata", 9, asked).topics[0].error_code)
+            assert ask() == ["True", "True", "True"]
+            own_redis.start()
+            assert until(lambda: ask() == ["False", "False", "False"])
+            client.stdin.close()
+            assert client.wait(30) == 0
 
 
 def test_a_frozen_redis_fails_what_waits_for_it_in_time_and_is_forgiven(
