@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from korvet.scripts.contract import Contract, parse_contract
@@ -75,24 +76,34 @@ class Bundle:
 
 
 @cache
-def default_root() -> Path:
-    """The directory that holds the scripts: inside the installed package, or of the checkout."""
-    package = Path(str(files("korvet")))
+def default_root() -> Traversable:
+    """Where the scripts are: inside the installed package, which may be an archive on the path, or
+    in the checkout."""
+    package = files("korvet")
     installed = package / "_lua"
-    root = installed if installed.is_dir() else package.parent / "lua"
-    if not root.is_dir():
-        raise BundleError(f"no scripts: neither {installed} nor {root} is a directory")
-    return root
+    if installed.is_dir():
+        return installed
+    beside = Path(str(package)).parent / "lua"
+    if not beside.is_dir():
+        raise BundleError(f"no scripts: neither {installed} nor {beside} is a directory")
+    return beside
 
 
-def names(root: Path | None = None) -> list[str]:
+def names(root: Traversable | None = None) -> list[str]:
     """The names of all scripts, sorted: `lua/log/append.lua` is `log.append`."""
-    base = root or default_root()
-    found = (path.relative_to(base) for path in base.rglob("*.lua"))
-    return sorted(".".join(path.with_suffix("").parts) for path in found if path.parts[0] != "lib")
+    found = (name for name in _named(root or default_root()) if not name.startswith("lib."))
+    return sorted(found)
 
 
-def load(name: str, root: Path | None = None) -> Bundle:
+def _named(folder: Traversable) -> Iterator[str]:
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from (f"{each.name}.{name}" for name in _named(each))
+        elif each.name.endswith(".lua"):
+            yield each.name.removesuffix(".lua")
+
+
+def load(name: str, root: Traversable | None = None) -> Bundle:
     """The bundle of one script. Read and built once a process for the scripts we ship."""
     return _load_shipped(name) if root is None else _Builder(root).build(name)
 
@@ -152,7 +163,7 @@ def requires(code: str, where: str) -> Iterator[str]:
 class _Builder:
     """Follows the requires of one script, depth first, and puts the text together."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Traversable) -> None:
         self._root = root
         self._code: dict[str, str] = {}
         self._constants: set[str] = set()

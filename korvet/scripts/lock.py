@@ -7,25 +7,26 @@ looks.
 """
 
 import sys
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from korvet.scripts import bundle
 
 
-def render(root: Path) -> str:
+def render(root: Traversable) -> str:
     """The text that the lock has when it is up to date."""
     bundles = [bundle.load(name, root) for name in bundle.names(root)]
     return "".join(f"{b.name}  {b.version}  {b.sha1}\n" for b in bundles)
 
 
-def read(root: Path) -> dict[str, tuple[int, str]]:
+def read(root: Traversable) -> dict[str, tuple[int, str]]:
     """Name -> version and sha1, as locked; empty when there is no lock."""
     path = root / "scripts.lock"
-    rows = (line.split() for line in path.read_text().splitlines()) if path.exists() else ()
+    rows = (line.split() for line in path.read_text().splitlines()) if path.is_file() else ()
     return {name: (int(version), sha1) for name, version, sha1 in rows}
 
 
-def conflicts(root: Path) -> list[str]:
+def conflicts(root: Traversable) -> list[str]:
     """One sentence for each script whose version already means another text."""
     locked = read(root)
     found = []
@@ -39,7 +40,7 @@ def conflicts(root: Path) -> list[str]:
     return sorted(found)
 
 
-def stale(root: Path) -> list[str]:
+def stale(root: Traversable) -> list[str]:
     """One sentence for each line that `make lock` would add, move or remove."""
     locked = read(root)
     found = [f"{name} is locked and has no file" for name in locked.keys() - bundle.names(root)]
@@ -52,7 +53,7 @@ def stale(root: Path) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """The lock is up to date, or stderr says why not; returns the exit code."""
-    root = bundle.default_root()
+    root = Path(str(bundle.default_root()))
     wrong = [] if "--rewrite" in arguments else conflicts(root)
     if "--check" in arguments:
         wrong += stale(root)

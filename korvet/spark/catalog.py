@@ -22,6 +22,8 @@ from korvet.store.sync import SyncStore
 from korvet.topic_config import TopicConfigs
 from korvet.topics import VERSION_FIELD, Topic, read_topic
 
+FIRST_PATIENCE_S = 3.0
+"""Who begins a query is told soon that there is no Redis; a connection that broke is none."""
 PATIENCE_S = 60.0
 """So long may Redis be away before a task or a running stream fails, as with Kafka's clients."""
 
@@ -53,6 +55,7 @@ class Catalog:
 
     def __init__(self, connection: Connection, store: SyncStore | None = None) -> None:
         self.store = store or SyncStore.connect(connection.redis)
+        self.store.patience_s = FIRST_PATIENCE_S
         self.keys = Keys(connection.namespace)
         self._configs = TopicConfigs(Settings())
 

@@ -3,7 +3,8 @@
 Rules
 - An offset is plain JSON, {"orders": {"0": 17, "1": 23, "id": "..."}}: for each partition the
   offset that comes next, and the topic's id, by which a topic deleted and made again is noticed;
-  and under "/cut" the options that say how a batch which ends there is cut into tasks.
+  and under "/cut" the options that say how a batch which ends there is cut into tasks, where they
+  are not the defaults.
 - A batch is its start and its end and nothing else: read again, it holds the same records, in the
   same tasks, whatever the options are by then.
 - A partition that appears while the stream runs is read from its beginning.
@@ -24,7 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from korvet.scripts.log import BoundsReply
 from korvet.spark.catalog import Catalog, Log, Range, lost
 from korvet.spark.errors import DataLost, OtherTopic
-from korvet.spark.options import CUT, ReadOptions
+from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, ReadOptions
 from korvet.spark.places import resolve
 from korvet.spark.plan import pieces
 from korvet.spark.reader import Piece, read_piece
@@ -39,11 +40,12 @@ logger = logging.getLogger("korvet.spark")
 
 Offset = dict[str, dict[str, Any]]
 ID = "id"
-_CUTS = {
-    "maxBytesPerPartition": "split_bytes",
-    "maxRecordsPerPartition": "max_records",
-    "minPartitions": "min_partitions",
+_CUTS: dict[str, tuple[str, int | None]] = {
+    "maxBytesPerPartition": ("split_bytes", DEFAULT_SPLIT_BYTES),
+    "maxRecordsPerPartition": ("max_records", None),
+    "minPartitions": ("min_partitions", None),
 }
+"""The field of each option, and its default."""
 
 
 class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
@@ -142,9 +144,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             return self._offset(logs, [bound.next for bound in bounds])
 
     def _offset(self, logs: Sequence[Log], places: Sequence[int]) -> Offset:
-        cut = {name: getattr(self._options, field) for name, field in _CUTS.items()}
-        told = {name: value for name, value in cut.items() if value is not None}
-        return {**offset_of(logs, places), CUT: told}
+        cut = {
+            name: getattr(self._options, field)
+            for name, (field, default) in _CUTS.items()
+            if getattr(self._options, field) != default
+        }
+        return offset_of(logs, places) | ({CUT: cut} if cut else {})
 
     def _starts(
         self, known: Offset, logs: Sequence[Log], bounds: Sequence[BoundsReply]
@@ -211,12 +216,11 @@ def offset_of(logs: Sequence[Log], places: Sequence[int]) -> Offset:
 
 
 def cut_as(end: Offset, options: ReadOptions) -> ReadOptions:
-    """The options, but those that a batch with this end was planned with, where it tells them: a
-    writer knows the tasks of a batch that is repeated by their numbers."""
-    cut = end.get(CUT)
-    if cut is None:
-        return options
-    return msgspec.structs.replace(options, **{to: cut.get(name) for name, to in _CUTS.items()})
+    """The options, but those that a batch with this end was planned with: a writer knows the tasks
+    of a batch that is repeated by their numbers."""
+    cut = end.get(CUT, {})
+    planned = {field: cut.get(name, default) for name, (field, default) in _CUTS.items()}
+    return msgspec.structs.replace(options, **planned)
 
 
 def place(offset: Offset, part: Log) -> int | None:

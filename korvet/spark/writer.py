@@ -60,7 +60,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         check_schema(schema, options)
-        _look(options)
+        # Spark makes a writer for each batch: whether this is the first is not known here.
+        _look(options, running=True)
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -140,9 +141,11 @@ def done(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) 
                 )
 
 
-def _look(options: WriteOptions) -> None:
+def _look(options: WriteOptions, *, running: bool = False) -> None:
     """Redis answers and a topic named by option exists: known before any task starts."""
     with Catalog(options.connection) as catalog:
+        if running:
+            catalog.patient()
         if options.topic is not None:
             catalog.topic(options.topic)
         else:

@@ -9,6 +9,10 @@ from redis.sentinel import Sentinel
 
 from korvet.store.address import Address, Location
 
+CONNECT_S = 5.0
+SILENT_S = 15.0
+"""As long as a broker's `redis.timeout.ms`."""
+
 
 def open_client(address: Address) -> redis.Redis:
     """A client of that server; it connects when first used."""
@@ -46,5 +50,8 @@ def _entry(address: Address) -> dict[str, Any]:
         "password": address.password,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
+        # Before its version 8, redis-py waits for a silent server for ever.
+        "socket_connect_timeout": CONNECT_S,
+        "socket_timeout": SILENT_S,
         **options,
     }

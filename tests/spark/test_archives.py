@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from korvet.scripts import bundle
 from korvet.spark.archives import leave
 from tests.spark.sessions import FOUND, PROJECT
 
@@ -93,3 +94,30 @@ def test_a_process_of_sparks_imports_pyspark_compiled_when_the_wheel_is_installe
     )
     assert ran.stderr == ""
     assert Path(ran.stdout.strip()) == home / "__init__.py"
+
+
+def test_the_wheel_works_as_an_archive_on_the_path(tmp_path: Path) -> None:
+    """As `--py-files` brings it: the scripts are in it, too."""
+    archive = tmp_path / "korvet.zip"
+    with zipfile.ZipFile(archive, "w") as wheel:
+        for folder, name in ((PROJECT / "korvet", "korvet"), (PROJECT / "lua", "korvet/_lua")):
+            for path in folder.rglob("*.*"):
+                if path.suffix in (".py", ".lua"):
+                    wheel.write(path, f"{name}/{path.relative_to(folder).as_posix()}")
+    asks = (
+        "from korvet.spark import appending, reader, stream, writer; import korvet.scripts as s;"
+        "from korvet.scripts import bundle; print(s.__file__);"
+        "print(*(f'{n} {bundle.load(n).sha1}' for n in bundle.names()), sep='\\n')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", asks],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    where, *found = ran.stdout.splitlines()
+    assert where.startswith(str(archive))
+    assert found == [f"{name} {bundle.load(name).sha1}" for name in bundle.names()]

@@ -228,9 +228,7 @@ def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
         end = through_json(query.reader.latestOffset())
         before = ranges(query, start, end)
         assert all(ranges(other, start, end) == before for other in queries)
-        # A checkpoint from before offsets told it.
-        del end["/cut"]
-        assert ranges(query, start, end) == before
+        assert ("/cut" in end) == (query is not queries[0])
         counts.add(len(before))
     assert len(counts) == len(planned)
 
@@ -238,7 +236,7 @@ def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
 def test_a_checkpoints_own_json_says_where_another_query_starts(log: Log) -> None:
     topic = log.create("s", 2)
     log.append(topic, 0, plain(10))
-    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    query = Query(log.url, subscribe="s", startingOffsets="earliest", minPartitions=3)
     assert query.trigger() == 10
     log.append(topic, 1, plain(3))
     other = Query(log.url, subscribe="s", startingOffsets=json.dumps(query.checkpoint[-1]))

@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from aiokafka.partitioner import murmur2
-from pyspark.sql.types import _parse_datatype_json_string
+from pyspark.sql.types import BinaryType, StructType, _parse_datatype_json_string
 
 from korvet.scripts import writer as scripts
 from korvet.spark import appending
+from korvet.spark.catalog import FIRST_PATIENCE_S, PATIENCE_S, Catalog
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
 from korvet.spark.options import WriteOptions, parse_write
-from korvet.spark.writer import Written, append, done
+from korvet.spark.writer import BatchWriter, StreamWriter, Written, append, done
 from tests.spark.driving import read, sent, source
 from tests.spark.logs import LAYOUTS, Log
 
@@ -351,3 +352,22 @@ def spark_schema(types: dict[str, Any]) -> Any:
         for name, type_ in types.items()
     ]
     return _parse_datatype_json_string(json.dumps({"type": "struct", "fields": fields}))
+
+
+def test_the_writer_that_spark_makes_for_each_batch_of_a_stream_waits_for_redis(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who begins a batch job is told sooner."""
+    log.create("out", 1)
+    waits = []
+    topic = Catalog.topic
+
+    def looked(catalog: Catalog, name: str) -> Any:
+        waits.append(catalog.store.patience_s)
+        return topic(catalog, name)
+
+    monkeypatch.setattr(Catalog, "topic", looked)
+    schema = StructType().add("value", BinaryType())
+    for kind in (StreamWriter, BatchWriter):
+        kind(options(log), schema)
+    assert waits == [PATIENCE_S, FIRST_PATIENCE_S]
