@@ -15,6 +15,7 @@ from korvet.store.errors import (
     StoreUnavailable,
 )
 from korvet.store.sync import SyncStore
+from korvet.store.sync_client import SILENT_S
 from tests.fakes import fake_redis
 from tests.servers import TestServer, kinds, server
 from tests.store.scripts import ROOT, Counted, add, echo, fail, push
@@ -236,3 +237,11 @@ def test_a_connection_that_breaks_within_a_large_reply_is_unavailable() -> None:
             with pytest.raises(StoreUnavailable):
                 store.bulk_reply()
         thread.join()
+
+
+def test_no_client_waits_for_a_silent_server_for_ever() -> None:
+    """redis-py did, before its version 8."""
+    with SyncStore.connect("redis://localhost") as store:
+        assert store._client.connection_pool.connection_kwargs["socket_timeout"] == SILENT_S
+    with SyncStore.connect("redis://localhost?socket_timeout=3") as store:
+        assert store._client.connection_pool.connection_kwargs["socket_timeout"] == 3
