@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from korvet.spark.catalog import PATIENCE_S, Catalog, Log, Range
+from korvet.spark.catalog import Catalog, Log, Range
 from korvet.spark.errors import DataLost
 from korvet.spark.options import ReadOptions
 from korvet.spark.places import ranges
@@ -89,15 +89,12 @@ class BatchReader(DataSourceReader):
 
 def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
     """The records of a range as Arrow record batches of these columns."""
-    from korvet.keys import Keys
     from korvet.spark.decode import NUMBERED, Decoder
     from korvet.spark.scan import Scan, aborted_in
     from korvet.spark.schema import arrow_schema
-    from korvet.store.sync import SyncStore
 
-    with at_work(), SyncStore.connect(options.connection.redis) as store:
-        store.patience_s = PATIENCE_S
-        keys = Keys(options.connection.namespace)
+    with at_work(), Catalog(options.connection).patient() as catalog:
+        store, keys = catalog.store, catalog.keys
         aborted = aborted_in(store, keys, wanted) if options.committed_only else ()
         decoder = Decoder(wanted, arrow_schema(tuple(names)), aborted)
         scan = Scan(store, keys, wanted, fail_on_data_loss=options.fail_on_data_loss)

@@ -145,9 +145,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def _offset(self, logs: Sequence[Log], places: Sequence[int]) -> Offset:
         cut = {
-            name: getattr(self._options, field)
+            name: value
             for name, (field, default) in _CUTS.items()
-            if getattr(self._options, field) != default
+            if (value := getattr(self._options, field)) != default
         }
         return offset_of(logs, places) | ({CUT: cut} if cut else {})
 

@@ -35,7 +35,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         check_schema(schema, options)
-        _look(options)
+        _look(options, Catalog(options.connection))
         self._options = options
         self._id = f"job-{options.write_id or uuid.uuid4().hex}"
 
@@ -61,7 +61,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         check_schema(schema, options)
         # Spark makes a writer for each batch: whether this is the first is not known here.
-        _look(options, running=True)
+        _look(options, Catalog(options.connection).patient())
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -141,11 +141,9 @@ def done(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) 
                 )
 
 
-def _look(options: WriteOptions, *, running: bool = False) -> None:
+def _look(options: WriteOptions, catalog: Catalog) -> None:
     """Redis answers and a topic named by option exists: known before any task starts."""
-    with Catalog(options.connection) as catalog:
-        if running:
-            catalog.patient()
+    with catalog:
         if options.topic is not None:
             catalog.topic(options.topic)
         else:

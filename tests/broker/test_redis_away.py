@@ -179,11 +179,11 @@ def test_librdkafkas_admin_client_outlives_it(tmp_path: Path, own_redis: OwnRedi
             words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         ) as client:
             assert client.stdin and client.stdout
+            there, back = client.stdin, client.stdout
 
             def ask() -> list[str]:
-                assert client.stdin and client.stdout
-                client.stdin.write("\n")
-                return client.stdout.readline().split()
+                there.write("\n")
+                return back.readline().split()
 
             assert ask() == ["False", "False", "False"]
             own_redis.end()
@@ -193,7 +193,7 @@ def test_librdkafkas_admin_client_outlives_it(tmp_path: Path, own_redis: OwnRedi
             assert ask() == ["True", "True", "True"]
             own_redis.start()
             assert until(lambda: ask() == ["False", "False", "False"])
-            client.stdin.close()
+            there.close()
             assert client.wait(30) == 0
 
 

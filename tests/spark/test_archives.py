@@ -13,6 +13,19 @@ from korvet.spark.archives import leave
 from tests.spark.sessions import FOUND, PROJECT
 
 
+def run(code: str, *path: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """What a Python process with this path did."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+
 def installed(site: Path, *packages: str) -> None:
     for name in packages:
         package = site / name
@@ -84,14 +97,7 @@ def test_a_process_of_sparks_imports_pyspark_compiled_when_the_wheel_is_installe
     home = Path(pyspark.__file__).parent
     libraries = [home / "python" / "lib" / "pyspark.zip", *(home / "python" / "lib").glob("py4j*")]
     asks = f"import site; site.addsitedir({str(FOUND)!r}); import pyspark; print(pyspark.__file__)"
-    ran = subprocess.run(
-        [sys.executable, "-c", asks],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, libraries), str(PROJECT)])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ran = run(asks, *libraries, PROJECT)
     assert ran.stderr == ""
     assert Path(ran.stdout.strip()) == home / "__init__.py"
 
@@ -109,15 +115,7 @@ def test_the_wheel_works_as_an_archive_on_the_path(tmp_path: Path) -> None:
         "from korvet.scripts import bundle; print(s.__file__);"
         "print(*(f'{n} {bundle.load(n).sha1}' for n in bundle.names()), sep='\\n')"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", asks],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(archive)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ran = run(asks, archive, cwd=tmp_path)
     where, *found = ran.stdout.splitlines()
     assert where.startswith(str(archive))
     assert found == [f"{name} {bundle.load(name).sha1}" for name in bundle.names()]
