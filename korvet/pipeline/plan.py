@@ -9,8 +9,8 @@ from korvet.pipeline.errors import OtherLog, TrimmedEarly
 from korvet.pipeline.ranges import Commit, Span
 from korvet.scripts.log import BoundsReply
 from korvet.spark.catalog import Catalog, Log, Range
+from korvet.spark.limits import limited
 from korvet.spark.options import Selection
-from korvet.spark.stream import limited
 
 logger = logging.getLogger("korvet.pipeline")
 

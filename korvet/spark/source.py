@@ -9,8 +9,9 @@ Rules
 
 from typing import Any
 
-from korvet.spark import columns, options
+from korvet.spark import columns, parsing
 from korvet.spark.errors import BadOption, UnsupportedSpark
+from korvet.spark.options import ReadOptions, WriteOptions
 from korvet.spark.worker import at_work, unsearched
 
 try:
@@ -65,17 +66,16 @@ class KorvetDataSource(DataSource):
             raise BadOption("outputMode", "a log is only ever appended to; not 'complete'.")
         return StreamWriter(self._write(streaming=True), schema)
 
-    def _read(self, *, streaming: bool, strict: bool = True) -> options.ReadOptions:
+    def _read(self, *, streaming: bool, strict: bool = True) -> ReadOptions:
         given = dict(self.options)
         if not strict:
             # Batch or stream is not yet known; what only one of them takes is checked later.
-            for name in given.copy():
-                if name.lower() in ("maxoffsetspertrigger", "startingoffsets"):
-                    del given[name]
-        return options.parse_read(given, streaming=streaming)
+            later = {name.lower() for name in (*parsing.PER_TRIGGER, "startingOffsets")}
+            given = {name: value for name, value in given.items() if name.lower() not in later}
+        return parsing.parse_read(given, streaming=streaming)
 
-    def _write(self, *, streaming: bool) -> options.WriteOptions:
-        return options.parse_write(dict(self.options), streaming=streaming)
+    def _write(self, *, streaming: bool) -> WriteOptions:
+        return parsing.parse_write(dict(self.options), streaming=streaming)
 
 
 def _names(schema: Any) -> tuple[str, ...]:

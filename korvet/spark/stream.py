@@ -8,6 +8,7 @@ Rules
 - A batch is its start and its end and nothing else: read again, it holds the same records, in the
   same tasks, whatever the options are by then.
 - A partition that appears while the stream runs is read from its beginning.
+- A batch that is put off until more has come ends where it starts: Spark sees nothing new.
 - PySpark 4.2 and newer ask with the start and a limit. 4.1 asks for the end alone: there the start
   is the end of the last batch planned, which Spark tells a restarted stream, or the initial
   offset, which is then settled by whoever asks first. 4.1 does not say when a trigger wants all
@@ -25,6 +26,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from korvet.scripts.log import BoundsReply
 from korvet.spark.catalog import Catalog, Log, Range, lost
 from korvet.spark.errors import DataLost, OtherTopic
+from korvet.spark.limits import Patience, ahead, limited
 from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, ReadOptions
 from korvet.spark.places import resolve
 from korvet.spark.plan import pieces
@@ -57,6 +59,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         self._known: Offset | None = None
         self._initial: Offset | None = None
         self._target: Offset | None = None
+        self._patience = Patience(options.min_per_trigger, options.trigger_delay_ms)
 
     def initialOffset(self) -> Offset:
         if self._initial is None:
@@ -71,8 +74,10 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         return self._offset(logs, places)
 
     def getDefaultReadLimit(self) -> Any:
-        most = self._options.max_per_trigger
-        return _LIMITS.ReadAllAvailable() if most is None else _LIMITS.ReadMaxRows(most)
+        most, least = self._options.max_per_trigger, self._options.min_per_trigger
+        if most is not None:
+            return _LIMITS.ReadMaxRows(most)
+        return _LIMITS.ReadAllAvailable() if least is None else _LIMITS.ReadMinRows(least)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._ends()
@@ -82,9 +87,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
         known = start or self._known or self.initialOffset()
-        most = self._options.max_per_trigger
-        if limit is not None:
-            most = getattr(limit, "max_rows", None)
+        everything = limit is not None and isinstance(limit, _LIMITS.ReadAllAvailable)
+        most = None if everything else self._options.max_per_trigger
+        may_wait = not everything and self._target is None
         with self._catalog() as catalog:
             logs = catalog.logs(self._options.selection)
             bounds = catalog.bounds(logs, committed=self._options.committed_only)
@@ -97,6 +102,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
                     start if aim is None else aim for start, aim in zip(starts, aims, strict=True)
                 ]
             ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
+            if may_wait and self._patience.puts_off(catalog, ahead(logs, starts, ends)):
+                return known
             if most is not None:
                 ends = limited(catalog, logs, starts, ends, most)
         return self._offset(logs, ends)
@@ -227,48 +234,3 @@ def place(offset: Offset, part: Log) -> int | None:
     """Where the offset stands in a partition, None where it does not name it."""
     at = offset.get(part.topic, {}).get(str(part.partition))
     return None if at is None else int(at)
-
-
-def limited(
-    catalog: Catalog,
-    logs: Sequence[Log],
-    starts: Sequence[int],
-    ends: Sequence[int],
-    most: int,
-) -> list[int]:
-    """Ends that hold at most `most` records, shared out by what waits in each partition."""
-    waiting = [
-        (n, Range(part, start, end))
-        for n, (part, start, end) in enumerate(zip(logs, starts, ends, strict=True))
-        if start < end
-    ]
-    ranges = [each for _, each in waiting]
-    counts = catalog.count(ranges)
-    if sum(counts) <= most:
-        return list(ends)
-    shares = shared(counts, most, sum(starts))
-    found = list(starts)
-    taken = [(n, each, share) for (n, each), share in zip(waiting, shares, strict=True) if share]
-    reached = catalog.advance([each for _, each, _ in taken], [share for _, _, share in taken])
-    for (n, _, _), (end, _) in zip(taken, reached, strict=True):
-        found[n] = end
-    return found
-
-
-def shared(counts: Sequence[int], most: int, turn: int = 0) -> list[int]:
-    """`most`, shared out in proportion, but at least one to each: a partition with little may not
-    wait for those with much. If there is less than that, each has its turn."""
-    shares = [min(count, 1) for count in counts]
-    there = [i for i, count in enumerate(counts) if count]
-    if most <= len(there):
-        chosen = {there[(turn + i) % len(there)] for i in range(most)}
-        return [int(i in chosen) for i in range(len(counts))]
-    most -= len(there)
-    total = sum(counts) - len(there)
-    for i in there:
-        shares[i] += (counts[i] - 1) * most // total
-    rest = most + len(there) - sum(shares)
-    order = sorted(there, key=lambda i: (counts[i] - 1) * most % total, reverse=True)
-    for i in order[:rest]:
-        shares[i] += 1
-    return shares

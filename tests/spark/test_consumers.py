@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from korvet.spark.options import parse_write
+from korvet.spark.parsing import parse_write
 from korvet.spark.writer import append
 from tests.interop.brokers import Broker
 from tests.spark.driving import read

@@ -33,7 +33,7 @@ assert sum(batch.num_rows for batch in reader.read(piece)) == 500
 """
 _WRITE = """
 import pyarrow as pa
-from korvet.spark.options import parse_write
+from korvet.spark.parsing import parse_write
 from korvet.spark.writer import append
 options = parse_write({"redis": url, "topic": "s"}, streaming=False)
 assert append(options, "job", 0, 0, [rows]).records == 500

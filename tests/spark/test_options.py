@@ -3,7 +3,8 @@
 import pytest
 
 from korvet.spark.errors import BadOption
-from korvet.spark.options import EARLIEST, LATEST, parse_read, parse_write
+from korvet.spark.options import EARLIEST, LATEST
+from korvet.spark.parsing import parse_read, parse_write
 from tests.spark.driving import source
 
 HERE = {"redis": "redis://localhost:6379"}
@@ -15,8 +16,8 @@ REFUSED = [
     ("kafka.security.protocol", "SASL_SSL", "there is none"),
     ("groupIdPrefix", "mine", "no consumer group"),
     ("kafka.group.id", "mine", "no consumer group"),
-    ("minOffsetsPerTrigger", "10", "not supported"),
-    ("maxTriggerDelay", "10m", "not supported"),
+    ("minOffsetsPerTrigger", "10", "no trigger"),
+    ("maxTriggerDelay", "10m", "no trigger"),
     ("kafkaConsumer.pollTimeoutMs", "10", "no Kafka consumer"),
     ("fetchOffset.numRetries", "3", "Remove it"),
     ("fetchOffset.retryIntervalMs", "3", "Remove it"),
@@ -86,6 +87,37 @@ def test_a_stream_has_no_end(name: str) -> None:
         parse_read({**READ, name: "latest"}, streaming=True)
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"maxTriggerDelay": "5m"}, "maxTriggerDelay.*minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"}, "maxTriggerDelay.*15m"),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "5 is more than .* 4"),
+    ],
+)
+def test_limits_of_a_trigger_that_make_no_sense_are_refused(
+    given: dict[str, str], words: str
+) -> None:
+    with pytest.raises(BadOption, match=words):
+        parse_read({**READ, **given}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("7", 7),
+        ("250ms", 250),
+        ("10s", 10_000),
+        ("15 m", 900_000),
+        ("2min", 120_000),
+        ("1H", 3_600_000),
+    ],
+)
+def test_a_duration_has_sparks_units(text: str, milliseconds: int) -> None:
+    given = {**READ, "minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+    assert parse_read(given, streaming=True).trigger_delay_ms == milliseconds
+
+
 def test_a_batch_begins_at_the_earliest_record_and_a_stream_at_the_latest() -> None:
     batch, stream = (parse_read(READ, streaming=streaming) for streaming in (False, True))
     assert (batch.start.everywhere, batch.end.everywhere) == (EARLIEST, LATEST)
@@ -124,7 +156,7 @@ def test_a_log_is_never_overwritten() -> None:
 
 
 def test_a_query_for_either_kind_of_read_has_a_schema() -> None:
-    made = source(HERE["redis"], subscribe="orders", maxOffsetsPerTrigger=5)
+    made = source(HERE["redis"], subscribe="orders", minOffsetsPerTrigger=5, maxTriggerDelay="1s")
     assert made.schema().startswith("key binary, value binary, topic string")
     latest = source(HERE["redis"], subscribe="orders", startingOffsets="latest", columns="value")
     assert latest.schema() == "value binary"
@@ -166,6 +198,8 @@ def test_every_option_of_sparks_kafka_source_is_honoured_or_refused_by_name(name
     plain = dict(READ)
     if name.endswith("Strategy"):
         plain["startingTimestamp"] = "5"
+    if name == "maxTriggerDelay":
+        plain["minOffsetsPerTrigger"] = "5"
     given = HERE if name in ("assign", "subscribe", "subscribePattern") else plain
     try:
         found = parse_read({**given, name: KAFKA_SOURCE[name]}, streaming=streaming)

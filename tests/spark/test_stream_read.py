@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from korvet.spark import limits
 from korvet.spark.errors import DataLost, OtherTopic
-from korvet.spark.stream import StreamReader, shared
+from korvet.spark.limits import shared
+from korvet.spark.stream import StreamReader
 from tests.spark.driving import schema_of, sent, source
 from tests.spark.logs import LAYOUTS, Log, plain
 
@@ -111,6 +113,54 @@ def test_a_trigger_takes_at_most_so_many_records(log: Log, form: str, mode: str)
         query.restart()
     assert sizes == [130] * 7 + [91]
     assert sorted(query.rows) == all_of(log)
+
+
+@layouts
+def test_a_trigger_waits_for_enough_records_but_not_for_ever(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(limits, "monotonic", lambda: now[0])
+    topic = log.create("s", 2, form, mode)
+    log.append(topic, 0, plain(3))
+    least = {"minOffsetsPerTrigger": 10, "maxTriggerDelay": "60s"}
+    query = Query(log.url, subscribe="s", startingOffsets="earliest", **least)
+    assert query.trigger() == 3, "the first is not put off"
+    log.append(topic, 0, plain(6))
+    log.append(topic, 1, plain(3))
+    assert query.trigger() == 0, "too few"
+    log.append(topic, 1, plain(1))
+    assert query.trigger() == 10, "enough"
+    log.append(topic, 0, plain(2))
+    now[0] += 59
+    assert query.trigger() == 0
+    now[0] += 1
+    assert query.trigger() == 2, "long enough"
+    log.append(topic, 0, plain(4))
+    assert query.trigger() == 0
+    query.restart()
+    assert query.trigger() == 4
+    assert sorted(query.rows) == all_of(log)
+
+
+def test_enough_records_are_still_taken_limit_by_limit(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(10))
+    both = {"minOffsetsPerTrigger": 4, "maxOffsetsPerTrigger": 5}
+    query = Query(log.url, subscribe="s", startingOffsets="earliest", **both)
+    log.append(topic, 0, plain(3))
+    assert [query.trigger() for _ in range(4)] == [5, 5, 0, 0]
+    log.append(topic, 0, plain(1))
+    assert query.trigger() == 4
+
+
+def test_an_available_now_run_waits_for_no_more(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(10))
+    both = {"minOffsetsPerTrigger": 4, "maxOffsetsPerTrigger": 8}
+    query = Query(log.url, subscribe="s", startingOffsets="earliest", **both)
+    query.reader.prepareForTriggerAvailableNow()
+    assert [query.trigger() for _ in range(3)] == [8, 2, 0]
 
 
 @layouts

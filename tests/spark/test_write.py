@@ -14,7 +14,8 @@ from korvet.scripts import writer as scripts
 from korvet.spark import appending
 from korvet.spark.catalog import FIRST_PATIENCE_S, PATIENCE_S, Catalog
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
-from korvet.spark.options import WriteOptions, parse_write
+from korvet.spark.options import WriteOptions
+from korvet.spark.parsing import parse_write
 from korvet.spark.writer import BatchWriter, StreamWriter, Written, append, done
 from tests.spark.driving import read, sent, source
 from tests.spark.logs import LAYOUTS, Log
