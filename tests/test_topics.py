@@ -223,3 +223,13 @@ def test_offset_syncs_of_mirrormaker_keep_their_history_unless_told_otherwise() 
     assert CONFIGS.policy(name, {**config, **lag}).min_compaction_lag_ms == 5
     ours = TopicConfigs(Settings(), [Pattern("mm2*", lag)])
     assert ours.policy(name, config).min_compaction_lag_ms == 5
+
+
+def test_changelogs_have_dense_offsets_unless_told_otherwise() -> None:
+    name, made = "app-counts-changelog", {"cleanup.policy": "compact"}
+    assert CONFIGS.pinned(name, made)["offset.mode"] == "dense"
+    assert CONFIGS.pinned("changelogs", made)["offset.mode"] == "time"
+    time = {"offset.mode": "time"}
+    assert CONFIGS.pinned(name, {**made, **time})["offset.mode"] == "time"
+    ours = TopicConfigs(Settings(), [Pattern("app-*", time)])
+    assert ours.pinned(name, made)["offset.mode"] == "time"

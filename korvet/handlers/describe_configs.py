@@ -24,7 +24,7 @@ from korvet.config_table import ALL_BROKERS
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.settings.broker import BROKER
-from korvet.settings.setting import Setting, Source, Text
+from korvet.settings.setting import Setting, Source, Text, Type, Whole, Words
 from korvet.settings.values import ConfigValue, Synonym
 from korvet.topic_changes import Refused
 from korvet.topics import refusal_of
@@ -101,22 +101,25 @@ def _of_this_start(context: Context) -> list[ConfigValue]:
     me = context.node.membership.me
     return [
         _chosen(
-            "advertised.listeners", f"PLAINTEXT://{me.host}:{me.port}", "Where clients connect."
+            "advertised.listeners",
+            f"PLAINTEXT://{me.host}:{me.port}",
+            "Where clients connect.",
+            Words(),
         ),
-        _chosen("broker.id", str(me.id), "This broker's id."),
-        _chosen("node.id", str(me.id), "This broker's id."),
+        _chosen("broker.id", str(me.id), "This broker's id.", Whole(0)),
+        _chosen("node.id", str(me.id), "This broker's id.", Whole(0)),
     ]
 
 
 def _level(context: Context) -> ConfigValue:
     """The one logger, whose level is chosen at start."""
-    return _chosen("korvet", context.config.log_level.upper(), "Level of all log lines.")
+    return _chosen("korvet", context.config.log_level.upper(), "Level of all log lines.", Text())
 
 
-def _chosen(name: str, value: str, sentence: str) -> ConfigValue:
+def _chosen(name: str, value: str, sentence: str, type_: Type) -> ConfigValue:
     """What an option chose at start, and nothing changes while the broker runs."""
     return ConfigValue(
-        Setting(name, Text(), None, sentence, dynamic=False),
+        Setting(name, type_, None, sentence, dynamic=False),
         value,
         Source.STATIC_BROKER,
         (Synonym(name, value, Source.STATIC_BROKER),),

@@ -136,7 +136,7 @@ _TOPICS = (
         Flag(),
         "false",
         "Whether topics may be created under names that begin with `__`, as Kafka lets clients do: "
-        "Debezium's heartbeats and Cruise Control's metrics have such names.",
+        "Debezium's heartbeats, Cruise Control's metrics and Samza's checkpoints have such names.",
     ),
     Setting("delete.topic.enable", Flag(), "true", "Whether clients may delete topics."),
     Setting(

@@ -1,6 +1,6 @@
 """The broker's settings for groups, committed offsets, producers and transactions."""
 
-from korvet.settings.setting import INT_MAX, Flag, OneOf, Setting, SomeOf, Whole
+from korvet.settings.setting import INT_MAX, Flag, OneOf, Setting, SomeOf, Whole, long
 
 _GROUPS = (
     Setting(
@@ -30,7 +30,7 @@ _GROUPS = (
     ),
     Setting(
         "offsets.retention.check.interval.ms",
-        Whole(1),
+        long(1),
         "600000",
         "How often expired committed offsets are looked for.",
         dynamic=False,

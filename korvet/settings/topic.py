@@ -12,6 +12,7 @@ from korvet.settings.setting import (
     LONGEST_ARRAY,
     Decimal,
     Flag,
+    Kind,
     Levels,
     OneOf,
     Setting,
@@ -154,7 +155,7 @@ _SENT_BY_TOOLS = (
     _kept("remote.copy.lag.ms", long(-1), "0"),
     _kept("remote.copy.lag.bytes", long(-1), "-1"),
     _kept("errors.deadletterqueue.group.enable", Flag(), "false"),
-    Setting("remote.storage.enable", OneOf(("false",)), "false", _KEPT, effect=False),
+    Setting("remote.storage.enable", OneOf(("false",), Kind.BOOLEAN), "false", _KEPT, effect=False),
     _kept("leader.replication.throttled.replicas", Words(), ""),
     _kept("follower.replication.throttled.replicas", Words(), ""),
     # Gone from Kafka 4, still sent by tools of Kafka 2 and 3.

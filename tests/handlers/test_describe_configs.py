@@ -116,6 +116,19 @@ async def test_every_config_of_every_kind_has_a_type_and_a_sentence(broker: Brok
             assert row.documentation
 
 
+async def test_configs_that_are_fixed_here_have_kafkas_types_all_the_same(broker: Broker) -> None:
+    await broker.create("t")
+    found = {
+        row.name: row.config_type
+        for kind, name in ((TOPIC, "t"), (BROKER, "7"))
+        for row in (await describe(broker, kind, name)).configs
+    }
+    assert found["remote.storage.enable"] == Kind.BOOLEAN
+    assert found["broker.id"] == found["node.id"] == Kind.INT
+    assert found["advertised.listeners"] == Kind.LIST
+    assert found["offsets.retention.check.interval.ms"] == Kind.LONG
+
+
 async def test_the_defaults_of_all_brokers_are_what_was_changed(broker: Broker) -> None:
     assert (await describe(broker, BROKER, "")).configs == []
     node = broker.node
