@@ -104,6 +104,32 @@ def test_streams_counts_words_whoever_dies(
         broker.close()
 
 
+def test_a_second_instance_of_streams_gets_its_share_at_once(
+    tmp_path: Path, default_broker: Broker, java_tools: Jvm
+) -> None:
+    address = default_broker.address
+    origin, result = create_topic(address, partitions=2), create_topic(address, partitions=2)
+    settings = ["auto.offset.reset=earliest", "commit.interval.ms=100", MEMORY]
+    words = [address, topic_name("words"), origin, result]
+    logs = [tmp_path / "first.log", tmp_path / "second.log"]
+    instances = [
+        Application(java_tools.words("WordCount", *words, str(log.with_suffix("")), *settings), log)
+        for log in logs
+    ]
+    counts, writer = Counts(address, result), librdkafka.producer(address)
+    try:
+        instances[0].keep_alive()
+        write(writer, origin, ["a b c d e f g h"] * 50, 2)
+        eventually(lambda: sum(counts.read().by_word.values()) == 400, PATIENCE_S)
+        instances[1].keep_alive()
+        # Streams would make it wait for the next probing rebalance, after ten minutes.
+        eventually(lambda: all("counting 1\n" in log.read_text() for log in logs), PATIENCE_S)
+    finally:
+        for instance in instances:
+            instance.kill()
+        counts.close()
+
+
 DAY_MS = "86400000"
 OF_THEIR_OWN = {
     "connect-configs": (1, 3, {"cleanup.policy": "compact"}),

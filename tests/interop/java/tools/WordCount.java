@@ -10,7 +10,8 @@ import org.apache.kafka.streams.state.KeyValueStore;
 /**
  * Counts words as Kafka Streams' examples do: a repartition topic, a store with its changelog, counts by word.
  *
- * ADDRESS APPLICATION FROM TO FOLDER [SETTING=VALUE...] goes on until killed. Each change of its state is a line.
+ * ADDRESS APPLICATION FROM TO FOLDER [SETTING=VALUE...] goes on until killed. Each change of its state is a line,
+ * and so is the number of counting tasks it has whenever it runs.
  */
 public class WordCount {
     public static void main(String[] words) throws Exception {
@@ -30,7 +31,10 @@ public class WordCount {
             .mapValues(String::valueOf)
             .to(words[3]);
         var streams = new KafkaStreams(builder.build(settings), settings);
-        streams.setStateListener((now, before) -> System.out.println(now));
+        streams.setStateListener((now, before) -> {
+            System.out.println(now);
+            if (now == KafkaStreams.State.RUNNING) System.out.println("counting " + counting(streams));
+        });
         streams.setUncaughtExceptionHandler(failure -> {
             failure.printStackTrace();
             return StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
@@ -39,5 +43,13 @@ public class WordCount {
         while (streams.state() != KafkaStreams.State.ERROR && streams.state() != KafkaStreams.State.NOT_RUNNING) Thread.sleep(100);
         streams.close(Duration.ofSeconds(10));
         System.exit(1);
+    }
+
+    /** The tasks behind the repartition topic: those with the store. */
+    static long counting(KafkaStreams streams) {
+        return streams.metadataForLocalThreads().stream()
+            .flatMap(thread -> thread.activeTasks().stream())
+            .filter(task -> task.taskId().subtopology() == 1)
+            .count();
     }
 }
