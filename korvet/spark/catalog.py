@@ -6,8 +6,8 @@ Rules
 """
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.log import BoundsReply
 from korvet.settings.values import Settings
-from korvet.spark.errors import DataLost, OtherTopic, UnknownTopic
+from korvet.spark.errors import DataLost, UnknownTopic, Vanished
 from korvet.spark.options import Connection, Selection
 from korvet.store.sync import SyncStore
 from korvet.topic_config import TopicConfigs
@@ -26,6 +26,10 @@ FIRST_PATIENCE_S = 3.0
 """Who begins a query is told soon that there is no Redis; a connection that broke is none."""
 PATIENCE_S = 60.0
 """So long may Redis be away before a task or a running stream fails, as with Kafka's clients."""
+ATTEMPTS = 10
+"""So many lists of topics may be out of date by the next question."""
+
+T = TypeVar("T")
 
 
 class Log(msgspec.Struct, frozen=True, order=True):
@@ -112,6 +116,17 @@ class Catalog:
                 found.append(parts[number])
         return found
 
+    def settled(self, selection: Selection, ask: Callable[[list[Log]], T]) -> T:
+        """What `ask` finds out of the partitions selected, asked anew where a topic went, or was
+        made anew, meanwhile: the next list of topics knows."""
+        for _ in range(ATTEMPTS - 1):
+            logs = self.logs(selection)
+            try:
+                return ask(logs)
+            except Vanished:
+                continue
+        return ask(self.logs(selection))
+
     def bounds(self, logs: Sequence[Log], *, committed: bool = False) -> list[BoundsReply]:
         """Where each partition begins and ends; `committed`: before what is still undecided."""
         replies = self.store.run_many(
@@ -163,12 +178,12 @@ def partitions(topic: Topic) -> list[Log]:
 
 
 def refuse(part: Log, error: int) -> None:
-    """Nothing for error 0, else the exception that says what happened to the partition."""
+    """Nothing for error 0, else Vanished, which says what happened to the partition."""
     if error == ErrorCode.NONE:
         return
     if error == ErrorCode.UNKNOWN_TOPIC_ID:
-        raise OtherTopic(f"Topic {part.topic!r} was deleted and created again meanwhile.")
-    raise UnknownTopic(f"{part} does not exist (any more): {ErrorCode(error).name}.")
+        raise Vanished(f"Topic {part.topic!r} was deleted and created again meanwhile.")
+    raise Vanished(f"{part} does not exist (any more): {ErrorCode(error).name}.")
 
 
 def lost(part: Log, start: int, end: int, first: int) -> DataLost:

@@ -16,6 +16,10 @@ class UnknownTopic(ValueError):
     """A topic, or a partition of one, does not exist."""
 
 
+class Vanished(UnknownTopic):
+    """A topic went, or was made anew, while a query was at work on it."""
+
+
 class DataLost(RuntimeError):
     """Records that were asked for are no longer in the log (or never were)."""
 

@@ -5,8 +5,8 @@ import msgspec
 DEFAULT_SPLIT_BYTES = 32 << 20
 DEFAULT_TRIGGER_DELAY_MS = 15 * 60_000
 EARLIEST, LATEST = -2, -1
-CUT = "/cut"
-"""What a stream's offset has beside topics, none of which can have this name."""
+CUT, FROM = "/cut", "/from"
+"""What a stream's offset may have beside topics, none of which can have such a name."""
 
 Offsets = dict[str, dict[int, int]]
 

@@ -19,6 +19,7 @@ from korvet.spark.options import (
     DEFAULT_SPLIT_BYTES,
     DEFAULT_TRIGGER_DELAY_MS,
     EARLIEST,
+    FROM,
     LATEST,
     Connection,
     Offsets,
@@ -296,12 +297,16 @@ def checked_url(url: str) -> str:
 
 def _per_partition(option: str, text: str) -> Offsets:
     try:
-        found = msgspec.json.decode(text, type=dict[str, dict[str, int | str]])
-        # A checkpoint's own JSON can be given: it also names each topic's id, and a batch's cut.
+        found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        # A checkpoint's own JSON can be given: it also names each topic's id, and what a batch has.
+        topics = {
+            name: msgspec.json.decode(raw, type=dict[str, int | str])
+            for name, raw in found.items()
+            if name not in (CUT, FROM)
+        }
         parsed = {
             topic: {int(number): int(at) for number, at in places.items() if number != "id"}
-            for topic, places in found.items()
-            if topic != CUT
+            for topic, places in topics.items()
         }
     except (msgspec.DecodeError, ValueError) as error:
         raise BadOption(

@@ -1,5 +1,6 @@
 """Batch reading: options to ranges to pieces on the driver, pieces to Arrow on the executors."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -7,12 +8,14 @@ import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from korvet.spark.catalog import Catalog, Log, Range
-from korvet.spark.errors import DataLost
+from korvet.spark.errors import DataLost, Vanished
 from korvet.spark.options import ReadOptions
 from korvet.spark.places import ranges
 from korvet.spark.plan import pieces
 from korvet.spark.pushdown import Bounds, Pushdown, narrowed, understood
 from korvet.spark.worker import at_work
+
+logger = logging.getLogger("korvet.spark")
 
 
 class Piece(InputPartition):
@@ -50,20 +53,21 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         with at_work(), Catalog(self._options.connection) as catalog:
-            logs = [
-                part
-                for part in catalog.logs(self._options.selection)
-                if self._bounds.covers(part.topic, part.partition)
-            ]
-            cold: list[Range] = []
-            if self._options.archive is None:
-                hot = narrowed(catalog, self._bounds, ranges(catalog, self._options, logs))
-            else:
-                cold, hot = self._parted(catalog, logs)
-            return [
-                *(ColdPiece(each) for each in cold),
-                *(Piece(piece) for piece in pieces(catalog, self._options, hot)),
-            ]
+            return catalog.settled(
+                self._options.selection, lambda logs: self._pieces(catalog, logs)
+            )
+
+    def _pieces(self, catalog: Catalog, selected: Sequence[Log]) -> list[InputPartition]:
+        logs = [part for part in selected if self._bounds.covers(part.topic, part.partition)]
+        cold: list[Range] = []
+        if self._options.archive is None:
+            hot = narrowed(catalog, self._bounds, ranges(catalog, self._options, logs))
+        else:
+            cold, hot = self._parted(catalog, logs)
+        return [
+            *(ColdPiece(each) for each in cold),
+            *(Piece(piece) for piece in pieces(catalog, self._options, hot)),
+        ]
 
     def _parted(self, catalog: Catalog, logs: Sequence[Log]) -> tuple[list[Range], list[Range]]:
         """What only the archive has, and what Redis has, too."""
@@ -111,3 +115,7 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
             from korvet.spark.cold import overtaken
 
             yield from overtaken(options, names, Range(wanted.log, scan.position, wanted.end))
+        except Vanished as gone:
+            if options.fail_on_data_loss:
+                raise
+            logger.warning("%s", gone)

@@ -58,7 +58,8 @@ def check_schema(schema: Any, options: WriteOptions) -> None:
         raise BadFrame(f"A column 'value' is needed; there are {', '.join(types) or 'none'}.")
     for name in ("key", "value"):
         _expect(types, name, _BYTES)
-    _expect(types, "topic", ("string",))
+    if options.topic is None:
+        _expect(types, "topic", ("string",))
     _expect(types, "partition", ("int",))
     _expect(types, "headers", (_HEADERS,))
     if options.timestamps and "timestamp" not in types:

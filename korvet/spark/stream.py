@@ -3,8 +3,8 @@
 Rules
 - An offset is plain JSON, {"orders": {"0": 17, "1": 23, "id": "..."}}: for each partition the
   offset that comes next, and the topic's id, by which a topic deleted and made again is noticed;
-  and under "/cut" the options that say how a batch which ends there is cut into tasks, where they
-  are not the defaults.
+  under "/cut" the options that say how a batch which ends there is cut into tasks, where they are
+  not the defaults; and under "/from" where the first batch starts, which Spark does not keep.
 - A batch is its start and its end and nothing else: read again, it holds the same records, in the
   same tasks, whatever the options are by then.
 - A partition that appears while the stream runs is read from its beginning.
@@ -27,7 +27,7 @@ from korvet.scripts.log import BoundsReply
 from korvet.spark.catalog import Catalog, Log, Range, lost
 from korvet.spark.errors import DataLost, OtherTopic
 from korvet.spark.limits import Patience, ahead, limited
-from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, ReadOptions
+from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, FROM, ReadOptions
 from korvet.spark.places import resolve
 from korvet.spark.plan import pieces
 from korvet.spark.reader import Piece, read_piece
@@ -69,9 +69,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def _first(self) -> Offset:
         with self._catalog() as catalog:
-            logs = catalog.logs(self._options.selection)
-            places = resolve(catalog, self._options.start, logs, self._options)
-        return self._offset(logs, places)
+            return catalog.settled(
+                self._options.selection,
+                lambda logs: self._offset(
+                    logs, resolve(catalog, self._options.start, logs, self._options)
+                ),
+            )
 
     def getDefaultReadLimit(self) -> Any:
         most, least = self._options.max_per_trigger, self._options.min_per_trigger
@@ -88,47 +91,65 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
         known = start or self._known or self.initialOffset()
         everything = limit is not None and isinstance(limit, _LIMITS.ReadAllAvailable)
-        most = None if everything else self._options.max_per_trigger
-        may_wait = not everything and self._target is None
         with self._catalog() as catalog:
-            logs = catalog.logs(self._options.selection)
-            bounds = catalog.bounds(logs, committed=self._options.committed_only)
-            ends = [bound.next for bound in bounds]
-            starts = self._starts(known, logs, bounds)
-            if self._target is not None:
-                # A partition that came since is the next run's.
-                aims = [place(self._target, part) for part in logs]
-                ends = [
-                    start if aim is None else aim for start, aim in zip(starts, aims, strict=True)
-                ]
-            ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
-            if may_wait and self._patience.puts_off(catalog, ahead(logs, starts, ends)):
-                return known
-            if most is not None:
-                ends = limited(catalog, logs, starts, ends, most)
+            found = catalog.settled(
+                self._options.selection,
+                lambda logs: self._next(catalog, logs, known, everything=everything),
+            )
+        if _places(found) == _places(known):
+            return known
+        # Of the first batch the checkpoint has the end alone, and Spark asks anew where it starts.
+        return found | {FROM: known} if known == self._initial else found
+
+    def _next(
+        self, catalog: Catalog, logs: Sequence[Log], known: Offset, *, everything: bool
+    ) -> Offset:
+        """Where the batch behind `known` ends, which is `known` where it is put off."""
+        self._refuse_vanished(known, logs)
+        bounds = catalog.bounds(logs, committed=self._options.committed_only)
+        ends = [bound.next for bound in bounds]
+        starts = self._starts(known, logs, bounds)
+        if self._target is not None:
+            # A partition that came since is the next run's.
+            aims = [place(self._target, part) for part in logs]
+            ends = [start if aim is None else aim for start, aim in zip(starts, aims, strict=True)]
+        ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
+        may_wait = not everything and self._target is None
+        if may_wait and self._patience.puts_off(catalog, ahead(logs, starts, ends)):
+            return known
+        most = self._options.max_per_trigger
+        if most is not None and not everything:
+            ends = limited(catalog, logs, starts, ends, most)
         return self._offset(logs, ends)
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        begin = start if start == end else end.get(FROM, start)
         with self._catalog() as catalog:
-            logs = [
-                part
-                for part in catalog.logs(self._options.selection)
-                if place(end, part) is not None
-            ]
-            self._refuse_vanished(end, logs)
-            bounds = catalog.bounds(logs)
-            starts = self._starts(start, logs, bounds)
-            ends = [place(end, part) for part in logs]
-            wanted = [
-                Range(part, low, high)
-                for part, low, high in zip(logs, starts, ends, strict=True)
-                if high is not None and low < high
-            ]
-            found: list[InputPartition] = [
-                Piece(piece) for piece in pieces(catalog, cut_as(end, self._options), wanted)
-            ]
+            found = catalog.settled(
+                self._options.selection, lambda logs: self._pieces(catalog, logs, begin, end)
+            )
         self._known = end
         return found
+
+    def _pieces(
+        self, catalog: Catalog, selected: Sequence[Log], start: Offset, end: Offset
+    ) -> list[InputPartition]:
+        """What the tasks of a batch read."""
+        self._refuse_vanished(end, selected)
+        logs = [
+            part
+            for part in selected
+            if place(end, part) is not None and not self._is_other(end, part)
+        ]
+        bounds = catalog.bounds(logs)
+        starts = self._starts(start, logs, bounds)
+        ends = [place(end, part) for part in logs]
+        wanted = [
+            Range(part, low, high)
+            for part, low, high in zip(logs, starts, ends, strict=True)
+            if high is not None and low < high
+        ]
+        return [Piece(piece) for piece in pieces(catalog, cut_as(end, self._options), wanted)]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, Piece):
@@ -146,9 +167,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def _ends(self) -> Offset:
         with self._catalog() as catalog:
-            logs = catalog.logs(self._options.selection)
-            bounds = catalog.bounds(logs, committed=self._options.committed_only)
-            return self._offset(logs, [bound.next for bound in bounds])
+
+            def ends(logs: Sequence[Log]) -> Offset:
+                bounds = catalog.bounds(logs, committed=self._options.committed_only)
+                return self._offset(logs, [bound.next for bound in bounds])
+
+            return catalog.settled(self._options.selection, ends)
 
     def _offset(self, logs: Sequence[Log], places: Sequence[int]) -> Offset:
         cut = {
@@ -162,22 +186,13 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         self, known: Offset, logs: Sequence[Log], bounds: Sequence[BoundsReply]
     ) -> list[int]:
         """Where to go on in each partition; DataLost where that is no longer possible."""
-        self._refuse_vanished(known, logs)
         return [self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)]
 
     def _start(self, known: Offset, part: Log, bound: BoundsReply) -> int:
         at = place(known, part)
         if at is None:
             return bound.start
-        told = known[part.topic].get(ID, part.topic_id)
-        if told != part.topic_id:
-            self._complain(
-                OtherTopic(
-                    f"The checkpoint speaks of another topic {part.topic!r} (id {told}): it was "
-                    f"deleted and created again (id {part.topic_id}), or this is another Redis. "
-                    "Start with a new checkpoint, or set failOnDataLoss to false."
-                )
-            )
+        if self._is_other(known, part):
             return bound.first
         if at > bound.next:
             self._complain(
@@ -192,13 +207,27 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             return bound.start
         return at
 
+    def _is_other(self, known: Offset, part: Log) -> bool:
+        """Whether the offset speaks of another topic of that name; OtherTopic where none may."""
+        told = known[part.topic].get(ID, part.topic_id)
+        if told == part.topic_id:
+            return False
+        self._complain(
+            OtherTopic(
+                f"The checkpoint speaks of another topic {part.topic!r} (id {told}): it was "
+                f"deleted and created again (id {part.topic_id}), or this is another Redis. "
+                "Start with a new checkpoint, or set failOnDataLoss to false."
+            )
+        )
+        return True
+
     def _refuse_vanished(self, known: Offset, logs: Sequence[Log]) -> None:
         there = {(part.topic, str(part.partition)) for part in logs}
         gone = [
             f"{topic}-{number}"
-            for topic, places in known.items()
+            for topic, places in _places(known).items()
             for number in places
-            if topic != CUT and number != ID and (topic, number) not in there
+            if number != ID and (topic, number) not in there
         ]
         if gone:
             self._complain(
@@ -220,6 +249,11 @@ def offset_of(logs: Sequence[Log], places: Sequence[int]) -> Offset:
     for part, at in zip(logs, places, strict=True):
         found.setdefault(part.topic, {ID: part.topic_id})[str(part.partition)] = at
     return found
+
+
+def _places(offset: Offset) -> Offset:
+    """An offset's topics alone."""
+    return {name: places for name, places in offset.items() if name not in (CUT, FROM)}
 
 
 def cut_as(end: Offset, options: ReadOptions) -> ReadOptions:

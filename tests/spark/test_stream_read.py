@@ -1,15 +1,20 @@
 """Streams in-process: offsets as a protocol, driven as Spark drives them, pickled and restarted."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
+from korvet.spark import catalog as catalogs
 from korvet.spark import limits
-from korvet.spark.errors import DataLost, OtherTopic
+from korvet.spark.catalog import Catalog
+from korvet.spark.errors import DataLost, OtherTopic, Vanished
 from korvet.spark.limits import shared
+from korvet.spark.options import Selection
 from korvet.spark.stream import StreamReader
-from tests.spark.driving import schema_of, sent, source
+from tests.spark.driving import read, schema_of, sent, source
 from tests.spark.logs import LAYOUTS, Log, plain
 
 layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
@@ -53,6 +58,23 @@ class Query:
         self.checkpoint.append(end)
         self.reader.commit(end)
         return len(found)
+
+    def die_in_a_batch(self, meanwhile: Callable[[], object]) -> None:
+        """Spark has logged where the next batch ends, and dies in it; then it does it again."""
+        end = through_json(self.reader.latestOffset())
+        start = self._start()
+        if self.checkpoint and end == start:
+            return
+        planned = self.batch(start, end)
+        meanwhile()
+        self.reader = self._fresh()
+        assert self.batch(self._start(), end) == planned
+        self.rows += planned
+        self.checkpoint.append(end)
+
+    def _start(self) -> Offset:
+        """Where the next batch starts; of the first one only the source can tell."""
+        return self.checkpoint[-1] if self.checkpoint else self.reader.initialOffset()
 
     def batch(self, start: Offset, end: Offset) -> list[tuple[str, int, int]]:
         found: list[tuple[str, int, int]] = []
@@ -212,6 +234,102 @@ def test_a_topic_made_again_is_not_taken_for_the_old_one(log: Log) -> None:
         query.trigger()
 
 
+@layouts
+def test_a_first_batch_that_failed_comes_again_as_it_was(log: Log, form: str, mode: str) -> None:
+    topic = log.create("s", 1, form, mode)
+    log.append(topic, 0, plain(10))
+    query = Query(log.url, subscribe="s")
+    start = query.reader.initialOffset()
+    wanted = [("s", 0, record[0]) for record in log.append(topic, 0, plain(5))]
+    end = through_json(query.reader.latestOffset())
+    assert query.batch(start, end) == wanted
+    # Spark has logged the end before it dies. Where the batch starts it asks anew.
+    log.append(topic, 0, plain(3))
+    topic = log.grow(topic, 2)
+    log.append(topic, 1, plain(2))
+    query.restart()
+    again = query.reader.initialOffset()
+    assert again != start
+    assert query.batch(again, end) == wanted
+    query.checkpoint.append(end)
+    assert query.trigger() == 5
+    query.restart()
+    assert query.trigger() == 0
+
+
+def test_a_first_batch_whose_records_were_trimmed_is_not_begun_later(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(10))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    query.reader.initialOffset()
+    end = through_json(query.reader.latestOffset())
+    log.truncate(topic, 0, log.written["s", 0][7][0])
+    query.restart()
+    with pytest.raises(DataLost, match="'s' partition 0"):
+        query.batch(query.reader.initialOffset(), end)
+
+
+def test_a_trigger_without_anything_new_ends_where_it_starts(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(10))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    assert query.trigger() == 10
+    assert query.reader.latestOffset() == query.checkpoint[-1]
+
+
+def test_a_topic_that_is_made_again_between_planning_and_reading_has_nothing_of_the_old(
+    log: Log,
+) -> None:
+    first = log.create("s", 1)
+    log.append(first, 0, plain(5))
+    strict, lenient = (
+        Query(log.url, subscribe="s", startingOffsets="earliest", failOnDataLoss=flag)
+        for flag in ("true", "false")
+    )
+    planned = []
+    for query in (strict, lenient):
+        start = query.reader.initialOffset()
+        end = through_json(query.reader.latestOffset())
+        planned.append((query, start, end, query.reader.partitions(start, end)))
+    log.store.command("FLUSHALL")
+    log.append(log.create("s", 1), 0, plain(9))
+    for query, start, end, [piece] in planned:
+        if query is strict:
+            with pytest.raises(Vanished, match="created again"):
+                list(query.reader.read(piece))
+            with pytest.raises(OtherTopic):
+                query.batch(start, end)
+        else:
+            assert list(query.reader.read(piece)) == []
+            assert query.batch(start, end) == []
+            query.checkpoint.append(end)
+            assert query.trigger() == 9
+
+
+def test_a_topic_that_goes_while_it_is_looked_at_is_looked_for_again(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.create("p.one", 1)
+    log.append(topic, 0, plain(3))
+    query = Query(log.url, subscribePattern="p.*", startingOffsets="earliest")
+    listed = Catalog.logs
+    calls = 0
+
+    def logs(catalog: Catalog, selection: Selection) -> list[catalogs.Log]:
+        nonlocal calls
+        calls += 1
+        found = listed(catalog, selection)
+        gone = [msgspec.structs.replace(part, topic="p.was") for part in found]
+        return found + gone if calls % 2 else found
+
+    monkeypatch.setattr(Catalog, "logs", logs)
+    assert query.trigger() == 3
+    assert read(log.url, subscribePattern="p.*")[0]["topic"] == "p.one"
+    monkeypatch.setattr(Catalog, "logs", lambda *_: logs(*_) + logs(*_))
+    with pytest.raises(Vanished, match=r"p\.was-0 does not exist"):
+        query.trigger()
+
+
 def test_a_topic_that_vanished_ends_the_stream(log: Log) -> None:
     topic = log.create("s.a", 1)
     log.create("s.b", 1)
@@ -272,10 +390,12 @@ def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
         {"minPartitions": 5},
         {"maxRecordsPerPartition": 300},
     ]
-    queries = [Query(log.url, subscribe="s", **options) for options in planned]
+    queries = [
+        Query(log.url, subscribe="s", startingOffsets="earliest", **options) for options in planned
+    ]
     counts = set()
-    for query in queries:
-        end = through_json(query.reader.latestOffset())
+    ends = [through_json(query.reader.latestOffset()) for query in queries]
+    for query, end in zip(queries, ends, strict=True):
         before = ranges(query, start, end)
         assert all(ranges(other, start, end) == before for other in queries)
         assert ("/cut" in end) == (query is not queries[0])

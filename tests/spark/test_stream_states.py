@@ -19,14 +19,19 @@ def machine(log: Log, form: str, mode: str) -> type[RuleBasedStateMachine]:
     """The machine for one layout on this Redis."""
 
     class Streaming(RuleBasedStateMachine):
-        @initialize(limit=st.sampled_from([None, 1, 7, 100]), partitions=st.integers(1, 3))
-        def begin(self, limit: int | None, partitions: int) -> None:
+        @initialize(
+            limit=st.sampled_from([None, 1, 7, 100]),
+            partitions=st.integers(1, 3),
+            start=st.sampled_from(["earliest", "latest"]),
+        )
+        def begin(self, limit: int | None, partitions: int, start: str) -> None:
             log.store.command("FLUSHALL")
             log.written.clear()
             self.topic = log.create("s", partitions, form, mode)
             more = {} if limit is None else {"maxOffsetsPerTrigger": limit}
             self.limit = limit
-            self.query = Query(log.url, subscribe="s", startingOffsets="earliest", **more)
+            self.query = Query(log.url, subscribe="s", startingOffsets=start, **more)
+            self.query.reader.initialOffset()
 
         @rule(
             partition=st.integers(0, 2), count=st.integers(1, 30), size=st.sampled_from([10, 9000])
@@ -39,6 +44,11 @@ def machine(log: Log, form: str, mode: str) -> type[RuleBasedStateMachine]:
             count = self.query.trigger()
             assert self.limit is None or count <= self.limit
 
+        @rule(count=st.integers(1, 30))
+        def die_in_a_batch(self, count: int) -> None:
+            self.query.die_in_a_batch(lambda: log.append(self.topic, 0, plain(count)))
+
+        @precondition(lambda self: self.query.checkpoint)
         @rule()
         def restart(self) -> None:
             self.query.restart()
@@ -50,15 +60,19 @@ def machine(log: Log, form: str, mode: str) -> type[RuleBasedStateMachine]:
             log.truncate(self.topic, partition, self.query.checkpoint[-1]["s"][str(partition)])
 
         def teardown(self) -> None:
-            if not hasattr(self, "query"):
-                return
-            while self.query.trigger():
-                pass
-            for (_, partition), records in log.written.items():
-                mine = [o for _, p, o in self.query.rows if p == partition]
-                assert mine == [record[0] for record in records]
+            if hasattr(self, "query"):
+                all_is_there(log, self.query)
 
     return Streaming
+
+
+def all_is_there(log: Log, query: Query) -> None:
+    """The query, to its end, had each record once, in order."""
+    while query.trigger():
+        pass
+    for (_, partition), records in log.written.items():
+        mine = [o for _, p, o in query.rows if p == partition]
+        assert mine == [record[0] for record in records]
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)

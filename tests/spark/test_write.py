@@ -318,9 +318,16 @@ def test_a_frame_that_cannot_be_written_is_refused_before_any_task(
 ) -> None:
     log.create("out", 1)
     schema = spark_schema(types)
-    made = source(log.url, topic="out")
+    made = source(log.url, **({} if "topic" in types else {"topic": "out"}))
     with pytest.raises(BadFrame, match=words):
         (made.streamWriter if streaming else made.writer)(schema, False)
+
+
+def test_a_column_topic_is_not_looked_at_where_an_option_names_the_topic(log: Log) -> None:
+    log.create("out", 1)
+    source(log.url, topic="out").writer(spark_schema({"value": "string", "topic": "long"}), False)
+    write(options(log), {"value": [b"a"], "topic": [7]})
+    assert values(log) == [b"a"]
 
 
 def test_a_topic_that_does_not_exist_is_refused_before_any_task(log: Log) -> None:
