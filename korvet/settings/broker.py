@@ -122,7 +122,8 @@ _TOPICS = (
         "default.replication.factor",
         Whole(1, 32_767),
         "1",
-        "Any factor is accepted, and 1 is reported, as tools that compare will find; copies are Redis's own.",
+        "Any factor is accepted, and 1 is reported, as tools that compare will find; copies are "
+        "Redis's own.",
         effect=False,
     ),
     Setting(
