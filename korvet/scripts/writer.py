@@ -20,7 +20,7 @@ class CommitReply(Reply):
 
 
 class SpreadReply(Reply):
-    """`partitions` is how many there are for the epoch."""
+    """`partitions` is how many there are for the epoch, -1 when it has passed."""
 
     error: int
     partitions: int
@@ -41,8 +41,13 @@ SPREAD = Script("writer.spread", SpreadReply)
 
 KEEP_MS = 366 * 86_400_000
 """A writer is remembered for so long after it was last heard of, and what its tasks appended."""
+KEEP_JOB_MS = 7 * 86_400_000
+"""So long are the tasks of a job known that nobody can run again: its own may be tried again."""
 IDS_FROM = 1 << 52
 """Producer ids of writers that may come back begin here; Lua counts exactly up to 2^53."""
+JOB_IDS_FROM = 1 << 51
+"""And those of jobs that do not. From here on a partition takes no producer's later batches first:
+the log.append script knows."""
 
 
 def claim(

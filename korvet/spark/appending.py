@@ -13,7 +13,9 @@ Rules
 """
 
 import logging
+import time
 from collections.abc import Sequence
+from secrets import randbelow
 from typing import Any
 
 import numpy as np
@@ -22,13 +24,13 @@ from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.offsets import entry_id
-from korvet.scripts import log, producer, writer
+from korvet.scripts import log, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.scripts.remembered import WRAP, Remembered
 from korvet.scripts.writer import ClaimReply
 from korvet.spark.block import Block
-from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
+from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, UnknownTopic
 from korvet.store.sync import SyncStore
 from korvet.topics import Topic
 from korvet.wire import codecs, entries, records
@@ -51,7 +53,9 @@ logger = logging.getLogger("korvet.spark")
 
 class Claim:
     """A task's producer id and epoch; `done` when the epoch has been committed before. Partitions
-    remember for writer.KEEP_MS what a writer appended that may come back, days after a crash."""
+    remember for writer.KEEP_MS what a writer appended that may come back, days after a crash.
+
+    Ids are drawn, not counted: a Redis that fails over may forget how far it had counted."""
 
     def __init__(
         self,
@@ -65,19 +69,18 @@ class Claim:
     ) -> None:
         slot = f"{task}.{epoch // EPOCHS}"
 
+        ids_from, keep_ms = writer.IDS_FROM, writer.KEEP_MS
+        if not comes_back:
+            ids_from, keep_ms = writer.JOB_IDS_FROM, writer.KEEP_JOB_MS
+
         def claim(producer_id: int) -> ClaimReply:
             return store.run(
-                writer.claim(
-                    keys, writer_id, slot=slot, producer_id=producer_id, keep_ms=writer.KEEP_MS
-                )
+                writer.claim(keys, writer_id, slot=slot, producer_id=producer_id, keep_ms=keep_ms)
             )
 
         found = claim(-1)
         if found.producer_id < 0 and found.committed < epoch:
-            fresh = store.run(producer.allocate(keys)).producer_id
-            if comes_back:
-                fresh += writer.IDS_FROM
-            found = claim(fresh)
+            found = claim(ids_from + randbelow(writer.JOB_IDS_FROM))
         self.producer_id = found.producer_id
         self.producer_epoch = epoch % EPOCHS
         self.done = found.committed >= epoch
@@ -147,11 +150,13 @@ class Outbox:
         """What the log does not have of the batch is appended behind what it has."""
         for _ in range(TRIES):
             done = self._progress(topic, partition)
-            if done is None:
-                break
-            stored = (done.next - sequence) % WRAP
-            if stored >= WRAP // 2:
-                break
+            # All before this batch was acknowledged.
+            stored = WRAP if done is None else (done.next - sequence) % WRAP
+            if done is None or stored >= WRAP // 2:
+                raise DataLost(
+                    f"{topic.name}-{partition}: Redis has lost what it had acknowledged to this "
+                    "task, as in a failover. What is missing is appended when the task runs again."
+                )
             stored = min(stored, len(batch))
             if stored:
                 self._compare_known(topic, partition, batch.cut(0, stored), sequence, done)
@@ -181,17 +186,14 @@ class Outbox:
                 self._compare(topic, partition, same.records(), base, count)
 
     def _call(self, topic: Topic, partition: int, batch: Block, sequence: int) -> Call[AppendReply]:
-        newest = batch.newest()
+        newest = _checked_times(topic, batch)
         if topic.is_batch:
             wanted = self._compression or topic.policy.compression_type
             data = records.build(
                 batch.records(),
-                codec=codecs.BY_NAME.get(wanted, codecs.LZ4),
+                codec=_CODECS.get(wanted, codecs.LZ4),
                 producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
             )
-            if topic.is_bytes:
-                header = records.read_header(data)
-                return byte_topics.append_batch(self._keys, topic, partition, data, header)
             size = largest = len(data)
             fields: Sequence[Any] = (data,)
         else:
@@ -203,6 +205,9 @@ class Outbox:
                 f"A record of {largest} bytes is too large for topic {topic.name!r}, whose "
                 f"max.message.bytes is {topic.policy.max_message_bytes}."
             )
+        if topic.is_bytes:
+            header = records.read_header(fields[0])
+            return byte_topics.append_batch(self._keys, topic, partition, fields[0], header)
         return log.append(
             self._keys,
             topic.name,
@@ -293,6 +298,28 @@ class _Waiting:
         first = self.sequence
         self.sequence = (first + len(batch)) % WRAP
         return batch, first
+
+
+_CODECS = {**codecs.BY_NAME, "uncompressed": codecs.NONE}
+
+
+def _checked_times(topic: Topic, batch: Block) -> int:
+    """The newest timestamp; BadFrame where the topic does not take one of them."""
+    policy = topic.policy
+    oldest, newest = batch.times_between()
+    if policy.log_append_time:
+        return newest
+    now_ms = int(time.time() * 1000)
+    if oldest < 0 or oldest < now_ms - policy.timestamp_before_max_ms:
+        wrong, setting = oldest, "message.timestamp.before.max.ms"
+    elif newest > now_ms + policy.timestamp_after_max_ms:
+        wrong, setting = newest, "message.timestamp.after.max.ms"
+    else:
+        return newest
+    raise BadFrame(
+        f"Topic {topic.name!r} takes no record of the time {wrong} (ms): none before 1970, and "
+        f"{setting} bounds how far from now."
+    )
 
 
 AT_REST_FROM = 1024

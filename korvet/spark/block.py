@@ -60,14 +60,13 @@ class Block:
         """How many bytes each record counts for."""
         found: Ints = arrays.lengths(self.keys) + arrays.lengths(self.values) + entries.OVERHEAD
         if self.headers is not None:
-            found = found + np.array(
-                [sum(len(n) + len(v or b"") for n, v in each) for each in self.headers]
-            )
+            found = found + np.array([sum(map(_header_size, each)) for each in self.headers])
         return found
 
-    def newest(self) -> int:
-        """The greatest timestamp."""
-        return int(arrays.numbers(self.times).max())
+    def times_between(self) -> tuple[int, int]:
+        """The least and the greatest timestamp."""
+        times = arrays.numbers(self.times)
+        return int(times.min()), int(times.max())
 
     def records(self) -> list[Record]:
         """The records, numbered from 0."""
@@ -88,6 +87,11 @@ class Block:
         fields += _column(b"value", self.values)
         fields += _column(b"timestamp", self.times.cast(pa.string()).cast(pa.binary()))
         return [_COLUMNS, len(fields) // 4, *fields]
+
+
+def _header_size(header: tuple[str, bytes | None]) -> int:
+    name, value = header
+    return len(name.encode()) + len(value or b"")
 
 
 def _column(name: bytes, column: Any) -> tuple[Arg, ...]:

@@ -133,7 +133,10 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     if not given.flag("kafka.enable.idempotence", True):
         raise BadOption("kafka.enable.idempotence", "writes are always idempotent.")
     codecs = ("none", "gzip", "snappy", "lz4", "zstd", "uncompressed")
-    named = "kafka.compression.type" if given.text("kafka.compression.type") else "compression"
+    kafkas = given.text("kafka.compression.type")
+    if kafkas is not None:
+        given.refuse("compression", "'kafka.compression.type' says it, too. Give one of them.")
+    named = "compression" if kafkas is None else "kafka.compression.type"
     compression = given.one_of(named, codecs, "") or None
     return WriteOptions(
         connection=given.connection(),

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
 )
 
 from korvet.spark.catalog import Catalog
+from korvet.spark.errors import NotRepeatable
 from korvet.spark.options import WriteOptions
 from korvet.spark.schema import check_schema
 from korvet.spark.worker import at_work
@@ -35,9 +36,13 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         check_schema(schema, options)
-        _look(options, Catalog(options.connection))
+        catalog = Catalog(options.connection)
+        with catalog:
+            _look(options, catalog.patient() if options.write_id else catalog)
+            self._id = f"job-{uuid.uuid4().hex}"
+            if options.write_id:
+                self._id = _job(catalog, options.write_id, options.topic or "")
         self._options = options
-        self._id = f"job-{options.write_id or uuid.uuid4().hex}"
 
     def write(self, iterator: Iterator[Any]) -> Written:
         from pyspark import TaskContext
@@ -49,7 +54,10 @@ class BatchWriter(DataSourceArrowWriter):
         return append(self._options, self._id, 0, task, iterator, comes_back=known)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        done(self._options, messages)
+        from korvet.scripts import writer
+
+        keep_ms = writer.KEEP_MS if self._options.write_id else writer.KEEP_JOB_MS
+        done(self._options, messages, keep_ms)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What tasks have appended stays: a log is not taken back."""
@@ -61,7 +69,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         check_schema(schema, options)
         # Spark makes a writer for each batch: whether this is the first is not known here.
-        _look(options, Catalog(options.connection).patient())
+        with Catalog(options.connection).patient() as catalog:
+            _look(options, catalog)
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> Written:
@@ -74,7 +83,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return append(self._options, f"query-{query}", int(epoch), context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        done(self._options, messages)
+        from korvet.scripts import writer
+
+        done(self._options, messages, writer.KEEP_MS)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The epoch comes again, and what it has appended is then found to be there."""
@@ -125,11 +136,18 @@ def _spread(catalog: Catalog, writer_id: str, epoch: int, topic: Any) -> int:
     call = writer.spread(
         catalog.keys, writer_id, topic_id=topic.id, epoch=epoch, partitions=topic.partitions
     )
-    return int(catalog.store.run(call).partitions)
+    found = int(catalog.store.run(call).partitions)
+    if found < 0:
+        raise NotRepeatable(
+            f"{topic.name}: this epoch, or a later one, has been written; this task comes too late."
+        )
+    return found
 
 
-def done(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """The epoch of these messages is recorded as committed."""
+def done(
+    options: WriteOptions, messages: Sequence[WriterCommitMessage | None], keep_ms: int
+) -> None:
+    """The epoch of these messages is recorded as committed, for so long."""
     from korvet.scripts import writer
 
     found = {(each.writer_id, each.epoch) for each in messages if isinstance(each, Written)}
@@ -137,14 +155,24 @@ def done(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) 
         with Catalog(options.connection).patient() as catalog:
             for writer_id, epoch in found:
                 catalog.store.run(
-                    writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=writer.KEEP_MS)
+                    writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=keep_ms)
                 )
 
 
 def _look(options: WriteOptions, catalog: Catalog) -> None:
     """Redis answers and a topic named by option exists: known before any task starts."""
-    with catalog:
-        if options.topic is not None:
-            catalog.topic(options.topic)
-        else:
-            catalog.topics()
+    if options.topic is not None:
+        catalog.topic(options.topic)
+    else:
+        catalog.topics()
+
+
+def _job(catalog: Catalog, write_id: str, topic: str) -> str:
+    """The writer's id of a job that writes to this topic. The first topic has that of the writeId
+    alone: one `foreachBatch` may write to several."""
+    from korvet.scripts import writer
+
+    first = f"job-{write_id}"
+    pin = writer.pin(catalog.keys, first, plan=topic.encode(), keep_ms=writer.KEEP_MS)
+    pinned = catalog.store.run(pin).plan
+    return first if pinned == topic.encode() else f"{first}-{topic}"

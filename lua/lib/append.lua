@@ -36,6 +36,10 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   }
 end
 
+-- Producers with such ids are tasks of Spark's writers, which begin at sequence 0: where one is
+-- unknown and does not, its first batch was refused, or lost by a failover.
+local WRITERS_FROM = 2 ^ 51
+
 -- Whether the producer's batch may be appended: nil, or the answer that refuses it; then what is
 -- remembered of the producer, as text, and parsed where lib.sequence does not do.
 local function judged(log, args, at)
@@ -56,6 +60,9 @@ local function judged(log, args, at)
     return { codes.NONE, stored_at, -1, log.start, -1, 0 }
   end
   local verdict = producer.judge(known, epoch, sequence)
+  if not known and sequence > 0 and tonumber(args[at + 3]) >= WRITERS_FROM then
+    verdict = "gap"
+  end
   local error = codes.OUT_OF_ORDER_SEQUENCE_NUMBER
   if verdict == "ok" then
     if producer.may_append(known, epoch, tonumber(args[at + 6])) then

@@ -1,4 +1,4 @@
---- log.append  version 9  writes
+--- log.append  version 10  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -39,6 +39,8 @@
 --- COST     O(records), at most 12 calls + 1 per entry
 --- NOTES    A native XADD may stand behind `next`; then the first XADD fails with nothing written,
 ---          and the batch goes behind the stream's last id.
+---          A producer unknown here may begin at any sequence, as retention may have forgotten it; but
+---          not those of Spark's writers, from 2^51 on, whose first batch Redis lost or refused.
 ---          In batch layout and in bytes mode an entry's id is that of the last offset it takes.
 ---          Without transactions `open` is never touched, and `stable` of the state is absent: the end
 ---          of the log before the oldest open transaction, -1 when none is open. In time mode offsets

@@ -1,4 +1,4 @@
---- writer.spread  version 1  writes
+--- writer.spread  version 2  writes
 --- All attempts at an epoch spread a topic's rows over as many partitions as the first of them did.
 ---
 --- KEYS     writer      hash   the tasks of one Spark query or job, and what it has committed
@@ -6,7 +6,7 @@
 ---          epoch       int    the epoch, 0 for a batch job
 ---          partitions  int    how many the topic has now
 --- RETURNS  error       int    a lib.codes value
----          partitions  int    how many there are for this epoch
+---          partitions  int    how many there are for this epoch, -1 when it has passed
 --- COST     O(1), at most 2 calls
 local codes = require("lib.codes")
 
@@ -14,14 +14,15 @@ local writer = KEYS[1]
 local topic_id, epoch, partitions = ARGV[1], ARGV[2], ARGV[3]
 
 local field = "spread:" .. topic_id
-local known = redis.call("HGET", writer, field)
-local of, count = string.match(known or "", "^(%d+):(%d+)$")
+local state = redis.call("HMGET", writer, field, "committed")
+local of, count = string.match(state[1] or "", "^(%d+):(%d+)$")
+if math.max(tonumber(of or "-1"), tonumber(state[2] or "-1") + 1) > tonumber(epoch) then
+  return { codes.NONE, -1 }
+end
 if of == epoch then
   return { codes.NONE, tonumber(count) }
 end
 
--- Write. Somebody late, of an epoch that has passed, changes nothing.
-if not of or tonumber(of) < tonumber(epoch) then
-  redis.call("HSET", writer, field, epoch .. ":" .. partitions)
-end
+-- Write.
+redis.call("HSET", writer, field, epoch .. ":" .. partitions)
 return { codes.NONE, tonumber(partitions) }

@@ -57,5 +57,7 @@ def test_an_epoch_has_as_many_partitions_as_its_first_attempt_found(runner: Runn
 
     assert [spread(0, 2), spread(0, 4), spread(0, 3, "2" * 32)] == [2, 2, 3]
     assert [spread(7, 4), spread(7, 6), spread(7, 4)] == [4, 4, 4]
-    assert spread(6, 9) == 9, "somebody late"
+    assert spread(6, 9) == -1, "somebody late"
     assert spread(7, 9) == 4
+    runner.run(writer.commit(KEYS, "w", epoch=7, keep_ms=1000))
+    assert [spread(7, 9), spread(7, 9, "3" * 32), spread(8, 9)] == [-1, -1, 9]

@@ -70,6 +70,7 @@ def test_a_read_option_that_cannot_be_honoured_is_refused_by_name(
         ("kafka.enable.idempotence", "false", "always"),
         ("compression", "brotli", "must be one of"),
         ("kafka.linger.ms", "5", "there is none"),
+        ("kafka.compression.type", "brotli", "must be one of"),
         ("subscribe", "orders", "unknown"),
     ],
 )

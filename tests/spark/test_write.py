@@ -9,14 +9,16 @@ import pyarrow as pa
 import pytest
 from aiokafka.partitioner import murmur2
 from pyspark.sql.types import BinaryType, StructType, _parse_datatype_json_string
+from redis.exceptions import ReadOnlyError
 
 from korvet.scripts import writer as scripts
 from korvet.spark import appending
 from korvet.spark.catalog import FIRST_PATIENCE_S, PATIENCE_S, Catalog
-from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
+from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, UnknownTopic
 from korvet.spark.options import WriteOptions
 from korvet.spark.parsing import parse_write
 from korvet.spark.writer import BatchWriter, StreamWriter, Written, append, done
+from korvet.store.sync import SyncStore
 from tests.spark.driving import read, sent, source
 from tests.spark.logs import LAYOUTS, Log
 
@@ -205,7 +207,7 @@ def test_a_committed_epoch_is_passed_over_and_the_next_is_not(log: Log) -> None:
     given = options(log)
     for epoch in range(3):
         columns = frame(20, seed=epoch)
-        done(given, [write(given, columns, epoch=epoch), None])
+        done(given, [write(given, columns, epoch=epoch), None], scripts.KEEP_MS)
         again = write(given, frame(33, seed=9), epoch=epoch)
         assert (again.records, again.repeated) == (0, 33)
     assert len(values(log)) == 60
@@ -217,7 +219,7 @@ def test_an_epoch_that_was_not_committed_is_repeated_without_doubles(log: Log) -
     for epoch in (0, 1, 32767, 32768, 40000):
         for _ in range(3):
             write(given, frame(50, seed=epoch), epoch=epoch)
-        done(given, [write(given, frame(50, seed=epoch), epoch=epoch)])
+        done(given, [write(given, frame(50, seed=epoch), epoch=epoch)], scripts.KEEP_MS)
     assert len(values(log)) == 250
 
 
@@ -225,9 +227,91 @@ def test_a_task_of_an_epoch_that_has_passed_cannot_write_any_more(log: Log) -> N
     log.create("out", 1)
     given = options(log)
     write(given, frame(5, seed=1), epoch=1)
-    with pytest.raises(NotRepeatable, match="later epoch"):
+    with pytest.raises(NotRepeatable, match="too late"):
         write(given, frame(5, seed=0), epoch=0)
     assert values(log) == frame(5, seed=1)["value"]
+
+
+@layouts
+def test_a_first_batch_that_redis_refuses_is_not_taken_for_stored(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create("out", 1, form, mode)
+    send, refused = SyncStore._send_many, 0
+
+    def send_many(store: SyncStore, calls: Sequence[Any]) -> list[Any]:
+        nonlocal refused
+        if refused or len(calls) < 2:
+            return send(store, calls)
+        # A replica is promoted while the batches are on their way.
+        refused += 1
+        return [
+            ReadOnlyError("You can't write against a read only replica."),
+            *send(store, calls[1:]),
+        ]
+
+    monkeypatch.setattr(SyncStore, "_send_many", send_many)
+    columns = {"value": [b"%d" % n for n in range(9000)]}
+    written = write(options(log), columns, size=9000)
+    assert (refused, written.records) == (1, 9000)
+    assert values(log) == columns["value"]
+
+
+def test_what_redis_lost_after_it_had_acknowledged_it_is_told(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create("out", 1, "batch")
+    send, pipelines = SyncStore._send_many, 0
+
+    def send_many(store: SyncStore, calls: Sequence[Any]) -> list[Any]:
+        nonlocal pipelines
+        pipelines += 1
+        if pipelines == 2:
+            store.command("DEL", "korvet:out:0", log.keys.partition("out", 0).producers)
+        return send(store, calls)
+
+    monkeypatch.setattr(SyncStore, "_send_many", send_many)
+    columns = {"value": [b"%d" % n for n in range(30_000)]}
+    with pytest.raises(DataLost, match="out-0: Redis has lost"):
+        write(options(log), columns)
+    assert write(options(log), columns).records == 30_000
+    assert sorted(values(log)) == sorted(columns["value"])
+
+
+def test_one_write_id_may_write_to_several_topics_each_once(log: Log) -> None:
+    for name in ("one", "two"):
+        log.create(name, 1)
+    for _ in range(2):
+        for name in ("one", "two"):
+            given = parse_write({"redis": log.url, "topic": name, "writeId": "w"}, streaming=False)
+            writer = BatchWriter(given, spark_schema({"value": "string"}))
+            batch = pa.record_batch({"value": [name.encode()]})
+            writer.commit([sent(writer).write(iter([batch]))])
+    assert (values(log, "one"), values(log, "two")) == ([b"one"], [b"two"])
+
+
+def test_a_topic_takes_no_time_that_a_broker_would_refuse(log: Log) -> None:
+    log.create("out", 1)
+    log.create("stamped", 1, message_timestamp_type="LogAppendTime")
+    for moment in (-1_000_000, 32_503_680_000_000_000):
+        columns = {"value": [b"a"], "timestamp": pa.array([moment], pa.timestamp("us", "UTC"))}
+        with pytest.raises(BadFrame, match=f"no record of the time {moment // 1000}"):
+            write(options(log, includeTimestamp="true"), columns)
+        write(options(log, topic="stamped", includeTimestamp="true"), columns, writer=str(moment))
+    assert values(log) == [] and len(values(log, "stamped")) == 2
+
+
+def test_bytes_mode_keeps_the_largest_message_too(log: Log) -> None:
+    log.create("out", 1, "batch", "bytes", max_message_bytes="2000")
+    with pytest.raises(BadFrame, match="too large"):
+        write(options(log, compression="none"), {"value": [b"x" * 3000]})
+
+
+def test_a_topic_that_wants_no_compression_gets_none(log: Log) -> None:
+    log.create("out", 1, "batch", compression_type="uncompressed")
+    write(options(log), {"value": [b"x" * 3000]})
+    [(_, fields)] = log.store.command("XRANGE", "korvet:out:0", "-", "+")
+    assert b"x" * 3000 in fields[fields.index(b"batch") + 1]
 
 
 @layouts
