@@ -7,8 +7,7 @@ import msgspec
 
 from korvet.pipeline.errors import OtherLog, TrimmedEarly
 from korvet.pipeline.ranges import Commit, Span
-from korvet.scripts.log import BoundsReply
-from korvet.spark.catalog import Catalog, Log, Range
+from korvet.spark.catalog import Catalog, Live, Log, Range
 from korvet.spark.limits import limited
 from korvet.spark.options import Selection
 
@@ -70,7 +69,7 @@ def next_step(
     return Step((*gone, *spans), ranges, sum(catalog.count(ranges)))
 
 
-def _start(state: Commit, part: Log, bound: BoundsReply) -> int:
+def _start(state: Commit, part: Log, bound: Live) -> int:
     """Where to go on in a partition."""
     held = state.held(part.topic, part.partition)
     if held is None:
@@ -78,10 +77,10 @@ def _start(state: Commit, part: Log, bound: BoundsReply) -> int:
         return bound.start
     if held.topic_id != part.topic_id:
         raise _other(part, held.topic_id)
-    if held.end > bound.next:
+    if held.end > bound.end:
         raise OtherLog(
             f"{part}: the table holds offsets up to {held.end - 1}, and the log ends at "
-            f"{bound.next}: this is another Redis, or it has lost data."
+            f"{bound.end}: this is another Redis, or it has lost data."
         )
     return held.end
 

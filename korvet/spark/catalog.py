@@ -14,7 +14,6 @@ import msgspec
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log
-from korvet.scripts.log import BoundsReply
 from korvet.settings.values import Settings
 from korvet.spark.errors import DataLost, UnknownTopic, Vanished
 from korvet.spark.options import Connection, Selection
@@ -44,6 +43,17 @@ class Log(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class Live(msgspec.Struct, frozen=True):
+    """What there is to read of a partition: from `first` on, before `next`; `start` is the log
+    start offset, `end` lies behind all records, also undecided ones; `newest` is a time in ms."""
+
+    start: int
+    first: int
+    next: int
+    end: int
+    newest: int
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -127,17 +137,20 @@ class Catalog:
                 continue
         return ask(self.logs(selection))
 
-    def bounds(self, logs: Sequence[Log], *, committed: bool = False) -> list[BoundsReply]:
-        """Where each partition begins and ends; `committed`: before what is still undecided."""
+    def bounds(self, logs: Sequence[Log], *, committed: bool = False) -> list[Live]:
+        """Where each partition begins and ends to read; `committed`: before what is undecided."""
         replies = self.store.run_many(
             log.bounds(self.keys, part.topic, part.partition, topic_id=part.topic_id)
             for part in logs
         )
         for part, reply in zip(logs, replies, strict=True):
             refuse(part, reply.error)
-        if committed:
-            return [msgspec.structs.replace(reply, next=reply.stable) for reply in replies]
-        return replies
+        # In time mode a transaction begins before its first record: where the log ended until then.
+        nexts = [reply.stable if committed else reply.next for reply in replies]
+        return [
+            Live(reply.start, min(reply.first, end), end, max(reply.next, end), reply.newest)
+            for reply, end in zip(replies, nexts, strict=True)
+        ]
 
     def advance(self, ranges: Sequence[Range], records: Sequence[int]) -> list[tuple[int, int]]:
         """For each range the offset behind so many records of it, and how many those are."""
@@ -159,7 +172,19 @@ class Catalog:
 
     def count(self, ranges: Sequence[Range]) -> list[int]:
         """How many records lie in each range."""
-        return [found for _, found in self.advance(ranges, [2**52] * len(ranges))]
+        counts, left = [0] * len(ranges), list(enumerate(ranges))
+        while left:
+            found = self.advance([each for _, each in left], [2**52] * len(left))
+            going = list(zip(left, found, strict=True))
+            for (n, _), (_, records) in going:
+                counts[n] += records
+            # Of many entries between two steps of the index one call counts a part.
+            left = [
+                (n, Range(each.log, at, each.end))
+                for (n, each), (at, _) in going
+                if each.start < at < each.end
+            ]
+        return counts
 
     def _among(self) -> str:
         names = list(self.topics())

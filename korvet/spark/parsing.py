@@ -275,7 +275,11 @@ class _Given:
                 raise BadOption(moment, f"must be milliseconds since 1970, not {value!r}.")
             return Place(moment, timestamp=int(value), or_latest=or_latest)
         if (value := self.text(moments)) is not None:
-            return Place(moments, timestamps=_per_partition(moments, value), or_latest=or_latest)
+            asked = _per_partition(moments, value)
+            for topic, number, at in _places(asked):
+                if at < EARLIEST:
+                    raise BadOption(moments, f"{at} of {topic}-{number} is no time.")
+            return Place(moments, timestamps=asked, or_latest=or_latest)
         value = self.text(option)
         if value is None:
             return Place(option, everywhere=default)

@@ -4,8 +4,7 @@ import logging
 from collections.abc import Sequence
 
 from korvet.scripts import log
-from korvet.scripts.log import BoundsReply
-from korvet.spark.catalog import Catalog, Log, Range, lost, refuse
+from korvet.spark.catalog import Catalog, Live, Log, Range, lost, refuse
 from korvet.spark.columns import ALWAYS
 from korvet.spark.errors import BadOption, DataLost
 from korvet.spark.options import EARLIEST, LATEST, Offsets, Place, ReadOptions
@@ -28,9 +27,7 @@ def resolve(catalog: Catalog, place: Place, logs: Sequence[Log], options: ReadOp
     return _placed(place, logs, bounds, options.fail_on_data_loss)
 
 
-def _placed(
-    place: Place, logs: Sequence[Log], bounds: Sequence[BoundsReply], strict: bool
-) -> list[int]:
+def _placed(place: Place, logs: Sequence[Log], bounds: Sequence[Live], strict: bool) -> list[int]:
     """The offset that a place without moments means within the bounds of each partition."""
     if place.offsets is None:
         return [bound.first if place.everywhere == EARLIEST else bound.next for bound in bounds]
@@ -55,9 +52,7 @@ def ranges(catalog: Catalog, options: ReadOptions, logs: Sequence[Log]) -> list[
     return found
 
 
-def spanned(
-    options: ReadOptions, logs: Sequence[Log], bounds: Sequence[BoundsReply]
-) -> list[Range]:
+def spanned(options: ReadOptions, logs: Sequence[Log], bounds: Sequence[Live]) -> list[Range]:
     """What a batch read covers of partitions with these bounds, by offsets; also empty ranges."""
     starts = _placed(options.start, logs, bounds, options.fail_on_data_loss)
     ends = _placed(options.end, logs, bounds, options.fail_on_data_loss)
@@ -69,10 +64,15 @@ def spanned(
 
 
 def _check_order(options: ReadOptions, part: Log, start: int, end: int) -> None:
-    if start > end and options.end.everywhere is None:
+    # What is undecided may begin before an offset that was named.
+    if start > end and options.end.everywhere is None and not _is_latest(options.end, part):
         raise BadOption(
             options.end.option, f"{part} would end at {end}, before its start at {start}."
         )
+
+
+def _is_latest(place: Place, part: Log) -> bool:
+    return place.offsets is not None and place.offsets[part.topic][part.partition] == LATEST
 
 
 def _asked(place: Place, part: Log, found: int) -> int:
@@ -81,18 +81,18 @@ def _asked(place: Place, part: Log, found: int) -> int:
     return found if at in (EARLIEST, LATEST) else at
 
 
-def _offset(part: Log, bound: BoundsReply, at: int, strict: bool) -> int:
+def _offset(part: Log, bound: Live, at: int, strict: bool) -> int:
     if at == EARLIEST:
         return bound.first
     if at == LATEST:
         return bound.next
-    if bound.start <= at <= bound.next:
+    if bound.start <= at <= bound.end:
         return at
     if strict:
         if at < bound.start:
-            raise lost(part, at, bound.next, bound.start)
+            raise lost(part, at, bound.end, bound.start)
         raise DataLost(
-            f"{part}: offset {at} lies behind the log's end {bound.next}. "
+            f"{part}: offset {at} lies behind the log's end {bound.end}. "
             "Set failOnDataLoss to false to take the end instead."
         )
     near = min(max(at, bound.first), bound.next)
@@ -121,7 +121,7 @@ def _at_moments(
     catalog: Catalog,
     place: Place,
     logs: Sequence[Log],
-    bounds: Sequence[BoundsReply],
+    bounds: Sequence[Live],
     moments: Sequence[int],
 ) -> list[int]:
     found = []

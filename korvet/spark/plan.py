@@ -38,8 +38,8 @@ def _by_records(catalog: Catalog, ranges: Sequence[Range], most: int) -> list[Ra
 def _runs(catalog: Catalog, whole: Range, most: int) -> Iterator[Range]:
     at = whole.start
     while at < whole.end:
-        [(end, count)] = catalog.advance([Range(whole.log, at, whole.end)], [most])
-        if count < most or end >= whole.end:
+        [(end, _)] = catalog.advance([Range(whole.log, at, whole.end)], [most])
+        if not at < end < whole.end:
             end = whole.end
         yield Range(whole.log, at, end)
         at = end

@@ -58,12 +58,13 @@ class BatchReader(DataSourceReader):
             )
 
     def _pieces(self, catalog: Catalog, selected: Sequence[Log]) -> list[InputPartition]:
-        logs = [part for part in selected if self._bounds.covers(part.topic, part.partition)]
         cold: list[Range] = []
         if self._options.archive is None:
-            hot = narrowed(catalog, self._bounds, ranges(catalog, self._options, logs))
+            # The options name the partitions that are selected, whatever a filter leaves of them.
+            whole = ranges(catalog, self._options, selected)
+            hot = narrowed(catalog, self._bounds, [each for each in whole if self._covers(each)])
         else:
-            cold, hot = self._parted(catalog, logs)
+            cold, hot = self._parted(catalog, selected)
         return [
             *(ColdPiece(each) for each in cold),
             *(Piece(piece) for piece in pieces(catalog, self._options, hot)),
@@ -76,8 +77,14 @@ class BatchReader(DataSourceReader):
         # Where a moment begins in Redis says nothing of the table, which a trim may yet make the
         # only one to have it.
         bounds = msgspec.structs.replace(self._bounds, since=None)
-        before, behind = parted(catalog, self._options, logs)
+        before, behind = (
+            [each for each in found if self._covers(each)]
+            for found in parted(catalog, self._options, logs)
+        )
         return narrowed(catalog, bounds, before), narrowed(catalog, bounds, behind)
+
+    def _covers(self, each: Range) -> bool:
+        return self._bounds.covers(each.log.topic, each.log.partition)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if not isinstance(partition, Piece):

@@ -4,7 +4,8 @@ Rules
 - An offset is plain JSON, {"orders": {"0": 17, "1": 23, "id": "..."}}: for each partition the
   offset that comes next, and the topic's id, by which a topic deleted and made again is noticed;
   under "/cut" the options that say how a batch which ends there is cut into tasks, where they are
-  not the defaults; and under "/from" where the first batch starts, which Spark does not keep.
+  not the defaults; and under "/from" where partitions begin that the batch before did not know:
+  Spark does not keep where the first batch starts, nor does anybody else where a new partition did.
 - A batch is its start and its end and nothing else: read again, it holds the same records, in the
   same tasks, whatever the options are by then.
 - A partition that appears while the stream runs is read from its beginning.
@@ -23,8 +24,7 @@ from typing import Any
 import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from korvet.scripts.log import BoundsReply
-from korvet.spark.catalog import Catalog, Log, Range, lost
+from korvet.spark.catalog import Catalog, Live, Log, Range, lost
 from korvet.spark.errors import DataLost, OtherTopic
 from korvet.spark.limits import Patience, ahead, limited
 from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, FROM, ReadOptions
@@ -63,8 +63,11 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def initialOffset(self) -> Offset:
         if self._initial is None:
-            self._initial = self._first()
-            self._known = self._initial
+            if self._known is None:
+                self._known = self._initial = self._first()
+            else:
+                # Of a stream that starts again Spark has told where its last batch ends.
+                self._initial = self._known.get(FROM, self._known)
         return self._initial
 
     def _first(self) -> Offset:
@@ -89,7 +92,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         return self._ends()
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
-        known = start or self._known or self.initialOffset()
+        known = start if start is not None else self._known
+        if known is None:
+            known = self.initialOffset()
         everything = limit is not None and isinstance(limit, _LIMITS.ReadAllAvailable)
         with self._catalog() as catalog:
             found = catalog.settled(
@@ -98,8 +103,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             )
         if _places(found) == _places(known):
             return known
-        # Of the first batch the checkpoint has the end alone, and Spark asks anew where it starts.
-        return found | {FROM: known} if known == self._initial else found
+        return found
 
     def _next(
         self, catalog: Catalog, logs: Sequence[Log], known: Offset, *, everything: bool
@@ -112,7 +116,10 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         if self._target is not None:
             # A partition that came since is the next run's.
             aims = [place(self._target, part) for part in logs]
-            ends = [start if aim is None else aim for start, aim in zip(starts, aims, strict=True)]
+            ends = [
+                aim if aim is not None and knows(self._target, part) else start
+                for part, start, aim in zip(logs, starts, aims, strict=True)
+            ]
         ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
         may_wait = not everything and self._target is None
         if may_wait and self._patience.puts_off(catalog, ahead(logs, starts, ends)):
@@ -120,10 +127,21 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         most = self._options.max_per_trigger
         if most is not None and not everything:
             ends = limited(catalog, logs, starts, ends, most)
-        return self._offset(logs, ends)
+        # Of the first batch the checkpoint has the end alone, and Spark asks anew where it starts;
+        # nor does it know where partitions began that came since.
+        first = known == self._initial
+        begun = [
+            (part, at)
+            for part, at in zip(logs, starts, strict=True)
+            if first or not knows(known, part)
+        ]
+        found = self._offset(logs, ends)
+        return found | {FROM: offset_of(*zip(*begun, strict=True))} if begun else found
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        begin = start if start == end else end.get(FROM, start)
+        begin = dict(start)
+        for topic, places in end.get(FROM, {}).items() if start != end else ():
+            begin[topic] = {**begin.get(topic, {}), **places}
         with self._catalog() as catalog:
             found = catalog.settled(
                 self._options.selection, lambda logs: self._pieces(catalog, logs, begin, end)
@@ -136,11 +154,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     ) -> list[InputPartition]:
         """What the tasks of a batch read."""
         self._refuse_vanished(end, selected)
-        logs = [
+        # In one order, whatever that of the topics in the options is: writers number the tasks.
+        logs = sorted(
             part
             for part in selected
             if place(end, part) is not None and not self._is_other(end, part)
-        ]
+        )
         bounds = catalog.bounds(logs)
         starts = self._starts(start, logs, bounds)
         ends = [place(end, part) for part in logs]
@@ -182,23 +201,21 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         }
         return offset_of(logs, places) | ({CUT: cut} if cut else {})
 
-    def _starts(
-        self, known: Offset, logs: Sequence[Log], bounds: Sequence[BoundsReply]
-    ) -> list[int]:
+    def _starts(self, known: Offset, logs: Sequence[Log], bounds: Sequence[Live]) -> list[int]:
         """Where to go on in each partition; DataLost where that is no longer possible."""
         return [self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)]
 
-    def _start(self, known: Offset, part: Log, bound: BoundsReply) -> int:
+    def _start(self, known: Offset, part: Log, bound: Live) -> int:
         at = place(known, part)
         if at is None:
             return bound.start
         if self._is_other(known, part):
             return bound.first
-        if at > bound.next:
+        if at > bound.end:
             self._complain(
                 DataLost(
                     f"The checkpoint is at offset {at} of {part}, and the log ends at "
-                    f"{bound.next}: this is another Redis, or it has lost data."
+                    f"{bound.end}: this is another Redis, or it has lost data."
                 )
             )
             return bound.next
@@ -254,6 +271,12 @@ def offset_of(logs: Sequence[Log], places: Sequence[int]) -> Offset:
 def _places(offset: Offset) -> Offset:
     """An offset's topics alone."""
     return {name: places for name, places in offset.items() if name not in (CUT, FROM)}
+
+
+def knows(offset: Offset, part: Log) -> bool:
+    """Whether the offset speaks of this partition, and not of one of another topic of that name."""
+    places = offset.get(part.topic, {})
+    return str(part.partition) in places and places.get(ID, part.topic_id) == part.topic_id
 
 
 def cut_as(end: Offset, options: ReadOptions) -> ReadOptions:

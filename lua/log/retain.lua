@@ -1,4 +1,4 @@
---- log.retain  version 3  writes
+--- log.retain  version 4  writes
 --- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
 ---
 --- KEYS     stream           stream  the partition's records
@@ -13,10 +13,12 @@
 ---          removed          int     entries removed
 ---          more             int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(entries removed), at most 190 calls
+--- COST     O(entries removed), at most 192 calls
 --- NOTES    Records without a timestamp are as old as their append is long ago.
 ---          Never early: only index steps go whose every record is old enough, or without which
 ---          retention_bytes remain. When the newest record of all is too old, everything goes.
+---          In time mode the log then starts right behind what went, which may be long before the
+---          first record that stays: who has read all that went has lost nothing.
 ---          Native entries behind `next` are as old as the milliseconds of their ids. In dense mode
 ---          ids tell no time: such entries count as appended when this script first meets them.
 local codes = require("lib.codes")
@@ -99,10 +101,17 @@ end
 if target <= start then
   return { codes.NONE, start, 0, more }
 end
-local removed
 if target == next_offset then
-  removed = trim.all(stream, log, index, mode, bits, target, bytes, records)
-else
-  removed = trim.to(stream, log, index, mode, bits, target)
+  local removed = trim.all(stream, log, index, mode, bits, target, bytes, records)
+  return { codes.NONE, target, removed, more }
+end
+local last
+if mode == "time" then
+  last = redis.call("XREVRANGE", stream, "(" .. entry.id(mode, bits, target), "-", "COUNT", 1)[1]
+end
+local removed = trim.to(stream, log, index, mode, bits, target)
+if last then
+  target = math.max(start, entry.behind(mode, bits, last[1]))
+  redis.call("HSET", log, "start", num.text(target))
 end
 return { codes.NONE, target, removed, more }

@@ -139,6 +139,17 @@ def test_a_new_epoch_begins_at_sequence_0(runner: Runner) -> None:
     assert late.error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_an_unknown_producer_begins_anywhere_but_a_sparks_task_at_its_first(runner: Runner) -> None:
+    part = Part(runner).create()
+    begin = {"producer_epoch": 0, "base_sequence": 7}
+    for spark in (2**51, 2**53 - 1):
+        reply = part.append(2, producer_id=spark, **begin)
+        assert reply.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert part.append(2, producer_id=spark, producer_epoch=0, base_sequence=0).stored == 1
+        assert part.append(2, producer_id=spark, producer_epoch=0, base_sequence=2).stored == 1
+    assert part.append(2, producer_id=2**51 - 1, **begin).stored == 1
+
+
 def test_producers_do_not_disturb_each_other(runner: Runner) -> None:
     part = Part(runner).create()
     for sequence in range(3):

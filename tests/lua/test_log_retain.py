@@ -89,7 +89,8 @@ def test_native_entries_of_a_time_topic_go_by_the_time_in_their_ids(lua: LuaRunn
     lua.advance(9 * 60_000)
     reply = part.retain(5 * 60_000)
     assert reply.removed == 4
-    assert part.offsets()[0] == (begin + 4 * 60_000) << 10 == reply.start
+    assert part.offsets()[0] == (begin + 4 * 60_000) << 10
+    assert reply.start == ((begin + 3 * 60_000) << 10) + 1, "right behind what went"
     lua.advance(HOUR)
     assert part.retain(5 * 60_000).removed == 6
 
@@ -127,12 +128,29 @@ def test_records_without_a_timestamp_are_as_old_as_their_append(
 ) -> None:
     """What producers of Kafka before 0.10 send has none; it was gone with the first retention."""
     part = Part(lua, form, mode).create()
-    part.append(2, size=STEP, max_timestamp=-1)
+    first = part.append(2, size=STEP, max_timestamp=-1).base
     assert part.retain(HOUR).removed == 0
     lua.advance(HOUR)
     second = part.append(2, size=STEP, max_timestamp=-1).base
     lua.advance(1)
-    assert part.retain(HOUR).start == second, "the second is young, the first an hour old"
+    reply = part.retain(HOUR)
+    assert reply.removed, "the second is young, the first an hour old"
+    assert reply.start == (first + 2 if mode == "time" else second)
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_who_has_read_all_that_went_still_stands_in_the_log(lua: LuaRunner, form: str) -> None:
+    part = Part(lua, form).create()
+    base = part.append(3, size=STEP).base
+    lua.advance(HOUR)
+    young = part.append(3, size=STEP).base
+    assert young > base + 3, "time has passed, and so have offsets"
+    reply = part.retain(HOUR // 2)
+    bounds = part.bounds()
+    assert (reply.start, bounds.start, bounds.first) == (base + 3, base + 3, young)
+    assert bounds.records == 3 and bounds.bytes == STEP
+    lua.advance(HOUR)
+    assert part.retain(HOUR // 2).start == young + 3
     lua.advance(HOUR)
     part.retain(HOUR)
     assert part.offsets() == []

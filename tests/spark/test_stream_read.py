@@ -257,6 +257,54 @@ def test_a_first_batch_that_failed_comes_again_as_it_was(log: Log, form: str, mo
     assert query.trigger() == 0
 
 
+def test_a_partition_that_came_is_read_again_from_where_it_was_met(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(3))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    assert query.trigger() == 3
+    topic = log.grow(topic, 2)
+    log.append(topic, 1, plain(10))
+    end = through_json(query.reader.latestOffset())
+    assert len(query.batch(query.checkpoint[-1], end)) == 10
+    log.truncate(topic, 1, 7)
+    query.restart()
+    with pytest.raises(DataLost, match="'s' partition 1: offsets 0 to 9"):
+        query.batch(query.checkpoint[-1], end)
+
+
+def test_a_stream_that_found_no_topic_begins_with_all_of_the_first(log: Log) -> None:
+    query = Query(log.url, subscribePattern="p.*", maxOffsetsPerTrigger=4)
+    assert query.trigger() == 0
+    query.checkpoint.append(through_json(query.reader.latestOffset()))
+    query.restart()
+    log.append(log.create("p.one", 1), 0, plain(10))
+    assert [query.trigger() for _ in range(4)] == [4, 4, 2, 0]
+
+
+def test_a_first_batch_is_repeated_whatever_its_start_option_finds_by_then(log: Log) -> None:
+    topic = log.create("s", 1)
+    log.append(topic, 0, plain(5))
+    query = Query(log.url, subscribe="s", startingOffsets='{"s": {"0": 2}}')
+    start = query.reader.initialOffset()
+    end = through_json(query.reader.latestOffset())
+    wanted = query.batch(start, end)
+    log.grow(topic, 2)
+    again = query._fresh()
+    assert again.partitions(end, end) == []
+    query.reader = again
+    assert query.batch(through_json(again.initialOffset()), end) == wanted
+
+
+def test_the_tasks_of_a_batch_do_not_depend_on_the_order_of_topics(log: Log) -> None:
+    for name in "ab":
+        log.append(log.create(name, 2), 1, plain(3))
+    one, other = (
+        Query(log.url, subscribe=names, startingOffsets="earliest") for names in ("a,b", "b,a")
+    )
+    start, end = one.reader.initialOffset(), through_json(one.reader.latestOffset())
+    assert ranges(one, start, end) == ranges(other, start, end)
+
+
 def test_a_first_batch_whose_records_were_trimmed_is_not_begun_later(log: Log) -> None:
     topic = log.create("s", 1)
     log.append(topic, 0, plain(10))

@@ -1,5 +1,7 @@
 """Transactions in the log: markers are no records, and a committed read believes them."""
 
+import json
+
 import pytest
 
 from korvet.scripts import log as scripts
@@ -123,3 +125,29 @@ def test_a_committed_stream_waits_for_the_end_of_a_transaction(
     log.append(topic, 0, plain(1))
     query.restart()
     assert query.trigger() == 1
+
+
+@layouts
+def test_what_is_undecided_is_no_lost_end(log: Log, form: str, mode: str) -> None:
+    topic = log.create("s", 1, form, mode)
+    transaction = Transaction(log, topic, 11)
+    transaction.append(plain(3))
+    log.append(topic, 0, plain(2))
+    eager, patient, latest = (
+        Query(log.url, subscribe="s", startingOffsets=start, isolation=isolation)
+        for start, isolation in (
+            ("earliest", "read_uncommitted"),
+            ("earliest", "read_committed"),
+            ("latest", "read_committed"),
+        )
+    )
+    assert [query.trigger() for query in (eager, patient, latest)] == [5, 0, 0]
+    later = Query(log.url, subscribe="s", isolation="read_committed")
+    later.checkpoint = list(eager.checkpoint)
+    later.restart()
+    assert later.trigger() == 0
+    named = {"startingOffsets": json.dumps(eager.checkpoint[-1]), "endingOffsets": '{"s":{"0":-1}}'}
+    assert read(log.url, subscribe="s", **named) == []
+    transaction.end(committed=True)
+    assert [query.trigger() for query in (patient, later)] == [5, 0]
+    assert latest.trigger() in (0, 5)
