@@ -175,9 +175,10 @@ class _Given:
         value = self.text(name)
         if value is None:
             return default
-        if value.lower() not in choices:
+        word = value.strip().lower()
+        if word not in choices:
             raise BadOption(name, f"must be one of {', '.join(choices)}, not {value!r}.")
-        return value.lower()
+        return word
 
     def flag(self, name: str, default: bool) -> bool:
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"

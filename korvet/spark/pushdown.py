@@ -111,6 +111,8 @@ def _since(bounds: Bounds, value: Any) -> Bounds:
     if not isinstance(value, datetime):
         return bounds
     moment = int(value.timestamp() * 1000)
+    if moment <= 0:
+        return bounds  # records without a time count as just before 1970
     return msgspec.structs.replace(bounds, since=max(moment, bounds.since or 0))
 
 

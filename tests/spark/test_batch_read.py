@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
 from korvet.offsets import DENSE_MS
+from korvet.spark.catalog import Catalog, Range
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
+from korvet.spark.options import Connection, Selection
 from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
 from korvet.spark.scan import Scan
@@ -179,6 +182,34 @@ def test_there_are_at_least_as_many_pieces_as_asked_for(log: Log, form: str, mod
         assert read(log.url, subscribe="small", columns=columns, minPartitions=least) == whole
     assert len(pieces(log.url, subscribe="small", minPartitions=1000)) == 75
     assert pieces(log.url, subscribe="none", minPartitions=5) == []
+
+
+def test_small_batches_are_cut_and_counted_like_others(log: Log) -> None:
+    topic = log.create("small", 1, "batch")
+    for _ in range(1100):
+        log.append(topic, 0, plain(1))
+    cut = pieces(log.url, subscribe="small", maxRecordsPerPartition=950)
+    assert [end - start for _, start, end in cut] in ([900, 200], [950, 150])
+    with Catalog(Connection(log.url)) as catalog:
+        [part] = catalog.logs(Selection(topics=("small",)))
+        assert catalog.count([Range(part, 0, 1100), Range(part, 5, 5)]) == [1100, 0]
+
+
+def test_records_without_a_time_pass_a_filter_before_1970(log: Log) -> None:
+    topic = log.create("f", 1)
+    log.append(topic, 0, [(0, -1, None, b"untimed", []), *plain(2)])
+    filters = [GreaterThanOrEqual(("timestamp",), datetime(1960, 1, 1, tzinfo=UTC))]
+    assert len(read(log.url, subscribe="f", filters=filters)) == 3
+
+
+def test_options_name_partitions_that_a_filter_leaves_out(log: Log) -> None:
+    topic = log.create("f", 2)
+    for number in range(2):
+        log.append(topic, number, plain(5))
+    start = '{"f": {"0": 1, "1": 2}}'
+    filters = [EqualTo(("partition",), 0)]
+    found = read(log.url, subscribe="f", startingOffsets=start, filters=filters)
+    assert [(row["partition"], row["offset"]) for row in found] == [(0, n) for n in range(1, 5)]
 
 
 @layouts

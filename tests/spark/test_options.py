@@ -128,9 +128,16 @@ def test_a_batch_begins_at_the_earliest_record_and_a_stream_at_the_latest() -> N
 
 def test_letter_case_does_not_count() -> None:
     options = parse_read(
-        {"REDIS": HERE["redis"], "Subscribe": "b,a,b", "MinPartitions": "3"}, streaming=False
+        {
+            "REDIS": HERE["redis"],
+            "Subscribe": "b,a,b",
+            "MinPartitions": "3",
+            "FAILONDATALOSS": " False ",
+        },
+        streaming=False,
     )
     assert options.selection.topics == ("b", "a") and options.min_partitions == 3
+    assert not options.fail_on_data_loss
 
 
 def test_redis_can_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
