@@ -11,6 +11,9 @@ _SEED = np.uint32(0x9747B28C)
 _M = np.uint32(0x5BD1E995)
 _R = np.uint32(24)
 
+STEP_BYTES = 1 << 20
+"""So many bytes of keys are hashed together; while they are, each takes eight times its own."""
+
 Hashes = npt.NDArray[np.uint32]
 
 
@@ -21,10 +24,12 @@ def partitions_of(
     starts, lengths = ends[:-1], np.diff(ends)
     chosen = np.empty(len(lengths), dtype=np.int64)
     for length in np.unique(lengths):
-        rows = np.flatnonzero(lengths == length)
-        keys = data[starts[rows, None] + np.arange(length)]
-        hashes = murmur2(np.ascontiguousarray(keys))
-        chosen[rows] = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
+        alike = np.flatnonzero(lengths == length)
+        most = max(1, STEP_BYTES // max(1, int(length)))
+        for rows in np.split(alike, range(most, len(alike), most)):
+            keys = data[starts[rows, None] + np.arange(length)]
+            hashes = murmur2(np.ascontiguousarray(keys))
+            chosen[rows] = (hashes & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
     return chosen
 
 

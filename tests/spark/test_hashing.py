@@ -3,12 +3,17 @@
 import random
 
 import numpy as np
+import pytest
 from aiokafka.partitioner import murmur2
 
 from korvet.spark import hashing
 
 
-def test_every_key_goes_where_a_kafka_client_would_send_it() -> None:
+@pytest.mark.parametrize("step", [hashing.STEP_BYTES, 100])
+def test_every_key_goes_where_a_kafka_client_would_send_it(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashing, "STEP_BYTES", step)
     draw = random.Random(5)
     keys = [draw.randbytes(draw.randint(0, 40)) for _ in range(2000)]
     ends = np.cumsum([0, *map(len, keys)])
