@@ -306,12 +306,13 @@ _CODECS = {**codecs.BY_NAME, "uncompressed": codecs.NONE}
 def _checked_times(topic: Topic, batch: Block) -> int:
     """The newest timestamp; BadFrame where the topic does not take one of them."""
     policy = topic.policy
-    oldest, newest = batch.times_between()
+    oldest, earliest, newest = batch.moments()
     if policy.log_append_time:
         return newest
     now_ms = int(time.time() * 1000)
-    if oldest < 0 or oldest < now_ms - policy.timestamp_before_max_ms:
-        wrong, setting = oldest, "message.timestamp.before.max.ms"
+    if oldest < -1 or 0 <= earliest < now_ms - policy.timestamp_before_max_ms:
+        wrong = oldest if oldest < -1 else earliest
+        setting = "message.timestamp.before.max.ms"
     elif newest > now_ms + policy.timestamp_after_max_ms:
         wrong, setting = newest, "message.timestamp.after.max.ms"
     else:

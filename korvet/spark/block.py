@@ -63,10 +63,11 @@ class Block:
             found = found + np.array([sum(map(_header_size, each)) for each in self.headers])
         return found
 
-    def times_between(self) -> tuple[int, int]:
-        """The least and the greatest timestamp."""
-        times = arrays.numbers(self.times)
-        return int(times.min()), int(times.max())
+    def moments(self) -> tuple[int, int, int]:
+        """The least timestamp, the least that is none of a record without (-1), the greatest."""
+        found = arrays.numbers(self.times)
+        low, high = int(found.min()), int(found.max())
+        return low, low if low >= 0 else int(found[found >= 0].min(initial=high)), high
 
     def records(self) -> list[Record]:
         """The records, numbered from 0."""

@@ -66,8 +66,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             if self._known is None:
                 self._known = self._initial = self._first()
             else:
-                # Of a stream that starts again Spark has told where its last batch ends.
-                self._initial = self._known.get(FROM, self._known)
+                # Spark has told where the batch ends that it will do again: its first.
+                self._initial = self._known[FROM] if FROM in self._known else self._first()
         return self._initial
 
     def _first(self) -> Offset:

@@ -169,10 +169,10 @@ def _look(options: WriteOptions, catalog: Catalog) -> None:
 
 def _job(catalog: Catalog, write_id: str, topic: str) -> str:
     """The writer's id of a job that writes to this topic. The first topic has that of the writeId
-    alone: one `foreachBatch` may write to several."""
+    alone: one `foreachBatch` may write to several. No topic's name has a slash."""
     from korvet.scripts import writer
 
-    first = f"job-{write_id}"
-    pin = writer.pin(catalog.keys, first, plan=topic.encode(), keep_ms=writer.KEEP_MS)
-    pinned = catalog.store.run(pin).plan
-    return first if pinned == topic.encode() else f"{first}-{topic}"
+    named = topic.encode()
+    pin = writer.pin(catalog.keys, f"topic/{write_id}", plan=named, keep_ms=writer.KEEP_MS)
+    first = catalog.store.run(pin).plan == named
+    return f"job-{write_id}" if first else f"topic-{topic}/{write_id}"

@@ -110,8 +110,8 @@ if mode == "time" then
   last = redis.call("XREVRANGE", stream, "(" .. entry.id(mode, bits, target), "-", "COUNT", 1)[1]
 end
 local removed = trim.to(stream, log, index, mode, bits, target)
-if last then
-  target = math.max(start, entry.behind(mode, bits, last[1]))
+if mode == "time" then
+  target = last and math.max(start, entry.behind(mode, bits, last[1])) or start
   redis.call("HSET", log, "start", num.text(target))
 end
 return { codes.NONE, target, removed, more }

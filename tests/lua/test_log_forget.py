@@ -2,7 +2,7 @@
 
 from korvet.keys import Keys
 from korvet.scripts import log, topic
-from korvet.scripts.writer import IDS_FROM
+from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM
 from tests.lua.harness import LuaRunner
 from tests.runners import Runner
 
@@ -70,7 +70,7 @@ def test_a_producer_is_forgotten_a_day_after_its_last_batch(lua: LuaRunner) -> N
 
 def test_a_writer_that_may_come_back_is_remembered_for_a_year(lua: LuaRunner) -> None:
     opened(lua)
-    send(lua, IDS_FROM - 1)
+    send(lua, JOB_IDS_FROM - 1)
     send(lua, IDS_FROM + 1)
     lua.advance(365 * DAY_MS)
     assert forget(lua) == 1
@@ -80,6 +80,15 @@ def test_a_writer_that_may_come_back_is_remembered_for_a_year(lua: LuaRunner) ->
     send(lua, IDS_FROM + 1)
     lua.advance(366 * DAY_MS)
     assert forget(lua, 2 * 366 * DAY_MS) == 0, "whoever keeps others longer keeps these as long"
+
+
+def test_a_task_of_a_job_may_be_silent_for_a_week(lua: LuaRunner) -> None:
+    opened(lua)
+    send(lua, JOB_IDS_FROM)
+    lua.advance(6 * DAY_MS)
+    assert forget(lua) == 0
+    lua.advance(DAY_MS)
+    assert forget(lua) == 1
 
 
 def test_every_one_of_many_is_looked_at(runner: Runner) -> None:

@@ -149,8 +149,20 @@ def test_who_has_read_all_that_went_still_stands_in_the_log(lua: LuaRunner, form
     bounds = part.bounds()
     assert (reply.start, bounds.start, bounds.first) == (base + 3, base + 3, young)
     assert bounds.records == 3 and bounds.bytes == STEP
+    assert part.retain(HOUR // 2).start == base + 3, "and there it stays"
     lua.advance(HOUR)
     assert part.retain(HOUR // 2).start == young + 3
+
+
+def test_a_start_moves_no_further_than_what_went(lua: LuaRunner) -> None:
+    part = Part(lua).create()
+    base = part.append(3, size=STEP).base
+    lua.advance(HOUR)
+    lua.command("XADD", part.keys.stream, f"{lua.now_ms()}-0", "value", "v")
+    assert part.retain(HOUR // 2).start == base + 3
+    lua.advance(HOUR // 4)
+    reply = part.retain(HOUR // 2)
+    assert (reply.removed, reply.start) == (0, base + 3)
     lua.advance(HOUR)
     part.retain(HOUR)
     assert part.offsets() == []

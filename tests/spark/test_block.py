@@ -59,7 +59,7 @@ def test_columns_become_the_entries_that_records_would(log: Log, seed: int, stam
                     stamp=int(stamped),
                     count=count,
                     size=int(block.sizes().sum()),
-                    max_timestamp=block.times_between()[1],
+                    max_timestamp=block.moments()[2],
                     fields=fields,
                 )
             )

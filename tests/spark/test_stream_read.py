@@ -295,6 +295,16 @@ def test_a_first_batch_is_repeated_whatever_its_start_option_finds_by_then(log: 
     assert query.batch(through_json(again.initialOffset()), end) == wanted
 
 
+def test_a_first_batch_that_an_older_version_logged_is_read(log: Log) -> None:
+    log.append(log.create("s", 1), 0, plain(5))
+    query = Query(log.url, subscribe="s", startingOffsets="earliest")
+    end = through_json(query.reader.latestOffset())
+    del end["/from"]
+    query.reader = query._fresh()
+    assert query.reader.partitions(end, end) == []
+    assert len(query.batch(query.reader.initialOffset(), end)) == 5
+
+
 def test_the_tasks_of_a_batch_do_not_depend_on_the_order_of_topics(log: Log) -> None:
     for name in "ab":
         log.append(log.create(name, 2), 1, plain(3))

@@ -281,13 +281,15 @@ def test_what_redis_lost_after_it_had_acknowledged_it_is_told(
 def test_one_write_id_may_write_to_several_topics_each_once(log: Log) -> None:
     for name in ("one", "two"):
         log.create(name, 1)
+    jobs = [("one", "w"), ("two", "w"), ("two", "w-two"), ("one", "topic/w")]
     for _ in range(2):
-        for name in ("one", "two"):
-            given = parse_write({"redis": log.url, "topic": name, "writeId": "w"}, streaming=False)
+        for name, write_id in jobs:
+            asked = {"redis": log.url, "topic": name, "writeId": write_id}
+            given = parse_write(asked, streaming=False)
             writer = BatchWriter(given, spark_schema({"value": "string"}))
             batch = pa.record_batch({"value": [name.encode()]})
             writer.commit([sent(writer).write(iter([batch]))])
-    assert (values(log, "one"), values(log, "two")) == ([b"one"], [b"two"])
+    assert (values(log, "one"), values(log, "two")) == ([b"one"] * 2, [b"two"] * 2)
 
 
 def test_a_topic_takes_no_time_that_a_broker_would_refuse(log: Log) -> None:
@@ -299,6 +301,10 @@ def test_a_topic_takes_no_time_that_a_broker_would_refuse(log: Log) -> None:
             write(options(log, includeTimestamp="true"), columns)
         write(options(log, topic="stamped", includeTimestamp="true"), columns, writer=str(moment))
     assert values(log) == [] and len(values(log, "stamped")) == 2
+    untimed = pa.array([-1000, None], pa.timestamp("us", "UTC"))
+    columns = {"value": [b"no time", b"now"], "timestamp": untimed}
+    write(options(log, includeTimestamp="true"), columns, writer="untimed")
+    assert values(log) == [b"no time", b"now"]
 
 
 def test_bytes_mode_keeps_the_largest_message_too(log: Log) -> None:

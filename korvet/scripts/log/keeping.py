@@ -2,7 +2,7 @@
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
-from korvet.scripts.writer import IDS_FROM, KEEP_MS
+from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM, KEEP_JOB_MS, KEEP_MS
 
 
 class OpenReply(Reply):
@@ -91,6 +91,9 @@ def retain(
     )
 
 
+_CLASSES = (JOB_IDS_FROM, KEEP_JOB_MS, IDS_FROM, KEEP_MS)
+
+
 def forget(
     keys: Keys,
     topic: str,
@@ -98,9 +101,8 @@ def forget(
     *,
     cursor: bytes,
     silence_ms: int,
-    ids_from: int = IDS_FROM,
-    keep_ms: int = KEEP_MS,
 ) -> Call[ForgetReply]:
-    """Some of the partition's silent producers are forgotten; writers that may come back later."""
+    """Some of the partition's silent producers are forgotten; tasks of Spark later: those of jobs,
+    which may yet be tried again, and latest those of writers that may come back."""
     k = keys.partition(topic, partition)
-    return Call(FORGET, (k.producers,), (cursor, silence_ms, ids_from, keep_ms))
+    return Call(FORGET, (k.producers,), (cursor, silence_ms, *_CLASSES))
