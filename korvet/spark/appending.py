@@ -151,13 +151,12 @@ class Outbox:
         for _ in range(TRIES):
             done = self._progress(topic, partition)
             # All before this batch was acknowledged.
-            stored = WRAP if done is None else (done.next - sequence) % WRAP
-            if done is None or stored >= WRAP // 2:
+            if done is None or (done.next - sequence) % WRAP >= WRAP // 2:
                 raise DataLost(
                     f"{topic.name}-{partition}: Redis has lost what it had acknowledged to this "
                     "task, as in a failover. What is missing is appended when the task runs again."
                 )
-            stored = min(stored, len(batch))
+            stored = min((done.next - sequence) % WRAP, len(batch))
             if stored:
                 self._compare_known(topic, partition, batch.cut(0, stored), sequence, done)
             if stored == len(batch):

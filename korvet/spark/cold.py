@@ -96,7 +96,7 @@ def overtaken(options: ReadOptions, names: Sequence[str], rest: Range) -> Iterat
 
 def _is_asked(place: Place, part: Log) -> bool:
     """Whether an offset of the partition was named, rather than the first there is."""
-    return place.offsets is not None and place.offsets[part.topic][part.partition] != EARLIEST
+    return place.named(part.topic, part.partition) not in (None, EARLIEST)
 
 
 def _missing(wanted: Range, held: Held | None) -> DataLost:

@@ -35,6 +35,10 @@ class Place(msgspec.Struct, frozen=True):
     or_latest: bool = False
     """A moment behind the last record means the end, where it would otherwise be an error."""
 
+    def named(self, topic: str, partition: int) -> int | None:
+        """The offset that is named for the partition, which may be -1 or -2; None where none is."""
+        return None if self.offsets is None else self.offsets[topic][partition]
+
 
 class Connection(msgspec.Struct, frozen=True):
     """Where Redis is, and the namespace of the keys in it."""

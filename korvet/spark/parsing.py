@@ -101,9 +101,7 @@ def _start(given: "_Given", streaming: bool) -> Place:
         return start
     if start.everywhere == LATEST:
         raise BadOption(start.option, "a batch read cannot start at 'latest'.")
-    for topic, number, at in _places(start.offsets):
-        if at == LATEST:
-            raise BadOption(start.option, f"a batch read of {topic}-{number} cannot start at -1.")
+    _refuse_place(start, LATEST, "a batch read of {} cannot start at -1.")
     return start
 
 
@@ -111,10 +109,14 @@ def _end(given: "_Given") -> Place:
     end = given.place("ending", LATEST, True)
     if end.everywhere == EARLIEST:
         raise BadOption(end.option, "a read cannot end at 'earliest'.")
-    for topic, number, at in _places(end.offsets):
-        if at == EARLIEST:
-            raise BadOption(end.option, f"a read of {topic}-{number} cannot end at -2.")
+    _refuse_place(end, EARLIEST, "a read of {} cannot end at -2.")
     return end
+
+
+def _refuse_place(place: Place, mark: int, sentence: str) -> None:
+    for topic, number, at in _places(place.offsets):
+        if at == mark:
+            raise BadOption(place.option, sentence.format(f"{topic}-{number}"))
 
 
 def _places(offsets: Offsets | None) -> Iterator[tuple[str, int, int]]:
@@ -142,7 +144,7 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         connection=given.connection(),
         topic=given.text("topic"),
         write_id=given.text("writeId") or "",
-        compression="none" if compression == "uncompressed" else compression,
+        compression=compression,
         headers=given.flag("includeHeaders", True),
         timestamps=given.flag("includeTimestamp", False),
     )
@@ -276,10 +278,7 @@ class _Given:
                 raise BadOption(moment, f"must be milliseconds since 1970, not {value!r}.")
             return Place(moment, timestamp=int(value), or_latest=or_latest)
         if (value := self.text(moments)) is not None:
-            asked = _per_partition(moments, value)
-            for topic, number, at in _places(asked):
-                if at < EARLIEST:
-                    raise BadOption(moments, f"{at} of {topic}-{number} is no time.")
+            asked = _per_partition(moments, value, "time")
             return Place(moments, timestamps=asked, or_latest=or_latest)
         value = self.text(option)
         if value is None:
@@ -287,11 +286,7 @@ class _Given:
         named = {"earliest": EARLIEST, "latest": LATEST}.get(value.strip().lower())
         if named is not None:
             return Place(option, everywhere=named)
-        offsets = _per_partition(option, value)
-        for topic, number, at in _places(offsets):
-            if at < EARLIEST:
-                raise BadOption(option, f"{at} of {topic}-{number} is no offset.")
-        return Place(option, offsets=offsets)
+        return Place(option, offsets=_per_partition(option, value, "offset"))
 
 
 def checked_url(url: str) -> str:
@@ -303,7 +298,8 @@ def checked_url(url: str) -> str:
     return url
 
 
-def _per_partition(option: str, text: str) -> Offsets:
+def _per_partition(option: str, text: str, what: str) -> Offsets:
+    """What the JSON names for each partition: each a `what`, or -1 or -2."""
     try:
         found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         # A checkpoint's own JSON can be given: it also names each topic's id, and what a batch has.
@@ -321,6 +317,9 @@ def _per_partition(option: str, text: str) -> Offsets:
             option,
             f'expects JSON such as {{"orders": {{"0": 23, "1": -2}}}}, not {text!r}: {error}.',
         ) from None
+    for topic, number, at in _places(parsed):
+        if at < EARLIEST:
+            raise BadOption(option, f"{at} of {topic}-{number} is no {what}.")
     return parsed
 
 

@@ -65,20 +65,17 @@ def spanned(options: ReadOptions, logs: Sequence[Log], bounds: Sequence[Live]) -
 
 def _check_order(options: ReadOptions, part: Log, start: int, end: int) -> None:
     # What is undecided may begin before an offset that was named.
-    if start > end and options.end.everywhere is None and not _is_latest(options.end, part):
+    latest = LATEST in (options.end.everywhere, options.end.named(part.topic, part.partition))
+    if start > end and not latest:
         raise BadOption(
             options.end.option, f"{part} would end at {end}, before its start at {start}."
         )
 
 
-def _is_latest(place: Place, part: Log) -> bool:
-    return place.offsets is not None and place.offsets[part.topic][part.partition] == LATEST
-
-
 def _asked(place: Place, part: Log, found: int) -> int:
     """The offset that the place names for the partition; the one found where it names none."""
-    at = found if place.offsets is None else place.offsets[part.topic][part.partition]
-    return found if at in (EARLIEST, LATEST) else at
+    at = place.named(part.topic, part.partition)
+    return found if at is None or at in (EARLIEST, LATEST) else at
 
 
 def _offset(part: Log, bound: Live, at: int, strict: bool) -> int:

@@ -226,9 +226,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
     def _is_other(self, known: Offset, part: Log) -> bool:
         """Whether the offset speaks of another topic of that name; OtherTopic where none may."""
-        told = known[part.topic].get(ID, part.topic_id)
-        if told == part.topic_id:
+        if knows(known, part):
             return False
+        told = known[part.topic][ID]
         self._complain(
             OtherTopic(
                 f"The checkpoint speaks of another topic {part.topic!r} (id {told}): it was "

@@ -36,8 +36,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: Any) -> None:
         check_schema(schema, options)
-        catalog = Catalog(options.connection)
-        with catalog:
+        with Catalog(options.connection) as catalog:
             _look(options, catalog.patient() if options.write_id else catalog)
             self._id = f"job-{uuid.uuid4().hex}"
             if options.write_id:
@@ -54,10 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
         return append(self._options, self._id, 0, task, iterator, comes_back=known)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        from korvet.scripts import writer
-
-        keep_ms = writer.KEEP_MS if self._options.write_id else writer.KEEP_JOB_MS
-        done(self._options, messages, keep_ms)
+        done(self._options, messages, comes_back=bool(self._options.write_id))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What tasks have appended stays: a log is not taken back."""
@@ -83,9 +79,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return append(self._options, f"query-{query}", int(epoch), context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        from korvet.scripts import writer
-
-        done(self._options, messages, writer.KEEP_MS)
+        done(self._options, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """The epoch comes again, and what it has appended is then found to be there."""
@@ -145,11 +139,15 @@ def _spread(catalog: Catalog, writer_id: str, epoch: int, topic: Any) -> int:
 
 
 def done(
-    options: WriteOptions, messages: Sequence[WriterCommitMessage | None], keep_ms: int
+    options: WriteOptions,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    comes_back: bool = True,
 ) -> None:
-    """The epoch of these messages is recorded as committed, for so long."""
+    """The epoch of these messages is recorded as committed."""
     from korvet.scripts import writer
 
+    keep_ms = writer.KEEP_MS if comes_back else writer.KEEP_JOB_MS
     found = {(each.writer_id, each.epoch) for each in messages if isinstance(each, Written)}
     if found:
         with Catalog(options.connection).patient() as catalog:

@@ -207,7 +207,7 @@ def test_a_committed_epoch_is_passed_over_and_the_next_is_not(log: Log) -> None:
     given = options(log)
     for epoch in range(3):
         columns = frame(20, seed=epoch)
-        done(given, [write(given, columns, epoch=epoch), None], scripts.KEEP_MS)
+        done(given, [write(given, columns, epoch=epoch), None])
         again = write(given, frame(33, seed=9), epoch=epoch)
         assert (again.records, again.repeated) == (0, 33)
     assert len(values(log)) == 60
@@ -219,7 +219,7 @@ def test_an_epoch_that_was_not_committed_is_repeated_without_doubles(log: Log) -
     for epoch in (0, 1, 32767, 32768, 40000):
         for _ in range(3):
             write(given, frame(50, seed=epoch), epoch=epoch)
-        done(given, [write(given, frame(50, seed=epoch), epoch=epoch)], scripts.KEEP_MS)
+        done(given, [write(given, frame(50, seed=epoch), epoch=epoch)])
     assert len(values(log)) == 250
 
 
