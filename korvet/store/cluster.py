@@ -16,7 +16,13 @@ from typing import Any
 
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Address, Location
-from korvet.store.errors import RedisUnreachable, StoreError, StoreUnavailable
+from korvet.store.errors import (
+    A_REPLICA,
+    RedisUnreachable,
+    StoreError,
+    StoreUnavailable,
+    code_of,
+)
 from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
@@ -99,7 +105,7 @@ class ClusterRouter:
         asked = next((n.address.host for n in self._nodes.values() if lane in n.all), "")
         target = parse_redirect(message, asked)
         if target is None:
-            if message.startswith("CLUSTERDOWN"):
+            if code_of(message) in ("CLUSTERDOWN", *A_REPLICA):
                 self._refresh()
             return False
         ticket.moves += 1

@@ -17,6 +17,8 @@ PASSING = frozenset(
      "TRYAGAIN", "UNBLOCKED"}
 )  # fmt: skip
 
+# What a replica refuses writes with, and reads while it has no master.
+A_REPLICA = ("READONLY", "MASTERDOWN")
 
 # Redis 6.2 wraps an error that a command inside a script met; newer servers begin with its word.
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTALL)
@@ -39,8 +41,7 @@ class StoreRefused(StoreUnavailable):
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        found = _IN_SCRIPT.match(message)
-        self.code = found[1] if found else message.partition(" ")[0]
+        self.code = code_of(message)
 
 
 class RedisTooOld(StoreError):
@@ -66,12 +67,15 @@ class CommandFailed(StoreError):
         self.message = message
 
 
+def code_of(message: str) -> str:
+    """The word that a Redis error begins with; that of the command, where a script met it."""
+    found = _IN_SCRIPT.match(message)
+    return found[1] if found else message.partition(" ")[0]
+
+
 def passing(message: str) -> bool:
     """Whether a Redis error says "not now" rather than "not like this"."""
-    if message.partition(" ")[0] in PASSING:
-        return True
-    inner = _IN_SCRIPT.match(message)
-    return inner is not None and inner[1] in PASSING
+    return code_of(message) in PASSING
 
 
 def refusal(script: str, version: int, message: str) -> StoreError:

@@ -152,8 +152,6 @@ class Lane:
         self._listener.settled(ticket, outcome)
 
     def redirected(self, ticket: Ticket, message: str) -> bool:
-        if message.startswith("READONLY"):
-            self.renew("the server has become a replica")
         return self._listener.redirected(self, ticket, message)
 
     def progressed(self) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Location
+from korvet.store.errors import A_REPLICA, code_of
 from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
@@ -59,6 +60,11 @@ class SingleRouter:
         """Nothing to do: the lane comes back by itself."""
 
     def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
+        """Never taken over. All lanes leave a server that has become a replica: it would refuse
+        no read, and answer with what it knows."""
+        if code_of(message) in A_REPLICA:
+            for each in self._lanes.all:
+                each.renew("the server has become a replica")
         return False
 
     async def close(self) -> None:

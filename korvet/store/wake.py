@@ -10,7 +10,8 @@ published after the bell was opened rings it, so nothing falls between looking a
 - `wait` says on which channels, so that a waiter looks at nothing else. Who has looked already
   tells `listen` how much was `heard` by then: channels with news since ring at once.
 - A bell is a hint. It may ring for nothing, and while the connection is down it does not ring at
-  all: look again when `wait` times out. After a reconnect every bell rings once.
+  all: look again when `wait` times out. After a reconnect every bell rings once, as soon as Redis
+  listens for it again: who looked before that may have missed something.
 - A channel nobody listens to any more stays subscribed for a while: the next fetch of a consumer
   costs no round trip.
 """
@@ -133,6 +134,7 @@ class Wake(Listener):
         """Grows with everything that is heard."""
         self._asked: dict[str, asyncio.Future[None]] = {}
         self._idle: dict[str, float] = {}
+        self._missed: set[str] = set()
         self._sweep_handle: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -237,13 +239,8 @@ class Wake(Listener):
         self._idle.clear()
         link.hear(self._hear)
         channels = [*self._bells, *(self._watchers.keys() - self._bells.keys())]
+        self._missed = set(channels)
         self._ask(channels)
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.ring()
-        for watchers in self._watchers.values():
-            for hear in watchers:
-                hear(b"")
 
     def dropped(self, lane: Lane) -> None:
         self._ear = None
@@ -289,6 +286,11 @@ class Wake(Listener):
             future = self._asked.pop(channel, None)
             if future is not None and not future.done():
                 future.set_result(None)
+            if channel in self._missed:
+                self._missed.discard(channel)
+                self.ring(channel)
+                for hear in self._watchers.get(channel, ()):
+                    hear(b"")
 
     def _sweep(self) -> None:
         self._sweep_handle = self._loop.call_later(self._linger_s, self._sweep)

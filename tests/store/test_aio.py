@@ -235,13 +235,16 @@ async def test_out_of_memory_says_not_now(redis_server: TestServer) -> None:
         assert (await store.run(push(b"x"))).length == 1
 
 
-async def test_a_replica_says_not_now_and_is_left(redis_server: TestServer) -> None:
+async def test_a_replica_says_not_now_and_is_left_by_readers_too(redis_server: TestServer) -> None:
     async with connect(redis_server) as store:
         await store.run(push(b"x"))
         await store.command("REPLICAOF", "127.0.0.1", 1)
         try:
+            mine = await store.command("CLIENT", "ID")
             with pytest.raises(StoreUnavailable):
                 await store.run(push(b"y"))
+            await store.ready()
+            assert await store.command("CLIENT", "ID") != mine, "it still reads where it was"
         finally:
             await store.ready()
             await store.command("REPLICAOF", "NO", "ONE")
