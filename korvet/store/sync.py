@@ -19,6 +19,7 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, BadAddress, parse
 from korvet.store.bulk import Bulk
 from korvet.store.errors import (
+    A_REPLICA,
     RedisUnreachable,
     StoreError,
     StoreRefused,
@@ -181,13 +182,22 @@ class SyncStore:
             try:
                 return ask()
             except StoreUnavailable as error:
-                lasting = isinstance(error, StoreRefused) and error.code in _LASTING
+                code = error.code if isinstance(error, StoreRefused) else ""
+                if code in A_REPLICA:
+                    self._leave()
+                lasting = code in _LASTING
                 if lasting or time.monotonic() - began >= self.patience_s:
                     raise
                 if tries == 1:
                     logger.warning("%s; asked again for %d seconds", error, self.patience_s)
                 self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
+
+    def _leave(self) -> None:
+        """The next command opens a connection, wherever the address leads by then."""
+        pool = getattr(self._raw, "connection_pool", None)  # a cluster follows its own map
+        if pool is not None:
+            pool.disconnect(inuse_connections=False)
 
     def _send(self, call: Call[Any]) -> Any:
         """The raw reply, or the error that Redis answered."""

@@ -98,6 +98,19 @@ def test_out_of_memory_says_not_now(redis_server: TestServer) -> None:
             store.command("CONFIG", "SET", "maxmemory", 0)
 
 
+def test_a_server_that_became_a_replica_is_left(redis_server: TestServer) -> None:
+    with SyncStore.connect(redis_server.url) as store:
+        store.command("FLUSHALL")
+        mine = store.command("CLIENT", "ID")
+        store.command("REPLICAOF", "127.0.0.1", 1)
+        try:
+            with pytest.raises(StoreRefused):
+                store.run(push(b"x"))
+            assert store.command("CLIENT", "ID") != mine
+        finally:
+            store.command("REPLICAOF", "NO", "ONE")
+
+
 def test_a_server_that_is_gone_is_unavailable() -> None:
     with server("valkey") as running:
         store = SyncStore.connect(running.url)
