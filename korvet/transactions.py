@@ -307,6 +307,18 @@ class Transactions:
             await self.on_commit(group_id, rows_of(reply.committed))
 
     async def _topics_of(self, decided: Decided) -> dict[str, Topic]:
+        """The topics that take part, none with fewer partitions than do."""
+        found = await self._cached(decided)
+        if any(
+            name in found and number >= found[name].partitions
+            for name, number in decided.partitions
+        ):
+            # It has grown since this broker last looked, and is written to through another.
+            self._topics.drop()
+            found = await self._cached(decided)
+        return found
+
+    async def _cached(self, decided: Decided) -> dict[str, Topic]:
         names = {topic for topic, _ in decided.partitions}
         found = {name: await self._topics.get(name) for name in names}
         return {name: topic for name, topic in found.items() if topic is not None}
