@@ -6,7 +6,8 @@ Rules
   Every one of these may be repeated, by any broker, and changes nothing the second time: the
   transaction's number tells a repetition from the next transaction.
 - Before the decision the id is put down to be looked at soon, so a broker that dies in between
-  leaves nothing that nobody would find.
+  leaves nothing that nobody would find. Moments are Redis's, and who has looked puts down the next
+  one only where nobody asked meanwhile.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ import msgspec
 
 from korvet.commits import place_of, read_commit
 from korvet.errors import ErrorCode
-from korvet.keys import Keys, decode_group, encode_group
+from korvet.keys import Keys, decode_group
 from korvet.scripts import group, log, producer, transaction
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.log import MarkReply
@@ -28,6 +29,7 @@ from korvet.scripts.transaction import (
     InitReply,
     LookReply,
     ViewReply,
+    WatchReply,
 )
 from korvet.topics import Topic, TopicTable
 from korvet.wire import markers
@@ -35,6 +37,10 @@ from korvet.wire import markers
 PATIENCE_MS = 2000
 """An end that was decided this long ago and is not carried out has lost its broker."""
 ATTEMPTS = 4
+SOONEST_MS = 1000
+"""Nobody is looked at more often, however short a transaction's timeout is."""
+DUE = 100
+"""Ids that are looked at side by side, at most."""
 FOR_EVER_MS = 2**52
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -210,14 +216,10 @@ class Transactions:
         """A decided end of the id is carried out, whoever decided it."""
         await self.look(transactional_id, forget_ms=FOR_EVER_MS, patience_ms=0)
 
-    async def watch(self, transactional_id: str, after_ms: int) -> None:
-        """Somebody looks at the id once `after_ms` have passed, whatever happens to this broker."""
-        await self._soon(transactional_id, after_ms)
-
-    def _soon(self, transactional_id: str, after_ms: int) -> asyncio.Future[Any]:
-        moment = int(time() * 1000) + after_ms
-        return self._store.submit_command(
-            "ZADD", self._keys.transactions(), moment, encode_group(transactional_id)
+    def _soon(self, transactional_id: str, after_ms: int) -> asyncio.Future[WatchReply]:
+        """Somebody looks at the id within `after_ms`, whatever happens to this broker."""
+        return self._store.submit(
+            transaction.watch(self._keys, id=transactional_id, after_ms=after_ms)
         )
 
     async def _end(
@@ -259,22 +261,32 @@ class Transactions:
             await self.carry_out(_decided(transactional_id, reply, bool(reply.committed)))
         return reply
 
-    async def look_at_due(self, *, forget_ms: int, at_most: int = 100) -> int:
-        """Every id that is due has been looked at, at most so many. Returns how many there were."""
-        now = int(time() * 1000)
-        due = await self._store.command(
-            "ZRANGEBYSCORE", self._keys.transactions(), "-inf", now, "LIMIT", 0, at_most
+    async def look_at_due(self, *, forget_ms: int) -> int:
+        """Ids that are due have been looked at, DUE at most; returns how many. An error on the way
+        is raised once all of them had their turn."""
+        flat = (await self._store.run(transaction.due(self._keys, limit=DUE))).ids
+        outcomes = await asyncio.gather(
+            *(
+                self._look_at(decode_group(raw.decode()), int(float(moment)), forget_ms)
+                for raw, moment in zip(flat[::2], flat[1::2], strict=True)
+            ),
+            return_exceptions=True,
         )
-        for raw in due:
-            await self._look_at(decode_group(raw.decode()), raw, forget_ms)
-        return len(due)
+        for error in outcomes:
+            if error is not None:
+                raise error
+        return len(outcomes)
 
-    async def _look_at(self, transactional_id: str, raw: bytes, forget_ms: int) -> None:
-        reply = await self.look(transactional_id, forget_ms=forget_ms, patience_ms=PATIENCE_MS)
-        if reply.wait_ms < 0:
-            await self._store.command("ZREM", self._keys.transactions(), raw)
-        else:
-            await self.watch(transactional_id, reply.wait_ms)
+    async def _look_at(self, transactional_id: str, moment: int, forget_ms: int) -> None:
+        """The id was looked at, or will be again in a while: then it is in nobody's way."""
+        wait_ms = PATIENCE_MS
+        try:
+            reply = await self.look(transactional_id, forget_ms=forget_ms, patience_ms=PATIENCE_MS)
+            wait_ms = -1 if reply.wait_ms < 0 else max(reply.wait_ms, SOONEST_MS)
+        finally:
+            await self._store.run(
+                transaction.watch(self._keys, id=transactional_id, after_ms=wait_ms, seen=moment)
+            )
 
     async def carry_out(self, decided: Decided) -> None:
         """The end stands everywhere and the transaction is complete."""

@@ -1,14 +1,20 @@
-"""Ending transactions."""
+"""Ending transactions: what is due is looked at, whatever stands in its way."""
 
 from time import monotonic
 
-from korvet.scripts import log
+import pytest
+
+from korvet.broker.housekeeping import Housekeeping
+from korvet.scripts import log, transaction
+from korvet.store.errors import ScriptFailed
 from korvet.topics import TopicTable
 from korvet.transactions import Transactions, member_of
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from tests.handlers.conftest import Broker, broker
 
 __all__ = ["broker"]
+
+FOREVER_MS = 10**12
 
 
 async def opened(broker: Broker, transactional_id: str, topic: str, number: int) -> tuple[int, int]:
@@ -40,6 +46,70 @@ async def opened(broker: Broker, transactional_id: str, topic: str, number: int)
     )
     assert appended.error == 0
     return who
+
+
+async def overdue(broker: Broker, transactional_id: str, who: tuple[int, int], at: int) -> None:
+    """Its end is decided, and who decided it has died; it stands under that moment."""
+    node = broker.node
+    reply = await node.store.run(
+        transaction.finish(
+            node.keys,
+            transactional_id,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            committed=1,
+            bump=0,
+        )
+    )
+    assert reply.pending
+    key = node.keys.transaction(transactional_id).transaction
+    await node.store.command("HSET", key, "updated", 0)
+    await node.store.command("ZADD", node.keys.transactions(), at, transactional_id)
+
+
+async def state(broker: Broker, transactional_id: str) -> bytes:
+    return (await broker.node.transactions.view(transactional_id)).state
+
+
+async def test_a_transaction_that_cannot_be_finished_is_in_nobodys_way(broker: Broker) -> None:
+    await broker.create("broken", partitions=1)
+    await broker.create("t", partitions=1)
+    for at, topic in enumerate(["broken", "t"], 1):
+        await overdue(broker, topic, await opened(broker, topic, topic, 0), at)
+    node = broker.node
+    await node.store.command("RENAME", node.keys.partition("broken", 0).producers, "elsewhere")
+    await node.store.command("SET", node.keys.partition("broken", 0).producers, "no hash")
+    with pytest.raises(ScriptFailed, match="WRONGTYPE"):
+        await node.transactions.look_at_due(forget_ms=FOREVER_MS)
+    assert await state(broker, "broken") == b"PrepareCommit"
+    assert await state(broker, "t") == b"CompleteCommit"
+
+
+async def test_however_many_ids_are_due_they_are_looked_at_in_one_go(broker: Broker) -> None:
+    node, many = broker.node, 250
+    for number in range(many):
+        await node.store.command("ZADD", node.keys.transactions(), 1 + number, f"tx{number}")
+    await Housekeeping(node).end_due_transactions()
+    assert await node.transactions.ids() == []
+
+
+async def test_an_id_whose_timeout_is_short_is_not_looked_at_all_the_time(broker: Broker) -> None:
+    node = broker.node
+    await node.transactions.init("tx", timeout_ms=1, producer_id=-1, producer_epoch=-1)
+    await node.store.command("ZADD", node.keys.transactions(), 1, "tx")
+    assert await node.transactions.look_at_due(forget_ms=FOREVER_MS) == 1
+    assert await node.transactions.look_at_due(forget_ms=FOREVER_MS) == 0
+
+
+async def test_a_broker_whose_clock_is_ahead_puts_nothing_off(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = broker.node
+    monkeypatch.setattr("korvet.transactions.time", lambda: 5e9)
+    await node.transactions.init("tx", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    moment = float(await node.store.command("ZSCORE", node.keys.transactions(), "tx"))
+    seconds, _ = await node.store.command("TIME")
+    assert moment <= (int(seconds) + 61) * 1000
 
 
 async def test_a_broker_that_has_not_heard_of_new_partitions_marks_them_too(

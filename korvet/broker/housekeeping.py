@@ -20,6 +20,7 @@ from korvet.membership import BEAT_S
 from korvet.scripts import broker, log
 from korvet.store.errors import StoreError
 from korvet.topics import Topic
+from korvet.transactions import DUE
 
 RETENTION_STEPS = 64
 """Index steps one log.retain may remove: it bounds how long Redis is held."""
@@ -38,6 +39,8 @@ HALF_WAY_S = 5.0
 COMPACTION_LEASE_S = 60.0
 TRANSACTIONS_S = 1.0
 TRANSACTIONS_LEASE_S = 5.0
+TRANSACTION_ROUNDS = 20
+"""So often in a row transactions are looked for while many are due: 2,000 ids a second."""
 
 AGAIN_S = 5.0
 """A duty that failed begins again after so long."""
@@ -162,12 +165,20 @@ class Housekeeping:
         while True:
             await anyio.sleep(every)
             try:
-                if await self.hold("transactions", TRANSACTIONS_LEASE_S):
-                    await self._node.transactions.look_at_due(
-                        forget_ms=self._node.settings.integer("transactional.id.expiration.ms")
-                    )
+                await self.end_due_transactions()
             except StoreError as error:
                 self._away("transactions wait", error)
+
+    async def end_due_transactions(self) -> None:
+        """What was due when this began has been looked at, up to a bound, if the duty is ours."""
+        for _ in range(TRANSACTION_ROUNDS):
+            if not await self.hold("transactions", TRANSACTIONS_LEASE_S):
+                return
+            looked_at = await self._node.transactions.look_at_due(
+                forget_ms=self._node.settings.integer("transactional.id.expiration.ms")
+            )
+            if looked_at < DUE:
+                return
 
     async def _look_at_groups(self) -> None:
         gauges = GroupGauges(self._node)

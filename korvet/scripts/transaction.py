@@ -5,7 +5,7 @@ A member is `p:<topic>:<partition>` or `g:<group id>`.
 
 from collections.abc import Sequence
 
-from korvet.keys import Keys
+from korvet.keys import Keys, encode_group
 from korvet.scripts.call import Call, Reply, Script
 
 
@@ -73,6 +73,20 @@ class ViewReply(Reply):
     members: list[bytes]
 
 
+class WatchReply(Reply):
+    """`watched` is 0 when somebody else asked meanwhile."""
+
+    error: int
+    watched: int
+
+
+class DueReply(Reply):
+    """`ids` is flat: an encoded id, and the moment it stands under."""
+
+    error: int
+    ids: list[bytes]
+
+
 INIT = Script("transaction.init", InitReply)
 ADD = Script("transaction.add", AddReply)
 FINISH = Script("transaction.finish", FinishReply)
@@ -80,6 +94,8 @@ COMPLETE = Script("transaction.complete", CompleteReply)
 LOOK = Script("transaction.look", LookReply)
 VERIFY = Script("transaction.verify", AddReply)
 VIEW = Script("transaction.view", ViewReply)
+WATCH = Script("transaction.watch", WatchReply)
+DUE = Script("transaction.due", DueReply)
 
 
 def init(
@@ -152,3 +168,13 @@ def verify(
     """Whether the member takes part in the producer's open transaction."""
     k = keys.transaction(transactional_id)
     return Call(VERIFY, (k.transaction, k.participants), (producer_id, producer_epoch, member))
+
+
+def watch(keys: Keys, *, id: str, after_ms: int, seen: int = -1) -> Call[WatchReply]:
+    """The id is looked at in `after_ms`, or never again where that is -1."""
+    return Call(WATCH, (keys.transactions(),), (encode_group(id), after_ms, seen))
+
+
+def due(keys: Keys, *, limit: int) -> Call[DueReply]:
+    """The ids somebody has to look at now."""
+    return Call(DUE, (keys.transactions(),), (limit,))

@@ -192,3 +192,38 @@ def test_an_id_nobody_uses_is_forgotten(lua: LuaRunner) -> None:
     assert lua.run(call).wait_ms == -1
     assert tx.view().error == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert lua.run(call).wait_ms == -1
+
+
+def due(runner: Runner) -> dict[bytes, int]:
+    """The ids somebody has to look at now, and the moments they stand under."""
+    flat = runner.run(transaction.due(KEYS, limit=10)).ids
+    return {id: int(moment) for id, moment in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def watch(runner: Runner, id: str, after_ms: int, seen: int = -1) -> int:
+    return runner.run(transaction.watch(KEYS, id=id, after_ms=after_ms, seen=seen)).watched
+
+
+def test_ids_are_due_in_the_order_of_their_moments(runner: Runner) -> None:
+    watch(runner, "later", 60_000)
+    watch(runner, "second", 0)
+    watch(runner, "first", 0)
+    watch(runner, "first", 0)
+    assert list(due(runner)) == [b"first", b"second"]
+
+
+def test_who_has_looked_puts_nothing_off_that_was_asked_for_meanwhile(runner: Runner) -> None:
+    watch(runner, "tx", 0)
+    seen = due(runner)[b"tx"]
+    assert watch(runner, "tx", 2_000) == 1
+    assert (watch(runner, "tx", -1, seen), watch(runner, "tx", 60_000, seen)) == (0, 0)
+    seen = due(runner)[b"tx"]
+    assert watch(runner, "tx", 60_000, seen) == 1
+    assert due(runner) == {}
+
+
+def test_a_forgotten_id_is_not_looked_at_again(runner: Runner) -> None:
+    watch(runner, "tx", 0)
+    assert watch(runner, "tx", -1, due(runner)[b"tx"]) == 1
+    assert due(runner) == {}
+    assert watch(runner, "tx", -1) == 1
