@@ -59,6 +59,22 @@ def test_producer_ids_are_handed_out_once(runner: Runner) -> None:
     assert ids == sorted(set(ids)) and ids[0] >= 0
 
 
+def test_a_counter_that_a_failover_set_back_gives_no_id_again(lua: LuaRunner) -> None:
+    lua.command("HSET", KEYS.cluster(), "producer_ids", 100)
+    given = {lua.run(producer.allocate(KEYS)).producer_id for _ in range(50)}
+    lua.command("HSET", KEYS.cluster(), "producer_ids", 110)
+    lua.advance(2)
+    again = {lua.run(producer.allocate(KEYS)).producer_id for _ in range(50)}
+    assert len(given | again) == 100 and min(again) > max(given)
+    assert max(again) < 2**51, "those from there on are of Spark's writers"
+
+
+def test_a_clock_that_goes_back_gives_no_id_again(lua: LuaRunner) -> None:
+    first = lua.run(producer.allocate(KEYS)).producer_id
+    lua.advance(-60_000)
+    assert lua.run(producer.allocate(KEYS)).producer_id == first + 1
+
+
 def test_a_duty_is_anothers_only_after_its_lease(lua: LuaRunner) -> None:
     assert lease(lua, "retention", "a")
     assert not lease(lua, "retention", "b")
