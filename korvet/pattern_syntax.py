@@ -1,52 +1,49 @@
-"""The syntax of RE2 read into a tree, over the characters of topic names."""
+"""The syntax of RE2 read into a tree, over the characters that names can have."""
 
 import re
 import string
+import unicodedata
 
 import msgspec
 
 CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
+"""Those of topic names."""
 WORD = frozenset(string.ascii_letters + string.digits + "_")
 MOST_REPEATS = 1000
 DEEPEST = 100
 
 _DIGITS, _LETTERS = frozenset(string.digits), frozenset(string.ascii_letters)
 _NOTHING: frozenset[str] = frozenset()
+_ASCII = frozenset(map(chr, range(128)))
+_PUNCTUATION = frozenset(string.punctuation)
 _PERL = {"d": _DIGITS, "w": WORD, "s": frozenset(" \t\n\r\f")}
 _POSIX = {
     "alnum": _LETTERS | _DIGITS,
     "alpha": _LETTERS,
-    "ascii": CHARACTERS,
+    "ascii": _ASCII,
     "blank": frozenset(" \t"),
-    "cntrl": _NOTHING,
+    "cntrl": frozenset(char for char in _ASCII if unicodedata.category(char) == "Cc"),
     "digit": _DIGITS,
-    "graph": CHARACTERS,
+    "graph": _LETTERS | _DIGITS | _PUNCTUATION,
     "lower": frozenset(string.ascii_lowercase),
-    "print": CHARACTERS,
-    "punct": frozenset("._-"),
+    "print": _LETTERS | _DIGITS | _PUNCTUATION | {" "},
+    "punct": _PUNCTUATION,
     "space": frozenset(" \t\n\r\f\v"),
     "upper": frozenset(string.ascii_uppercase),
     "word": WORD,
     "xdigit": frozenset(string.hexdigits),
 }
-_NONE_IN_NAMES = """
-    Lt Lm Lo M Mn Mc Me Nl No Ps Pe Pi Pf S Sm Sc Sk So Z Zs Zl Zp C Cc Cf Co Cs Arabic Armenian
-    Cyrillic Georgian Greek Han Hangul Hebrew Hiragana Katakana Thai
+_CATEGORIES = """
+    C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl
+    Zp Zs
 """
-_UNICODE = {
-    "L": _LETTERS,
+_OTHER_SCRIPTS = """
+    Arabic Armenian Cyrillic Georgian Greek Han Hangul Hebrew Hiragana Katakana Thai
+"""
+_SCRIPTS = {
     "Latin": _LETTERS,
-    "Lu": _POSIX["upper"],
-    "Ll": _POSIX["lower"],
-    "N": _DIGITS,
-    "Nd": _DIGITS,
-    "P": _POSIX["punct"],
-    "Pd": frozenset("-"),
-    "Pc": frozenset("_"),
-    "Po": frozenset("."),
-    "Common": _DIGITS | _POSIX["punct"],
-    "Any": CHARACTERS,
-    **dict.fromkeys(_NONE_IN_NAMES.split(), _NOTHING),
+    "Common": _DIGITS | _PUNCTUATION,
+    **dict.fromkeys(_OTHER_SCRIPTS.split(), _NOTHING),
 }
 _PLACES = {"A": "start", "z": "end", "b": "edge", "B": "inside"}
 _CONTROLS = dict(zip("aftnrv", "\a\f\t\n\r\v", strict=True))
@@ -76,9 +73,9 @@ class Node(msgspec.Struct, frozen=True):
     """How often the innermost part is repeated by counting."""
 
 
-def parse(text: str) -> Node:
+def parse(text: str, characters: frozenset[str] = CHARACTERS) -> Node:
     """The tree of a pattern, or BadPattern."""
-    parser = _Parser(text)
+    parser = _Parser(text, characters)
     tree = parser.either(0)
     if parser.at < len(parser.text):
         raise BadPattern("There is a ) without its (.")
@@ -86,7 +83,8 @@ def parse(text: str) -> Node:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, characters: frozenset[str]) -> None:
+        self.characters = characters
         self.text, self.at = _QUOTED.sub(_unquoted, text), 0
         self.folds = False
         self.names: set[str] = set()
@@ -140,7 +138,7 @@ class _Parser:
             return self._escape()
         self.at += 1
         if char == ".":
-            return Node("set", CHARACTERS)
+            return Node("set", self.characters)
         if char in "^$":
             return Node("at", place="start" if char == "^" else "end")
         return self._literal(char)
@@ -151,7 +149,7 @@ class _Parser:
     def _folded(self, chars: frozenset[str]) -> frozenset[str]:
         if self.folds:
             chars |= {char.swapcase() for char in chars}
-        return chars & CHARACTERS
+        return chars & self.characters
 
     def _group(self, depth: int) -> Node | None:
         folds = self.folds
@@ -189,15 +187,26 @@ class _Parser:
         char = self.text[at : at + 1]
         self.at += 2
         if char.lower() in _PERL:
-            return _side(_PERL[char.lower()], char.isupper())
+            return self._side(_PERL[char.lower()], char.isupper())
         found = _PROPERTY.match(self.text, at)
         if found:
             self.at = found.end()
-            name = found[1] or found[3]
-            if name not in _UNICODE:
-                raise BadPattern(f"There is no class of characters {name!r}.")
-            return _side(_UNICODE[name], (char == "P") != bool(found[2]))
+            return self._side(self._of(found[1] or found[3]), (char == "P") != bool(found[2]))
         return self._folded(frozenset(self._code(char, at)))
+
+    def _of(self, name: str) -> frozenset[str]:
+        """The characters of a category, or those of ASCII of a script."""
+        if name == "Any":
+            return self.characters
+        if name in _CATEGORIES.split():
+            found = (c for c in self.characters if unicodedata.category(c).startswith(name))
+            return frozenset(found)
+        if name not in _SCRIPTS:
+            raise BadPattern(f"There is no class of characters {name!r}.")
+        return _SCRIPTS[name]
+
+    def _side(self, chars: frozenset[str], negated: bool) -> frozenset[str]:
+        return self.characters - chars if negated else chars & self.characters
 
     def _code(self, char: str, at: int) -> str:
         """The one character an escape stands for."""
@@ -226,7 +235,7 @@ class _Parser:
             chars |= self._item()
             first = False
         self.at += 1
-        return _side(self._folded(frozenset(chars)), negated)
+        return self._side(self._folded(frozenset(chars)), negated)
 
     def _item(self) -> frozenset[str]:
         """One entry of a class: a character, a range, or a class by name."""
@@ -238,7 +247,7 @@ class _Parser:
             if end >= 0:
                 negated = self.text[self.at + 2] == "^"
                 self.at = end + 2
-                return _side(_POSIX[name], negated)
+                return self._side(_POSIX[name], negated)
         escape = re.compile(r"\\[dDwWsSpP]").match(self.text, self.at)
         if escape:
             return self._escaped()
@@ -250,7 +259,7 @@ class _Parser:
         high = self._end_of_range()
         if high < low:
             raise BadPattern("A range ends before it begins.")
-        return frozenset(char for char in CHARACTERS if low <= char <= high)
+        return frozenset(char for char in self.characters if low <= char <= high)
 
     def _end_of_range(self) -> str:
         char = self.text[self.at : self.at + 1]
@@ -277,10 +286,6 @@ def _unquoted(found: re.Match[str]) -> str:
 
 def _several(kind: str, parts: list[Node]) -> Node:
     return Node(kind, parts=tuple(parts), size=max((part.size for part in parts), default=1))
-
-
-def _side(chars: frozenset[str], negated: bool) -> frozenset[str]:
-    return CHARACTERS - chars if negated else chars & CHARACTERS
 
 
 def _counts(counted: re.Match[str]) -> tuple[int, int | None]:

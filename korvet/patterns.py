@@ -1,9 +1,10 @@
-"""Patterns of topic names: RE2's syntax, as Kafka's brokers take it, matched in linear time.
+"""Patterns of names: RE2's syntax, as Kafka's brokers take it, matched in linear time.
 
 Rules
 - Nothing looks back or ahead, so no pattern and no name can keep a broker busy: time is the length
   of the name times the size of the pattern at most.
-- Only characters that a topic name may hold can match; a class is what it holds of these.
+- Only characters that a name may hold can match, a topic's unless told otherwise; a class is what
+  it holds of these.
 - The whole name has to match. So `s`, `m`, `U` and lazy repetitions are read, and change nothing.
 """
 
@@ -24,12 +25,12 @@ START, END = "start", "end"
 class Pattern:
     """A pattern that can be asked for names."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, characters: frozenset[str] = CHARACTERS) -> None:
         self._sets: list[frozenset[str]] = []
         self._outs: list[list[int]] = []
         self._ats: dict[int, str] = {}
         self._steps: dict[tuple[frozenset[int], str, str], frozenset[int]] = {}
-        self._first = frozenset((self._build(parse(text), ACCEPT),))
+        self._first = frozenset((self._build(parse(text, characters), ACCEPT),))
 
     def matches(self, name: str) -> bool:
         """Whether the whole name is one of the pattern's."""

@@ -1,4 +1,4 @@
-"""Patterns of topic names: RE2's syntax, whole names, linear time."""
+"""Patterns of names: RE2's syntax, whole names, linear time."""
 
 import re
 from random import Random
@@ -71,3 +71,22 @@ def test_what_is_no_pattern_is_refused(text: str) -> None:
 @pytest.mark.parametrize("text", ["(a+)+c", "(a|a)*c", "(a*)*c", "(.*a){20}c", "(a?){250}a{200}c"])
 def test_no_pattern_takes_long_over_a_name(text: str) -> None:
     assert not Pattern(text).matches("a" * 249)
+
+
+@pytest.mark.parametrize(
+    ("text", "yes", "no"),
+    [
+        (".*", "a b:ü", None),
+        ("a[^b]c", "a:c", "abc"),
+        ("a:b|ü+", "üü", "ab"),
+        ("[[:punct:]]+", ":!", ":a"),
+        (r"\p{Ll}+\pZ", "aü ", "AÜ "),
+        (r"\P{L}\D\W\S", "::::", "aaaa"),
+        ("[!-/]+", "!", ":"),
+        (r"(?i)Ü\x{fc}", "Üü", "uu"),
+    ],
+)
+def test_names_of_any_characters_can_be_matched(text: str, yes: str, no: str | None) -> None:
+    pattern = Pattern(text, frozenset(yes + (no or "")))
+    assert pattern.matches(yes)
+    assert no is None or not pattern.matches(no)

@@ -3,16 +3,16 @@
 Behaviour
 - every broker lists every id, since any of them coordinates it
 - states nobody knows come back in unknown_state_filters and match nothing
-- INVALID_REGULAR_EXPRESSION for a pattern that is none
+- patterns are RE2's and match whole ids; INVALID_REGULAR_EXPRESSION for one that is none
 Versions
 - v1 duration_filter, v2 transactional_id_pattern
 """
 
 import asyncio
-import re
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.patterns import BadPattern, Pattern
 from korvet.scripts.transaction import ViewReply
 from korvet.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -38,18 +38,13 @@ async def list_transactions(
     request: ListTransactionsRequest, context: Context
 ) -> ListTransactionsResponse:
     try:
-        pattern = re.compile(request.transactional_id_pattern or "")
-    except re.error:
+        wanted = await _wanted(request.transactional_id_pattern or "", context)
+    except BadPattern:
         return ListTransactionsResponse(
             error_code=ErrorCode.INVALID_REGULAR_EXPRESSION,
             unknown_state_filters=[],
             transaction_states=[],
         )
-    wanted = [
-        name
-        for name in await context.transactions.ids()
-        if not request.transactional_id_pattern or pattern.fullmatch(name)
-    ]
     views = await asyncio.gather(*(context.transactions.view(name) for name in wanted))
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
@@ -64,6 +59,20 @@ async def list_transactions(
             if not view.error and _matches(view, request)
         ],
     )
+
+
+async def _wanted(text: str, context: Context) -> list[str]:
+    """The ids that match; all without a pattern."""
+    ids = await context.transactions.ids()
+    if not text:
+        return ids
+    pattern = Pattern(text, frozenset().union(*ids))
+    wanted = []
+    for name in ids:
+        if pattern.matches(name):
+            wanted.append(name)
+        await asyncio.sleep(0)  # one match takes long where the pattern is large
+    return wanted
 
 
 def _matches(view: ViewReply, request: ListTransactionsRequest) -> bool:
