@@ -1,4 +1,4 @@
---- transaction.init  version 1  writes
+--- transaction.init  version 2  writes
 --- A transactional id has a producer id and an epoch that fences whoever used the id before.
 ---
 --- KEYS     transaction     hash   state of the transactional id
@@ -54,14 +54,15 @@ elseif t.state == "Ongoing" then
   end
   transactions.write(transaction, t)
   return { codes.CONCURRENT_TRANSACTIONS, -1, -1, 0 }
-elseif producer_id >= 0 and epoch == t.last_epoch and epoch ~= t.epoch then
+elseif producer_id >= 0 and epoch == t.last_epoch and epoch ~= t.epoch
+  and t.epoch <= transactions.EXHAUSTED then
   return { codes.NONE, t.producer_id, t.epoch, 0 }
 elseif t.epoch >= transactions.EXHAUSTED then
   if fresh_id < 0 then
     return { codes.NONE, -1, -1, 1 }
   end
   t.previous_id, t.producer_id = t.producer_id, fresh_id
-  t.last_epoch, t.epoch = producer_id >= 0 and t.epoch or -1, 0
+  t.last_epoch, t.epoch = producer_id >= 0 and epoch or -1, 0
 else
   t.last_epoch, t.epoch = producer_id >= 0 and t.epoch or -1, t.epoch + 1
 end

@@ -57,6 +57,16 @@ def test_used_up_epochs_lead_to_a_fresh_producer_id(tx: Coordinator) -> None:
     assert (again.producer_id, again.producer_epoch) == (2, 0)
 
 
+def test_nobody_is_given_the_epoch_that_only_fences(tx: Coordinator) -> None:
+    producer, epoch = rotated(tx)
+    tx.add(producer, epoch, [0])
+    assert tx.init(producer, epoch).error == ErrorCode.CONCURRENT_TRANSACTIONS
+    tx.settle()
+    for _ in range(2):
+        reply = tx.init(producer, epoch)
+        assert (reply.producer_id, reply.producer_epoch) == (2, 0)
+
+
 def test_used_up_epochs_rotate_at_the_end_of_a_transaction_too(tx: Coordinator) -> None:
     producer, epoch = rotated(tx)
     tx.add(producer, epoch, [0])
