@@ -1,4 +1,4 @@
---- group.consume  version 6  writes
+--- group.consume  version 7  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes

@@ -28,24 +28,40 @@ local function subscription(m, topics)
   return found
 end
 
--- The topics of all, in order, each with its partitions' count and the members that read it, which
--- are in the order of `members`.
+-- The topics of all, in order, each with its partitions' count and its class: the members that read
+-- it, in the order of `members`. Topics that the same members read share one.
 local function readers(members, kinds)
-  local by_topic, list = {}, {}
-  for _, m in ipairs(kinds == 1 and { members[1] } or members) do
-    for topic, count in pairs(m.subscribed) do
-      if not by_topic[topic] then
-        by_topic[topic] = { topic = topic, count = count, members = kinds == 1 and members or {} }
-        list[#list + 1] = by_topic[topic]
+  local by_topic, list, classes = {}, {}, {}
+  for number, kind in ipairs(kinds) do
+    for topic, count in pairs(kind.subscribed) do
+      local row = by_topic[topic]
+      if not row then
+        row = { topic = topic, count = count, kinds = {} }
+        by_topic[topic], list[#list + 1] = row, row
       end
-      if kinds > 1 then
-        table.insert(by_topic[topic].members, m)
-      end
+      row.kinds[#row.kinds + 1] = number
     end
   end
   table.sort(list, function(a, b)
     return a.topic < b.topic
   end)
+  for _, row in ipairs(list) do
+    local name = table.concat(row.kinds, ",")
+    if not classes[name] then
+      local class, reads = { members = {} }, {}
+      for _, number in ipairs(row.kinds) do
+        reads[kinds[number]] = true
+        table.insert(kinds[number].classes, class)
+      end
+      for _, m in ipairs(members) do
+        if reads[m.kind] then
+          table.insert(class.members, m)
+        end
+      end
+      classes[name] = class
+    end
+    row.class = classes[name]
+  end
   return list
 end
 
@@ -64,8 +80,8 @@ end
 -- Contiguous ranges of each topic.
 local function range(topics)
   for _, row in ipairs(topics) do
-    local at, count = 0, #row.members
-    for i, m in ipairs(row.members) do
+    local at, count = 0, #row.class.members
+    for i, m in ipairs(row.class.members) do
       local share = math.floor(row.count / count) + (i <= row.count % count and 1 or 0)
       for number = at, at + share - 1 do
         m.target[#m.target + 1] = row.topic .. ":" .. num.small(number)
@@ -121,14 +137,33 @@ local function even(members, topics)
   end
 end
 
-local function least(members)
-  local best = members[1]
-  for _, m in ipairs(members) do
-    if m.load < best.load then
-      best = m
+-- The first of a class's members that have least. Those before it have more than `level` until one
+-- of them loses something: so a search goes on where the last one ended.
+local function least(class)
+  local members = class.members
+  for i = class.level and class.at or #members + 1, #members do
+    if members[i].load == class.level then
+      class.at = i
+      return members[i]
     end
   end
-  return best
+  class.at, class.level = 1, members[1].load
+  for i, m in ipairs(members) do
+    if m.load < class.level then
+      class.at, class.level = i, m.load
+    end
+  end
+  return members[class.at]
+end
+
+-- A member has one partition less.
+local function unload(m)
+  m.load = m.load - 1
+  for _, class in ipairs(m.kind.classes) do
+    if class.level and m.load <= class.level then
+      class.level = nil
+    end
+  end
 end
 
 -- They read different topics: each keeps what it has; the rest, and what is too much, goes to
@@ -139,7 +174,7 @@ local function uneven(members, topics)
     m.load = 0
     for _, partition in ipairs(m.before) do
       local topic, number = string.match(partition, "^(%x+):(%d+)$")
-      if not holder[partition] and tonumber(number) < (m.subscribed[topic] or 0) then
+      if not holder[partition] and tonumber(number) < (m.kind.subscribed[topic] or 0) then
         holder[partition], m.load = m, m.load + 1
       end
     end
@@ -147,9 +182,9 @@ local function uneven(members, topics)
   for _, row in ipairs(topics) do
     for number = 0, row.count - 1 do
       local partition = row.topic .. ":" .. num.small(number)
-      rows[#rows + 1] = { partition, row.members }
+      rows[#rows + 1] = { partition, row.class }
       if not holder[partition] then
-        local m = least(row.members)
+        local m = least(row.class)
         holder[partition], m.load = m, m.load + 1
       end
     end
@@ -159,7 +194,8 @@ local function uneven(members, topics)
     for _, row in ipairs(rows) do
       local from, to = holder[row[1]], least(row[2])
       if to.load + 1 < from.load then
-        holder[row[1]], from.load, to.load, moved = to, from.load - 1, to.load + 1, true
+        unload(from)
+        holder[row[1]], to.load, moved = to, to.load + 1, true
       end
     end
     if not moved then
@@ -174,13 +210,14 @@ end
 
 --- Everybody has a target. Returns the assignor that most of those who named one asked for, and the number of partitions.
 function M.assign(members, topics)
-  local votes, chosen, known, kinds, total = {}, "uniform", {}, 0, 0
+  local votes, chosen, known, kinds, total = {}, "uniform", {}, {}, 0
   for _, m in ipairs(members) do
     local like = m.names .. " " .. m.regex
     if not known[like] then
-      known[like], kinds = subscription(m, topics), kinds + 1
+      known[like] = { subscribed = subscription(m, topics), classes = {} }
+      kinds[#kinds + 1] = known[like]
     end
-    m.subscribed, m.target = known[like], {}
+    m.kind, m.target = known[like], {}
     if m.assignor ~= "" then
       votes[m.assignor] = (votes[m.assignor] or 0) + 1
     end
@@ -197,9 +234,9 @@ function M.assign(members, topics)
   end
   if chosen == "range" then
     range(topics_read)
-  elseif kinds == 1 then
+  elseif #kinds == 1 then
     even(members, topics_read)
-  elseif kinds > 1 then
+  elseif #kinds > 1 then
     uneven(members, topics_read)
   end
   return chosen, total

@@ -297,3 +297,20 @@ def library(name: str, redis: dict[str, Any] | None = None) -> Any:
     )
     bound = _lua().table_from({key.encode(): value for key, value in (redis or {}).items()})
     return load(str(bundle.default_root()).encode(), bound)(name.encode())
+
+
+def within(function: Any, instructions: int) -> Any:
+    """The function, which fails after so many instructions of Lua: time, without a clock."""
+    return _lua().execute(
+        """
+        return function(f, most)
+          return function(...)
+            debug.sethook(function() error("too many instructions", 0) end, "", most)
+            local found = { pcall(f, ...) }
+            debug.sethook()
+            assert(table.remove(found, 1), found[1])
+            return unpack(found)
+          end
+        end
+        """
+    )(function, instructions)
