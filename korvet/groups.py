@@ -157,17 +157,24 @@ class Groups:
         return reply.wait_ms
 
     async def tick_due(self) -> int:
-        """Groups whose moment has passed were ticked; how many."""
+        """Groups whose moment has passed were ticked; how many. An error on the way is raised once
+        all of them had their turn."""
         store, keys = self._store, self._keys
         claimed = await store.run(scripts.claim(keys, hold_ms=HOLD_MS, limit=CLAIM))
+        failed: StoreError | None = None
         for encoded in claimed.groups:
             group_id = decode_group(encoded.decode())
-            wait_ms = await self.tick(group_id)
-            await store.run(
-                scripts.settle(
-                    keys, group=group_id, held_until=claimed.held_until, after_ms=wait_ms
+            try:
+                wait_ms = await self.tick(group_id)
+                await store.run(
+                    scripts.settle(
+                        keys, group=group_id, held_until=claimed.held_until, after_ms=wait_ms
+                    )
                 )
-            )
+            except StoreError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
         return len(claimed.groups)
 
     async def delete(self, group_id: str) -> ErrorCode:

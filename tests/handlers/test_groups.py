@@ -414,6 +414,19 @@ async def test_the_dead_are_found_without_anybody_asking(broker: Broker) -> None
     assert await groups_of(broker.node).tick_due() == 0
 
 
+async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -> None:
+    keys, store = broker.node.keys, broker.node.store
+    for name in ("broken", "g"):
+        await stable(broker, name)
+        await store.command("ZADD", keys.groups_due(), 1, name)
+        await store.command("ZADD", keys.group(name).deadlines, 1, ":sync")
+    await store.command("DEL", keys.group("broken").group)
+    await store.command("SET", keys.group("broken").group, "no hash")
+    with pytest.raises(ScriptFailed, match="WRONGTYPE"):
+        await groups_of(broker.node).tick_due()
+    assert await store.command("ZSCORE", keys.group("g").deadlines, ":sync") != b"1", "ticked"
+
+
 async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
     await broker.create("t", 1, offset_mode="dense")
     stream = broker.node.keys.partition("t", 0).stream
