@@ -16,7 +16,6 @@ Versions
 """
 
 from korvet.committing import plan, told
-from korvet.consuming import MAYBE_NEWER, keep
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
@@ -96,34 +95,4 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
             transaction=taken.transaction,
         )
 
-    reply = await groups(context).run(request.group_id, make)
-    error = ErrorCode(reply.error)
-    if error not in MAYBE_NEWER:
-        return error
-    error = await keep(
-        context,
-        request.group_id,
-        rows,
-        member=request.member_id,
-        epoch=request.generation_id_or_member_epoch,
-        otherwise=error,
-        stores=False,
-    )
-    if error:
-        return error
-
-    def of_consumer(registered: int) -> Call[MemberReply]:
-        return scripts.pend(
-            context.keys,
-            request.group_id,
-            rows,
-            member="",
-            instance="",
-            generation=-1,
-            registered=1,
-            producer_id=request.producer_id,
-            producer_epoch=request.producer_epoch,
-            transaction=taken.transaction,
-        )
-
-    return ErrorCode((await groups(context).run(request.group_id, of_consumer)).error)
+    return ErrorCode((await groups(context).run(request.group_id, make)).error)

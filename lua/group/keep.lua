@@ -1,4 +1,4 @@
---- group.keep  version 5  writes
+--- group.keep  version 6  writes
 --- Offsets are committed by a member of a group of the newer protocol.
 ---
 --- KEYS     group      hash   state, generation, protocol, counters, votes
@@ -18,13 +18,12 @@
 --- REFUSES  GROUP_ID_NOT_FOUND COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH
 --- COST     O(partitions), at most 8 calls + 2 per field
 --- NOTES    Without rows it is a member that asks what is committed.
----          An epoch that has passed is good for partitions that the member has held since then
----          (KIP-1251): its commit was on the way when the epoch moved. COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline
----          has passed, run group.tick first.
+---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
+---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local commit = require("lib.commit")
-local consumers = require("lib.consumers")
+local committer = require("lib.committer")
 local num = require("lib.num")
 
 local group, store, holders, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -40,19 +39,9 @@ local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
 if first[1] and tonumber(first[2]) <= now_ms then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS }
 end
-local text = redis.call("HGET", store, id)
-if not text then
-  return { codes.UNKNOWN_MEMBER_ID }
-end
-local current = consumers.glance(text)
-if epoch > current or epoch < 0 or (epoch < current and #ARGV < ROWS) then
-  return { codes.STALE_MEMBER_EPOCH }
-end
-for i = ROWS, epoch < current and #ARGV or 0, 5 do
-  local partition = ARGV[i + 3] .. string.match(ARGV[i], ":%d+$")
-  if not consumers.has_held(holders, id, partition, epoch) then
-    return { codes.STALE_MEMBER_EPOCH }
-  end
+local verdict = committer.verdict(store, holders, id, epoch, ARGV, ROWS)
+if verdict ~= codes.NONE then
+  return { verdict }
 end
 
 -- Write.

@@ -1,4 +1,4 @@
---- group.pend  version 3  writes
+--- group.pend  version 4  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
 --- KEYS     group           hash   state, generation, protocol, counters, votes
@@ -10,9 +10,12 @@
 ---          deadlines       zset   member id or phase -> moment, ms
 ---          waiting         hash   producer id -> its newest transaction here; producer id, a space and
 ---                                 a partition's stream key -> what lib.commit says
+---          consumers       hash   member id -> its epoch, subscription and partitions
+---          holders         hash   partition -> since when which member has it
 --- ARGV     member          bytes  the member id, empty for none
 ---          instance        bytes  group instance id, empty for none
----          generation      int    the generation the member believes in, negative without membership
+---          generation      int    the generation or epoch the member believes in, negative without
+---                                 membership
 ---          registered      int    1: the group stands in the registry
 ---          producer_id     int    whose transaction it is
 ---          producer_epoch  int    its epoch
@@ -25,7 +28,7 @@
 --- RETURNS  error           int    a lib.codes value
 ---          wait_ms         int    until the group's next deadline, -1 for none
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
----          ILLEGAL_GENERATION INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
+---          ILLEGAL_GENERATION STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
 --- COST     O(partitions), at most 11 calls + 1 per field
 --- NOTES    The old versions of the request name no member: then no membership is asked for.
 ---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
@@ -34,17 +37,19 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local commit = require("lib.commit")
+local committer = require("lib.committer")
 local group = require("lib.group")
 local num = require("lib.num")
 local pending = require("lib.pending")
 
-local waiting = KEYS[8]
+local waiting, consumers, holders = KEYS[8], KEYS[9], KEYS[10]
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local registered, producer_id = ARGV[4] == "1", ARGV[5]
 local epoch, round = tonumber(ARGV[6]), tonumber(ARGV[7])
 local ROWS = 8
 
 local g = group.load(KEYS)
+local newer = g.type == "consumer"
 local now_ms = clock.now_ms()
 
 -- Check. Refusals live here.
@@ -56,11 +61,16 @@ if not g.exists and generation >= 0 then
 end
 local named = generation >= 0 or id ~= "" or instance ~= ""
 if named and not (generation < 0 and g.state == group.EMPTY) then
-  local verdict = group.validate(g, id, instance)
+  local verdict
+  if newer then
+    verdict = committer.verdict(consumers, holders, id, generation, ARGV, ROWS)
+  else
+    verdict = group.validate(g, id, instance)
+  end
   if verdict ~= codes.NONE then
     return { verdict, -1 }
   end
-  if generation ~= g.generation then
+  if not newer and generation ~= g.generation then
     return { codes.ILLEGAL_GENERATION, -1 }
   end
 end
@@ -89,7 +99,7 @@ if g.state == group.EMPTY then
     g.since = now_ms
     group.save(g)
   end
-elseif named then
+elseif named and not newer then
   local row = group.row(g, id)
   if not row.awaiting then
     group.restart(g, id, row, now_ms)

@@ -180,6 +180,39 @@ def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
     assert (described.state, len(described.members)) == (b"Stable", 20)
 
 
+def test_offsets_of_a_transaction_are_judged_where_they_are_kept(group: Group) -> None:
+    """Between a look at the member and a later write it could have lost what it commits."""
+    one, two = Member(group, "m1"), Member(group, "m2")
+    settle([one, two])
+
+    def pend(member: str, epoch: int, partition: int = 0) -> int:
+        call = scripts.pend(
+            KEYS,
+            "g",
+            [("t", partition, 5, -1, TOPIC, "")],
+            member=member,
+            instance="",
+            generation=epoch,
+            registered=1,
+            producer_id=9,
+            producer_epoch=0,
+            transaction=1,
+        )
+        return group.runner.run(call).error
+
+    mine = int(min(one.held).partition(":")[2])
+    other = int(min(two.held).partition(":")[2])
+    assert pend("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
+    assert pend("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert pend("m1", -1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert pend("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.runner.command("EXISTS", KEYS.group("g").waiting) == 0
+    assert pend("m1", one.epoch - 1, mine) == 0
+    assert pend("m1", one.epoch, mine) == 0
+    assert pend("", -1) == 0
+    assert one.step() == two.step() == ErrorCode.NONE
+
+
 @pytest.mark.parametrize(("assignor", "width"), [("uniform", 1), ("range", 1), ("uniform", 40)])
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KORVET_GROUP_SEEDS", "3"))))
 def test_no_partition_is_in_two_hands(  # noqa: C901

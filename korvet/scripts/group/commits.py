@@ -110,6 +110,8 @@ def pend(
             k.assignments,
             k.deadlines,
             k.waiting,
+            k.consumers,
+            k.holders,
         ),
         (
             member,
