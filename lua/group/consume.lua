@@ -1,4 +1,4 @@
---- group.consume  version 7  writes
+--- group.consume  version 8  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -42,8 +42,8 @@
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED
 ---          COORDINATOR_NOT_AVAILABLE
---- COST     O(the member's partitions), and O(members + partitions) when targets are made, at most 32
----          calls + 6 per thousand
+--- COST     O(the member's partitions), and O(members + partitions) when targets are made, at most 40
+---          calls + 8 per thousand
 --- NOTES    A quiet group's heartbeat reads two rows and writes one deadline.
 ---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
 ---          first. COORDINATOR_NOT_AVAILABLE neither: register the group first.
@@ -116,6 +116,11 @@ end
 if epoch ~= 0 and (not m or m.instance ~= instance and instance ~= "") then
   return refuse(codes.UNKNOWN_MEMBER_ID)
 end
+-- Whoever joins as another instance than it was is somebody new.
+local former
+if epoch == 0 and m and m.instance ~= instance then
+  former, m, text = m, nil, nil
+end
 local owned = owns and consumers.read(ARGV[16]) or nil
 local lost = m and epoch > 0 and epoch ~= m.epoch
 if lost then
@@ -125,7 +130,7 @@ if lost then
     return refuse(codes.FENCED_MEMBER_EPOCH)
   end
 end
-if not m and not replaced and g.size >= max_size then
+if not m and not replaced and not former and g.size >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 if not g.type and not registered then
@@ -182,6 +187,9 @@ if asked ~= "" and not known or asked == "" and (version ~= g.version or not cov
 end
 
 -- Write.
+if former then
+  consumers.remove(g, id, former)
+end
 if replaced then
   -- What it gave up while it was away is free.
   consumers.release(g, consumers.read(m.revoking))

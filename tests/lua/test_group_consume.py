@@ -146,6 +146,21 @@ def test_a_static_member_is_one_at_a_time_and_comes_back_to_its_own(group: Group
     assert group.beat("m1", 1, instance="i").error == ErrorCode.FENCED_INSTANCE_ID
 
 
+def test_whoever_joins_as_another_instance_leaves_nothing_of_the_first(group: Group) -> None:
+    one, two = Member(group, "m1", instance="i"), Member(group, "m2", instance="j")
+    settle([one, two])
+    group.beat("m2", -2, instance="j")
+    other = Member(group, "m1", instance="j")
+    third = Member(group, "m3", instance="i")
+    settle([other, third])
+    assert len(other.held) == len(third.held) == 3 and not other.held & third.held
+    described = group.runner.run(scripts.consumers(KEYS, "g"))
+    assert (described.state, len(described.members)) == (b"Stable", 20)
+    for member in (other, third):
+        group.beat(member.name, -1)
+    assert group.runner.run(scripts.consumers(KEYS, "g")).state == b"Empty"
+
+
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_everybody_gets_a_share_and_more_partitions_are_noticed(
     group: Group, assignor: str
