@@ -1,4 +1,4 @@
---- group.tick  version 4  writes
+--- group.tick  version 5  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -31,8 +31,10 @@ local clock = require("lib.clock")
 local commit = require("lib.commit")
 local consumers = require("lib.consumers")
 local group = require("lib.group")
+local num = require("lib.num")
 local pending = require("lib.pending")
 local rebalance = require("lib.rebalance")
+local seats = require("lib.seats")
 
 local offsets, waiting = KEYS[8], KEYS[9]
 local retention_ms, present_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -64,7 +66,11 @@ for _ = 1, MOST do
     break
   end
   acted = true
-  if newer and name ~= ":offsets" then
+  if newer and group.is_pending(g, name) then
+    -- The id was handed out before the group became one of the newer protocol.
+    seats.remove_pending(g, name)
+    redis.call("HSET", g.group, "pending", num.text(g.pending))
+  elseif newer and name ~= ":offsets" then
     consumers.expire(newer, name, now_ms)
   else
     rebalance.expire(g, name, moment, now_ms)

@@ -13,6 +13,7 @@ from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ConsumeReply, TickReply
 from korvet.spelled import read
+from tests.lua.groups import Group as ClassicGroup
 from tests.lua.harness import LuaRunner
 from tests.runners import Runner
 
@@ -343,6 +344,22 @@ def test_old_offsets_and_at_last_the_group_are_gone(lua: LuaRunner) -> None:
     reply = group.tick()
     assert (reply.expired, reply.gone) == ([KEYS.partition("t", 0).stream.encode()], 1)
     assert lua.command("KEYS", "*") == []
+
+
+def test_an_id_handed_out_before_the_newer_protocol_holds_nobody_up(lua: LuaRunner) -> None:
+    classic, group = ClassicGroup(lua, "g"), Group(lua)
+    assert classic.join(known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    one = Member(group, "one")
+    settle([one])
+    lua.advance(TICK_MS)
+    one.step()
+    lua.advance(TICK_MS)
+    one.step()
+    lua.advance(TICK_MS)
+    group.beat("one", -1)
+    assert group.tick().wait_ms > 0
+    (member,), _ = classic.stable()
+    assert not classic.join(member).waiting, "nobody else is expected"
 
 
 def test_a_deleted_group_leaves_no_key(lua: LuaRunner) -> None:
