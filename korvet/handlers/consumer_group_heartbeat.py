@@ -165,6 +165,8 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
         reply = await groups(context).run(request.group_id, make)
         if reply.error or not reply.ask:
             return reply
+        # Who asked before may have asked a broker that has heard of more topics than this one.
+        await context.topics.refresh()
         # Taken before the rows: those may be of a later table, never of an earlier one.
         version = context.topics.mark
         rows, asked = await topics_for(reply, context), wants(reply)

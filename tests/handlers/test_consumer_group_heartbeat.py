@@ -1,5 +1,6 @@
 """ConsumerGroupHeartbeat at its edges: what Apache Kafka 4.3 answers, recorded from it."""
 
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -7,11 +8,13 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.errors import ErrorCode as E
+from korvet.topics import TopicTable
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
 )
+from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from korvet.wire.messages.offset_commit import (
@@ -267,6 +270,27 @@ async def test_a_commit_moves_the_redis_group_and_a_deleted_group_leaves_nothing
     assert await node.store.command("XINFO", "GROUPS", stream) == []
     left = set(await node.store.command("KEYS", f"*{node.keys.namespace}*")) - before
     assert left <= {node.keys.groups().encode(), node.keys.groups_due().encode(), stream.encode()}
+
+
+async def test_a_broker_that_has_not_heard_of_new_partitions_takes_them_from_nobody(
+    broker: Broker,
+) -> None:
+    await broker.create("t", 1)
+    node, told = broker.node, Told()
+    deaf = TopicTable(node.store, node.keys, node.topics._configs)
+    await deaf.refresh()
+    told.hear(joins(), await broker.ask(told.request(joins())))
+    grown = CreatePartitionsTopic(name="t", count=3, assignments=None)
+    await broker.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False))
+    await node.topics.refresh()
+    answer = await broker.ask(told.request(beats()))
+    held = answer.assignment.topic_partitions
+    assert held[0].partitions == [0, 1, 2]
+    told.hear(beats(), answer)
+    node.topics, deaf._fresh_until = deaf, monotonic() + 60
+    again = await broker.ask(told.request(beats(topic_partitions=held)))
+    assert (again.error_code, again.member_epoch) == (E.NONE, answer.member_epoch)
+    assert again.assignment is None
 
 
 async def test_a_full_group_takes_nobody_else(broker: Broker) -> None:
