@@ -1,4 +1,4 @@
---- group.pend  version 4  writes
+--- group.pend  version 5  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
 --- KEYS     group           hash   state, generation, protocol, counters, votes
@@ -29,7 +29,7 @@
 ---          wait_ms         int    until the group's next deadline, -1 for none
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          ILLEGAL_GENERATION STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
---- COST     O(partitions), at most 11 calls + 1 per field
+--- COST     O(partitions), at most 12 calls + 1 per field
 --- NOTES    The old versions of the request name no member: then no membership is asked for.
 ---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
 ---          INVALID_TXN_STATE: the transaction, or a later one, has ended here.
@@ -87,6 +87,7 @@ end
 
 -- Write.
 pending.turn(waiting, producer_id, round, epoch, true, now_ms)
+redis.call("PERSIST", waiting)
 for i = ROWS, #ARGV, 5 do
   redis.call(
     "HSET", waiting, producer_id .. " " .. ARGV[i],

@@ -1,4 +1,4 @@
---- group.resolve  version 1  writes
+--- group.resolve  version 2  writes
 --- A transaction is over in a group: its offsets are committed, or gone.
 ---
 --- KEYS     group           hash   state of the group
@@ -11,9 +11,10 @@
 ---          committed       int    1: the offsets count; 0: they never do
 --- RETURNS  error           int    a lib.codes value
 ---          committed       list   stream key and commit, flat, of what counts now
---- COST     O(offsets that wait in the group), at most 8 calls + 2 per row
+--- COST     O(offsets that wait in the group), at most 9 calls + 2 per row
 --- NOTES    Called again for the same transaction, or for one before it, nothing changes. A group that
----          was deleted meanwhile gets nothing back.
+---          was deleted meanwhile gets nothing back. What is remembered of a group that does not exist,
+---          lest late offsets wait for ever, is remembered for a day.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local pending = require("lib.pending")
@@ -21,6 +22,7 @@ local pending = require("lib.pending")
 local group, offsets, waiting = KEYS[1], KEYS[2], KEYS[3]
 local producer_id, epoch, round = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local committed = ARGV[4] == "1"
+local DAY_MS = 86400000
 
 -- Write.
 local last = pending.last(waiting, producer_id)
@@ -29,10 +31,10 @@ if last and (last.round > round or (last.round == round and not last.open)) then
 end
 local now_ms = clock.now_ms()
 pending.turn(waiting, producer_id, round, math.max(epoch, last and last.epoch or 0), false, now_ms)
-local counts = {}
+local counts, exists = {}, redis.call("EXISTS", group) == 1
 if last then
   local rows = pending.take(waiting, producer_id)
-  if committed and #rows > 0 and redis.call("EXISTS", group) == 1 then
+  if committed and exists then
     counts = rows
     for i = 1, #rows, 2 do
       redis.call("HSET", offsets, rows[i], rows[i + 1])
@@ -40,4 +42,7 @@ if last then
   end
 end
 pending.prune(waiting, now_ms)
+if not exists then
+  redis.call("PEXPIRE", waiting, DAY_MS)
+end
 return { codes.NONE, counts }

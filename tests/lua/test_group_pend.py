@@ -102,3 +102,16 @@ def test_an_aborted_transaction_keeps_no_empty_group(lua: LuaRunner) -> None:
     lua.advance(MINUTE_MS)
     assert group.tick().gone
     assert group.keys() == []
+
+
+def test_a_group_that_never_was_leaves_no_key_for_good(runner: Runner) -> None:
+    group = Group(runner)
+    waiting = KEYS.group(group.name).waiting
+    resolve(group, committed=True)
+    assert 0 < int(str(runner.command("PTTL", waiting))) <= 24 * 60 * MINUTE_MS
+    assert pend(group) == ErrorCode.INVALID_TXN_STATE
+    assert pend(group, number=2) == ErrorCode.NONE
+    assert runner.command("PTTL", waiting) == -1, "what waits is kept"
+    resolve(group, committed=True, number=2)
+    assert runner.command("PTTL", waiting) == -1
+    assert group.committed() == 5
