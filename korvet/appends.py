@@ -14,7 +14,7 @@ from korvet import logs
 from korvet.context import LATER, Context, Later, Soon
 from korvet.errors import ErrorCode
 from korvet.fetching import reader
-from korvet.joining import producer_of, why_outside
+from korvet.joining import joined, producer_of, why_outside
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, count_of
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -172,6 +172,8 @@ class Appends:
         producer = producer_of(transactional_id, row.data)
         if producer is None:
             return error
+        # What is remembered of it may be a transaction that another broker has ended.
+        joined(context).forget(producer)
         return await why_outside(producer, row.topic.name, row.index, context)
 
 

@@ -5,11 +5,14 @@ from time import monotonic
 import pytest
 
 from korvet.broker.housekeeping import Housekeeping
+from korvet.errors import ErrorCode
 from korvet.scripts import log, transaction
 from korvet.store.errors import ScriptFailed
 from korvet.topics import TopicTable
 from korvet.transactions import Transactions, member_of
+from korvet.wire import records
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.handlers.conftest import Broker, broker
 
 __all__ = ["broker"]
@@ -130,3 +133,33 @@ async def test_a_broker_that_has_not_heard_of_new_partitions_marks_them_too(
     assert reply.error == 0
     bounds = await node.store.run(log.bounds(node.keys, "t", 2, topic_id=""))
     assert (bounds.stable, bounds.records) == (bounds.next, 1)
+
+
+async def test_a_broker_forgets_the_transaction_that_another_has_ended(broker: Broker) -> None:
+    """Under an epoch that goes on: who ends transactions by an EndTxn before 5 keeps it."""
+    await broker.create("t", partitions=1)
+    node = broker.node
+    began = await node.transactions.init("tx", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    who = began.producer_id, began.producer_epoch
+
+    async def produce(sequence: int) -> ErrorCode:
+        batch = records.build(
+            [(0, 0, None, b"v", [])], transactional=True, producer=(*who, sequence)
+        )
+        rows = [PartitionProduceData(index=0, records=bytes(batch))]
+        topics = [TopicProduceData(name="t", partition_data=rows)]
+        request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=topics)
+        answer = await broker.ask(request, 12)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    async def ended_elsewhere(committed: bool) -> int:
+        reply = await node.transactions.end(
+            "tx", producer_id=who[0], producer_epoch=who[1], committed=committed, bump=False
+        )
+        return reply.error
+
+    assert await produce(0) == ErrorCode.NONE
+    assert await ended_elsewhere(True) == 0
+    assert await produce(1) == ErrorCode.TRANSACTION_ABORTABLE
+    assert await produce(1) == ErrorCode.NONE
+    assert await ended_elsewhere(True) == 0
