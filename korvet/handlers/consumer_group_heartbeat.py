@@ -146,10 +146,8 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
             assignor=request.server_assignor or "",
             max_size=context.settings.integer("group.consumer.max.size"),
             registered=registered,
-            subscribes=int(
-                request.subscribed_topic_names is not None
-                or request.subscribed_topic_regex is not None
-            ),
+            subscribes=(request.subscribed_topic_names is not None)
+            + 2 * (request.subscribed_topic_regex is not None),
             names=pack(sorted(request.subscribed_topic_names or ())),
             regex=request.subscribed_topic_regex or "",
             owns=int(request.topic_partitions is not None),

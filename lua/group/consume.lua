@@ -1,4 +1,4 @@
---- group.consume  version 8  writes
+--- group.consume  version 9  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -18,7 +18,7 @@
 ---          assignor      bytes  uniform or range, empty: unchanged
 ---          max_size      int    members a group may have
 ---          registered    int    1: the group stands in the registry
----          subscribes    int    1: names and regex are given
+---          subscribes    int    1: names are given, 2: the regex is, 3: both; the rest is unchanged
 ---          names         bytes  packed topic names
 ---          regex         bytes  a pattern, empty for none
 ---          owns          int    1: `owned` is given
@@ -56,7 +56,7 @@ local reconcile = require("lib.reconcile")
 local group, store, deadlines = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local session_ms, rebalance_ms, assignor = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local max_size, registered, subscribes = tonumber(ARGV[10]), ARGV[11] == "1", ARGV[12] == "1"
+local max_size, registered, subscribes = tonumber(ARGV[10]), ARGV[11] == "1", tonumber(ARGV[12])
 local owns, version, asked = ARGV[15] == "1", ARGV[17], ARGV[18]
 local ROWS = 19
 
@@ -81,7 +81,7 @@ if first[1] and tonumber(first[2]) <= now_ms then
   return refuse(codes.COORDINATOR_LOAD_IN_PROGRESS)
 end
 local text = redis.call("HGET", store, id)
-if text and epoch > 0 and instance == "" and assignor == "" and not subscribes then
+if text and epoch > 0 and instance == "" and assignor == "" and subscribes == 0 then
   local its, settled = consumers.glance(text)
   local head = redis.call("HMGET", group, "generation", "assigned", "version", "moved", "size")
   if settled and its == epoch and tonumber(head[1]) == its and head[1] == head[2]
@@ -173,8 +173,10 @@ if assignor ~= "" and assignor ~= m.assignor then
   m.assignor, moves = assignor, true
 end
 local covered = true
-if subscribes and (m.names ~= ARGV[13] or m.regex ~= ARGV[14]) then
-  m.names, m.regex, moves = ARGV[13], ARGV[14], true
+local names = subscribes % 2 == 1 and ARGV[13] or m.names
+local regex = subscribes >= 2 and ARGV[14] or m.regex
+if m.names ~= names or m.regex ~= regex then
+  m.names, m.regex, moves = names, regex, true
 end
 if moves then
   covered = reconcile.want(g, m)
@@ -182,8 +184,8 @@ end
 -- Whoever came in between may want what these rows leave out.
 local known = asked ~= "" and covers(asked, g.wants)
 if asked ~= "" and not known or asked == "" and (version ~= g.version or not covered) then
-  local names, regexes = reconcile.wants(g.wants)
-  return { codes.NONE, -1, 0, "", 0, 1, names, regexes, -1, 0 }
+  local all_names, all_regexes = reconcile.wants(g.wants)
+  return { codes.NONE, -1, 0, "", 0, 1, all_names, all_regexes, -1, 0 }
 end
 
 -- Write.
@@ -235,7 +237,7 @@ if g.assigned < g.generation and reconcile.is_time(g, now_ms) then
   reconcile.deal(g, now_ms)
 end
 local told = reconcile.approach(g, id, m, owned and consumers.set(owned) or fresh and {}, now_ms)
-told = told or fresh or lost or (subscribes and owns and rebalance_ms >= 0)
+told = told or fresh or lost or (subscribes > 0 and owns and rebalance_ms >= 0)
 consumers.put(g, id, m, now_ms)
 consumers.save(g, now_ms)
 local settled = m.settled and m.epoch == g.generation

@@ -293,6 +293,32 @@ async def test_a_broker_that_has_not_heard_of_new_partitions_takes_them_from_nob
     assert again.assignment is None
 
 
+@pytest.mark.parametrize(
+    ("changed", "names", "regex"),
+    [
+        ({"subscribed_topic_regex": "u.*"}, ["t"], "u.*"),
+        ({"subscribed_topic_names": ["u"]}, ["u"], "x.*"),
+        ({"subscribed_topic_names": []}, [], "x.*"),
+        ({"subscribed_topic_regex": ""}, ["t"], ""),
+        ({"subscribed_topic_names": ["u"], "subscribed_topic_regex": ""}, ["u"], ""),
+        ({}, ["t"], "x.*"),
+    ],
+)
+async def test_what_a_heartbeat_does_not_say_has_not_changed(
+    broker: Broker, changed: dict[str, Any], names: list[str], regex: str
+) -> None:
+    await broker.create("t", 1)
+    told = Told()
+    first = joins(subscribed_topic_regex="x.*")
+    told.hear(first, await broker.ask(told.request(first)))
+    assert (await broker.ask(told.request(beats(**changed)))).error_code == E.NONE
+    described = await broker.ask(
+        ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
+    )
+    (member,) = described.groups[0].members
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (names, regex)
+
+
 async def test_a_full_group_takes_nobody_else(broker: Broker) -> None:
     await broker.create("t", 2)
     node = broker.node
