@@ -1,4 +1,4 @@
---- group.consume  version 9  writes
+--- group.consume  version 10  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -118,7 +118,7 @@ if epoch ~= 0 and (not m or m.instance ~= instance and instance ~= "") then
 end
 -- Whoever joins as another instance than it was is somebody new.
 local former
-if epoch == 0 and m and m.instance ~= instance then
+if epoch == 0 and m and instance ~= "" and m.instance ~= instance then
   former, m, text = m, nil, nil
 end
 local owned = owns and consumers.read(ARGV[16]) or nil
@@ -211,9 +211,10 @@ if fresh then
   if was then
     g.settled = g.settled - 1
   end
-  m.epoch, m.previous, m.settled, m.instance, m.rack = 0, 0, false, instance, ARGV[4]
+  m.epoch, m.previous, m.settled, m.rack = 0, 0, false, ARGV[4]
   m.client_id, m.client_host = ARGV[5], ARGV[6]
   if instance ~= "" then
+    m.instance = instance
     redis.call("HSET", g.instances, instance, id)
   end
 end

@@ -162,6 +162,15 @@ def test_whoever_joins_as_another_instance_leaves_nothing_of_the_first(group: Gr
     assert group.runner.run(scripts.consumers(KEYS, "g")).state == b"Empty"
 
 
+def test_a_member_that_joins_again_without_its_instance_still_is_it(group: Group) -> None:
+    one = Member(group, "m1", instance="i")
+    settle([one])
+    assert group.beat("m1", 0).error == 0
+    assert group.beat("m2", 0, instance="i").error == ErrorCode.UNRELEASED_INSTANCE_ID
+    group.beat("m1", -1)
+    assert group.beat("m2", 0, instance="i").error == 0
+
+
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_everybody_gets_a_share_and_more_partitions_are_noticed(
     group: Group, assignor: str
