@@ -87,9 +87,23 @@ def _mark(topic: Topic, entry: Entry) -> tuple[int, bool]:
     return records.read_header(batch).producer_id, bool(attributes & records.CONTROL)
 
 
-def only_markers(topic: Topic, entries_read: Sequence[Entry]) -> bool:
-    """Whether there are entries, and not one with a record for anybody."""
-    return bool(entries_read) and all(_mark(topic, entry)[1] for entry in entries_read)
+def nothing_from(topic: Topic, entries_read: Sequence[Entry], offset: int) -> bool:
+    """Whether there are entries, and not one with a record for anybody from `offset` on: markers,
+    and a batch whose last records were compacted away."""
+    return bool(entries_read) and not any(_reaches(topic, one, offset) for one in entries_read)
+
+
+def _reaches(topic: Topic, entry: Entry, offset: int) -> bool:
+    """Whether the entry has a record at `offset` or behind it."""
+    if _mark(topic, entry)[1]:
+        return False
+    if entry.first >= offset or topic.is_bytes or not topic.is_batch:
+        return True
+    batch, count = batch_of(entry.fields)
+    assert batch is not None
+    if records.read_header(batch).records == count:
+        return True
+    return any(record[0] >= offset for record in records_of(topic, entry))
 
 
 def records_of(topic: Topic, entry: Entry) -> list[Record]:

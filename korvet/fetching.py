@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from korvet import byte_topics, logs
-from korvet.contents import any_stamped, batches_of, only_markers, records_in, runs_of
+from korvet.contents import any_stamped, batches_of, nothing_from, records_in, runs_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.reading import Entry, PartitionReader, Slice
@@ -103,8 +103,8 @@ async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -
             found = await reader(context).read(
                 wanted.topic, asked.partition, offset, most, committed=committed, sent=True
             )
-            # A message set cannot say that markers are passed over: it has to begin behind them.
-            if context.version >= 4 or not only_markers(wanted.topic, found.entries):
+            # A message set cannot say what is passed over: it has to begin behind that.
+            if context.version >= 4 or not nothing_from(wanted.topic, found.entries, offset):
                 return found
             offset = found.entries[-1].last + 1
     except StoreError:

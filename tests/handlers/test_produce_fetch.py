@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from korvet.compaction import Compaction
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.fetching import Wanted, collect
@@ -399,6 +400,32 @@ async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
     for size in (0, 1, 100):
         found = told((await fetch(broker, base, size=size)).records)
         assert [row[0] for row in found] == [base]
+
+
+@shapes
+@pytest.mark.parametrize("version", range(4))
+async def test_a_reader_of_message_sets_passes_the_end_of_a_batch_that_was_compacted_away(
+    broker: Broker, form: str, mode: str, version: int
+) -> None:
+    configs = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+    await broker.create("t", storage_format=form, offset_mode=mode, **configs)
+
+    async def put(*keys: bytes) -> int:
+        sent: list[Record] = [(at, int(now() * 1000), key, key, []) for at, key in enumerate(keys)]
+        base: int = (await produce(broker, packed(sent, 13))).base_offset
+        return base
+
+    first = await put(b"a", b"b", b"c")
+    second = await put(b"b", b"c")
+    last = await put(b"end")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    assert await Compaction(broker.node.store, broker.node.keys, topic, 0).run() is not None
+    size = 28 if version < 2 else 36  # of one message: no second entry has room
+    for offset in (first + 1, first + 2, second):
+        answer = await fetch(broker, offset, version=version, size=size)
+        assert answer.high_watermark == last + 1
+        assert told(answer.records, version)[0][:3:2] == (second, b"b")
 
 
 @pytest.mark.parametrize("version", range(2, 19))
