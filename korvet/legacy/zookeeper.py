@@ -12,7 +12,8 @@ Rules
 - A node of an earlier life of this broker (same host and port, another session) goes when its
   session does, and is waited for. One of another broker is a refusal: two brokers have one id.
 - All brokers on one Redis serve the same partitions, so only one of them lists the topics: else a
-  consumer would read everything once a broker. It holds a lease in Redis.
+  consumer would read everything once a broker. It holds a lease in Redis, and asks for it only
+  while ZooKeeper knows it: who cannot list them keeps no other from it.
 - kazoo works with threads; every call that waits is made in one of our own.
 """
 
@@ -129,7 +130,7 @@ class Registry:
             log.warning("ZooKeeper does not answer; trying on", hosts=self._hosts)
             self._renew()
             return
-        self._put(f"{self._ids}/{self._id}", self._own())
+        self._name_itself()
 
     def _new_client(self) -> "KazooClient":
         from kazoo.client import KazooClient
@@ -170,10 +171,10 @@ class Registry:
             while True:
                 try:
                     assert self._client is not None
-                    wanted = await self._wanted()
                     if self._client.connected:
                         connected = time.monotonic()
-                        await asyncio.to_thread(self._settle, wanted)
+                        await asyncio.to_thread(self._name_itself)
+                        await asyncio.to_thread(self._settle, await self._wanted())
                     elif time.monotonic() - connected > RENEW_S:
                         connected = time.monotonic()
                         await asyncio.to_thread(self._renew)
@@ -200,9 +201,12 @@ class Registry:
         found = {topic.name: self._entry(topic) for topic in await node.topics.all()}
         return {name: entry for name, entry in found.items() if entry is not None}
 
-    def _settle(self, wanted: Mapping[str, str]) -> None:
-        """What ZooKeeper has of this broker is what is wanted."""
+    def _name_itself(self) -> None:
+        """ZooKeeper has this broker. Raises Taken where it has another one instead."""
         self._put(f"{self._ids}/{self._id}", self._own())
+
+    def _settle(self, wanted: Mapping[str, str]) -> None:
+        """What ZooKeeper has of topics by this broker is what is wanted."""
         for topic, entry in wanted.items():
             self._put(self._listing(topic), entry)
             self._listed.add(topic)

@@ -16,7 +16,7 @@ from kazoo.exceptions import NoNodeError
 
 from tests.interop.conftest import create_topic
 from tests.interop.records import Record
-from tests.legacy.clients import Java, ZooKeeper, zookeeper
+from tests.legacy.clients import Java, ZooKeeper, free_port, zookeeper
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.modern import send
 from tests.legacy.wire import message, produce
@@ -205,6 +205,28 @@ def test_brokers_on_one_redis_list_a_topic_once(
         brokers[0].stop()
         assert until(lambda: value(zk, f"/brokers/topics/{topic}/2")) == "1"
         assert not zk.exists(f"/brokers/topics/{topic}/1")
+    finally:
+        for broker in brokers:
+            broker.close()
+
+
+def test_a_broker_that_cannot_reach_zookeeper_leaves_the_topics_to_others(
+    zk: Any, common: TestServer, tmp_path: Path, topic: str
+) -> None:
+    namespace = ("--redis", common.url, "--namespace", topic)
+    brokers = [
+        LegacyBroker(
+            tmp_path / f"{node}", {}, (*namespace, "--node-id", f"{node}", "--zookeeper", where)
+        )
+        for node, where in ((1, f"127.0.0.1:{free_port()}"), (2, zk.root))
+    ]
+    try:
+        for broker in brokers:
+            broker.start()
+        assert "ZooKeeper does not answer" in brokers[0].log
+        with brokers[1].client() as client:
+            client.send(produce(topic, message(b"x")))
+        assert until(lambda: value(zk, f"/brokers/topics/{topic}/2")) == "1"
     finally:
         for broker in brokers:
             broker.close()
