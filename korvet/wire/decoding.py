@@ -8,6 +8,8 @@ Rules
 4. A count is compared with the bytes left, over the least size of an element, before any list; and
    all lists of a message have at most MOST_ITEMS elements: the smallest take a byte or two on the
    wire, and a hundred of memory.
+5. No text is longer than classic lengths can say: what one client writes in a flexible version must
+   be readable by all others in any.
 """
 
 import struct
@@ -21,6 +23,7 @@ from korvet.wire.primitives import UUIDS, Fault, skip_tags, unpackers, uvarint_t
 from korvet.wire.source import Source, span
 
 MOST_ITEMS = 250_000
+MOST_TEXT = 2**15 - 1
 
 FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
 
@@ -148,6 +151,9 @@ class _Decoder:
                 out.line(
                     f"raise Fault(f'a length of {{{size}}} where {{limit - pos}} bytes are left')"
                 )
+            if slot.kind == "str" and self.flexible:
+                with out.block(f"if {size} > {MOST_TEXT}:"):
+                    out.line(f"raise Fault(f'a text of {{{size}}} bytes')")
             out.line(f"{name} = {read}")
             out.line(f"pos = {end}")
         return name

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from korvet.wire.layout import Message
 from korvet.wire.messages.fetch import FetchRequest
-from korvet.wire.messages.metadata import MetadataRequest
+from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.schema import MalformedRequest, decode, encode
 from tests.wire.values import CASES, CLASSES, a_message, case_id
@@ -116,6 +116,17 @@ def test_a_lie_is_named_with_its_field(
     cls: type[Message], version: int, text: str, reason: str
 ) -> None:
     assert reason in refused(cls, bytes.fromhex(text), version)
+
+
+@pytest.mark.parametrize("length", [2**15 - 1, 2**15])
+def test_a_text_is_no_longer_in_a_flexible_version_than_in_others(length: int) -> None:
+    """Else a group that one client names so could not be listed for those who speak the others."""
+    wanted = MetadataRequest(topics=[MetadataRequestTopic(name="t" * length)])
+    data = encode(wanted, 9)
+    if length < 2**15:
+        assert decode(MetadataRequest, data, 9) == wanted
+    else:
+        assert refused(MetadataRequest, data, 9) == "topics[0].name: a text of 32768 bytes"
 
 
 def test_a_small_request_cannot_make_us_allocate_much() -> None:
