@@ -4,6 +4,8 @@ Rules
 - The answer is made once each append has its reply, whatever that is: `Soon`, unless one was not
   taken and why must be asked for.
 - A batch that was taken is counted, and kept for who reads it next, before its answer leaves.
+- Who wants no answer learns by the end of its connection that a batch was not taken, as from Kafka:
+  else it would send others after it, to a topic that is another by now or to a Redis that is away.
 """
 
 import asyncio
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from korvet import logs
-from korvet.context import LATER, Context, Later, Soon
+from korvet.context import LATER, Context, Later, Soon, Unanswered
 from korvet.errors import ErrorCode
 from korvet.fetching import reader
 from korvet.joining import joined, producer_of, why_outside
@@ -106,7 +108,7 @@ class Appends:
         return Soon(self._there, self._at_once, self._slowly)
 
     def _at_once(self) -> ProduceResponse | Later | None:
-        if self._odd:
+        if self._odd or (not self._request.acks and self._refused()):
             return LATER
         return self._response(
             [
@@ -124,8 +126,22 @@ class Appends:
             ]
         )
 
+    def _refused(self) -> bool:
+        """Whether a batch was not even sent to Redis."""
+        return any(not isinstance(row, Append) for _, rows in self._topics for row in rows)
+
+    def _check(self, told: list[list[PartitionProduceResponse]]) -> None:
+        """Everything was taken, or Unanswered."""
+        for (data, _), rows in zip(self._topics, told, strict=True):
+            for row in rows:
+                if row.error_code:
+                    place = f"{data.name or data.topic_id}-{row.index}"
+                    error = ErrorCode(row.error_code).name
+                    raise Unanswered(f"a batch sent with acks=0 is not stored: {place}: {error}")
+
     def _response(self, told: list[list[PartitionProduceResponse]]) -> ProduceResponse | None:
         if not self._request.acks:
+            self._check(told)
             return None
         return ProduceResponse(
             responses=[

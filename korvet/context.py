@@ -45,6 +45,11 @@ class Soon(msgspec.Struct, Generic[T], frozen=True):
         return self.slowly().__await__()
 
 
+class Unanswered(Exception):
+    """What came was not taken, and its sender wants no answer: all that can tell it is the end of
+    its connection. The message says why, for the log."""
+
+
 class ApiRow(Protocol):
     """What ApiVersions needs to know of a row of the API table."""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from korvet import apis, logs
 from korvet.broker.failures import failure
-from korvet.context import LATER, Context, Later, Node, Soon
+from korvet.context import LATER, Context, Later, Node, Soon, Unanswered
 from korvet.errors import ErrorCode
 from korvet.legacy.frames import is_legacy
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -113,10 +113,15 @@ def _hint(frame: Buffer) -> str:
 
 
 async def finish(request: Request, node: Node) -> list[Buffer] | None:
-    """The answer as buffers to send, length and header included; None when there is none."""
+    """The answer as buffers to send, length and header included; None when there is none. Hang,
+    where no answer is wanted and there is something to tell."""
     row = request.api
     try:
         response = await request.answer
+    except Unanswered as reason:
+        raise Hang(
+            str(reason), api=row.name, version=request.version, client_id=request.client_id
+        ) from None
     except StoreError as error:
         if not isinstance(error, StoreUnavailable):
             logger.error("a request failed in Redis", api=row.name, error=error)

@@ -17,7 +17,7 @@ Behaviour
   that, and for acks=-1 with acks.all.wait.replicas or acks.all.fsync: NOT_ENOUGH_REPLICAS and
   nothing written when Redis has too few replicas, NOT_ENOUGH_REPLICAS_AFTER_APPEND when they, or
   the disk, do not have it within timeout_ms
-- acks=0 answers nothing and still writes
+- acks=0 answers nothing and still writes; where it cannot, the connection ends, as Kafka ends it
 - Redis failing answers KAFKA_STORAGE_ERROR (clients try again)
 - a missing topic is created when the broker allows it
 Versions
@@ -32,7 +32,7 @@ import msgspec
 
 from korvet.acknowledging import Copies, copies_wanted, made, possible
 from korvet.appends import BY_ID, Appends, Row, refusal
-from korvet.context import Context
+from korvet.context import Context, Unanswered
 from korvet.errors import ErrorCode
 from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
 from korvet.producing import prepare
@@ -210,7 +210,7 @@ def _row(
 
 async def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
     if not request.acks:
-        return None
+        raise Unanswered(f"batches sent with acks=0 are not stored: {error.name}")
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
