@@ -56,14 +56,15 @@ async def collect(
     wanted: Sequence[Wanted], request: FetchRequest, context: Context, held: int = 0
 ) -> tuple[int, bool]:
     """The rows hold what there is now. Returns the answer's bytes, of which other rows hold `held`
-    already, and whether any of these has an error."""
+    already, and whether waiting would be for nothing: a row has an error, or there is more than
+    the answer takes."""
     node = context.node
     limit = min(
         max(request.max_bytes, 0),
         context.settings.integer("fetch.max.bytes"),
         max(MOST_OWED - node.owed_bytes, LEAST_ANSWER),
     )
-    size, failed, at = held, False, 0
+    size, failed, more, at = held, False, False, 0
     while at < len(wanted):
         wave, planned = at, 0
         while at < len(wanted) and (at == wave or size + planned < limit):
@@ -84,9 +85,16 @@ async def collect(
                 row.answer = replace(row.answer, aborted_transactions=_aborted(found))
             size += taken
             failed = failed or row.answer.error_code != 0
+            more = more or _goes_on(found, taken, committed)
             if row.records > LENGTHY:
                 await asyncio.sleep(0)  # building it took a while: others first
-    return size, failed
+    return size, failed or (more and size > 0)
+
+
+def _goes_on(found: Slice, taken: int, committed: bool) -> bool:
+    """Whether the partition has more than the bytes taken of it for this answer."""
+    end = found.last_stable if committed else found.end
+    return bool(found.entries) and (not taken or found.entries[-1].last + 1 < end)
 
 
 async def _read(wanted: Wanted, context: Context, limit: int, committed: bool) -> Slice:

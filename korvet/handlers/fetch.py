@@ -5,9 +5,9 @@ Behaviour
   gives the next records there are; UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID,
   FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH
 - max_bytes and partition_max_bytes hold, but the first batch there is always comes whole
-- with fewer than min_bytes the answer waits, at most max_wait_ms; an append through any broker ends
-  the wait, a native XADD is noticed within 200 ms (of more than 100 partitions of layout record: 2
-  ms each), or by the next fetch
+- with fewer than min_bytes, and no more than that there, the answer waits, at most max_wait_ms; an
+  append through any broker ends the wait, a native XADD is noticed within 200 ms (of more than 100
+  partitions of layout record: 2 ms each), or by the next fetch
 - read_committed ends at the last stable offset and names the aborted transactions there are
 - no fetch sessions: session id 0, every request names its partitions (KIP-227 allows it)
 Versions
@@ -54,8 +54,8 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     rows = [await _prepare(topic, wanted, context) for topic in request.topics]
     deadline = monotonic() + max(request.max_wait_ms, 0) / 1000
     heard = context.wake.heard
-    size, failed = await collect(wanted, request, context)
-    if size < request.min_bytes and not failed and request.max_wait_ms > 0 and wanted:
+    size, enough = await collect(wanted, request, context)
+    if size < request.min_bytes and not enough and request.max_wait_ms > 0 and wanted:
         await _wait(wanted, request, context, deadline, heard)
     _count(wanted, context)
     return FetchResponse(
@@ -119,8 +119,9 @@ async def _wait(
     deadline: float,
     heard: int,
 ) -> None:
-    """Until there are `min_bytes`, an error, or no time left. Looked at again is only what had news
-    since the wake had heard so much: at its channel, or perhaps by a native XADD."""
+    """Until there are `min_bytes` or more than fits, an error, or no time left. Looked at again is
+    only what had news since the wake had heard so much: at its channel, or perhaps by a native
+    XADD."""
     rows: dict[str, list[int]] = {}
     for at, row in enumerate(wanted):
         channel = context.keys.partition(row.topic.name, row.asked.partition).channel
@@ -139,8 +140,8 @@ async def _wait(
             if stale:
                 again = [wanted[at] for at in sorted(stale)]
                 held = sum(row.size for at, row in enumerate(wanted) if at not in stale)
-                size, failed = await collect(again, request, context, held)
-                if size >= request.min_bytes or failed:
+                size, enough = await collect(again, request, context, held)
+                if size >= request.min_bytes or enough:
                     return
             if now >= deadline:
                 return

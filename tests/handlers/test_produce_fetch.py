@@ -518,6 +518,19 @@ async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
         assert len(told((await waiting).records)) == 2
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("version", [2, 4, 18])
+async def test_a_fetch_does_not_wait_where_more_is_there_than_it_takes(
+    broker: Broker, form: str, version: int
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode="dense")
+    for _ in range(3):
+        await produce(broker, packed(rows(*[bytes(100)] * 10), 13))
+    # Two batches do not fit, and one is fewer bytes than are asked for.
+    asked = fetch(broker, 0, version=version, wait=60_000, size=2000, least=2001)
+    assert 1000 < len((await asyncio.wait_for(asked, 10)).records) <= 2000
+
+
 async def test_a_fetch_waits_no_longer_than_it_says(broker: Broker) -> None:
     await broker.create("t")
     async with asyncio.timeout(2):
