@@ -162,8 +162,9 @@ class PartitionReader:
                 rows = await self._careful(topic, partition, k, offset, max_bytes)
             self._take(found, topic, partition, offset, max_bytes, rows, raw, sent)
             self._keep(topic, partition, offset, found.entries)
-        if rows and not found.entries and topic.is_bytes and offset <= (end := _last_of(rows)):
-            return await self.read(topic, partition, end + 1, max_bytes, raw=raw)
+        nothing = topic.is_bytes and not found.entries
+        if rows and nothing and offset < (beyond := _last_of(rows) + 1) <= known_end:
+            return await self.read(topic, partition, beyond, max_bytes, raw=raw)
         if committed:
             await self._commit_only(found, topic, k, offset, known_end)
             if topic.policy.compact and await self._compacted_since(k, state):

@@ -7,6 +7,7 @@ import time
 import urllib.request
 
 import pytest
+from redis import Redis
 
 from tests.legacy import wire
 from tests.legacy.clients import free_port
@@ -195,6 +196,21 @@ def test_redis_being_away_is_an_unknown_error_and_nothing_more(
             assert client.fetch(topic, 0) == (-1, b"")
             assert client.ask(wire.offsets(topic, LATEST)) == (-1, bytes(4))
     assert "is not stored" in own.log and "Traceback" not in own.log
+
+
+def test_an_entry_that_is_no_message_does_not_move_the_end(own: LegacyBroker, topic: str) -> None:
+    with server("valkey") as running:
+        own.options = ("--redis", running.url)
+        own.start()
+        with own.client() as client, Redis.from_url(running.url) as store:
+            client.send(produce(topic, ONE))
+            assert client.fetch(topic, 0) == (0, ONE)
+            store.xadd(f"korvet:{topic}:0", {"key": "k", "value": "v"})
+            assert client.fetch(topic, 0) == (0, ONE)
+            assert client.fetch(topic, len(ONE)) == (0, b"")
+            client.send(produce(topic, TWO))
+            assert client.fetch(topic, len(ONE)) == (0, TWO)
+        own.stop()
 
 
 def test_what_is_written_read_and_refused_is_counted(own: LegacyBroker, topic: str) -> None:
