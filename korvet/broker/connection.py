@@ -126,15 +126,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
-        self._connections.discard(self)
-        if not self.closed.done():
-            self.closed.set_result(None)
+        self._gone()
         self._intake.clear()
         self._answers.clear()
         self._node.owed_bytes -= self._counted
         self._counted = 0
         for task in self._tasks:
             task.cancel()
+
+    def _gone(self) -> None:
+        """Nobody counts this connection, or waits for it, any more."""
+        self._connections.discard(self)
+        if not self.closed.done():
+            self.closed.set_result(None)
 
     def eof_received(self) -> bool:
         """The client sends no more; what it has sent is still answered."""

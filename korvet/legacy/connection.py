@@ -65,44 +65,49 @@ class LegacyConnection(Connection):
         self._appending: set[asyncio.Future[AppendReply]] = set()
         self._slow: set[asyncio.Task[list[Buffer]]] = set()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """A producer that has sent everything may hang up: what it sent is stored all the same."""
-        left = list(self._waiting)
-        super().connection_lost(exc)
-        if left:
-            self._keep(self._store(left))
+    def _gone(self) -> None:
+        """A producer that has sent everything may hang up: what it sent is stored all the same, and
+        a broker that stops waits for that."""
+        left, before = list(self._waiting), self._under_way()
+        if left or before:
+            self._keep(self._gone_later(left, before))
+        else:
+            super()._gone()
+
+    async def _gone_later(
+        self, left: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
+    ) -> list[Buffer]:
+        try:
+            return await self._store(left, before)
+        finally:
+            super()._gone()
 
     def drain(self) -> None:
-        """The connection ends once what it sent is stored and answered."""
-        if self._appending or self._slow:
-            self._keep(self._drain_later())
-        else:
-            super().drain()
-
-    async def _drain_later(self) -> list[Buffer]:
-        await self._stored()
+        """What came is stored, as nobody would send it again; and the connection ends once what is
+        under way is answered."""
+        left, before = list(self._waiting), self._under_way()
         super().drain()
-        return []
+        if left:
+            self._keep(self._store(left, before))
 
-    async def _stored(self) -> None:
-        """What was sent for storing before this is stored, or refused."""
-        if self._appending:
-            await asyncio.wait(list(self._appending))
-        own = asyncio.current_task()
-        others = [task for task in self._slow if task is not own]
-        if others:
-            await asyncio.wait(others)
+    def _under_way(self) -> "list[asyncio.Future[Any]]":
+        """What was sent for storing before this. Whoever waits for it does so from here on: two
+        that looked later would wait for each other."""
+        return [*self._appending, *self._slow]
 
     def _keep(self, work: Answer) -> "asyncio.Task[list[Buffer]]":
         """The work goes on whatever becomes of the connection."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._slow.add(task)
         task.add_done_callback(self._slow.discard)
         return task
 
-    async def _store(self, frames: Sequence[Buffer]) -> list[Buffer]:
-        """What of these frames produces is stored, in order."""
-        await self._stored()
+    async def _store(
+        self, frames: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
+    ) -> list[Buffer]:
+        """What of these frames produces is stored, in order, behind what was under way before."""
+        if before:
+            await asyncio.wait(before)
         for frame in frames:
             try:
                 found = parse(frame)
@@ -202,7 +207,8 @@ class LegacyConnection(Connection):
     # Reading.
 
     async def _read(self, frame: Frame, began: float) -> list[Buffer]:
-        await self._stored()
+        if before := self._under_way():
+            await asyncio.wait(before)
         parts = []
         left = reads.room_for(self._node)
         for request in frame.requests:

@@ -9,6 +9,7 @@ import urllib.request
 import pytest
 from redis import Redis
 
+from tests.broker.peer import alive
 from tests.legacy import wire
 from tests.legacy.clients import free_port
 from tests.legacy.conftest import LegacyBroker
@@ -166,6 +167,26 @@ def test_what_a_client_sent_before_it_hung_up_is_stored(
     with broker.client() as last:
         last.send(produce(f"{topic}-0", TWO))
         assert last.fetch(f"{topic}-0", 0)[0] == 0
+
+
+@pytest.mark.parametrize("hangs_up", [True, False])
+def test_a_broker_that_stops_stores_what_has_come(
+    own: LegacyBroker, topic: str, hangs_up: bool
+) -> None:
+    with server("valkey") as running:
+        own.options = ("--redis", running.url)
+        own.start()
+        with own.client() as client, Redis.from_url(running.url) as store:
+            store.execute_command("CLIENT", "PAUSE", 1000)
+            client.send(b"".join(produce(f"{topic}-{n % 3}", ONE) for n in range(60)))
+            assert alive(own.address)  # so the broker has read what came before that
+            if hangs_up:
+                client.__exit__()
+            assert own.stop() == 0
+        own.start()
+        with own.client() as client:
+            assert [client.fetch(f"{topic}-{n}", 0)[1] for n in range(3)] == [ONE * 20] * 3
+        own.stop()
 
 
 def test_a_log_survives_a_restart(own: LegacyBroker, topic: str) -> None:
