@@ -6,8 +6,7 @@ Rules
 3. A slice never fails in Python, so every length is compared with `limit` before it is used; reads
    of fixed size fail by themselves at the end of the data.
 4. A count is compared with the bytes left, over the least size of an element, before any list; and
-   all lists of a message have at most MOST_ITEMS elements: the smallest take a byte or two on the
-   wire, and a hundred of memory.
+   all lists and tag sections of a message have at most MOST_ITEMS elements together.
 5. No text is longer than classic lengths can say: what one client writes in a flexible version must
    be readable by all others in any.
 """
@@ -19,10 +18,9 @@ from typing import Any
 
 from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
-from korvet.wire.primitives import UUIDS, Fault, skip_tags, unpackers, uvarint_tail
+from korvet.wire.primitives import MOST_ITEMS, UUIDS, Fault, skip_tags, unpackers, uvarint_tail
 from korvet.wire.source import Source, span
 
-MOST_ITEMS = 250_000
 MOST_TEXT = 2**15 - 1
 
 FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
@@ -176,9 +174,7 @@ class _Decoder:
                 out.line(
                     f"raise Fault(f'a count of {{{count}}} where {{limit - pos}} bytes are left')"
                 )
-            out.line(f"room -= {count}")
-            with out.block("if room < 0:"):
-                out.line("raise Fault('more elements than any request has')")
+            self.spend(count)
             if item.code and item.kind != "uuid":
                 unpacks = out.constant("unpacks", unpackers(item.code), item.code)
                 out.line(f"{name} = list({unpacks}[{count}](data, pos))")
@@ -186,6 +182,12 @@ class _Decoder:
             else:
                 self.items(item, name, count)
         return name
+
+    def spend(self, count: str) -> None:
+        """So many elements more are in the message, or it is refused."""
+        self.out.line(f"room -= {count}")
+        with self.out.block("if room < 0:"):
+            self.out.line("raise Fault('more elements than any request has')")
 
     def items(self, item: Slot, name: str, count: str) -> None:
         out = self.out
@@ -234,11 +236,12 @@ class _Decoder:
             names.append(out.fresh("v"))
             out.line(f"{names[-1]} = {self.default(slot)}")
         with out.block(f"if {count}:"):
+            with out.block(f"if {count} > 127:"):
+                out.line(f"{count}, pos = uvarint_tail(data, pos, {count})")
+            self.spend(count)
             if not layout.tagged:
                 out.line(f"pos = skip_tags(data, pos, limit, {count})")
                 return []
-            with out.block(f"if {count} > 127:"):
-                out.line(f"{count}, pos = uvarint_tail(data, pos, {count})")
             with out.block(f"for _ in range({count}):"):
                 self.tag(layout.tagged, names)
         return [(slot.name, name) for slot, name in zip(layout.tagged, names, strict=True)]

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from korvet.wire.errors import MalformedRequest
-from korvet.wire.primitives import Buffer, Fault, skip_tags
+from korvet.wire.primitives import Buffer, Fault, skip_tags, uvarint_tail
 
 API_VERSIONS: Final = 18
 CONTROLLED_SHUTDOWN: Final = 7
@@ -146,7 +146,10 @@ def _request_header(data: Buffer, offset: int) -> tuple[RequestHeader, int]:
 
 def _behind_tags(data: Buffer, pos: int) -> int:
     count = data[pos]
-    return skip_tags(data, pos + 1, len(data), count) if count else pos + 1
+    pos += 1
+    if count > 0x7F:
+        count, pos = uvarint_tail(data, pos, count)
+    return skip_tags(data, pos, len(data), count)
 
 
 def encode_request_header(header: RequestHeader) -> bytes:

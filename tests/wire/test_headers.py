@@ -76,6 +76,12 @@ def test_tagged_fields_of_a_request_header_are_skipped() -> None:
     assert decode_request_header(data) == (RequestHeader(3, 9, 1, None), len(data))
 
 
+def test_more_tagged_fields_than_any_header_has_are_refused() -> None:
+    data = bytes.fromhex("0003 0009 00000001 ffff 91a10f") + bytes(2 * 250_001)
+    with pytest.raises(MalformedRequest, match="more elements than any request has"):
+        decode_request_header(data)
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

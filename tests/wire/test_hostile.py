@@ -129,6 +129,25 @@ def test_a_text_is_no_longer_in_a_flexible_version_than_in_others(length: int) -
         assert refused(MetadataRequest, data, 9) == "topics[0].name: a text of 32768 bytes"
 
 
+TAGS = b"\x91\xa1\x0f" + bytes(2 * 250_001)
+"""250,001 tagged fields, two bytes each: a hundred megabytes of them would take seconds."""
+
+
+@pytest.mark.parametrize(
+    ("cls", "version", "start"),
+    [
+        (MetadataRequest, 9, bytes.fromhex("00 00 00 00")),
+        (MetadataRequest, 9, bytes.fromhex("02 02 74")),
+        (FetchRequest, 12, bytes(25) + bytes.fromhex("01 01 01")),
+        (ProduceRequest, 9, bytes.fromhex("00 0001 00000000 01")),
+    ],
+)
+def test_more_tagged_fields_than_any_request_has_are_refused(
+    cls: type[Message], version: int, start: bytes
+) -> None:
+    assert "more elements than any request has" in refused(cls, start + TAGS, version)
+
+
 def test_a_small_request_cannot_make_us_allocate_much() -> None:
     lies: list[tuple[type[Message], int, bytes]] = [
         (MetadataRequest, 0, bytes.fromhex("7fffffff") + bytes(64)),
