@@ -25,7 +25,8 @@ from korvet.wire.records import BadBatch, Buffer, Record
 OVERHEAD = 10
 """What a message of magic 1 takes beside its payload."""
 MAX_INNER = 200_000
-"""Records that one compressed message may hold."""
+"""Records that the compressed messages of one set may hold together: each costs the broker some
+microseconds, and a set of a few kilobytes could have millions."""
 PIECE_BYTES = 131_072
 """A set is stored in pieces of about this size: what a fetch in the middle of it has to read."""
 
@@ -76,6 +77,7 @@ class _Cutter:
         self._raw = raw
         self._view = memoryview(raw)
         self._limit = limit
+        self._most_inner = MAX_INNER
         self._found: list[Piece] = []
         self._begin = self._at = self._count = self._tail = 0
 
@@ -102,8 +104,9 @@ class _Cutter:
         """The next message is in."""
         size = message.end - message.at
         if message.codec:
-            inner = _inner(self._view, message, self._limit)
+            inner = _inner(self._view, message, self._limit, self._most_inner)
             self._limit -= sum(map(len, inner))
+            self._most_inner -= len(inner)
             if len(inner) > size:
                 self._cut()
                 self._found += _packed_again(inner, message.codec)
@@ -166,8 +169,8 @@ def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
         at = end
 
 
-def _inner(view: memoryview, message: _Message, limit: int) -> list[memoryview]:
-    """The messages inside a compressed one, whole. Raises BadBatch."""
+def _inner(view: memoryview, message: _Message, limit: int, most: int) -> list[memoryview]:
+    """The messages inside a compressed one, whole, at most so many. Raises BadBatch."""
     plain = memoryview(_inflate(message.codec, view[message.body : message.end], limit))
     found: list[memoryview] = []
     for inner in _messages(plain, len(plain)):
@@ -176,10 +179,10 @@ def _inner(view: memoryview, message: _Message, limit: int) -> list[memoryview]:
                 ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
             )
         found.append(plain[inner.at : inner.end])
-        if len(found) > MAX_INNER:
+        if len(found) > most:
             raise BadBatch(
                 ErrorCode.MESSAGE_TOO_LARGE,
-                f"a compressed message holds more than {MAX_INNER} records",
+                f"compressed messages of a set hold more than {MAX_INNER} records",
             )
     return found
 

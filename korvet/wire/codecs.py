@@ -14,7 +14,8 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 BY_NAME = {name: number for number, name in enumerate(NAMES)}
 
-_EFFORT = {GZIP: {"compresslevel": 6}, LZ4: {"level": 0}}
+_EFFORT = {LZ4: {"level": 0}}
+_GZIP_EFFORT, _GZIP_FRAMED = 6, 31
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _LZ4_MAGIC = bytes.fromhex("04224d18")
@@ -40,10 +41,12 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     """
     if codec == NONE:
         return bytes(data)
+    if codec == GZIP:  # of few bytes many times faster than by way of a file object
+        return zlib.compress(data, _GZIP_EFFORT, _GZIP_FRAMED)
     # Imported by who writes: it costs Spark's readers more than all of ours.
-    from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
+    from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
 
-    encode: Callable[..., bytes] = (gzip_encode, snappy_encode, lz4_encode, zstd_encode)[codec - 1]
+    encode: Callable[..., bytes] = (snappy_encode, lz4_encode, zstd_encode)[codec - SNAPPY]
     return bytes(encode(bytes(data), **_EFFORT.get(codec, {})))
 
 

@@ -130,10 +130,14 @@ def test_a_message_with_more_records_than_bytes_is_packed_again() -> None:
     assert sum(piece.records for piece in found) == 2002
 
 
-def test_a_message_may_hold_only_so_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compressed_messages_of_a_set_hold_only_so_many_records(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(byte_sets, "MAX_INNER", 3)
     assert byte_sets.pieces(gzipped(b"", b"", b""), **LIMITS)
     assert refused(gzipped(b"", b"", b"", b""))[0] == ErrorCode.MESSAGE_TOO_LARGE
+    assert byte_sets.pieces(gzipped(b"", b"") + gzipped(b""), **LIMITS)
+    assert refused(gzipped(b"", b"") + gzipped(b"", b""))[0] == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_a_long_set_is_stored_in_pieces() -> None:
