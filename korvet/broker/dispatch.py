@@ -55,7 +55,7 @@ class Request(msgspec.Struct):
 
 def may_be_large(frame: Buffer) -> bool:
     """Whether the answer to this frame could be large."""
-    return frame[0] == 0 and frame[1] == FETCH
+    return frame[:2] == FETCH.to_bytes(2, "big")  # a frame may be a byte long
 
 
 def begin(

@@ -139,7 +139,7 @@ class LegacyConnection(Connection):
         return answer
 
     def _may_be_large(self, frame: Buffer) -> bool:
-        return frame[1] in (FETCH, MULTIFETCH)
+        return int.from_bytes(frame[:2], "big") in (FETCH, MULTIFETCH)
 
     def _promise(self, request: Any) -> int:
         return LARGE_ANSWERS

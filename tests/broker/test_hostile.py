@@ -18,6 +18,7 @@ from tests.broker.peer import (
     parsed,
     request,
     resident,
+    to_fetch,
     until,
 )
 from tests.interop.brokers import Broker
@@ -108,6 +109,15 @@ def test_half_a_frame_and_then_nothing_is_one_line_too(broker: Broker) -> None:
             (line,) = lines_about(broker, peer.name, since)
         assert (" api=Metadata version=9 " in line) == (end >= 9)
         assert 'reason="the client stopped inside a frame"' in line
+
+
+def test_a_frame_of_one_byte_behind_a_large_fetch_is_one_line_too(broker: Broker) -> None:
+    since = len(broker.log)
+    with Peer(broker.address) as peer:
+        peer.send(request("Fetch", 11, to_fetch("absent", max_wait_ms=100)), b"\0")
+        assert peer.ended()
+        (line,) = lines_about(broker, peer.name, since)
+    assert "header: the data ends here" in line
 
 
 def test_what_came_whole_before_a_half_frame_is_still_answered(broker: Broker) -> None:

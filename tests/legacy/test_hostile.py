@@ -45,6 +45,7 @@ BROKEN = {
     + wire.fetch("t", 0)[6:],
     "a multifetch that says less": frame(MULTIFETCH, b"\0\0" + wire.fetch("t", 0)[6:]),
     "a multiproduce of minus one": frame(MULTIPRODUCE, b"\xff\xff"),
+    "a byte behind a fetch": wire.fetch("t", 0) + b"\0\0\0\1\0",
     "HTTP": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
     "TLS": bytes.fromhex("16030102000100"),
 }
