@@ -18,11 +18,14 @@ _EFFORT = {LZ4: {"level": 0}}
 _GZIP_EFFORT, _GZIP_FRAMED = 6, 31
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
+_GZIP_MAGIC = b"\x1f\x8b"
 _LZ4_MAGIC = bytes.fromhex("04224d18")
 _LZ4_SIZE, _LZ4_DICTIONARY = 8, 1
 """Flags of a frame whose header has such a field, of 8 and of 4 bytes."""
 _XXH32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 _FIRST_GUESS = 65536
+MOST_MEMBERS = 16
+"""Gzip is read in as many members; for each, what is behind it is copied."""
 
 
 class CorruptPayload(ValueError):
@@ -102,16 +105,25 @@ def _rotated(number: int, bits: int) -> int:
 
 
 def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    inflate = zlib.decompressobj(wbits=47)
-    try:
-        out = inflate.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise CorruptPayload(f"gzip: {error}") from None
-    if len(out) > limit:
-        raise PayloadTooLarge(f"gzip: more than {limit} bytes")
-    if not inflate.eof:
-        raise CorruptPayload("gzip: the stream ends early")
-    return out
+    """All members, as Java reads them: other bytes behind them are passed over."""
+    parts: list[bytes] = []
+    left = limit
+    while len(parts) < MOST_MEMBERS:
+        inflate = zlib.decompressobj(wbits=47)
+        try:
+            part = inflate.decompress(data, left + 1)
+        except zlib.error as error:
+            raise CorruptPayload(f"gzip: {error}") from None
+        left -= len(part)
+        if left < 0:
+            raise PayloadTooLarge(f"gzip: more than {limit} bytes")
+        if not inflate.eof:
+            raise CorruptPayload("gzip: the stream ends early")
+        parts.append(part)
+        data = inflate.unused_data
+        if data[:2] != _GZIP_MAGIC:
+            return part if len(parts) == 1 else b"".join(parts)
+    raise CorruptPayload(f"gzip: more than {MOST_MEMBERS} members")
 
 
 def _raw_snappy(data: bytes | memoryview, limit: int) -> bytes:

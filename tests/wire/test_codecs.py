@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from korvet.wire.codecs import (
     GZIP,
     LZ4,
+    MOST_MEMBERS,
     NAMES,
     NONE,
     SNAPPY,
@@ -99,6 +100,20 @@ def test_others_write_what_is_read_here() -> None:
     assert bytes(decompress(LZ4, bytes(cramjam.lz4.compress(data)), 9999)) == data
     assert bytes(decompress(ZSTD, bytes(cramjam.zstd.compress(data)), 9999)) == data
     assert bytes(decompress(NONE, data, 0)) == data
+
+
+def test_every_member_of_gzip_is_read_up_to_so_many() -> None:
+    one = gzip.compress(b"one")
+    assert (
+        decompress(GZIP, one + gzip.compress(b"") + gzip.compress(b"two") + b"\0", 6) == b"onetwo"
+    )
+    with pytest.raises(PayloadTooLarge):
+        decompress(GZIP, one * 3, 8)
+    with pytest.raises(CorruptPayload):
+        decompress(GZIP, one + one[:-1], 100)
+    assert len(decompress(GZIP, one * MOST_MEMBERS, 1000)) == 3 * MOST_MEMBERS
+    with pytest.raises(CorruptPayload):
+        decompress(GZIP, one * (MOST_MEMBERS + 1), 1000)
 
 
 def test_lz4_is_the_fast_one_and_its_blocks_stand_alone() -> None:
