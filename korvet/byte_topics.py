@@ -66,6 +66,7 @@ def append_batch(
     limit = topic.policy.max_message_bytes * BOMB_FACTOR
     sizes = byte_sets.sizes(records.taken_apart(batch, limit=limit))
     span = sum(sizes)
+    producer_id, producer_epoch, base_sequence = header.producer
     return log.append(
         keys,
         topic.name,
@@ -74,9 +75,9 @@ def append_batch(
         count=header.last_offset_delta + 1,
         size=len(batch),
         max_timestamp=header.max_timestamp,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
         stamp=int(topic.policy.log_append_time),
         fields=(
             *(span, 8, _BATCH, batch, b"count", span),

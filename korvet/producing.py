@@ -195,13 +195,6 @@ def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
     )
 
 
-def _producer(header: BatchHeader | None) -> tuple[int, int, int]:
-    """Id, epoch and sequence of an idempotent batch; without an id the others mean nothing."""
-    if header is None or header.producer_id < 0:
-        return -1, -1, -1
-    return header.producer_id, header.producer_epoch, header.base_sequence
-
-
 def _append_batch(
     keys: Keys,
     topic: Topic,
@@ -213,7 +206,7 @@ def _append_batch(
     if topic.is_bytes:
         return byte_topics.append_batch(keys, topic, partition, batch, header)
     count = header.last_offset_delta + 1
-    producer = _producer(header)
+    producer = header.producer
     return log.append(
         keys,
         topic.name,
@@ -252,7 +245,7 @@ def _append_records(
         size = sum(
             len(key or b"") + len(value or b"") + entries.OVERHEAD for _, _, key, value, _ in found
         )
-    producer = _producer(header)
+    producer = (-1, -1, -1) if header is None else header.producer
     return log.append(
         keys,
         topic.name,

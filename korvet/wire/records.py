@@ -83,6 +83,13 @@ class BatchHeader(NamedTuple):
         """The number of the codec the records are compressed with."""
         return self.attributes & CODEC_MASK
 
+    @property
+    def producer(self) -> tuple[int, int, int]:
+        """Id, epoch and sequence of an idempotent batch; without an id the others mean nothing."""
+        if self.producer_id < 0:
+            return -1, -1, -1
+        return self.producer_id, self.producer_epoch, self.base_sequence
+
 
 def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
     """The header at `at`; nothing is checked but that 61 bytes are there (struct.error)."""

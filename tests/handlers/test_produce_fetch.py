@@ -296,6 +296,21 @@ async def test_a_batch_sent_again_is_answered_with_its_first_offset(broker: Brok
     assert len(told((await fetch(broker, 0)).records)) == 3
 
 
+@pytest.mark.parametrize(("form", "mode"), [*SHAPES, ("batch", "bytes")], ids=lambda word: word)
+async def test_a_sequence_without_a_producer_id_means_nothing(
+    broker: Broker, form: str, mode: str
+) -> None:
+    """Some clients leave it 0 in each batch of a producer that is not idempotent."""
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    answers = [
+        await produce(broker, packed(rows(value), 13, producer=(-1, -1, 0)))
+        for value in (b"a", b"b")
+    ]
+    assert [row.error_code for row in answers] == [E.NONE, E.NONE]
+    found = told((await fetch(broker, answers[0].base_offset)).records)
+    assert [row[3] for row in found] == [b"a", b"b"]
+
+
 @pytest.mark.parametrize("form", ["record", "batch"])
 async def test_a_topic_may_stamp_its_records(broker: Broker, form: str) -> None:
     kind = "LogAppendTime"
