@@ -6,34 +6,47 @@ Rules
 - A batch that was taken is counted, and kept for who reads it next, before its answer leaves.
 - Who wants no answer learns by the end of its connection that a batch was not taken, as from Kafka:
   else it would send others after it, to a topic that is another by now or to a Redis that is away.
+- What an unknown producer sends is asked for again as `beginnings` says, right where the refusal
+  comes in: in the order in which it was refused.
 """
 
 import asyncio
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from korvet import logs
+from korvet.beginnings import Beginner, Step
 from korvet.context import LATER, Context, Later, Soon, Unanswered
 from korvet.errors import ErrorCode
 from korvet.fetching import reader
 from korvet.joining import joined, producer_of, why_outside
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply, count_of
+from korvet.scripts.log import AppendReply, begun_by, count_of, sequence_of
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics import Topic
 from korvet.wire.messages.produce import (
     BatchIndexAndErrorMessage,
+    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
     TopicProduceResponse,
 )
-from korvet.wire.records import Buffer
+from korvet.wire.records import HEADER_SIZE, MAGIC_AT, Buffer, read_header
 
 BY_ID = 13
 """The version from which on Produce names topics by their ids."""
 STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+OFTEN = 3
+"""So many times a batch of an unknown producer is asked for, should others always come between."""
+
+COMES_AGAIN = frozenset(
+    {error for error in ErrorCode if error.retriable} | {ErrorCode.MESSAGE_TOO_LARGE}
+)
+"""After these a producer sends the batch again, as it was or in parts."""
 
 logger = logs.get("produce")
 
@@ -41,7 +54,7 @@ logger = logs.get("produce")
 class Append:
     """One partition's append; takes its reply as a future would."""
 
-    __slots__ = ("_of", "call", "data", "error", "index", "reply", "topic")
+    __slots__ = ("_of", "call", "data", "error", "index", "reply", "topic", "tries")
 
     def __init__(
         self, of: "Appends", topic: Topic, index: int, data: Buffer, call: Call[AppendReply]
@@ -53,6 +66,7 @@ class Append:
         self.call = call
         self.reply: AppendReply | None = None
         self.error: BaseException | None = None
+        self.tries = 1
 
     def done(self) -> bool:
         """Never before its reply."""
@@ -60,13 +74,16 @@ class Append:
 
     def set_result(self, reply: AppendReply) -> None:
         """Redis took the batch, or said why not."""
+        if reply.error:
+            self._of.refused(self, reply)
+            return
         self.reply = reply
-        self._of.arrived(odd=reply.error != 0)
+        self._of.arrived(odd=False)
 
     def set_exception(self, error: BaseException) -> None:
         """There is no reply, and this is why."""
         self.error = error
-        self._of.arrived(odd=True)
+        self._of.failed(self)
 
 
 Row: TypeAlias = PartitionProduceResponse | Append
@@ -101,6 +118,46 @@ class Appends:
         self._missing -= 1
         if not self._missing and not self._there.done():
             self._there.set_result(None)
+
+    def refused(self, row: Append, reply: AppendReply) -> None:
+        """Redis said why it did not take the batch; it may have to be asked again."""
+        error = ErrorCode(reply.error)
+        if error == ErrorCode.UNKNOWN_PRODUCER_ID:
+            call = self._next_call(row)
+            if call is not None:
+                row.tries += 1
+                row.call = call
+                self._context.store.send(call, row)
+                return
+            reply = replace(reply, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        elif error.retriable:
+            self._comes_again(row)
+        elif row.tries > 1:
+            self._context.node.beginnings.known(self._beginner(row)[0])
+        row.reply = reply
+        self.arrived(odd=True)
+
+    def failed(self, row: Append) -> None:
+        """Nobody knows whether Redis took the batch."""
+        self._comes_again(row)
+        self.arrived(odd=True)
+
+    def _next_call(self, row: Append) -> Call[AppendReply] | None:
+        """What is asked next of a partition that does not know the producer; None for nothing."""
+        step = self._context.node.beginnings.step(*self._beginner(row))
+        if step == Step.BEGIN:
+            return begun_by(row.call)
+        return row.call if step == Step.REPEAT and row.tries < OFTEN else None
+
+    def _comes_again(self, row: Append) -> None:
+        who, sequence = self._beginner(row)
+        if sequence >= 0:
+            self._context.node.beginnings.comes_again(who, sequence)
+
+    def _beginner(self, row: Append) -> tuple[Beginner, int]:
+        """Who sent the batch, and its sequence: -1 of a producer without."""
+        producer_id, epoch, sequence = sequence_of(row.call)
+        return (_word_of(row.topic, self._context), row.index, producer_id, epoch), sequence
 
     def answer(self) -> Soon[ProduceResponse | None]:
         """All rows are there."""
@@ -202,9 +259,37 @@ def noted(
     context: Context,
 ) -> None:
     """A batch of so many bytes that Redis took is counted, and kept for who reads it next."""
+    beginnings = context.node.beginnings
+    if beginnings:
+        producer_id, epoch, _ = sequence_of(call)
+        beginnings.known((_word_of(topic, context), index, producer_id, epoch))
     context.node.metrics.appended(count_of(call) if reply.stored else 0, size)
     if reply.stored and topic.is_batch and reply.append_time < 0:
         reader(context).appended(topic, index, reply.previous, reply.base, call)
+
+
+def refuse(
+    data: TopicProduceData,
+    row: PartitionProduceData,
+    error: ErrorCode,
+    context: Context,
+    reason: str | None = None,
+    blamed: Sequence[tuple[int, str]] = (),
+) -> PartitionProduceResponse:
+    """What is said of a partition whose batch is not given to Redis."""
+    batch = row.records or b""
+    if error in COMES_AGAIN and len(batch) >= HEADER_SIZE and batch[MAGIC_AT] == 2:
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            word = data.topic_id.hex if context.version >= BY_ID else data.name
+            who = (word, row.index, header.producer_id, header.producer_epoch)
+            context.node.beginnings.comes_again(who, header.base_sequence)
+    return refusal(row.index, error, reason, blamed)
+
+
+def _word_of(topic: Topic, context: Context) -> str:
+    """What the request calls the topic."""
+    return topic.id if context.version >= BY_ID else topic.name
 
 
 def refusal(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from korvet.beginnings import Beginnings
 from korvet.config import Config
 from korvet.config_table import ConfigTable
 from korvet.gathering import Gatherer
@@ -83,6 +84,7 @@ class Node:
         self.apis = apis
         self.metrics = metrics
         self.gatherer = Gatherer(store, keys)
+        self.beginnings = Beginnings()
         self.copies = Copies(store)
         self.transactions = Transactions(store, keys, topics)
         self.topic_configs: TopicConfigs = config.topics

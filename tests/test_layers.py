@@ -57,6 +57,7 @@ LAYERS: dict[str, Layer] = {
     "log": Layer(
         (
             "beating",
+            "beginnings",
             "byte_topics",
             "config_table",
             "gathering",

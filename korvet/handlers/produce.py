@@ -7,6 +7,9 @@ Behaviour
   INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
   (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,
   OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH; a repeated batch answers its first offset
+- an unknown producer begins at any sequence, as the partition may have forgotten it; but where a
+  batch of it was refused and will be sent again, what is behind it is OUT_OF_ORDER_SEQUENCE_NUMBER
+  until it has come
 - INVALID_RECORD for want of a key and INVALID_TIMESTAMP name the records they are for, and no
   other: whoever sent the others with them learns that those were not to blame
 - transactional batches: TRANSACTIONAL_ID_AUTHORIZATION_FAILED without a transactional id,
@@ -31,7 +34,7 @@ from time import time
 import msgspec
 
 from korvet.acknowledging import Copies, copies_wanted, made, possible
-from korvet.appends import BY_ID, Appends, Row, refusal
+from korvet.appends import BY_ID, Appends, Row, refuse
 from korvet.context import Context, Unanswered
 from korvet.errors import ErrorCode
 from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
@@ -56,7 +59,7 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
     """The records are on their way to Redis when this returns, unless a topic must be looked up."""
     wrong = _refuse_acks(request.acks, context)
     if wrong:
-        return _refuse_all(request, wrong)
+        return _refuse_all(request, wrong, context)
     copies = copies_wanted(request.acks, context)
     if copies is not None:
         return _with_copies(request, copies, context)
@@ -92,7 +95,7 @@ async def _look_up_first(request: ProduceRequest, context: Context) -> ProduceRe
         for data in request.topic_data:
             topics.append(await _look_up(data, context))
     except StoreUnavailable:
-        return await _refuse_all(request, ErrorCode.KAFKA_STORAGE_ERROR)
+        return await _refuse_all(request, ErrorCode.KAFKA_STORAGE_ERROR, context)
     return await _join_first(request, topics, context)
 
 
@@ -115,7 +118,7 @@ async def _with_copies(
         for data in request.topic_data:
             topics.append(await _look_up(data, context))
     except StoreUnavailable:
-        return await _refuse_all(request, ErrorCode.KAFKA_STORAGE_ERROR)
+        return await _refuse_all(request, ErrorCode.KAFKA_STORAGE_ERROR, context)
     streams = [
         context.keys.partition(topic.name, row.index).stream
         for data, topic in zip(request.topic_data, topics, strict=True)
@@ -123,7 +126,7 @@ async def _with_copies(
         if topic is not None
     ]
     if not await possible(copies, streams, context):
-        return await _refuse_all(request, ErrorCode.NOT_ENOUGH_REPLICAS)
+        return await _refuse_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, context)
     refused = await join(unjoined(request, topics, context), context)
     sent = _send(request, topics, context, refused)
     context.release()
@@ -161,12 +164,14 @@ def _send(
     for data, topic in zip(request.topic_data, topics, strict=True):
         rows = appends.of_topic(data)
         for partition in data.partition_data:
-            rows.append(_row(topic, partition, request.transactional_id, appends, context, refused))
+            sent = _row(topic, data, partition, request.transactional_id, appends, context, refused)
+            rows.append(sent)
     return appends.answer()
 
 
 def _row(
     topic: Topic | None,
+    of: TopicProduceData,
     wanted: PartitionProduceData,
     transactional_id: str | None,
     appends: Appends,
@@ -176,18 +181,16 @@ def _row(
     index, data = wanted.index, b"" if wanted.records is None else wanted.records
     if topic is None:
         by_id = context.version >= BY_ID
-        return refusal(
-            index,
-            ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
+        unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return refuse(of, wanted, unknown, context)
     if not 0 <= index < topic.partitions:
-        return refusal(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return refuse(of, wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, context)
     transaction = None
     if transactional_id is not None:
         producer = producer_of(transactional_id, data)
         error = refused.get(producer) if producer else None
         if error:
-            return refusal(index, error)
+            return refuse(of, wanted, error, context)
         transaction = transaction_of(transactional_id, data, context)
     try:
         call = prepare(
@@ -201,14 +204,16 @@ def _row(
             transaction=transaction,
         )
     except BadBatch as bad:
-        return refusal(index, bad.error, str(bad), bad.blamed)
+        return refuse(of, wanted, bad.error, context, str(bad), bad.blamed)
     append = appends.expect(topic, index, data, call)
     place = (topic.name, index, topic.id, int(topic.policy.log_append_time))
     context.node.gatherer.submit(place, call, len(data), append)
     return append
 
 
-async def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceResponse | None:
+async def _refuse_all(
+    request: ProduceRequest, error: ErrorCode, context: Context
+) -> ProduceResponse | None:
     if not request.acks:
         raise Unanswered(f"batches sent with acks=0 are not stored: {error.name}")
     return ProduceResponse(
@@ -216,7 +221,9 @@ async def _refuse_all(request: ProduceRequest, error: ErrorCode) -> ProduceRespo
             TopicProduceResponse(
                 name=data.name,
                 topic_id=data.topic_id,
-                partition_responses=[refusal(row.index, error) for row in data.partition_data],
+                partition_responses=[
+                    refuse(data, row, error, context) for row in data.partition_data
+                ],
             )
             for data in request.topic_data
         ]

@@ -36,9 +36,23 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   }
 end
 
--- Producers with such ids are tasks of Spark's writers, which begin at sequence 0: where one is
--- unknown and does not, its first batch was refused, or lost by a failover.
+-- Producers with such ids are tasks of Spark's writers, which begin at sequence 0 and are never
+-- forgotten before they are over.
 local WRITERS_FROM = 2 ^ 51
+local IN_NONE, FORGOTTEN = -1, -2
+
+-- The error for a batch of a producer that is unknown here, by its sequence and transaction; nil for
+-- none. Where one has to begin at sequence 0 and does not, its first batch was refused, or lost by a
+-- failover: with Produce 12 and newer, a transaction has an epoch to itself (KIP-890).
+local function unbegun(id, sequence, transaction)
+  if sequence == 0 or transaction == FORGOTTEN then
+    return nil
+  end
+  if transaction > 0 or id >= WRITERS_FROM then
+    return codes.OUT_OF_ORDER_SEQUENCE_NUMBER
+  end
+  return transaction == IN_NONE and codes.UNKNOWN_PRODUCER_ID or nil
+end
 
 -- Whether the producer's batch may be appended: nil, or the answer that refuses it; then what is
 -- remembered of the producer, as text, and parsed where lib.sequence does not do.
@@ -52,20 +66,21 @@ local function judged(log, args, at)
     end
   end
   local producer = require("lib.producer")
-  local known = producer.read(text)
+  local known, transaction = producer.read(text), tonumber(args[at + 6])
   epoch, sequence = tonumber(epoch), tonumber(sequence)
+  local unknown = not known and unbegun(tonumber(id), sequence, transaction)
+  if unknown then
+    return { unknown, -1, -1, log.start, -1, 0 }
+  end
   local last_sequence = producer.last_sequence(sequence, tonumber(args[at]))
   local stored_at = producer.duplicate_of(known, epoch, sequence, last_sequence)
   if stored_at then
     return { codes.NONE, stored_at, -1, log.start, -1, 0 }
   end
   local verdict = producer.judge(known, epoch, sequence)
-  if not known and sequence > 0 and tonumber(args[at + 3]) >= WRITERS_FROM then
-    verdict = "gap"
-  end
   local error = codes.OUT_OF_ORDER_SEQUENCE_NUMBER
   if verdict == "ok" then
-    if producer.may_append(known, epoch, tonumber(args[at + 6])) then
+    if producer.may_append(known, epoch, transaction) then
       return nil, nil, known
     end
     error = codes.INVALID_TXN_STATE

@@ -60,7 +60,7 @@ function M.duplicate_of(state, epoch, first, last)
 end
 
 --- "ok", "fenced" (an older epoch), "old" (stored before what is remembered) or "gap".
---- A producer never seen here may begin anywhere: retention may have forgotten it (Kafka, KIP-360).
+--- A producer never seen here may begin anywhere, as far as its sequence tells.
 function M.judge(state, epoch, first)
   if not state then
     return "ok"

@@ -1,4 +1,4 @@
---- log.append  version 10  writes
+--- log.append  version 11  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -15,8 +15,9 @@
 ---          producer_id     int     -1 without idempotence
 ---          producer_epoch  int     -1 without idempotence
 ---          base_sequence   int     -1 without idempotence
----          transaction     int     -1 in none; 0 in the one this partition was told of (log.begin);
----                                  else the number of the producer's transaction, begun if new here
+---          transaction     int     -1 in none; -2 in none, of a producer that may have been forgotten
+---                                  here; 0 in the one this partition was told of (log.begin); else
+---                                  the number of the producer's transaction, begun if new here
 ---          fields...       bytes   batch layout: the batch alone, whose entry then tells count and
 ---                                  max_timestamp too, or all of the entry's fields and values;
 ---                                  record layout: for
@@ -34,13 +35,15 @@
 ---          start           int     log start offset
 ---          append_time     int     ms of Redis's clock, -1 without LogAppendTime
 ---          stored          int     1 appended now, 0 a duplicate of what was stored before
---- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH DUPLICATE_SEQUENCE_NUMBER
----          OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
+---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
 --- COST     O(records), at most 12 calls + 1 per entry
 --- NOTES    A native XADD may stand behind `next`; then the first XADD fails with nothing written,
 ---          and the batch goes behind the stream's last id.
----          A producer unknown here may begin at any sequence, as retention may have forgotten it; but
----          not those of Spark's writers, from 2^51 on, whose first batch Redis lost or refused.
+---          A producer unknown here begins at sequence 0. UNKNOWN_PRODUCER_ID: or it was forgotten, if
+---          no batch before this one is on its way, which the caller knows; then -2 takes it. Spark's
+---          writers, from id 2^51 on, and transactions whose number is told are never forgotten:
+---          Redis lost their first batch, or refused it (OUT_OF_ORDER_SEQUENCE_NUMBER).
 ---          In batch layout and in bytes mode an entry's id is that of the last offset it takes.
 ---          Without transactions `open` is never touched, and `stable` of the state is absent: the end
 ---          of the log before the oldest open transaction, -1 when none is open. In time mode offsets

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from korvet.beginnings import Beginnings
 from korvet.broker.dispatch import PRODUCE, Request, finish
 from korvet.broker.steady import MOST, Shapes
 from korvet.context import Context, Node, Soon
@@ -84,6 +85,7 @@ class Bench:
             metrics=Metrics(),
             memory={},
             store=None,
+            beginnings=Beginnings(),
             gatherer=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
         )
         self.shapes = Shapes(cast(Node, self.node))

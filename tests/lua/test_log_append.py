@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
+from korvet.scripts import log
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import DENSE_MS, OTHER_ID, Part
 from tests.runners import Runner
@@ -124,7 +125,8 @@ def test_a_batch_older_than_what_is_remembered_is_a_duplicate_without_an_offset(
 
 def test_sequences_wrap_around(runner: Runner) -> None:
     part = Part(runner).create()
-    first = part.append(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
+    begun = log.begun_by(part.call(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2))
+    first = runner.run(begun)
     second = part.append(4, producer_id=1, producer_epoch=0, base_sequence=2)
     again = part.append(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     assert (first.error, second.error, again.error) == (0, 0, 0)
@@ -139,15 +141,31 @@ def test_a_new_epoch_begins_at_sequence_0(runner: Runner) -> None:
     assert late.error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_an_unknown_producer_begins_anywhere_but_a_sparks_task_at_its_first(runner: Runner) -> None:
+def test_an_unknown_producer_begins_at_sequence_0_or_is_asked_about(runner: Runner) -> None:
     part = Part(runner).create()
-    begin = {"producer_epoch": 0, "base_sequence": 7}
-    for spark in (2**51, 2**53 - 1):
-        reply = part.append(2, producer_id=spark, **begin)
+    begin = {"producer_id": 2**51 - 1, "producer_epoch": 0}
+    reply = part.append(2, base_sequence=7, **begin)
+    assert (reply.error, reply.base) == (ErrorCode.UNKNOWN_PRODUCER_ID, -1)
+    assert part.ids() == []
+    forgotten = part.call(2, base_sequence=7, **begin)
+    assert runner.run(log.begun_by(forgotten)).stored == 1
+    again = runner.run(log.begun_by(forgotten))
+    assert (again.error, again.stored) == (0, 0)
+    assert runner.run(log.begun_by(part.call(2, base_sequence=11, **begin))).error
+    assert part.append(2, base_sequence=9, **begin).stored == 1
+    assert runner.run(log.begun_by(part.call(1, base_sequence=11, **begin))).stored == 1
+    assert part.append(1, base_sequence=12, **begin).stored == 1
+
+
+def test_what_is_never_forgotten_begins_at_sequence_0(runner: Runner) -> None:
+    part = Part(runner).create()
+    sparks = [{"producer_id": 2**51}, {"producer_id": 2**53 - 1}]
+    for who in [*sparks, {"producer_id": 4, "transaction": 3}]:
+        begin: dict[str, int] = {**who, "producer_epoch": 0}
+        reply = part.append(2, base_sequence=7, **begin)
         assert reply.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        assert part.append(2, producer_id=spark, producer_epoch=0, base_sequence=0).stored == 1
-        assert part.append(2, producer_id=spark, producer_epoch=0, base_sequence=2).stored == 1
-    assert part.append(2, producer_id=2**51 - 1, **begin).stored == 1
+        assert part.append(2, base_sequence=0, **begin).stored == 1
+        assert part.append(2, base_sequence=2, **begin).stored == 1
 
 
 def test_producers_do_not_disturb_each_other(runner: Runner) -> None:

@@ -5,9 +5,11 @@ from korvet.scripts.log.appending import (
     GatherReply,
     append,
     batch_of,
+    begun_by,
     count_of,
     gather,
     newest_of,
+    sequence_of,
     whole_batch,
 )
 from korvet.scripts.log.compacting import (
@@ -82,6 +84,7 @@ __all__ = [
     "append",
     "batch_of",
     "begin",
+    "begun_by",
     "bounds",
     "carry",
     "count_of",
@@ -97,6 +100,7 @@ __all__ = [
     "put",
     "retain",
     "seek",
+    "sequence_of",
     "sift",
     "swap",
     "truncate",

@@ -28,7 +28,9 @@ class GatherReply(Reply):
 
 LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
 """Topic, partition, topic id, log.append's stamp, and batches for it, each `batch_of` a call."""
-BATCH_AT, NEWEST_AT, FIELDS_AT = 2, 4, 9
+BATCH_AT, NEWEST_AT, PRODUCER_AT, TRANSACTION_AT, FIELDS_AT = 2, 4, 5, 8, 9
+FORGOTTEN = -2
+"""As a `transaction`: in none, and the partition may have forgotten the producer."""
 APPEND = Script("log.append", AppendReply)
 GATHER = Script("log.gather", GatherReply)
 
@@ -84,6 +86,19 @@ def count_of(call: Call[AppendReply]) -> int:
     count = call.args[BATCH_AT]
     assert isinstance(count, int)
     return count
+
+
+def sequence_of(call: Call[AppendReply]) -> tuple[int, int, int]:
+    """Producer id, epoch and base sequence of an append's call."""
+    producer_id, epoch, sequence = call.args[PRODUCER_AT:TRANSACTION_AT]
+    assert isinstance(producer_id, int) and isinstance(epoch, int) and isinstance(sequence, int)
+    return producer_id, epoch, sequence
+
+
+def begun_by(call: Call[AppendReply]) -> Call[AppendReply]:
+    """The same append, by which a producer may begin whom the partition does not know."""
+    args = [*call.args[:TRANSACTION_AT], FORGOTTEN, *call.args[FIELDS_AT:]]
+    return Call(call.script, call.keys, args)
 
 
 def newest_of(call: Call[AppendReply]) -> int:

@@ -1,0 +1,123 @@
+"""Produce by somebody the partition does not know: in order, whatever is refused on the way."""
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.scripts.call import Call
+from korvet.scripts.log.appending import APPEND, FORGOTTEN, TRANSACTION_AT
+from korvet.store.errors import StoreRefused
+from korvet.store.waiter import Waiter
+from korvet.wire import records
+from korvet.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from tests.handlers.conftest import Broker
+from tests.handlers.test_produce_fetch import fetch, told
+
+
+def batch(number: int, size: int = 10, epoch: int = 0, first: int = 0) -> bytes:
+    """The batch of that number of one producer, of one record."""
+    row = (0, 0, None, b"%d" % number * size, [])
+    return bytes(records.build([row], producer=(5, epoch, first + number)))
+
+
+async def sent(broker: Broker, data: bytes, version: int, index: int) -> PartitionProduceResponse:
+    topic = await broker.node.topics.get("t")
+    row = TopicProduceData(
+        name="t",
+        topic_id=topic.uuid if topic else uuid4(),
+        partition_data=[PartitionProduceData(index=index, records=data)],
+    )
+    answer = await broker.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row]), version)
+    found: PartitionProduceResponse = answer.responses[0].partition_responses[0]
+    return found
+
+
+async def errors(broker: Broker, *batches: bytes, version: int = 13, index: int = 0) -> list[int]:
+    """What is answered to batches that are on their way together."""
+    asked = [sent(broker, data, version, index) for data in batches]
+    return [row.error_code for row in await asyncio.gather(*asked)]
+
+
+async def values(broker: Broker, index: int = 0) -> list[bytes]:
+    """The first byte of each record, in order."""
+    found = await fetch(broker, 0, number=index)
+    return [(row[3] or b"")[:1] for row in told(found.records)]
+
+
+def refusing(broker: Broker, monkeypatch: pytest.MonkeyPatch, transaction: int = -1) -> None:
+    """Redis cannot do the next append that says so of its transaction, but all behind it."""
+    send, left = broker.node.store.send, [StoreRefused("OOM command not allowed")]
+
+    def refuse(call: Call[Any], waiter: Waiter[Any]) -> None:
+        if left and call.script is APPEND and call.args[TRANSACTION_AT] == transaction:
+            waiter.set_exception(left.pop())
+        else:
+            send(call, waiter)
+
+    monkeypatch.setattr(broker.node.store, "send", refuse)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_nothing_is_taken_before_a_first_batch_that_redis_refused(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    three = [batch(number, 40_000) for number in range(3)]
+    refusing(broker, monkeypatch)
+    late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    assert await errors(broker, *three, version=version) == [E.KAFKA_STORAGE_ERROR, *late]
+    # Whoever was not answered in order sends again, and goes on.
+    assert await errors(broker, three[1], version=version) == late[:1]
+    assert await errors(broker, *three, version=version) == [0, 0, 0]
+    assert await errors(broker, *map(batch, range(3, 9))) == [0] * 6
+    assert await values(broker) == [b"%d" % n for n in range(9)]
+    assert not broker.node.beginnings
+
+
+@pytest.mark.parametrize("size", [10, 40_000], ids=["gathered", "alone"])
+async def test_one_that_was_forgotten_goes_on_in_order(broker: Broker, size: int) -> None:
+    await broker.create("t", offset_mode="dense")
+    assert await errors(broker, *(batch(n, size, first=70) for n in range(5))) == [0] * 5
+    assert await values(broker) == [b"%d" % n for n in range(5)]
+    assert not broker.node.beginnings
+
+
+async def test_one_that_was_forgotten_goes_on_in_order_whatever_redis_refuses(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    three = [batch(number, 40_000, first=70) for number in range(3)]
+    refusing(broker, monkeypatch, FORGOTTEN)
+    late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    assert await errors(broker, *three) == [E.KAFKA_STORAGE_ERROR, *late]
+    assert await errors(broker, *three) == [0, 0, 0]
+    assert await values(broker) == [b"0", b"1", b"2"]
+
+
+async def test_nothing_is_taken_before_a_first_batch_that_the_broker_refused(
+    broker: Broker,
+) -> None:
+    await broker.create("t", partitions=2, offset_mode="dense")
+    assert await errors(broker, batch(0), index=2) == [E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await errors(broker, batch(1), index=1) == [0], "another partition's are its own"
+    broken = batch(0)[:-1] + b"x"
+    assert await errors(broker, broken) == [E.CORRUPT_MESSAGE]
+    assert await errors(broker, batch(1)) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert await errors(broker, batch(1, epoch=1)) == [0], "another epoch is another producer"
+    assert await errors(broker, batch(0)) == [E.INVALID_PRODUCER_EPOCH]
+
+
+async def test_what_is_never_sent_again_is_not_waited_for(broker: Broker) -> None:
+    await broker.create("t", offset_mode="dense", **{"cleanup.policy": "compact"})
+    assert await errors(broker, batch(0)) == [E.INVALID_RECORD]
+    row = (0, 0, b"k", b"v", [])
+    data = bytes(records.build([row], producer=(5, 0, 1)))
+    assert await errors(broker, data) == [0]
