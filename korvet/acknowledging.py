@@ -4,7 +4,7 @@
 - acks=-1 wants what acks.all.wait.replicas and acks.all.fsync say, if anything
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -49,13 +49,18 @@ async def possible(wanted: Copies, streams: Iterable[str], context: Context) -> 
         return False
 
 
-async def made(wanted: Copies, streams: Iterable[str], timeout_ms: int, context: Context) -> bool:
-    """Whether what was written to these streams has its copies within the time."""
-    places = {str(context.store.place_of(stream)): stream for stream in streams}
+def runs_of(streams: Iterable[str], context: Context) -> dict[str, str]:
+    """One of these streams by each run of a server that is to take what is written to them."""
+    return {context.store.run_of(stream): stream for stream in streams}
+
+
+async def made(wanted: Copies, runs: Mapping[str, str], timeout_ms: int, context: Context) -> bool:
+    """Whether what was written has its copies within the time; `runs` is from before it was."""
     try:
-        for stream in places.values():
+        for run, stream in runs.items():
             done = await context.node.copies.wait(
                 stream,
+                run=run,
                 replicas=wanted.replicas,
                 fsync=wanted.fsync,
                 timeout_s=max(timeout_ms, 0) / 1000,

@@ -33,7 +33,7 @@ from time import time
 
 import msgspec
 
-from korvet.acknowledging import Copies, copies_wanted, made, possible
+from korvet.acknowledging import Copies, copies_wanted, made, possible, runs_of
 from korvet.appends import BY_ID, Appends, Row, refuse
 from korvet.context import Context, Unanswered
 from korvet.errors import ErrorCode
@@ -128,10 +128,11 @@ async def _with_copies(
     if not await possible(copies, streams, context):
         return await _refuse_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, context)
     refused = await join(unjoined(request, topics, context), context)
+    runs = runs_of(streams, context)
     sent = _send(request, topics, context, refused)
     context.release()
     answer = await sent
-    if answer is None or await made(copies, streams, request.timeout_ms, context):
+    if answer is None or await made(copies, runs, request.timeout_ms, context):
         return answer
     late = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     for response in answer.responses:

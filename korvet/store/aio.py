@@ -175,7 +175,12 @@ class AsyncStore(Listener):
 
     def place_of(self, key: str) -> Address:
         """The server that takes what is written to the key."""
-        return self._router.for_command(("EXISTS", key)).place
+        return self._router.for_write(key).place
+
+    def run_of(self, key: str) -> str:
+        """Which run of that server: one that fails over, or starts again, may lack what was written
+        before. Empty while there is none."""
+        return self._router.for_write(key).run
 
     # What the lanes call.
 

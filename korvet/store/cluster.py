@@ -26,7 +26,14 @@ from korvet.store.errors import (
 from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
-from korvet.store.slots import SLOTS, parse_redirect, parse_slots, slot_of_call, slot_of_command
+from korvet.store.slots import (
+    SLOTS,
+    parse_redirect,
+    parse_slots,
+    slot_of_call,
+    slot_of_command,
+    slot_of_key,
+)
 
 # A call that is sent from node to node so often is caught in a quarrel about its slot.
 _MOST_MOVES = 5
@@ -85,6 +92,9 @@ class ClusterRouter:
 
     def for_command(self, command: Sequence[Arg]) -> Lane:
         return self._node_of(slot_of_command(command)).reads
+
+    def for_write(self, key: str) -> Lane:
+        return self._node_of(slot_of_key(key)).writes
 
     def lanes(self) -> Sequence[Lane]:
         return [lane for node in self._nodes.values() for lane in node.all]

@@ -5,6 +5,7 @@ Rules
   pool, to the very server that took the write.
 - They cover what their own connection wrote. So each begins with a write that changes nothing, a
   PUBLISH nobody hears: by then the server has everything that was answered before.
+- They say nothing of what another server took: the caller tells which run of which server it was.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ class Copies:
         until, count = self._known.get(str(place), (0.0, 0))
         if monotonic() < until:
             return count
-        async with self._room, self._connected(place) as link:
+        async with self._room, self._connected(place) as (link, _):
             rows = parse_info(await ask(link, "INFO", "replication"))
         count = sum(
             "state=online" in value
@@ -54,11 +55,15 @@ class Copies:
         self._known[str(place)] = (monotonic() + FRESH_S, count)
         return count
 
-    async def wait(self, key: str, *, replicas: int, fsync: bool, timeout_s: float) -> bool:
+    async def wait(
+        self, key: str, *, run: str, replicas: int, fsync: bool, timeout_s: float
+    ) -> bool:
         """Whether so many replicas, and the server's own disk when `fsync`, have what was answered
-        before this call, within the time."""
+        before this call, within the time; `run` is the store's `run_of` the key before that."""
         limit_ms = max(1, int(min(timeout_s, LONGEST_S) * 1000))
-        async with self._room, self._connected(self._store.place_of(key)) as link:
+        async with self._room, self._connected(self._store.place_of(key)) as (link, here):
+            if here != run:
+                return False
             if fsync:
                 await _let_it_sync(link)
             # Behind one another in one burst: the wait is for what stands before it.
@@ -72,14 +77,14 @@ class Copies:
         return bool(reply[0] >= 1 and reply[1] >= replicas)
 
     @asynccontextmanager
-    async def _connected(self, place: Address) -> AsyncIterator[Link]:
-        """A connection for one caller alone."""
+    async def _connected(self, place: Address) -> AsyncIterator[tuple[Link, str]]:
+        """A connection for one caller alone, and which run of which server it leads to."""
         idle = self._idle[str(place)]
         lane = idle.pop() if idle else _lane(place)
         try:
             await lane.open()
             assert isinstance(lane.link, Link)
-            yield lane.link
+            yield lane.link, lane.run
         except BaseException:
             await lane.close()
             raise

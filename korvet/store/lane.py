@@ -112,6 +112,11 @@ class Lane:
     def up(self) -> bool:
         return isinstance(self.link, Link)
 
+    @property
+    def run(self) -> str:
+        """Which run of which server the link leads to; empty while there is none."""
+        return self._server.info.get("run_id", "") if self.up and self._server else ""
+
     async def open(self) -> Server:
         """There is a link and its server is known; or the exception says what to do."""
         async with self._opening:

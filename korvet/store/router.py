@@ -22,6 +22,8 @@ class Router(Protocol):
 
     def for_command(self, command: Sequence[Arg]) -> Lane: ...
 
+    def for_write(self, key: str) -> Lane: ...
+
     def lanes(self) -> Sequence[Lane]: ...
 
     def dropped(self, lane: Lane) -> None: ...
@@ -52,6 +54,9 @@ class SingleRouter:
 
     def for_command(self, command: Sequence[Arg]) -> Lane:
         return self._lanes.reads
+
+    def for_write(self, key: str) -> Lane:
+        return self._lanes.writes
 
     def lanes(self) -> Sequence[Lane]:
         return self._lanes.all
