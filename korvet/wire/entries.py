@@ -19,6 +19,9 @@ from korvet.wire.records import BadBatch, Buffer, Headers, Record
 
 MAX_HEADERS = 1000
 """One record may have this many headers: Lua's stack bounds the fields of one XADD."""
+MAX_FIELDS = 1_000_000
+"""And the records of a batch so many names and values together: Redis 6.2 ends a connection by
+which a command of more than 2^20 words comes."""
 MAX_STORED_VALUE = 2**30
 OVERHEAD = 24
 """What an entry costs beside its key, value and headers, in bytes, about."""
@@ -39,7 +42,8 @@ def fields_of(
 
     Values longer than `threshold` bytes are compressed when that makes them shorter. A
     `producer_id` marks them all as part of that producer's transaction.
-    Raises BadBatch INVALID_RECORD for a record with too many headers.
+    Raises BadBatch: INVALID_RECORD for a record with too many headers, MESSAGE_TOO_LARGE for more
+    than MAX_FIELDS.
     """
     if producer_id is None:
         uniform = _uniform(records, threshold if codec else MAX_STORED_VALUE)
@@ -61,6 +65,12 @@ def fields_of(
         if headers:
             _put_headers(out, headers)
         out[mark] = len(out) - mark - 1
+        if len(out) > MAX_FIELDS:
+            raise BadBatch(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"A batch of {len(records)} records with headers: {MAX_FIELDS} names and values can"
+                " be taken here.",
+            )
     return out
 
 

@@ -42,6 +42,10 @@ MAX_RECORDS = 500_000
 MAX_TAKEN_APART = 100_000
 """So many where the broker takes it apart: each costs it some hundred bytes, and Redis some µs."""
 LEAST_RECORD = 7
+MAX_HEADERS_TOGETHER = 500_000
+"""So many headers have the records of a batch together: each costs a hundred bytes, and compressed
+none at all."""
+_LEAST_HEADER = 2
 
 _UNLIMITED = 2**31 - 1
 
@@ -165,7 +169,7 @@ def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
 
     Raises BadBatch: CORRUPT_MESSAGE for bytes that are none, INVALID_RECORD where records do not
     parse (a producer would send what is CORRUPT_MESSAGE again and again), MESSAGE_TOO_LARGE beyond
-    `limit`.
+    `limit` or MAX_HEADERS_TOGETHER.
     """
     if len(batch) < HEADER_SIZE:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are no record batch")
@@ -177,12 +181,69 @@ def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
     from aiokafka.record.default_records import DefaultRecordBatch
 
     try:
+        if len(plain) - HEADER_SIZE > MAX_HEADERS_TOGETHER * _LEAST_HEADER:
+            return _counted(plain)
         found = [
             (r.offset, r.timestamp, r.key, r.value, r.headers) for r in DefaultRecordBatch(plain)
         ]
+    except BadBatch:
+        raise
     except (CorruptRecordException, ValueError, MemoryError, OverflowError) as error:
         raise BadBatch(ErrorCode.INVALID_RECORD, f"the records do not parse: {error}") from None
     return found
+
+
+def _counted(plain: Buffer) -> list[Record]:
+    """The records of a batch that is long enough to have too many headers."""
+    from aiokafka.record.default_records import DefaultRecordBatch
+
+    left = MAX_HEADERS_TOGETHER - max(_headers_of_long(memoryview(plain)), default=0)
+    found: list[Record] = []
+    if left >= 0:
+        left = MAX_HEADERS_TOGETHER
+        for r in DefaultRecordBatch(plain):
+            left -= len(r.headers)
+            if left < 0:
+                break
+            found.append((r.offset, r.timestamp, r.key, r.value, r.headers))
+    if left < 0:
+        raise BadBatch(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The records of a batch have {MAX_HEADERS_TOGETHER} headers at most.",
+        )
+    return found
+
+
+def _headers_of_long(plain: memoryview) -> Iterator[int]:
+    """How many headers each record says to have that is long enough for too many; none behind
+    bytes that are no record."""
+    at = HEADER_SIZE
+    try:
+        while at < len(plain):
+            length, at = _varint(plain, at)
+            if length > MAX_HEADERS_TOGETHER * _LEAST_HEADER:
+                _, place = _varint(plain, at + 1)  # behind the attributes: the time
+                _, place = _varint(plain, place)  # the offset
+                for _ in ("key", "value"):
+                    size, place = _varint(plain, place)
+                    place += max(size, 0)
+                yield _varint(plain, place)[0]
+            if length < 0:
+                return
+            at += length
+    except IndexError:
+        return
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """A zigzag number of at most ten bytes, and where the next byte is; else IndexError."""
+    number = 0
+    for n in range(10):
+        byte = view[at + n]
+        number |= (byte & 0x7F) << 7 * n
+        if byte < 0x80:
+            return number >> 1 ^ -(number & 1), at + n + 1
+    raise IndexError
 
 
 def taken_apart(batch: Buffer, *, limit: int) -> list[Record]:

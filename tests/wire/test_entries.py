@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.wire import codecs
+from korvet.wire import codecs, entries
 from korvet.wire.entries import MAX_HEADERS, append_time_of, fields_of, record_of, unpacked
 from korvet.wire.records import BadBatch, Record
 from tests.lua.harness import LuaRunner
@@ -113,3 +113,13 @@ def test_headers_without_end_are_refused() -> None:
         fields_of([(0, 1, None, b"v", many)])
     assert caught.value.error is ErrorCode.INVALID_RECORD
     assert stored([(0, 1, None, b"v", many[1:])])[0][4] == many[1:]
+
+
+def test_fields_of_a_batch_are_no_more_than_redis_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert entries.MAX_FIELDS < 2**20 - 100
+    monkeypatch.setattr(entries, "MAX_FIELDS", 20)
+    made: list[Record] = [(n, 1, b"k", b"v", [("h", b"")]) for n in range(3)]
+    assert len(fields_of(made[:2])) == 18
+    with pytest.raises(BadBatch) as caught:
+        fields_of(made)
+    assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE

@@ -1,6 +1,7 @@
 """Record batches of format v2: checked before they are believed, taken apart and built."""
 
 import struct
+import tracemalloc
 from collections.abc import Callable
 from random import Random
 
@@ -140,6 +141,42 @@ def test_a_compression_bomb_is_bounded(codec: int) -> None:
         records.records_of(batch, limit=100_000)
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
     assert len(records.records_of(batch, limit=1_100_000)) == 1
+
+
+@pytest.mark.parametrize(("count", "headers"), [(1, 9), (3, 4), (2, 5)])
+def test_headers_that_cost_nothing_on_the_wire_are_bounded(
+    monkeypatch: pytest.MonkeyPatch, count: int, headers: int
+) -> None:
+    monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", 8)
+    made: list[Record] = [(n, 1, b"k", None, [("", b"")] * headers) for n in range(count)]
+    batch = records.build(made, codec=codecs.LZ4)
+    with pytest.raises(BadBatch) as caught:
+        records.records_of(batch)
+    assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", headers * count)
+    assert records.records_of(batch) == made
+
+
+def test_one_record_with_headers_without_end_is_not_even_parsed() -> None:
+    many = 600_000
+    body = bytearray(b"\x00\x00\x00\x01\x01")  # times, offset, key and value of none
+    number = 2 * many
+    while number:
+        body.append(number & 0x7F | (0x80 if number > 0x7F else 0))
+        number >>= 7
+    body += bytes(2 * many)
+    size, length = 2 * len(body), bytearray()
+    while size:
+        length.append(size & 0x7F | (0x80 if size > 0x7F else 0))
+        size >>= 7
+    batch = sound(1, codecs.NONE)[: records.HEADER_SIZE] + length + body
+    began = tracemalloc.start() or tracemalloc.get_traced_memory()[0]
+    with pytest.raises(BadBatch) as caught:
+        records.records_of(batch)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
+    assert most - began < many
 
 
 @pytest.mark.parametrize("codec", range(5))
