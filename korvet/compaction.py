@@ -8,7 +8,8 @@ Rules
   the markers before the limit: nobody below it needs them any more.
 - The last entry before the limit stays, whatever it is: readers who want to reach the end can.
 - Whoever begins a compaction writes its token into the log; from then on the scripts work for
-  nobody else. One that dies on the way has changed nothing: the next one begins anew.
+  nobody else. One that dies on the way has changed nothing: the next one begins anew. So does one
+  whose twin has not what was put into it: a failover may lose what Redis has answered.
 - After each call it rests `REST` times as long as Redis took over it, at least: Redis belongs to
   others. Where writers are faster than that, it rests less at the end, or it would never have one.
 - What is remembered of a key has a bounded size, and so has the number of keys.
@@ -114,7 +115,7 @@ class Outcome(msgspec.Struct):
 
 
 class Superseded(Exception):
-    """Somebody else compacts the log by now, or its start has moved."""
+    """Somebody else compacts the log by now, its start has moved, or the twin lacks something."""
 
 
 class Compaction:
@@ -134,7 +135,7 @@ class Compaction:
         self._token = uuid4().hex
         self._rest = rest
         self._ranges: list[str] = []
-        self._waiting_bytes = self._waiting_entries = 0
+        self._waiting_bytes = self._waiting_entries = self._held = 0
         self._newest: dict[bytes, int] = {}
         self._learned = 0
         self._youngest = -1
@@ -282,10 +283,18 @@ class Compaction:
         ranges, self._ranges = self._ranges, []
         self._waiting_bytes = self._waiting_entries = 0
         reply = await self._call(
-            log.carry(self._keys, self._topic.name, self._partition, ranges, token=self._token)
+            log.carry(
+                self._keys,
+                self._topic.name,
+                self._partition,
+                ranges,
+                token=self._token,
+                held=self._held,
+            )
         )
         if reply.error:
             raise Superseded
+        self._held += reply.carried
 
     async def _put(self, entry: Entry, fields: list[bytes]) -> None:
         reply = await self._call(
@@ -294,12 +303,14 @@ class Compaction:
                 self._topic.name,
                 self._partition,
                 token=self._token,
+                held=self._held,
                 id=self._id(entry),
                 fields=fields,
             )
         )
         if reply.error:
             raise Superseded
+        self._held += 1
 
     async def _take_over(self, plan: SiftReply, outcome: Outcome) -> None:
         start_bytes = max(plan.bytes - outcome.size, 0)
@@ -313,6 +324,7 @@ class Compaction:
                     self._partition,
                     topic_id=self._topic.id,
                     token=self._token,
+                    held=self._held,
                     start=plan.start,
                     limit=plan.limit,
                     cleaned=min(self._learned, plan.limit),
@@ -330,6 +342,7 @@ class Compaction:
                 raise Superseded
             if not reply.more:
                 return
+            self._held = reply.held
 
 
 class _Run:

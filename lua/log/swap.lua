@@ -1,4 +1,4 @@
---- log.swap  version 2  writes
+--- log.swap  version 3  writes
 --- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
 ---
 --- KEYS     stream         stream  the partition's records
@@ -8,6 +8,7 @@
 ---          aborted        zset    aborted transactions by the offset of their marker
 --- ARGV     topic_id       bytes   the topic the caller believes in, 32 hex digits
 ---          token          bytes   who compacts
+---          held           int     entries that are in the twin by now
 ---          start          int     the log start when the compaction began
 ---          limit          int     what lies below it was compacted
 ---          cleaned        int     below it no key stands twice
@@ -21,10 +22,12 @@
 ---          rows...        bytes   the sparse index below `limit`
 --- RETURNS  error          int     a lib.codes value
 ---          more           int     1: too much was behind `limit`: call again
+---          held           int     entries that are in the twin then
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
---- COST     O(entries carried + groups + rows), at most 530 calls + 1 per rows
---- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time. Redis's own
----          groups keep their position; what they had delivered and not acknowledged is forgotten.
+--- COST     O(entries carried + groups + rows), at most 531 calls + 1 per rows
+--- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time.
+---          NOT_COORDINATOR: as in log.carry. Redis's own groups keep their position; what they had
+---          delivered and not acknowledged is forgotten.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry = require("lib.entry")
@@ -33,9 +36,10 @@ local num = require("lib.num")
 local twin = require("lib.twin")
 
 local stream, log, index, compacted, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local topic_id, token, start, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local tombstones, tombstone_ms, at_most = ARGV[9] == "1", tonumber(ARGV[10]), tonumber(ARGV[11])
-local ROWS, MOST_BYTES = 12, 131072
+local topic_id, token, held = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local start, limit = ARGV[4], tonumber(ARGV[5])
+local tombstones, tombstone_ms, at_most = ARGV[10] == "1", tonumber(ARGV[11]), tonumber(ARGV[12])
+local ROWS, MOST_BYTES = 13, 131072
 
 -- Check. Refusals live here.
 local state = redis.call(
@@ -43,13 +47,13 @@ local state = redis.call(
   "entries"
 )
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0 }
+  return { codes.UNKNOWN_TOPIC_ID, 0, 0 }
 end
-if state[2] ~= token then
-  return { codes.NOT_COORDINATOR, 0 }
+if state[2] ~= token or redis.call("XLEN", compacted) ~= held then
+  return { codes.NOT_COORDINATOR, 0, 0 }
 end
 if state[3] ~= start then
-  return { codes.OFFSET_OUT_OF_RANGE, 0 }
+  return { codes.OFFSET_OUT_OF_RANGE, 0, 0 }
 end
 
 -- Write.
@@ -65,7 +69,7 @@ for i = 1, math.min(#rest, at_most) do
   redis.call("XADD", compacted, rest[i][1], unpack(rest[i][2]))
 end
 if #rest > at_most then
-  return { codes.NONE, 1 }
+  return { codes.NONE, 1, held + at_most }
 end
 twin.take_over(stream, compacted)
 redis.call("UNLINK", stream)
@@ -76,9 +80,9 @@ for i = ROWS, #ARGV do
 end
 redis.call("ZREMRANGEBYSCORE", aborted, "-inf", "(" .. num.text(limit))
 redis.call(
-  "HSET", log, "cleaned", ARGV[5], "cleaned_bytes", ARGV[6], "start_bytes", ARGV[7],
-  "start_records", ARGV[8],
+  "HSET", log, "cleaned", ARGV[6], "cleaned_bytes", ARGV[7], "start_bytes", ARGV[8],
+  "start_records", ARGV[9],
   "horizons", twin.horizons(state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms())
 )
 redis.call("HDEL", log, "compacting")
-return { codes.NONE, 0 }
+return { codes.NONE, 0, 0 }

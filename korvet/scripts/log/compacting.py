@@ -34,10 +34,11 @@ class PutReply(Reply):
 
 
 class SwapReply(Reply):
-    """`more` 1: there was too much behind the limit, call again."""
+    """`more` 1: there was too much behind the limit, call again; the twin has `held` entries."""
 
     error: int
     more: int
+    held: int
 
 
 SIFT = Script("log.sift", SiftReply)
@@ -63,19 +64,20 @@ def sift(
 
 
 def carry(
-    keys: Keys, topic: str, partition: int, ranges: Sequence[str], *, token: str
+    keys: Keys, topic: str, partition: int, ranges: Sequence[str], *, token: str, held: int
 ) -> Call[CarryReply]:
-    """The entries of these ranges (first id, last id, first id, ...) stand in the twin too."""
+    """The entries of these ranges (first id, last id, first id, ...) stand in the twin too, behind
+    the `held` entries that do by now."""
     k = keys.partition(topic, partition)
-    return Call(CARRY, (k.stream, k.log, k.compacted), (token, *ranges))
+    return Call(CARRY, (k.stream, k.log, k.compacted), (token, held, *ranges))
 
 
 def put(
-    keys: Keys, topic: str, partition: int, *, token: str, id: str, fields: Sequence[Arg]
+    keys: Keys, topic: str, partition: int, *, token: str, held: int, id: str, fields: Sequence[Arg]
 ) -> Call[PutReply]:
-    """A rewritten entry stands in the twin."""
+    """A rewritten entry stands in the twin, behind the `held` entries that do by now."""
     k = keys.partition(topic, partition)
-    return Call(PUT, (k.log, k.compacted), (token, id, *fields))
+    return Call(PUT, (k.log, k.compacted), (token, held, id, *fields))
 
 
 def swap(
@@ -85,6 +87,7 @@ def swap(
     *,
     topic_id: str,
     token: str,
+    held: int,
     start: int,
     limit: int,
     cleaned: int,
@@ -104,6 +107,7 @@ def swap(
         (
             topic_id,
             token,
+            held,
             start,
             limit,
             cleaned,
