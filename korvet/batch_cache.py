@@ -1,7 +1,9 @@
 """Batches that were read from Redis or written to it lately, kept to be sent again.
 
 Rules
-- A stored batch never changes and never moves: (topic id, partition, position) names it for ever.
+- A stored batch never changes and never moves: (topic id, partition, position) names it for ever,
+  on the server that has it. Where another may have taken over, which need not have seen the last
+  of them, `clear` forgets all.
   Whether it may still be read (log start, topic) is asked of Redis at every fetch all the same.
 - It is kept under the position a consumer asks for: the end of the batch before it. That the two
   are neighbours must be known, from one XRANGE or from the append's own reply.
@@ -52,6 +54,11 @@ class BatchCache(Generic[B]):
         while self.held > self.capacity:
             _, gone = self._batches.popitem(last=False)
             self.held -= gone.size + OVERHEAD
+
+    def clear(self) -> None:
+        """Nothing is kept."""
+        self._batches.clear()
+        self.held = 0
 
     def holds(self, topic_id: str, partition: int, position: int) -> bool:
         """Whether the batch that `position` reads is here."""

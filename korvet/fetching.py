@@ -151,8 +151,12 @@ def reader(context: Context) -> PartitionReader:
     memory = context.node.memory
     found = memory.get("reader")
     if not isinstance(found, PartitionReader):
+        store = context.store
         made = found = memory["reader"] = PartitionReader(
-            context.store, context.keys, context.settings.integer("fetch.cache.bytes")
+            store,
+            context.keys,
+            context.settings.integer("fetch.cache.bytes"),
+            turns=lambda: store.turns,
         )
         context.node.metrics.strays.ask = lambda: made.passed_over
     return found

@@ -14,7 +14,7 @@ Rules
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -106,12 +106,20 @@ class Slice(msgspec.Struct):
 
 
 class PartitionReader:
-    """Reads partitions of one store. Keeps each partition's shape between reads."""
+    """Reads partitions of one store. Keeps each partition's shape between reads, and of batches
+    `cache_bytes`, as long as `turns` says the same: then no other server can have taken over."""
 
     def __init__(
-        self, store: Store, keys: Keys, cache_bytes: int = 0, most: int = MAX_ENTRIES
+        self,
+        store: Store,
+        keys: Keys,
+        cache_bytes: int = 0,
+        most: int = MAX_ENTRIES,
+        turns: Callable[[], int] = lambda: 0,
     ) -> None:
         self._store = store
+        self._turns = turns
+        self._turn = 0
         self._most = most
         self._cache: BatchCache[Entry] = BatchCache(cache_bytes)
         self._keys = keys
@@ -139,15 +147,7 @@ class PartitionReader:
         """
         sent = sent and not topic.is_batch
         k = self._keys.partition(topic.name, partition)
-        kept: list[Entry] = []
-        if topic.is_batch and not topic.policy.compact:  # what was compacted must not come back
-            kept = self._cache.run(topic.id, partition, offset, max_bytes)
-        if kept:
-            # Whether they may still be read is the state's to say; their bytes are here.
-            rows = None
-            state = await self._store.submit_command("HMGET", k.log, *STATE)
-        else:
-            state, rows = await self._ask(topic, partition, k, offset, max_bytes)
+        kept, state, rows = await self._look(topic, partition, k, offset, max_bytes)
         found = self._state(topic, partition, state)
         if found.error:
             return found
@@ -206,6 +206,26 @@ class PartitionReader:
             return await asked, None
         reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
         return await asked, await reading
+
+    async def _look(
+        self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
+    ) -> tuple[list[Entry], list[Any], list[Any] | None]:
+        """Entries that are kept here, the log's state, and what `_ask` found where none are."""
+        if topic.is_batch and not topic.policy.compact:  # what was compacted must not come back
+            kept = self._kept(topic, partition, offset, max_bytes)
+            if kept:
+                # Whether they may still be read is the state's to say; their bytes are here.
+                state = await self._store.submit_command("HMGET", k.log, *STATE)
+                if self._turns() == self._turn:
+                    return kept, state, None
+        return [], *await self._ask(topic, partition, k, offset, max_bytes)
+
+    def _kept(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> list[Entry]:
+        """The batches from `offset` on that need not be read."""
+        if self._turn != (turn := self._turns()):
+            self._turn = turn
+            self._cache.clear()
+        return self._cache.run(topic.id, partition, offset, max_bytes)
 
     def _keep(
         self, topic: Topic, partition: int, offset: int, entries_read: Sequence[Entry]

@@ -37,6 +37,9 @@ class AsyncStore(Listener):
     ) -> None:
         self.on_call = on_call
         self.max_pending_bytes = max_pending_bytes
+        self.turns = 0
+        """Grows with every connection made and every call sent elsewhere: a replica may have taken
+        over by then, and not know all that was answered before."""
         self._router: Router
         self._loop = loop
         self._crowd: deque[asyncio.Future[None]] = deque()
@@ -189,6 +192,7 @@ class AsyncStore(Listener):
             self.on_call(ticket.name, perf_counter() - ticket.started, outcome)
 
     def opened(self, lane: Lane, link: Link) -> None:
+        self.turns += 1
         self.progressed()
 
     def dropped(self, lane: Lane) -> None:
@@ -196,7 +200,9 @@ class AsyncStore(Listener):
         self.progressed()
 
     def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
-        return self._router.redirected(lane, ticket, message)
+        taken = self._router.redirected(lane, ticket, message)
+        self.turns += taken
+        return taken
 
     def progressed(self) -> None:
         if self._waiting and self.connected:

@@ -524,6 +524,36 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
     assert asked.count("XRANGE") == 0
 
 
+async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
+    """A replica takes over that has not seen the last append, and takes another in its place."""
+    await broker.create("t", offset_mode="dense", storage_format="batch")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    store, keys = broker.node.store, broker.node.keys.partition("t", 0)
+    await fetch(broker, 0)  # who reads a partition has it kept
+    await produce(broker, packed(rows(b"a"), 13))
+    seen = {key: await store.command("DUMP", key) for key in (keys.log, keys.stream)}
+    await produce(broker, packed(rows(b"lost"), 13))
+    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"lost"]
+    for key, dumped in seen.items():
+        await store.command("RESTORE", key, 0, dumped, "REPLACE")
+    for lane in store._router.lanes():
+        lane.renew("the server is gone")
+    await store.ready()
+    call = prepare(
+        broker.node.keys,
+        topic,
+        0,
+        packed(rows(b"b"), 13),
+        version=13,
+        now_ms=0,
+        settings=broker.node.settings,
+    )
+    assert (await store.run(call)).base == 1
+    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"b"]
+    assert [row[3] for row in told((await fetch(broker, 1)).records)] == [b"b"]
+
+
 async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     waiting = asyncio.create_task(fetch(broker, 0, wait=5000, least=1))
