@@ -3,10 +3,12 @@
 Each duty is held by one broker at a time, by a lease in Redis; a dead holder's lease runs out.
 """
 
+import asyncio
 import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
+from typing import TypeVar
 
 import anyio
 
@@ -18,7 +20,8 @@ from korvet.coordinating import follow_transactions, groups_of
 from korvet.groups import CLAIM
 from korvet.membership import BEAT_S
 from korvet.scripts import broker, log
-from korvet.store.errors import StoreError
+from korvet.scripts.call import Call, Reply
+from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics import Topic
 from korvet.transactions import DUE
 
@@ -47,6 +50,8 @@ AGAIN_S = 5.0
 
 SAY_AGAIN_S = 30.0
 """How soon the same trouble is worth another line in the log."""
+
+R = TypeVar("R", bound=Reply)
 
 logger = logs.get("broker.housekeeping")
 
@@ -209,14 +214,29 @@ class Housekeeping:
             for number in range(topic.partitions):
                 cursor = b"0"
                 while True:
-                    reply = await node.store.run(
-                        log.forget(
-                            node.keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
-                        )
+                    call = log.forget(
+                        node.keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
                     )
-                    cursor = reply.cursor
+                    replies = await self._each(topic, {number: call})
+                    cursor = replies[number].cursor if replies else b"0"
                     if cursor == b"0":
                         break
+
+    async def _each(self, topic: Topic, calls: Mapping[int, Call[R]]) -> dict[int, R]:
+        """The replies by partition. What is wrong with one of them is in the log, and stops no
+        other's."""
+        found = await asyncio.gather(
+            *(self._node.store.submit(call) for call in calls.values()), return_exceptions=True
+        )
+        replies: dict[int, R] = {}
+        for number, reply in zip(calls, found, strict=True):
+            if isinstance(reply, StoreUnavailable) or not isinstance(reply, StoreError | Reply):
+                raise reply
+            if isinstance(reply, StoreError):
+                logger.error("a duty failed", topic=topic.name, partition=number, error=reply)
+            else:
+                replies[number] = reply
+        return replies
 
     async def _compact(self) -> None:
         while True:
@@ -251,7 +271,7 @@ class Housekeeping:
         try:
             rest = self._rest_and_hold
             outcome = await Compaction(node.store, node.keys, topic, number, rest).run()
-        except StoreError:
+        except StoreUnavailable:
             raise
         except Exception as error:
             logger.exception("a compaction failed", error, **place)
@@ -293,8 +313,8 @@ class Housekeeping:
         node, policy = self._node, topic.policy
         pending = list(range(topic.partitions))
         while pending:
-            replies = await node.store.run_many(
-                log.retain(
+            calls = {
+                number: log.retain(
                     node.keys,
                     topic.name,
                     number,
@@ -304,12 +324,11 @@ class Housekeeping:
                     steps=RETENTION_STEPS,
                 )
                 for number in pending[:64]
-            )
-            removed = sum(reply.removed for reply in replies)
+            }
+            replies = await self._each(topic, calls)
+            removed = sum(reply.removed for reply in replies.values())
             if removed:
                 node.metrics.expired_records.add(removed)
                 logger.info("retention", topic=topic.name, entries=removed)
-            more = [
-                number for number, reply in zip(pending, replies, strict=False) if reply.more == 1
-            ]
+            more = [number for number, reply in replies.items() if reply.more == 1]
             pending = more + pending[64:]

@@ -1,4 +1,4 @@
---- broker.lease  version 1  writes
+--- broker.lease  version 2  writes
 --- One holder has a named duty until the lease ends; another may take it only after that.
 ---
 --- KEYS     cluster  hash   counters and leases
@@ -7,7 +7,7 @@
 ---          ttl_ms   int    how long the lease holds
 --- RETURNS  error    int    a lib.codes value
 ---          held     int    1: the caller has it now
---- COST     O(1), at most 3 calls
+--- COST     O(1), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local num = require("lib.num")
@@ -25,6 +25,8 @@ if row then
   end
 end
 
--- Write.
+-- Write. What takes something away may run in a full Redis, and all behind it too: retention is a
+-- duty, and makes room.
+redis.call("HDEL", cluster, field)
 redis.call("HSET", cluster, field, num.text(now_ms + ttl_ms) .. " " .. holder)
 return { codes.NONE, 1 }

@@ -1,4 +1,4 @@
---- broker.register  version 1  writes
+--- broker.register  version 2  writes
 --- One broker is known to all for a while, brokers not heard from are forgotten, one is controller.
 ---
 --- KEYS     brokers     hash   node id -> moment the registration ends in ms, a space, the address;
@@ -9,7 +9,7 @@
 --- RETURNS  error       int    a lib.codes value
 ---          controller  int    node id of the controller, the same until it is gone
 ---          brokers     list   node id, address, node id, address, ... of every live broker
---- COST     O(brokers), at most 5 calls
+--- COST     O(brokers), at most 6 calls
 --- NOTES    Whoever joins or is forgotten is told to all on the channel of the key's name.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -42,10 +42,9 @@ if not controller or not alive[controller] then
   controller = node_id
 end
 
--- Write.
-if #gone > 0 then
-  redis.call("HDEL", brokers, unpack(gone))
-end
+-- Write. What takes something away may run in a full Redis, and all behind it too: a broker that
+-- starts then is the one that makes room.
+redis.call("HDEL", brokers, node_id, unpack(gone))
 redis.call(
   "HSET", brokers, node_id, num.text(now_ms + ttl_ms) .. " " .. address, ":controller", controller
 )

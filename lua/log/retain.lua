@@ -1,4 +1,4 @@
---- log.retain  version 4  writes
+--- log.retain  version 5  writes
 --- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
 ---
 --- KEYS     stream           stream  the partition's records
@@ -13,7 +13,7 @@
 ---          removed          int     entries removed
 ---          more             int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(entries removed), at most 192 calls
+--- COST     O(entries removed), at most 193 calls
 --- NOTES    Records without a timestamp are as old as their append is long ago.
 ---          Never early: only index steps go whose every record is old enough, or without which
 ---          retention_bytes remain. When the newest record of all is too old, everything goes.
@@ -89,6 +89,8 @@ end
 -- Write.
 if first_met then
   local text = num.text(appended)
+  -- What takes something away may run in a full Redis, and all behind it too.
+  redis.call("ZREMRANGEBYSCORE", index, text, text)
   redis.call(
     "ZADD", index, text,
     text .. ":" .. num.text(newest) .. ":" .. num.text(bytes) .. ":" .. num.text(records)

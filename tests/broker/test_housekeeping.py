@@ -8,13 +8,20 @@ import pytest
 from korvet.broker import housekeeping
 from korvet.broker.housekeeping import Housekeeping
 from korvet.compaction import Compaction
+from korvet.store.errors import ScriptFailed
 from tests.handlers.conftest import Broker, broker
 
 __all__ = ["broker"]
 
 
+@pytest.mark.parametrize(
+    "failure", [ValueError("what nobody thought of"), ScriptFailed("log.sift", 1, "WRONGTYPE")]
+)
 async def test_a_compaction_that_fails_leaves_the_other_partitions_theirs(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failure: Exception,
 ) -> None:
     await broker.create("t", partitions=3, cleanup_policy="compact")
     seen: list[int] = []
@@ -22,12 +29,32 @@ async def test_a_compaction_that_fails_leaves_the_other_partitions_theirs(
     async def run(self: Any) -> None:
         seen.append(self._partition)
         if self._partition == 0:
-            raise ValueError("what nobody thought of")
+            raise failure
 
     monkeypatch.setattr(Compaction, "run", run)
     await Housekeeping(broker.node).compact_all()
     assert seen == [0, 1, 2]
     assert "a compaction failed" in caplog.text
+
+
+async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retention(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, keys = broker.node.store, broker.node.keys
+    for name in ("a", "b"):
+        await broker.create(name, retention_ms="0")
+        for number in range(2):
+            await store.command("XADD", keys.partition(name, number).stream, "1-0", "value", "v")
+    for key in (keys.partition("a", 0).stream, keys.partition("a", 0).producers):
+        await store.command("SET", key, "somebody's own")
+    await Housekeeping(broker.node).retain_all()
+    left = [
+        await store.command("XLEN", keys.partition(name, number).stream)
+        for name, number in (("a", 1), ("b", 0), ("b", 1))
+    ]
+    assert left == [0, 0, 0]
+    assert "a duty failed" in caplog.text
+    await Housekeeping(broker.node).forget_all()
 
 
 async def test_a_duty_that_fails_begins_again(

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from korvet.scripts import broker, producer
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import KEYS
-from tests.runners import Runner
+from tests.runners import Runner, StoreRunner
+from tests.servers import TestServer
 
 
 def register(runner: Runner, node_id: int, ttl_ms: int = 1000) -> tuple[int, dict[int, bytes]]:
@@ -85,6 +86,20 @@ def test_a_duty_is_anothers_only_after_its_lease(lua: LuaRunner) -> None:
     lua.advance(1000)
     assert lease(lua, "retention", "b")
     assert not lease(lua, "retention", "a")
+
+
+def test_a_full_redis_still_knows_its_brokers_and_their_duties(redis_server: TestServer) -> None:
+    with redis_server.client() as client:
+        client.flushall()
+        runner = StoreRunner(client)
+        client.config_set("maxmemory", 1)
+        try:
+            assert register(runner, 1) == (1, {1: b"address of 1"})
+            assert lease(runner, "retention", "a")
+            assert not lease(runner, "retention", "b")
+            assert lease(runner, "retention", "a")
+        finally:
+            client.config_set("maxmemory", 0)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)

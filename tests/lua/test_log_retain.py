@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import OTHER_ID, Part
-from tests.runners import Runner
+from tests.runners import Runner, StoreRunner
+from tests.servers import TestServer
 
 STEP = 65_536
 HOUR = 3_600_000
@@ -119,6 +120,21 @@ def test_native_entries_of_a_dense_topic_count_from_when_they_are_met(lua: LuaRu
     lua.advance(HOUR)
     part.retain(HOUR // 2)
     assert part.offsets() == []
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_what_is_too_old_goes_from_a_full_redis(redis_server: TestServer, mode: str) -> None:
+    with redis_server.client() as client:
+        client.flushall()
+        part = Part(StoreRunner(client), mode=mode).create()
+        for _ in range(3):
+            part.append(size=STEP, max_timestamp=1)
+        part.native()
+        client.config_set("maxmemory", 1)
+        try:
+            assert part.retain(HOUR).removed == 2 + (mode == "time")
+        finally:
+            client.config_set("maxmemory", 0)
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
