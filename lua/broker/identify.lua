@@ -1,4 +1,4 @@
---- broker.identify  version 1  writes
+--- broker.identify  version 2  writes
 --- The cluster has an id, and the caller knows it.
 ---
 --- KEYS     cluster     hash   cluster id, leases, counters
@@ -11,6 +11,9 @@ local codes = require("lib.codes")
 local cluster = KEYS[1]
 local cluster_id = ARGV[1]
 
--- Write.
-redis.call("HSETNX", cluster, "cluster_id", cluster_id)
-return { codes.NONE, redis.call("HGET", cluster, "cluster_id") }
+-- Write. Only where there is none: a full Redis refuses it, and a broker has to start all the same.
+local known = redis.call("HGET", cluster, "cluster_id")
+if not known then
+  redis.call("HSET", cluster, "cluster_id", cluster_id)
+end
+return { codes.NONE, known or cluster_id }

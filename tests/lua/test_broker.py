@@ -92,8 +92,11 @@ def test_a_full_redis_still_knows_its_brokers_and_their_duties(redis_server: Tes
     with redis_server.client() as client:
         client.flushall()
         runner = StoreRunner(client)
+        runner.run(broker.identify(KEYS, cluster_id="its own"))
         client.config_set("maxmemory", 1)
         try:
+            named = runner.run(broker.identify(KEYS, cluster_id="another"))
+            assert named.cluster_id == b"its own"
             assert register(runner, 1) == (1, {1: b"address of 1"})
             assert lease(runner, "retention", "a")
             assert not lease(runner, "retention", "b")
