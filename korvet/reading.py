@@ -162,9 +162,10 @@ class PartitionReader:
                 rows = await self._careful(topic, partition, k, offset, max_bytes)
             self._take(found, topic, partition, offset, max_bytes, rows, raw, sent)
             self._keep(topic, partition, offset, found.entries)
-        nothing = topic.is_bytes and not found.entries
-        if rows and nothing and offset < (beyond := _last_of(rows) + 1) <= known_end:
-            return await self.read(topic, partition, beyond, max_bytes, raw=raw)
+        if rows and not found.entries and (after := self._behind(topic, found, rows)) > offset:
+            return await self.read(
+                topic, partition, after, max_bytes, raw=raw, committed=committed, sent=sent
+            )
         if committed:
             await self._commit_only(found, topic, k, offset, known_end)
             if topic.policy.compact and await self._compacted_since(k, state):
@@ -372,6 +373,15 @@ class PartitionReader:
         if found.entries:
             found.end = max(found.end, found.entries[-1].last + 1)
 
+    def _behind(self, topic: Topic, found: Slice, rows: Sequence[Any]) -> int:
+        """Where to read on behind rows of which none is to be had, -1 where no more can come."""
+        milliseconds, sequence = split_id(rows[-1][0])
+        after = sequence + 1 if milliseconds == DENSE_MS else -1
+        if topic.policy.offset_mode == "time":
+            bits = topic.policy.offset_bits
+            after = (milliseconds << bits) + min(sequence + 1, 1 << bits)
+        return after if after <= found.end or not topic.is_batch else -1
+
     def _pass_over(self, topic: Topic, partition: int, raw_id: bytes) -> None:
         self.passed_over += 1
         if (topic.id, partition) not in self._passed_over:
@@ -395,10 +405,6 @@ class PartitionReader:
             # Without bounds: Kafka's answer has none.
             return Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
         return Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)
-
-
-def _last_of(rows: Sequence[Any]) -> int:
-    return split_id(rows[-1][0])[1]
 
 
 def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:

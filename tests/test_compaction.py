@@ -379,6 +379,21 @@ async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
     assert bytes(garbled) in rows[0][1]
 
 
+async def test_entries_that_have_no_offset_end_no_pass() -> None:
+    """A page of nothing else was taken for the end, and what came behind it was gone."""
+    one = Log("record", "time")
+    one.append([(b"a", b"1")])
+    one.runner.advance(1)
+    stream = KEYS.partition("t", 0).stream
+    for n in range(READ_ENTRIES + 10):
+        one.runner.command("XADD", stream, f"{one.runner.now_ms()}-{2000 + n}", "key", "n")
+    one.runner.advance(1)
+    one.append([(b"b", b"1"), (b"c", b"1")])
+    one.append([(b"c", b"2")])
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"a", b"1"), (b"b", b"1"), (b"c", b"2")]
+
+
 async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
     one = Log("record", "dense")
     one.append([(b"k", b"%d" % n) for n in range(50)])

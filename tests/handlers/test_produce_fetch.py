@@ -554,6 +554,17 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
     assert [row[3] for row in told((await fetch(broker, 1)).records)] == [b"b"]
 
 
+async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker) -> None:
+    await broker.create("t")
+    stream = broker.node.keys.partition("t", 0).stream
+    for at in ("5-0", *(f"5-{2000 + n}" for n in range(20)), "6-0"):
+        await broker.node.store.command("XADD", stream, at, "value", at)
+    for offset in (5 << 10, (5 << 10) + 1):
+        await fetch(broker, offset, size=1)
+        found = told((await fetch(broker, offset, size=1)).records)
+        assert [row[3] for row in found] == [b"6-0" if offset & 1 else b"5-0"]
+
+
 async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     waiting = asyncio.create_task(fetch(broker, 0, wait=5000, least=1))
