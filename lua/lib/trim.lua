@@ -22,13 +22,15 @@ function M.to(stream, log, index, mode, bits, target)
   return removed
 end
 
---- The log is empty and starts at its end, `target`, which native entries may have moved.
+--- The log is empty and starts at its end, `target`, which native entries may have moved. What it
+--- held is no newer than anything: one time in the far future would else hold up retention for good.
 function M.all(stream, log, index, mode, bits, target, bytes, records)
   local removed = redis.call("XTRIM", stream, "MINID", entry.id(mode, bits, target))
   redis.call("UNLINK", index)
   redis.call(
     "HSET", log, "start", num.text(target), "next", num.text(target), "start_bytes", num.text(bytes),
-    "start_records", num.text(records), "indexed", "-1"
+    "start_records", num.text(records), "indexed", "-1",
+    "max_timestamp", "-1", "untimed", "-1"
   )
   return removed
 end

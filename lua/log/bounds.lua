@@ -11,7 +11,7 @@
 ---          epoch     int     leader epoch
 ---          bytes     int     bytes appended and not trimmed
 ---          records   int     records appended and not trimmed
----          newest    int     the newest timestamp ever appended, ms, -1 for none
+---          newest    int     the newest timestamp appended since the log was empty, ms, -1 for none
 ---          stable    int     the last stable offset: where the oldest open transaction begins, or the end
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(1), at most 3 calls

@@ -1,4 +1,4 @@
---- log.truncate  version 2  writes
+--- log.truncate  version 3  writes
 --- Every record below an offset is gone, and the log starts there (DeleteRecords, archive trims).
 ---
 --- KEYS     stream    stream  the partition's records

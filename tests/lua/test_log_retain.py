@@ -138,6 +138,23 @@ def test_what_is_too_old_goes_from_a_full_redis(redis_server: TestServer, mode: 
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
+def test_a_time_in_the_future_is_forgotten_with_the_log_that_held_it(
+    lua: LuaRunner, form: str
+) -> None:
+    """Retention waited for that time, whatever had been deleted since."""
+    part = Part(lua, form, "dense").create()
+    part.append(size=STEP, max_timestamp=lua.now_ms() + 10_000 * HOUR)
+    lua.advance(2 * HOUR)
+    assert part.retain(HOUR).removed == 0
+    part.truncate(-1)
+    assert part.bounds().newest == -1
+    for _ in range(2):
+        part.append(size=STEP)
+    lua.advance(2 * HOUR)
+    assert part.retain(HOUR).removed == 2
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_records_without_a_timestamp_are_as_old_as_their_append(
     lua: LuaRunner, form: str, mode: str
