@@ -4,6 +4,8 @@ Rules
 - One HMGET of the log's state and one XRANGE, in one burst. XRANGE counts entries, not bytes: its
   COUNT comes from the average entry, and where the largest could make that far too much, its end
   comes from the sparse index, which knows bytes.
+- The state's sizes are not those of native entries: the average is at least that of what was read
+  last, and a cautious one where there is nothing else.
 - What is compressed at rest counts as it is when it is sent on, in the state's bytes too.
 - The first read of a partition asks for the state alone: nothing is known of its sizes yet.
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
@@ -35,6 +37,8 @@ MAX_ENTRIES = 2_000
 others wait for. Larger answers would hardly be cheaper."""
 ROUND_BYTES = 8 << 20
 """An XRANGE that could answer more, were every entry as large as the largest, asks the index."""
+STRANGER_BYTES = 1 << 16
+"""What an entry is taken to have where nobody can say how large any is."""
 INDEX_ROWS = 64
 _WHOLE = (b"batch", b"set")
 ABORTED_ROWS = 256
@@ -124,6 +128,7 @@ class PartitionReader:
         self._cache: BatchCache[Entry] = BatchCache(cache_bytes)
         self._keys = keys
         self._shapes: dict[tuple[str, int], Shape] = {}
+        self._met: dict[tuple[str, int], float] = {}
         self._passed_over: set[tuple[str, int]] = set()
         self.passed_over = 0
 
@@ -202,7 +207,7 @@ class PartitionReader:
         """The log's state, and the entries if their sizes are known well enough to ask."""
         submit = self._store.submit_command
         asked = submit("HMGET", k.log, *STATE)
-        shape = self._shapes.get((topic.id, partition))
+        shape = self._shape(topic, partition)
         if shape is None or shape.skewed(count := shape.count_for(max_bytes, self._most)):
             return await asked, None
         reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
@@ -228,10 +233,23 @@ class PartitionReader:
             self._cache.clear()
         return self._cache.run(topic.id, partition, offset, max_bytes)
 
+    def _shape(self, topic: Topic, partition: int) -> Shape | None:
+        """How large entries have to be expected, None before the state was asked for."""
+        place = topic.id, partition
+        shape = self._shapes.get(place)
+        if shape is None or topic.is_batch:
+            return shape
+        met = self._met.get(place, 0.0 if shape.average else STRANGER_BYTES)
+        return shape if met <= shape.average else Shape(met, shape.largest)
+
     def _keep(
         self, topic: Topic, partition: int, offset: int, entries_read: Sequence[Entry]
     ) -> None:
-        """What one XRANGE found in a row is in the cache, each under the end of the one before."""
+        """What one XRANGE found in a row is in the cache, each under the end of the one before; or
+        else it is known how large it was."""
+        if entries_read and not topic.is_batch:
+            size = sum(entry.size for entry in entries_read)
+            self._met[topic.id, partition] = size / len(entries_read)
         if self._cache.capacity and topic.is_batch:
             for entry in entries_read:
                 self._cache.put(topic.id, partition, offset, entry)
@@ -293,7 +311,8 @@ class PartitionReader:
         self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
     ) -> list[Any]:
         """An XRANGE that ends where the index says that enough bytes lie."""
-        shape = self._shapes[topic.id, partition]
+        shape = self._shape(topic, partition)
+        assert shape is not None
         count, end = shape.count_for(max_bytes, self._most), "+"
         if shape.skewed(count):
             steps = await self._store.submit_command(
@@ -322,6 +341,7 @@ class PartitionReader:
         end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:7])
         if len(self._shapes) > 100_000:
             self._shapes.clear()
+            self._met.clear()
         self._shapes[topic.id, partition] = Shape(size / max(count, 1), largest)
         found = Slice(ErrorCode.NONE, start, end, epoch, [])
         if state[7] is not None:

@@ -483,6 +483,33 @@ async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
     assert max(asked) == 4  # of Redis, no more than about what fits
 
 
+@pytest.mark.parametrize("also", [0, 200])
+async def test_of_large_native_entries_no_more_are_read_than_about_what_fits(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, also: int
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    for _ in range(also):
+        await produce(broker, packed(rows(b"small"), 13))
+    stream, submit = broker.node.keys.partition("t", 0).stream, broker.node.store.submit_command
+    for _ in range(40):
+        await submit("XADD", stream, "*", "value", b"x" * 100_000)
+    read: list[int] = []
+
+    async def counted(*command: Any) -> Any:
+        reply = await submit(*command)
+        read.extend([len(reply)] if command[0] == "XRANGE" else [])
+        return reply
+
+    def submitted(*command: Any) -> Any:
+        return asyncio.ensure_future(counted(*command))
+
+    monkeypatch.setattr(broker.node.store, "submit_command", submitted)
+    at = also
+    while at < also + 40:
+        at += len(told((await fetch(broker, at, size=500_000)).records))
+    assert max(read[bool(also) :]) <= 8
+
+
 async def test_a_fetch_goes_on_where_other_brokers_appended(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
