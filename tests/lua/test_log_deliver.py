@@ -71,6 +71,18 @@ def test_what_was_lost_on_the_way_comes_again(runner: Runner, mode: str) -> None
     assert span(deliver(runner, offsets[3])) == (offsets[3], offsets[4])
 
 
+def test_what_was_given_and_trimmed_away_keeps_nobody_waiting(runner: Runner, mode: str) -> None:
+    """It came again and again, and nothing else did."""
+    offsets = filled(runner, mode)
+    deliver(runner, offsets[0], count=3)
+    for at, _ in runner.command("XRANGE", STREAM, "-", "+", "COUNT", 3):  # type: ignore[attr-defined]
+        runner.command("XDEL", STREAM, at)
+    assert span(deliver(runner, offsets[0], count=2)) == (offsets[3], offsets[4])
+    assert runner.command("XPENDING", STREAM, "readers")[0] == 2  # type: ignore[index]
+    runner.command("XDEL", STREAM, runner.command("XRANGE", STREAM, "-", "+")[0][0])  # type: ignore[index]
+    assert span(deliver(runner, offsets[0])) == (offsets[4], offsets[4])
+
+
 def test_a_new_owner_takes_over_what_was_left(runner: Runner, mode: str) -> None:
     offsets = filled(runner, mode)
     deliver(runner, offsets[0], count=3)
