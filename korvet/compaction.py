@@ -10,6 +10,8 @@ Rules
 - Whoever begins a compaction writes its token into the log; from then on the scripts work for
   nobody else. One that dies on the way has changed nothing: the next one begins anew. So does one
   whose twin has not what was put into it: a failover may lose what Redis has answered.
+- A twin that is of no use any more is let go of at once where Redis has no room for more of it, and
+  else by the next look at the log.
 - After each call it rests `REST` times as long as Redis took over it, at least: Redis belongs to
   others. Where writers are faster than that, it rests less at the end, or it would never have one.
 - What is remembered of a key has a bounded size, and so has the number of keys.
@@ -32,6 +34,7 @@ from korvet.reading import Entry, PartitionReader, Slice
 from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.log import SiftReply
+from korvet.store.errors import StoreRefused
 from korvet.topics import Topic
 from korvet.wire import records
 from korvet.wire.records import BadBatch, Record
@@ -133,6 +136,7 @@ class Compaction:
         self._keys, self._topic, self._partition = keys, topic, partition
         self._reader = PartitionReader(self._store, keys, most=READ_ENTRIES)
         self._token = uuid4().hex
+        self._twin = keys.partition(topic.name, partition).compacted
         self._rest = rest
         self._ranges: list[str] = []
         self._waiting_bytes = self._waiting_entries = self._held = 0
@@ -166,6 +170,11 @@ class Compaction:
             await self._take_over(plan, outcome)
         except Superseded:
             return None
+        except StoreRefused:
+            # Full, perhaps: what the twin takes is what writers need. Should it be another pass's
+            # by now, that one sees what is missing, and ends.
+            await self._store.submit_command("UNLINK", self._twin)
+            raise
         return outcome
 
     async def _call(self, call: Call[R], rest: float = REST) -> R:

@@ -13,6 +13,7 @@ from korvet.keys import Keys
 from korvet.reading import PartitionReader
 from korvet.scripts import log, topic
 from korvet.settings.values import Settings
+from korvet.store.errors import StoreRefused
 from korvet.topic_config import TopicConfigs
 from korvet.topics import Definition, Topic, encode_definition, read_topic
 from korvet.wire import entries, markers, records
@@ -377,6 +378,33 @@ async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
     rows: Any = one.runner.command("XRANGE", KEYS.partition("t", 0).stream, "-", "+")
     assert len(rows) == 3
     assert bytes(garbled) in rows[0][1]
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
+    """A full Redis refuses a call, and writers with it as long as the twin takes the room."""
+    one = Log("record", "dense")
+    one.append([(b"%d" % n, b"1") for n in range(3 * CARRY_ENTRIES)])
+    before, calls, twin = await one.read(), iter(range(100)), KEYS.partition("t", 0).compacted
+
+    class Died(Exception):
+        """The broker is gone."""
+
+    def refuse() -> None:
+        if next(calls) == 2:
+            assert one.runner.command("XLEN", twin)
+            raise Died if emptied else StoreRefused("OOM command not allowed")
+
+    one.store.between = refuse
+    with pytest.raises(Died if emptied else StoreRefused):
+        await one.compact()
+    one.store.between = lambda: None
+    if emptied:
+        one.runner.run(log.truncate(KEYS, "t", 0, topic_id=one.topic.id, before=-1))
+        assert await one.compact() is None
+    else:
+        assert await one.read() == before
+    assert one.runner.command("EXISTS", twin) == 0
 
 
 async def test_entries_that_have_no_offset_end_no_pass() -> None:

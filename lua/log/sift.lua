@@ -1,4 +1,4 @@
---- log.sift  version 2  writes
+--- log.sift  version 3  writes
 --- It is known what a compaction of the log may touch, and nothing of an earlier one is in its way.
 ---
 --- KEYS     log           hash    the partition's state
@@ -19,7 +19,7 @@
 ---          tombstones    int     marks of deleted keys below it may go
 ---          newest        int     ms, no record before `limit` is younger; -1: there was none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log index), at most 70 calls
+--- COST     O(log index), at most 72 calls
 --- NOTES    Nothing at or behind the last stable offset is touched: how it ends is not known.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -32,7 +32,7 @@ local tombstone_ms, dirty = tonumber(ARGV[4]), tonumber(ARGV[5])
 -- Check. Refusals live here.
 local state = redis.call(
   "HMGET", log, "topic_id", "next", "start", "bytes", "records", "max_timestamp", "start_bytes",
-  "stable", "cleaned", "cleaned_bytes", "horizons", "untimed"
+  "stable", "cleaned", "cleaned_bytes", "horizons", "untimed", "compacting"
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1, -1, -1, -1, -1 }
@@ -68,6 +68,10 @@ end
 local worth = bytes > cleaned_bytes
   and (bytes - cleaned_bytes) * 1000 >= dirty * (bytes - start_bytes)
 if limit <= start or not (worth or tombstones > 0) then
+  if state[13] then
+    redis.call("UNLINK", compacted)
+    redis.call("HDEL", log, "compacting")
+  end
   return { codes.NONE, 0, start, cleaned, limit, bytes, records, tombstones, newest }
 end
 redis.call("UNLINK", compacted)
