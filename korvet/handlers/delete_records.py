@@ -4,6 +4,7 @@ Behaviour
 - offset -1 is the end; one at or below the log start changes nothing and is no error
 - UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION where the topic's cleanup.policy lacks `delete`;
   OFFSET_OUT_OF_RANGE beyond the end or below -1
+- more than 16 MB goes a part at a time; who reads meanwhile may see the start on its way
 - in `batch` topics a batch that reaches past the offset stays in Redis; readers start at the offset
 Versions
 - v1 as v0, v2 flexible
@@ -47,15 +48,18 @@ async def _truncate(
             return _result(asked, ErrorCode.POLICY_VIOLATION)
         if asked.offset < END:
             return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-        reply = await context.store.run(
-            log.truncate(
-                context.keys,
-                name,
-                asked.partition_index,
-                topic_id=topic.id,
-                before=asked.offset,
+        before, again = asked.offset, True
+        while again:
+            reply = await context.store.run(
+                log.truncate(
+                    context.keys,
+                    name,
+                    asked.partition_index,
+                    topic_id=topic.id,
+                    before=before,
+                )
             )
-        )
+            before, again = reply.again, reply.again >= 0
     except StoreError as error:
         return _result(asked, store_failure(error))
     if reply.error == ErrorCode.UNKNOWN_TOPIC_ID:

@@ -113,9 +113,11 @@ class Archiver:
             refuse(part, older.error)
             [bound] = catalog.bounds([part])
             before = held.end if bound.newest < moment else min(held.end, older.offset)
-            reply = catalog.store.run(log.truncate(*names, topic_id=part.topic_id, before=before))
-            refuse(part, reply.error)
-            removed += reply.removed
+            while before >= 0:
+                call = log.truncate(*names, topic_id=part.topic_id, before=before)
+                reply = catalog.store.run(call)
+                refuse(part, reply.error)
+                removed, before = removed + reply.removed, reply.again
         return removed
 
     def _next(self, catalog: Catalog, target: Aim, most: int) -> Step | None:

@@ -23,7 +23,7 @@ async def truncate(
     return (await broker.ask(request, version)).topics[0].partitions[0]
 
 
-async def fill(broker: Broker, count: int, name: str = "t") -> None:
+async def fill(broker: Broker, count: int, name: str = "t", size: int = 1) -> None:
     topic = await broker.node.topics.get(name)
     assert topic is not None
     for _ in range(count):
@@ -33,7 +33,7 @@ async def fill(broker: Broker, count: int, name: str = "t") -> None:
             0,
             topic_id=topic.id,
             count=1,
-            size=1,
+            size=size,
             max_timestamp=1,
             fields=[2, b"value", b"v"],
         )
@@ -70,3 +70,13 @@ async def test_records_below_the_offset_are_gone(broker: Broker, version: int) -
         assert (answer.error_code, answer.low_watermark) == (E.NONE, start)
     stream = broker.node.keys.partition("t", 0).stream
     assert await broker.node.store.command("XLEN", stream) == 0
+
+
+@pytest.mark.parametrize(("offset", "start"), [(-1, 600), (555, 555)])
+async def test_much_goes_a_part_at_a_time(broker: Broker, offset: int, start: int) -> None:
+    await broker.create("t", offset_mode="dense")
+    await fill(broker, 600, size=70_000)
+    answer = await truncate(broker, offset)
+    assert (answer.error_code, answer.low_watermark) == (E.NONE, start)
+    stream = broker.node.keys.partition("t", 0).stream
+    assert await broker.node.store.command("XLEN", stream) == 600 - start

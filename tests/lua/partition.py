@@ -96,9 +96,11 @@ class Part:
         words = [word.decode() for word in flat]
         return dict(zip(words[::2], words[1::2], strict=True))
 
-    def truncate(self, before: int, topic_id: str = ID) -> log.TruncateReply:
-        """Records below `before` are gone."""
-        return self.runner.run(log.truncate(KEYS, "t", 0, topic_id=topic_id, before=before))
+    def truncate(self, before: int, topic_id: str = ID, steps: int = 64) -> log.TruncateReply:
+        """Records below `before` are gone, or so many index steps of them."""
+        return self.runner.run(
+            log.truncate(KEYS, "t", 0, topic_id=topic_id, before=before, steps=steps)
+        )
 
     def retain(
         self, ms: int = -1, size: int = -1, steps: int = 64, topic_id: str = ID

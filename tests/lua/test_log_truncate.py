@@ -47,6 +47,27 @@ def test_minus_one_is_the_end_native_entries_included(runner: Runner, mode: str)
     assert part.append().base >= end
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("before", [-1, 13])
+def test_one_call_removes_so_many_steps_at_most(runner: Runner, mode: str, before: int) -> None:
+    """What is appended between the calls is not what was asked about."""
+    part = Part(runner, mode=mode).create()
+    bases = [part.append(2, size=70_000).base for _ in range(9)]
+    offsets = [base + n for base in bases for n in (0, 1)]
+    wanted = before if before < 0 else offsets[before]
+    reply = part.truncate(wanted, steps=3)
+    assert (reply.removed, reply.start) == (6, offsets[6])
+    assert reply.again == (wanted if wanted >= 0 else offsets[-1] + 1)
+    later = part.append().base
+    removed = 6
+    while reply.again >= 0:
+        reply = part.truncate(reply.again, steps=3)
+        removed += reply.removed
+    kept = offsets[before:] if before >= 0 else []
+    assert (part.offsets(), removed) == ([*kept, later], 18 - len(kept))
+    assert part.bounds().start == (wanted if wanted >= 0 else offsets[-1] + 1)
+
+
 def test_a_batch_that_reaches_past_the_start_stays_whole(runner: Runner) -> None:
     part = Part(runner, "batch", "dense").create()
     part.append(5)

@@ -20,11 +20,13 @@ class DropReply(Reply):
 
 
 class TruncateReply(Reply):
-    """The log starts at `start`; `removed` entries are gone."""
+    """The log starts at `start`; `removed` entries are gone; `again` is the offset to ask for
+    again, -1 when that was all."""
 
     error: int
     start: int
     removed: int
+    again: int
 
 
 class RetainReply(Reply):
@@ -67,11 +69,11 @@ def drop(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[DropR
 
 
 def truncate(
-    keys: Keys, topic: str, partition: int, *, topic_id: str, before: int
+    keys: Keys, topic: str, partition: int, *, topic_id: str, before: int, steps: int = 256
 ) -> Call[TruncateReply]:
-    """Every record below `before` is gone; -1 means the end."""
+    """Every record below `before` is gone, or so many index steps of them; -1 means the end."""
     k = keys.partition(topic, partition)
-    return Call(TRUNCATE, (k.stream, k.log, k.index), (topic_id, before))
+    return Call(TRUNCATE, (k.stream, k.log, k.index), (topic_id, before, steps))
 
 
 def retain(
