@@ -29,7 +29,7 @@ import msgspec
 
 from korvet.contents import is_marker, owner_of, records_of
 from korvet.keys import Keys
-from korvet.offsets import entry_id
+from korvet.offsets import entry_id, offset_of
 from korvet.reading import Entry, PartitionReader, Slice
 from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
@@ -200,7 +200,7 @@ class Compaction:
     async def _learn(self, plan: SiftReply) -> None:
         """The newest offset of every key from `cleaned` on is known, or of as many as there may be;
         before it no key stands twice, but in the last entry, which stayed as it was."""
-        async for found in self._slices(max(plan.cleaned - 1, plan.start), plan.limit):
+        async for found in self._slices(await self._entry_before(plan), plan.limit):
             for _, alive in _alive(self._topic, found):
                 for offset, _, key, _, _ in alive:
                     if key is not None and key is not UNREADABLE:
@@ -209,6 +209,18 @@ class Compaction:
             if len(self._newest) > MOST_KEYS:
                 return
         self._learned = plan.limit
+
+    async def _entry_before(self, plan: SiftReply) -> int:
+        """An offset of the last entry below `cleaned`, or the start; in time mode there may be a
+        gap in between."""
+        if plan.cleaned <= plan.start:
+            return plan.start
+        policy = self._topic.policy
+        at = entry_id(policy.offset_mode, policy.offset_bits, plan.cleaned)
+        stream = self._keys.partition(self._topic.name, self._partition).stream
+        rows = await self._store.submit_command("XREVRANGE", stream, f"({at}", "-", "COUNT", 1)
+        found = [offset_of(policy.offset_mode, policy.offset_bits, raw) for raw, _ in rows]
+        return max([plan.start, *found])
 
     async def _sort_out(self, plan: SiftReply) -> Outcome:
         """What stays before the limit stands in the twin."""

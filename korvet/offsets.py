@@ -16,6 +16,14 @@ def entry_id(mode: str, bits: int, offset: int) -> str:
     return f"{DENSE_MS}-{offset}"
 
 
+def offset_of(mode: str, bits: int, raw: bytes) -> int:
+    """The offset that an id stands for; the highest before it, where it has none of its own."""
+    milliseconds, sequence = split_id(raw)
+    if mode == "time":
+        return (milliseconds << bits) | min(sequence, (1 << bits) - 1)
+    return sequence if milliseconds == DENSE_MS else 0
+
+
 def split_id(raw: bytes) -> tuple[int, int]:
     """The milliseconds and the sequence of an id."""
     milliseconds, _, sequence = raw.partition(b"-")

@@ -380,6 +380,27 @@ async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
     assert bytes(garbled) in rows[0][1]
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_a_key_deleted_in_the_last_batch_of_a_pass_stays_deleted(
+    form: str, mode: str
+) -> None:
+    """That batch stays whole; the mark went in its time, and what it had deleted was back."""
+    one = Log(form, mode, min_compaction_lag_ms="1000", delete_retention_ms="5000")
+    one.append([(b"%d" % n, b"1") for n in range(700)] + [(b"a", b"1"), (b"a", None)])
+    one.runner.advance(500)
+    one.append([(b"b", b"1")])
+    one.runner.advance(600)
+    assert await one.compact() is not None
+    one.runner.advance(400)
+    one.append([(b"c", b"%d" % n) for n in range(700)])
+    for _ in range(3):
+        one.runner.advance(5000)
+        await one.compact()
+        one.append([(b"d", b"1")])
+    assert b"1" not in {value for _, _, key, value, _ in await one.read() if key == b"a"}
+
+
 @pytest.mark.parametrize("emptied", [False, True])
 async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
     """A full Redis refuses a call, and writers with it as long as the twin takes the room."""
