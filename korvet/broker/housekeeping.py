@@ -21,7 +21,7 @@ from korvet.groups import CLAIM
 from korvet.membership import BEAT_S
 from korvet.scripts import broker, log
 from korvet.scripts.call import Call, Reply
-from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.topics import Topic
 from korvet.transactions import DUE
 
@@ -271,8 +271,11 @@ class Housekeeping:
         try:
             rest = self._rest_and_hold
             outcome = await Compaction(node.store, node.keys, topic, number, rest).run()
-        except StoreUnavailable:
-            raise
+        except StoreUnavailable as error:
+            if not isinstance(error, StoreRefused) or error.code != "OOM":
+                raise
+            logger.warning("a compaction found no room in Redis", **place)
+            return
         except Exception as error:
             logger.exception("a compaction failed", error, **place)
             return
