@@ -336,7 +336,7 @@ class Compaction:
     async def _take_over(self, plan: SiftReply, outcome: Outcome) -> None:
         start_bytes = max(plan.bytes - outcome.size, 0)
         start_records = max(plan.records - outcome.records, 0)
-        rows = self._run.rows(start_bytes, start_records)
+        rows = self._run.rows(start_bytes, start_records, plan)
         for calls in itertools.count():
             reply = await self._call(
                 log.swap(
@@ -384,10 +384,12 @@ class _Run:
         outcome.records += count
         outcome.kept += 1
 
-    def rows(self, start_bytes: int, start_records: int) -> list[str]:
-        """The index rows, as lua/lib/index.lua has them."""
+    def rows(self, start_bytes: int, start_records: int, plan: SiftReply) -> list[str]:
+        """The index rows, as lua/lib/index.lua has them. None says more than the log's own counts
+        up to the limit do, which know of no native entries: rows may never fall."""
         return [
-            f"{offset}:{newest}:{start_bytes + size}:{start_records + count}"
+            f"{offset}:{min(newest, plan.newest)}:{min(start_bytes + size, plan.bytes)}"
+            f":{min(start_records + count, plan.records)}"
             for offset, newest, size, count in self._rows
         ]
 

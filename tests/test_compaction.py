@@ -401,6 +401,29 @@ async def test_a_key_deleted_in_the_last_batch_of_a_pass_stays_deleted(
     assert b"1" not in {value for _, _, key, value, _ in await one.read() if key == b"a"}
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_the_index_never_falls_where_native_entries_were_compacted(mode: str) -> None:
+    """They are more than the log's own count, and a group's lag was less than nothing."""
+    one = Log("record", mode)
+    stream, index = KEYS.partition("t", 0).stream, KEYS.partition("t", 0).index
+    for n in range(300):
+        one.runner.advance(1)
+        at = f"{one.runner.now_ms()}-0" if mode == "time" else "*"
+        one.runner.command("XADD", stream, at, "key", f"{n}", "value", "x" * 500)
+    one.append([(b"a", b"1")])
+    assert await one.compact() is not None
+    for _ in range(3):
+        one.append([(b"b", b"1")] * 700)
+    rows = one.runner.command("ZRANGE", index, 0, -1)
+    found = [tuple(map(int, row.split(b":"))) for row in rows]
+    assert len(found) >= 5
+    for column in range(4):
+        assert [row[column] for row in found] == sorted(row[column] for row in found)
+    for at in (row[0] for row in found):
+        lag = one.runner.run(log.lag(KEYS, "t", 0, topic_id=one.topic.id, offset=at)).records
+        assert 0 < lag <= 2401
+
+
 @pytest.mark.parametrize("emptied", [False, True])
 async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
     """A full Redis refuses a call, and writers with it as long as the twin takes the room."""
