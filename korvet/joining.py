@@ -1,7 +1,9 @@
 """Letting a produce request's partitions take part in its transaction (KIP-890, Produce 12 on).
 
 A producer's epoch is that of one transaction then, so what has joined under an epoch has joined for
-good: this broker remembers it, and only the first batch of a partition costs a question.
+good: this broker remembers it, and only the first batch of a partition costs a question. But a
+Redis that fails over may have lost it, and nobody would end the transaction in a partition that is
+not in it: nothing is remembered beyond the connections it came by.
 """
 
 from collections.abc import Iterator
@@ -28,6 +30,17 @@ class Joined:
     def __init__(self) -> None:
         self._members: dict[Producer, set[str]] = {}
         self._numbers: dict[Producer, int] = {}
+        self._turns = 0
+
+    def outlived(self, turns: int) -> None:
+        """Nothing is known from before another server may have taken over: see `AsyncStore`."""
+        if turns != self._turns:
+            self._turns = turns
+            self._clear()
+
+    def _clear(self) -> None:
+        self._members.clear()
+        self._numbers.clear()
 
     def number(self, producer: Producer) -> int:
         """The number of the producer's transaction, 0 for none."""
@@ -40,8 +53,7 @@ class Joined:
     def remember(self, producer: Producer, number: int, members: set[str]) -> None:
         """They are in it."""
         if len(self._members) >= REMEMBERED:
-            self._members.clear()
-            self._numbers.clear()
+            self._clear()
         if self._numbers.get(producer) != number:
             self._members[producer] = set()
         self._numbers[producer] = number
@@ -59,6 +71,7 @@ def joined(context: Context) -> Joined:
     found = memory.get("joined")
     if not isinstance(found, Joined):
         found = memory["joined"] = Joined()
+    found.outlived(context.store.turns)
     return found
 
 

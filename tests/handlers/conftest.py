@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from korvet.broker.server import connected
 from korvet.config import load
 from korvet.context import Context, Node, Unanswered
 from korvet.membership import Node as Member
+from korvet.store.errors import StoreUnavailable
 from korvet.topic_changes import create_topic, delete_topic
 from korvet.topics import Topic
 from korvet.wire.messages.create_topics import (
@@ -71,6 +73,23 @@ class Broker:
         again = old.definition(id=uuid4().hex)
         await create_topic(self.node.store, self.node.keys, name, again)
         return old
+
+    async def kept(self, *keys: str) -> list[tuple[str, bytes | None]]:
+        """What a replica has of these keys, that gets nothing from now on."""
+        return [(key, await self.node.store.command("DUMP", key)) for key in keys]
+
+    async def fails_over(self, replica: list[tuple[str, bytes | None]]) -> None:
+        """Redis is what that replica had, behind new connections."""
+        store, before = self.node.store, self.node.store.turns
+        for key, dumped in replica:
+            await store.command("UNLINK", key)
+            if dumped is not None:
+                await store.command("RESTORE", key, 0, dumped)
+        await store.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
+        while store.turns == before:
+            with suppress(StoreUnavailable):
+                await store.command("PING")
+        await store.ready()
 
     async def second(self) -> "Broker":
         """Another broker of the same cluster has registered: node 8."""

@@ -1,5 +1,6 @@
 """Silent producers are forgotten; busy ones and open transactions are not."""
 
+from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic
 from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM
@@ -65,7 +66,7 @@ def test_a_producer_is_forgotten_a_day_after_its_last_batch(lua: LuaRunner) -> N
     lua.advance(1)
     assert forget(lua) == 1
     assert send(lua, 2, 0) == 0, "the other one is remembered: this is a duplicate"
-    assert send(lua, 1, 7) == 1, "a producer nobody remembers may begin anywhere"
+    assert send(lua, 1, 7) == -ErrorCode.UNKNOWN_PRODUCER_ID, "nobody remembers it"
 
 
 def test_a_writer_that_may_come_back_is_remembered_for_a_year(lua: LuaRunner) -> None:
