@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +12,6 @@ from korvet.broker.server import connected
 from korvet.config import load
 from korvet.context import Context, Node, Unanswered
 from korvet.membership import Node as Member
-from korvet.store.errors import StoreUnavailable
 from korvet.topic_changes import create_topic, delete_topic
 from korvet.topics import Topic
 from korvet.wire.messages.create_topics import (
@@ -80,15 +78,13 @@ class Broker:
 
     async def fails_over(self, replica: list[tuple[str, bytes | None]]) -> None:
         """Redis is what that replica had, behind new connections."""
-        store, before = self.node.store, self.node.store.turns
+        store = self.node.store
         for key, dumped in replica:
             await store.command("UNLINK", key)
             if dumped is not None:
                 await store.command("RESTORE", key, 0, dumped)
-        await store.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no")
-        while store.turns == before:
-            with suppress(StoreUnavailable):
-                await store.command("PING")
+        for lane in store._router.lanes():
+            lane.renew("the server is gone")
         await store.ready()
 
     async def second(self) -> "Broker":
