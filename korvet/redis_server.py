@@ -6,7 +6,8 @@ Rules
   syncs it once a second (redis_file.py), and a server is always asked to finish (SIGTERM,
   SHUTDOWN), never killed.
 - A server never outlives its owner: on Linux the kernel stops it when the owner dies, and whoever
-  takes the directory next stops what is left of an earlier one first.
+  takes the directory next stops what is left of an earlier one first. The kernel takes the thread
+  that started a server for its owner: that has to be one that lives as long as the process.
 - Only the socket in the directory leads to it; no port is opened.
 """
 
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -217,7 +219,8 @@ def _spawn(executable: Path, directory: Path, socket: Path) -> subprocess.Popen[
             start_new_session=True,
             preexec_fn=parent_death_signal(signal.SIGTERM),
         )
-    (directory / "redis.pid").write_text(f"{process.pid}\n")
+    with suppress(OSError):  # a full disk: its socket leads to it as well
+        (directory / "redis.pid").write_text(f"{process.pid}\n")
     return process
 
 

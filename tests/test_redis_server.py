@@ -1,15 +1,19 @@
 """The server that Korvet starts for itself: its data, its lock, its end."""
 
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import anyio
 import pytest
 from redis import Redis
 
+from korvet.cli import process
 from korvet.redis_binary import find
 from korvet.redis_server import RedisServer
 from korvet.redis_socket import ask, socket_path
@@ -111,6 +115,36 @@ def test_a_killed_owner_takes_its_server_along_and_loses_nothing(tmp_path: Path)
     with RedisServer.launch(tmp_path) as server:
         assert server.pid != first
         assert read(server, "key-999") == b"999"
+
+
+async def test_a_dead_server_is_started_again_by_the_thread_whose_end_would_stop_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started = anyio.Event()
+    by: list[threading.Thread] = []
+    tries: list[None] = []
+
+    class Dead:
+        def alive(self) -> bool:
+            return bool(by)
+
+        def last_words(self) -> str:
+            return "nothing"
+
+        def relaunch(self) -> None:
+            tries.append(None)
+            if len(tries) == 1:
+                raise OSError(errno.EMFILE, "Too many open files")
+            by.append(threading.current_thread())
+            started.set()
+
+    monkeypatch.setattr(process, "_LOOK_S", 0)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(process._keep_alive, Dead())  # type: ignore[arg-type]
+            await started.wait()
+            tasks.cancel_scope.cancel()
+    assert by == [threading.main_thread()]
 
 
 def test_a_server_left_behind_is_stopped_before_a_new_one_starts(tmp_path: Path) -> None:

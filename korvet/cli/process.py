@@ -85,9 +85,18 @@ async def _obey_signals(stop: anyio.Event, scope: CancelScope) -> None:
 async def _keep_alive(server: "RedisServer") -> None:
     while True:
         await anyio.sleep(_LOOK_S)
-        if not server.alive():
-            log.error("our Redis died and is started again", said=server.last_words())
-            await anyio.to_thread.run_sync(server.relaunch)
+        revive(server)  # in this thread: the kernel would stop the server when another one ends
+
+
+def revive(server: "RedisServer") -> None:
+    """Our Redis runs; or, if it died and cannot be started now, the log says why."""
+    if server.alive():
+        return
+    try:
+        log.error("our Redis died and is started again", said=server.last_words())
+        server.relaunch()
+    except OSError as error:
+        log.error("our Redis cannot be started yet", error=error.strerror)
 
 
 async def _keep_tended(server: "RedisServer") -> None:

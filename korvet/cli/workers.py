@@ -25,7 +25,7 @@ import typer
 
 from korvet import logs, redis_file
 from korvet.cli.failure import complain, sentence
-from korvet.cli.process import run_broker, serve_ops, tend
+from korvet.cli.process import revive, run_broker, serve_ops, tend
 from korvet.cli.serve import announce, announce_legacy
 from korvet.config import Address, Config, StartError
 
@@ -126,19 +126,16 @@ class _Family:
         signal.setitimer(signal.ITIMER_REAL, redis_file.SYNC_S, redis_file.SYNC_S)
         while self._numbers:
             number = signal.sigwait(_SIGNALS)
-            if number == signal.SIGALRM:
-                if self._server is not None:
-                    tend(self._server)
-                continue
+            if number == signal.SIGALRM and self._server is not None:
+                tend(self._server)
             if number in (signal.SIGTERM, signal.SIGINT):
                 stopping = True
                 self._tell(signal.Signals(number))
             for dead in self._reap():
                 if not stopping:
                     self._replace(dead)
-            if self._server is not None and not stopping and not self._server.alive():
-                log.error("our Redis died and is started again", said=self._server.last_words())
-                self._server.relaunch()
+            if self._server is not None and not stopping:
+                revive(self._server)
 
     def stop(self) -> None:
         """Nobody of the family is left."""
