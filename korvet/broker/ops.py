@@ -5,6 +5,8 @@ Rules
 - With worker processes each serves its own counts on a private unix socket (/snapshot), and the one
   that owns the ops port asks them all: every row then carries the label `worker`.
 - One request a connection, 8 KB of it at most, 5 seconds at most: a probe is small and brisk.
+- Whatever goes wrong here, a page that fails or a process without a descriptor to spare, ends no
+  more than that request.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,16 +16,21 @@ import anyio
 import msgspec
 from anyio.abc import ByteStream, Listener, SocketStream, TaskStatus
 
+from korvet import logs
 from korvet.config import Address
 from korvet.metrics import Family, Metrics
 from korvet.settings.setting import StartError
 
+AGAIN_S = 1.0
+"""A port that could not take a connection tries again after so long."""
 _LONGEST_REQUEST = 8192
 _PATIENCE_S = 5
 _TEXT = "text/plain; charset=utf-8"
 _METRICS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
             503: "Service Unavailable"}  # fmt: skip
+
+log = logs.get("broker.ops")
 
 Ready = Callable[[], Awaitable[str | None]]
 """None when ready, else the sentence that says why not."""
@@ -97,13 +104,27 @@ async def serve(
         raise StartError(f"--ops {where} cannot be served: {error.strerror or error}.") from None
 
     async def one(stream: ByteStream) -> None:
-        async with stream:
-            with anyio.move_on_after(_PATIENCE_S):
-                await _exchange(page, stream)
+        try:
+            async with stream:
+                with anyio.move_on_after(_PATIENCE_S):
+                    await _exchange(page, stream)
+        except Exception as error:
+            log.exception("a page failed", error)
 
     async with listener:
         task_status.started()
-        await listener.serve(one)
+        while True:
+            try:
+                await listener.serve(one)
+            except* OSError as errors:
+                log.error("the ops port takes nobody for now", error=_first(errors))
+            await anyio.sleep(AGAIN_S)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _listen(where: Address | Path) -> Listener[SocketStream]:

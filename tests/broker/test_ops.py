@@ -1,13 +1,17 @@
 """The ops port: what probes and Prometheus get, from one process and from several."""
 
+import errno
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import SocketListener
 from prometheus_client.parser import text_string_to_metric_families
 
+from korvet.broker import ops
 from korvet.broker.ops import Page, WorkersPage, exposition, get, serve
 from korvet.config import Address
 from korvet.metrics import Counter, Histogram, Metrics
@@ -142,3 +146,37 @@ async def test_a_place_that_is_taken_is_said_in_one_sentence() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(StartError, match=rf"--ops 127\.0\.0\.1:{port} cannot be served"):
             await serve(Page(Metrics(), always(None)), Address("127.0.0.1", port))
+
+
+async def test_a_page_that_fails_ends_no_more_than_its_request(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics()
+    metrics.group_lag.ask = lambda: {("what nobody thought of \udcff", "orders", "0"): 7}
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(serve, Page(metrics, always(None)), tmp_path / "ops")
+        assert await ask(tmp_path / "ops", b"GET /metrics HTTP/1.1\r\n\r\n") == b""
+        assert await get(tmp_path / "ops", "/healthz") == (200, b"ok\n")
+        tasks.cancel_scope.cancel()
+    assert "a page failed" in caplog.text
+
+
+async def test_a_process_without_descriptors_serves_its_pages_once_it_has_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = SocketListener.serve
+    tries: list[None] = []
+
+    async def serve_later(self: Any, *arguments: Any) -> None:
+        tries.append(None)
+        if len(tries) == 1:
+            raise ExceptionGroup("", [OSError(errno.EMFILE, "Too many open files")])
+        await real(self, *arguments)
+
+    monkeypatch.setattr(SocketListener, "serve", serve_later)
+    monkeypatch.setattr(ops, "AGAIN_S", 0)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(serve, Page(Metrics(), always(None)), tmp_path / "ops")
+        assert await get(tmp_path / "ops", "/healthz") == (200, b"ok\n")
+        tasks.cancel_scope.cancel()
+    assert len(tries) == 2 and "takes nobody for now" in caplog.text
