@@ -123,7 +123,7 @@ class Keys:
         self._groups: dict[str, Group] = {}
 
     def topics(self) -> str:
-        """hash: topic -> definition (JSON); field `:version` counts the changes."""
+        """hash: topic -> definition (JSON); field `:version` is another one after each change."""
         return f"{self.namespace}:topics"
 
     def topics_channel(self) -> str:
@@ -131,7 +131,7 @@ class Keys:
         return f"{self.namespace}:topics"
 
     def configs(self) -> str:
-        """hash: whose configs -> those changed while running (JSON); `:version` counts changes."""
+        """hash: whose configs -> those changed while running (JSON); `:version` as for topics."""
         return f"{self.namespace}:configs"
 
     def configs_channel(self) -> str:

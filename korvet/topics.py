@@ -1,7 +1,8 @@
 """The table of topics: read from Redis, kept by each broker for as long as it is the newest.
 
 Rules
-- Redis decides: every change is a script on `korvet:topics`, and raises its `:version`.
+- Redis decides: every change is a script on `korvet:topics`, and gives it a `:version` it never
+  had, even if it lost the last ones.
 - A cached table is used without asking for at most `FRESH_S`; a ring on the topics channel ends
   that at once. A name that is not in it is looked up again before anybody hears that it is unknown.
 - A definition is JSON that scripts treat as opaque bytes and compare whole: whoever changes a topic
@@ -172,7 +173,7 @@ class TopicTable:
 
     @property
     def mark(self) -> bytes:
-        """How many changes the table in Redis had seen when it was last read."""
+        """The version of the table in Redis when it was last read."""
         return self._version
 
     def peek(self, name: str) -> Topic | None:
@@ -224,7 +225,7 @@ class TopicTable:
         return found
 
     async def version(self) -> int:
-        """How often the table was changed so far."""
+        """A number that grows with each change of the table."""
         return int(await self._store.command("HGET", self._keys.topics(), VERSION_FIELD) or 0)
 
     def use(self, configs: TopicConfigs) -> None:

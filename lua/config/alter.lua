@@ -1,4 +1,4 @@
---- config.alter  version 1  writes
+--- config.alter  version 2  writes
 --- A broker's, all brokers' or a group's changed configs are replaced, if the caller read them right.
 ---
 --- KEYS     configs   hash   resource -> its configs, and `:version`
@@ -8,10 +8,11 @@
 --- RETURNS  error     int    a lib.codes value
 ---          version   int    the configs' version, -1 when refused
 --- REFUSES  CONCURRENT_TRANSACTIONS
---- COST     O(1), at most 4 calls
+--- COST     O(1), at most 6 calls
 --- NOTES    CONCURRENT_TRANSACTIONS means that they are no longer the expected ones: read them again
 ---          and decide again. It never reaches a client.
 local codes = require("lib.codes")
+local version = require("lib.version")
 
 local configs = KEYS[1]
 local resource, expected, wanted = ARGV[1], ARGV[2], ARGV[3]
@@ -27,6 +28,4 @@ if wanted == "" then
 else
   redis.call("HSET", configs, resource, wanted)
 end
-local version = redis.call("HINCRBY", configs, ":version", 1)
-redis.call("PUBLISH", configs, version)
-return { codes.NONE, version }
+return { codes.NONE, version.raise(configs) }

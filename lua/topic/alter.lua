@@ -1,4 +1,4 @@
---- topic.alter  version 1  writes
+--- topic.alter  version 2  writes
 --- A topic's definition is replaced, provided it is still the one the caller read.
 ---
 --- KEYS     topics      hash   topic -> definition
@@ -8,9 +8,10 @@
 --- RETURNS  error       int    a lib.codes value
 ---          version     int    the topics table's version, -1 when refused
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
---- COST     O(1), at most 4 calls
+--- COST     O(1), at most 6 calls
 --- NOTES    CONCURRENT_TRANSACTIONS: as in topic.grow.
 local codes = require("lib.codes")
+local version = require("lib.version")
 
 local topics = KEYS[1]
 local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
@@ -26,6 +27,4 @@ end
 
 -- Write.
 redis.call("HSET", topics, topic, definition)
-local version = redis.call("HINCRBY", topics, ":version", 1)
-redis.call("PUBLISH", topics, version)
-return { codes.NONE, version }
+return { codes.NONE, version.raise(topics) }

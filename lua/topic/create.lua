@@ -1,4 +1,4 @@
---- topic.create  version 1  writes
+--- topic.create  version 2  writes
 --- A topic exists: its definition is registered and each of its partitions has an empty log.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -13,10 +13,11 @@
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the topics table's version, -1 when refused
 --- REFUSES  TOPIC_ALREADY_EXISTS
---- COST     O(partitions), at most 4 calls + 2 per key
+--- COST     O(partitions), at most 6 calls + 2 per key
 --- NOTES    Redis Cluster takes `log.open` for each partition first, then this without partitions.
 local codes = require("lib.codes")
 local opened = require("lib.opened")
+local version = require("lib.version")
 
 local topics = KEYS[1]
 local topic, definition, topic_id = ARGV[1], ARGV[2], ARGV[3]
@@ -33,6 +34,4 @@ for i = 1, partitions do
   opened.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
 end
 redis.call("HSET", topics, topic, definition)
-local version = redis.call("HINCRBY", topics, ":version", 1)
-redis.call("PUBLISH", topics, version)
-return { codes.NONE, version }
+return { codes.NONE, version.raise(topics) }

@@ -1,4 +1,4 @@
---- topic.delete  version 3  writes
+--- topic.delete  version 4  writes
 --- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition
@@ -13,10 +13,11 @@
 --- RETURNS  error             int     a lib.codes value
 ---          version           int     the topics table's version, -1 when refused
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
---- COST     O(partitions + groups), at most 5 calls + 1 per key + 1 per arg
+--- COST     O(partitions + groups), at most 7 calls + 1 per key + 1 per arg
 --- NOTES    CONCURRENT_TRANSACTIONS means that the definition or the registry moved since the caller
 ---          read them: read again, call again. It never reaches a client.
 local codes = require("lib.codes")
+local version = require("lib.version")
 
 local topics, groups = KEYS[1], KEYS[2]
 local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
@@ -43,6 +44,4 @@ for i = PARTS + OF_EACH * partitions + 1, #KEYS do
   end
 end
 redis.call("HDEL", topics, topic)
-local version = redis.call("HINCRBY", topics, ":version", 1)
-redis.call("PUBLISH", topics, version)
-return { codes.NONE, version }
+return { codes.NONE, version.raise(topics) }

@@ -1,4 +1,4 @@
---- topic.grow  version 1  writes
+--- topic.grow  version 2  writes
 --- A topic has more partitions: the new ones have empty logs, and the definition says so.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -14,11 +14,12 @@
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the topics table's version, -1 when refused
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
---- COST     O(new partitions), at most 4 calls + 2 per key
+--- COST     O(new partitions), at most 6 calls + 2 per key
 --- NOTES    CONCURRENT_TRANSACTIONS means that the definition is no longer the expected one: read
 ---          it again and decide again. It never reaches a client.
 local codes = require("lib.codes")
 local opened = require("lib.opened")
+local version = require("lib.version")
 
 local topics = KEYS[1]
 local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
@@ -39,6 +40,4 @@ for i = 1, partitions do
   opened.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
 end
 redis.call("HSET", topics, topic, definition)
-local version = redis.call("HINCRBY", topics, ":version", 1)
-redis.call("PUBLISH", topics, version)
-return { codes.NONE, version }
+return { codes.NONE, version.raise(topics) }

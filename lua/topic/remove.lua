@@ -1,4 +1,4 @@
---- topic.remove  version 1  writes
+--- topic.remove  version 2  writes
 --- A topic's definition is gone, provided it is still the one the caller read.
 ---
 --- KEYS     topics    hash   topic -> definition
@@ -7,10 +7,11 @@
 --- RETURNS  error     int    a lib.codes value
 ---          version   int    the topics table's version, -1 when refused
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
---- COST     O(1), at most 4 calls
+--- COST     O(1), at most 6 calls
 --- NOTES    For Redis Cluster, where a topic is deleted slot by slot: the last step.
 ---          CONCURRENT_TRANSACTIONS: as in topic.grow.
 local codes = require("lib.codes")
+local version = require("lib.version")
 
 local topics = KEYS[1]
 local topic, expected = ARGV[1], ARGV[2]
@@ -26,6 +27,4 @@ end
 
 -- Write.
 redis.call("HDEL", topics, topic)
-local version = redis.call("HINCRBY", topics, ":version", 1)
-redis.call("PUBLISH", topics, version)
-return { codes.NONE, version }
+return { codes.NONE, version.raise(topics) }

@@ -242,7 +242,8 @@ async def test_the_controller_stands_for_the_quorum(broker: Broker, version: int
     )
     answer = await broker.ask(request, version)
     metadata, other = (topic.partitions[0] for topic in answer.topics)
-    assert (metadata.error_code, metadata.leader_id, metadata.high_watermark) == (E.NONE, 7, 1)
+    assert (metadata.error_code, metadata.leader_id) == (E.NONE, 7)
+    assert metadata.high_watermark == await broker.node.topics.version() > 0
     assert [row.replica_id for row in metadata.current_voters] == [7]
     assert [row.replica_id for row in metadata.observers] == [8]
     assert other.error_code == E.UNKNOWN_TOPIC_OR_PARTITION

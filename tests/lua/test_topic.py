@@ -88,8 +88,7 @@ def test_what_is_refused_changes_nothing(runner: Runner, call: Call[Any], error:
 
 
 def test_a_topic_exists_with_an_empty_log_for_each_partition(runner: Runner) -> None:
-    reply = runner.run(create())
-    assert (reply.error, reply.version) == (ErrorCode.NONE, 1)
+    assert runner.run(create()).error == ErrorCode.NONE
     assert definition(runner) == b"one"
     for number in range(3):
         bounds = runner.run(log.bounds(KEYS, "t", number, topic_id=ID))
@@ -99,9 +98,9 @@ def test_a_topic_exists_with_an_empty_log_for_each_partition(runner: Runner) -> 
 
 
 def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
-    runner.run(create())
+    made = runner.run(create()).version
     runner.command("XADD", KEYS.partition("t", 0).stream, "*", "value", "v")
-    assert runner.run(grow(b"one")).version == 2
+    assert runner.run(grow(b"one")).version > made
     assert definition(runner) == b"two"
     assert runner.run(log.bounds(KEYS, "t", 0, topic_id=ID)).next == 1
     assert runner.run(log.bounds(KEYS, "t", 4, topic_id=ID)).error == ErrorCode.NONE
@@ -110,10 +109,37 @@ def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
 def test_each_change_raises_the_version_and_rings(lua: LuaRunner) -> None:
     heard = lua.redis.pubsub()
     heard.subscribe(KEYS.topics_channel())
-    for call in (create(), alter(b"one"), grow(b"two"), remove(b"two")):
-        assert lua.run(call).error == ErrorCode.NONE
+    replies = [lua.run(call) for call in (create(), alter(b"one"), grow(b"two"), remove(b"two"))]
+    assert all(reply.error == ErrorCode.NONE for reply in replies)
+    versions = [reply.version for reply in replies]
+    assert versions == sorted(set(versions))
     told = [heard.get_message(timeout=0) for _ in range(5)]
-    assert [message["data"] for message in told[1:] if message] == [b"1", b"2", b"3", b"4"]
+    assert [int(message["data"]) for message in told[1:] if message] == versions
+
+
+@pytest.mark.parametrize("change", [alter(b"one"), grow(b"one"), remove(b"one"), delete(b"one")])
+def test_a_change_that_redis_lost_lends_its_version_to_no_other(
+    lua: LuaRunner, change: Call[Any]
+) -> None:
+    lua.run(create())
+    kept: Any = lua.command("HGETALL", KEYS.topics())
+    lost = lua.run(change).version
+    lua.advance(5)
+    lua.command("DEL", KEYS.topics())
+    lua.command("HSET", KEYS.topics(), *kept)
+    assert lua.run(alter(b"one")).version > lost
+    lua.command("FLUSHALL")
+    lua.advance(5)
+    assert lua.run(create()).version > lost
+    assert lua.run(reconfigure(b"", b"one")).version > lost
+
+
+def test_a_version_is_a_moment_of_redis_or_one_more_than_the_last(runner: Runner) -> None:
+    made = runner.run(create()).version
+    assert made >= 1_700_000_000_000
+    runner.command("HSET", KEYS.topics(), ":version", 2 * made)
+    assert runner.run(alter(b"one")).version == 2 * made + 1
+    assert runner.command("HGET", KEYS.topics(), ":version") == b"%d" % (2 * made + 1)
 
 
 def test_a_group_forgets_a_topic_and_no_other(runner: Runner) -> None:
@@ -134,14 +160,17 @@ def test_configs_are_set_replaced_and_taken_back(lua: LuaRunner) -> None:
 
     heard = lua.redis.pubsub()
     heard.subscribe(KEYS.configs_channel())
-    assert alter(b"", b"one") == (ErrorCode.NONE, 1)
+    first = alter(b"", b"one")
     assert alter(b"", b"two") == (ErrorCode.CONCURRENT_TRANSACTIONS, -1)
-    assert alter(b"one", b"two") == (ErrorCode.NONE, 2)
+    second = alter(b"one", b"two")
     assert lua.command("HGET", KEYS.configs(), "r") == b"two"
-    assert alter(b"two", b"") == (ErrorCode.NONE, 3)
+    third = alter(b"two", b"")
     assert lua.command("HEXISTS", KEYS.configs(), "r") == 0
+    assert {error for error, _ in (first, second, third)} == {ErrorCode.NONE}
+    assert first[1] < second[1] < third[1]
     told = [heard.get_message(timeout=0) for _ in range(4)]
-    assert [message["data"] for message in told[1:] if message] == [b"1", b"2", b"3"]
+    versions = [int(message["data"]) for message in told[1:] if message]
+    assert versions == [first[1], second[1], third[1]]
 
 
 GROUPS = ("readers", "wri:ters", "b{a}d%")
