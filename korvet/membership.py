@@ -47,8 +47,9 @@ class Membership:
             return -1
         return int((monotonic() - self._alone_since) * 1000)
 
-    async def beat(self) -> None:
-        """All brokers know of this one for another `TTL_MS`, and it knows of them."""
+    async def beat(self) -> Node | None:
+        """All brokers know of this one for another `TTL_MS`, and it knows of them. Returns who else
+        had its node id until now, and lives."""
         reply = await self._store.run(
             broker.register(
                 self._keys,
@@ -61,6 +62,7 @@ class Membership:
         rows = [row for row in reply.brokers if isinstance(row, bytes)]
         found = [msgspec.json.decode(row, type=Node) for row in rows]
         self.nodes = sorted(found, key=lambda node: node.id)
+        return msgspec.json.decode(reply.other, type=Node) if reply.other else None
 
     def leader_of(self, partition: int) -> int:
         """The broker that Metadata calls the leader of a partition: it spreads clients, no more."""

@@ -25,6 +25,9 @@ from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.topics import Topic
 from korvet.transactions import DUE
 
+REST_S = 0.5
+"""How soon a broker that was rung for may say again that it is alive."""
+
 RETENTION_STEPS = 64
 """Index steps one log.retain may remove: it bounds how long Redis is held."""
 
@@ -68,10 +71,16 @@ class Housekeeping:
 
     def _away(self, what: str, error: StoreError) -> None:
         """It is said now and then, however often it is tried again before Redis is back."""
-        now = monotonic()
-        if now - self._said.get(what, -SAY_AGAIN_S) >= SAY_AGAIN_S:
-            self._said[what] = now
+        if self._is_news(what):
             logger.warning(what, reason=str(error))
+
+    def _is_news(self, what: str) -> bool:
+        """Whether that was not said for a while."""
+        now = monotonic()
+        if now - self._said.get(what, -SAY_AGAIN_S) < SAY_AGAIN_S:
+            return False
+        self._said[what] = now
+        return True
 
     async def run(self) -> None:
         """Runs until cancelled; Redis being away is waited out."""
@@ -106,10 +115,19 @@ class Housekeeping:
                 async with self._node.wake.listen([self._node.keys.brokers_channel()]) as bell:
                     while True:
                         await bell.wait(BEAT_S)
-                        await self._node.membership.beat()
+                        await self.beat()
+                        # Two that have one node id ring for each other at each beat.
+                        await anyio.sleep(REST_S)
             except StoreError as error:
                 self._away("not registered", error)
                 await anyio.sleep(BEAT_S)
+
+    async def beat(self) -> None:
+        """This broker is registered; that another has its node id is in the log."""
+        other = await self._node.membership.beat()
+        what = "another broker has this node id: give each its own with --node-id"
+        if other is not None and self._is_news(what):
+            logger.error(what, node_id=other.id, other=f"{other.host}:{other.port}")
 
     async def _follow_configs(self) -> None:
         """What any broker changes about brokers and groups is soon in effect here too."""

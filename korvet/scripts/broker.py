@@ -5,10 +5,12 @@ from korvet.scripts.call import Call, Reply, Script
 
 
 class RegisterReply(Reply):
-    """`brokers` lists node id and address of every live broker, flat."""
+    """`brokers` lists node id and address of every live broker, flat; `other` is the address of
+    whoever else had this node id."""
 
     error: int
     controller: int
+    other: bytes
     brokers: list[int | bytes]
 
 

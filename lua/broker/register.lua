@@ -1,4 +1,4 @@
---- broker.register  version 2  writes
+--- broker.register  version 3  writes
 --- One broker is known to all for a while, brokers not heard from are forgotten, one is controller.
 ---
 --- KEYS     brokers     hash   node id -> moment the registration ends in ms, a space, the address;
@@ -8,8 +8,9 @@
 ---          ttl_ms      int    how long the registration holds without another call
 --- RETURNS  error       int    a lib.codes value
 ---          controller  int    node id of the controller, the same until it is gone
+---          other       bytes  who else had the node id until now, and is alive; empty for nobody
 ---          brokers     list   node id, address, node id, address, ... of every live broker
---- COST     O(brokers), at most 6 calls
+--- COST     O(brokers), at most 7 calls
 --- NOTES    Whoever joins or is forgotten is told to all on the channel of the key's name.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -20,13 +21,17 @@ local node_id, address, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local now_ms = clock.now_ms()
 local rows = redis.call("HGETALL", brokers)
-local controller, known_here = nil, false
+local controller, known_here, other = nil, false, ""
 local live, gone, alive = { tonumber(node_id), address }, {}, { [node_id] = true }
 for i = 1, #rows, 2 do
   if rows[i] == ":controller" then
     controller = rows[i + 1]
   elseif rows[i] == node_id then
-    known_here = string.match(rows[i + 1], "^%d+ (.*)$") == address
+    local ends, where = string.match(rows[i + 1], "^(%d+) (.*)$")
+    known_here = where == address
+    if not known_here and tonumber(ends) >= now_ms then
+      other = where
+    end
   else
     local ends, where = string.match(rows[i + 1], "^(%d+) (.*)$")
     if tonumber(ends) < now_ms then
@@ -51,4 +56,4 @@ redis.call(
 if not known_here or #gone > 0 then
   redis.call("PUBLISH", brokers, node_id)
 end
-return { codes.NONE, tonumber(controller), live }
+return { codes.NONE, tonumber(controller), other, live }

@@ -8,6 +8,7 @@ import pytest
 from korvet.broker import housekeeping
 from korvet.broker.housekeeping import Housekeeping
 from korvet.compaction import Compaction
+from korvet.membership import Node as Member
 from korvet.store.errors import ScriptFailed, StoreRefused
 from tests.handlers.conftest import Broker, broker
 
@@ -84,3 +85,30 @@ async def test_a_duty_that_fails_begins_again(
             tasks.cancel_scope.cancel()
     assert tries == [0, 1, 2]
     assert "a duty failed" in caplog.text
+
+
+async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    membership = broker.node.membership
+    mine = membership.me
+    membership.me = Member(mine.id, "elsewhere", 9092)
+    await membership.beat()
+    membership.me = mine
+    rests: list[float] = []
+    rested = anyio.Event()
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        rested.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(housekeeping, "BEAT_S", 0)
+    monkeypatch.setattr("korvet.broker.housekeeping.anyio.sleep", rest)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Housekeeping(broker.node)._beat)
+            await rested.wait()
+            tasks.cancel_scope.cancel()
+    assert rests == [housekeeping.REST_S]
+    assert "another broker has this node id" in caplog.text

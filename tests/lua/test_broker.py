@@ -40,6 +40,26 @@ def test_a_broker_not_heard_from_is_forgotten_and_replaced_as_controller(lua: Lu
     assert register(lua, 1)[0] == 2, "who comes back is not controller again"
 
 
+def test_two_brokers_with_one_node_id_hear_of_each_other(runner: Runner) -> None:
+    def registered(address: bytes) -> bytes:
+        call = broker.register(KEYS, node_id=1, address=address, ttl_ms=60_000)
+        return runner.run(call).other
+
+    assert registered(b"here") == b""
+    assert registered(b"here") == b""
+    assert registered(b"there") == b"here"
+    assert registered(b"here") == b"there"
+    assert registered(b"here") == b""
+
+
+def test_a_broker_that_comes_back_elsewhere_meets_nobody_once_its_time_was_over(
+    lua: LuaRunner,
+) -> None:
+    lua.run(broker.register(KEYS, node_id=1, address=b"here", ttl_ms=1000))
+    lua.advance(1001)
+    assert lua.run(broker.register(KEYS, node_id=1, address=b"there", ttl_ms=1000)).other == b""
+
+
 def test_a_broker_that_leaves_takes_only_its_own_registration(runner: Runner) -> None:
     register(runner, 1)
     register(runner, 2)
