@@ -1,4 +1,4 @@
---- broker.register  version 3  writes
+--- broker.register  version 4  writes
 --- One broker is known to all for a while, brokers not heard from are forgotten, one is controller.
 ---
 --- KEYS     brokers     hash   node id -> moment the registration ends in ms, a space, the address;
@@ -10,8 +10,10 @@
 ---          controller  int    node id of the controller, the same until it is gone
 ---          other       bytes  who else had the node id until now, and is alive; empty for nobody
 ---          brokers     list   node id, address, node id, address, ... of every live broker
---- COST     O(brokers), at most 7 calls
---- NOTES    Whoever joins or is forgotten is told to all on the channel of the key's name.
+--- COST     O(brokers), at most 8 calls
+--- NOTES    A registration that ends later than one made now is one from before the clock went back:
+---          it ends like one made now.
+---          Whoever joins or is forgotten is told to all on the channel of the key's name.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local num = require("lib.num")
@@ -23,6 +25,7 @@ local now_ms = clock.now_ms()
 local rows = redis.call("HGETALL", brokers)
 local controller, known_here, other = nil, false, ""
 local live, gone, alive = { tonumber(node_id), address }, {}, { [node_id] = true }
+local latest, shortened = now_ms + ttl_ms, {}
 for i = 1, #rows, 2 do
   if rows[i] == ":controller" then
     controller = rows[i + 1]
@@ -37,6 +40,10 @@ for i = 1, #rows, 2 do
     if tonumber(ends) < now_ms then
       gone[#gone + 1] = rows[i]
     else
+      if tonumber(ends) > latest then
+        shortened[#shortened + 1] = rows[i]
+        shortened[#shortened + 1] = num.text(latest) .. " " .. where
+      end
       live[#live + 1] = tonumber(rows[i])
       live[#live + 1] = where
       alive[rows[i]] = true
@@ -50,8 +57,11 @@ end
 -- Write. What takes something away may run in a full Redis, and all behind it too: a broker that
 -- starts then is the one that makes room.
 redis.call("HDEL", brokers, node_id, unpack(gone))
+if #shortened > 0 then
+  redis.call("HSET", brokers, unpack(shortened))
+end
 redis.call(
-  "HSET", brokers, node_id, num.text(now_ms + ttl_ms) .. " " .. address, ":controller", controller
+  "HSET", brokers, node_id, num.text(latest) .. " " .. address, ":controller", controller
 )
 if not known_here or #gone > 0 then
   redis.call("PUBLISH", brokers, node_id)

@@ -125,6 +125,15 @@ def test_a_full_redis_still_knows_its_brokers_and_their_duties(redis_server: Tes
             client.config_set("maxmemory", 0)
 
 
+def test_a_clock_that_went_back_keeps_no_dead_broker(lua: LuaRunner) -> None:
+    register(lua, 1)
+    register(lua, 2)
+    lua.advance(-3_600_000)
+    assert set(register(lua, 2)[1]) == {1, 2}, "who lives has not been heard from yet"
+    lua.advance(1001)
+    assert register(lua, 2) == (2, {2: b"address of 2"})
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50), st.integers(0, 30))))
 def test_no_two_ever_hold_one_duty(steps: list[tuple[str, int, int]]) -> None:
