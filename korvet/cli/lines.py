@@ -1,7 +1,7 @@
 """Records as lines: plain text for people, JSON for programs; bytes that are no text as base64."""
 
 from base64 import b64decode, b64encode
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     value: str | dict[str, str] | None = None
     key: str | dict[str, str] | None = None
     headers: list[tuple[str, str | dict[str, str] | None]] = []
-    timestamp: int | None = None
+    timestamp: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     partition: int | None = None
     topic: str | None = None
     offset: int | None = None

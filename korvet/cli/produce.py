@@ -15,11 +15,13 @@ from korvet.cli import options as o
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
     from korvet.topics import Topic
-    from korvet.wire.records import Record
+    from korvet.wire.records import Headers, Record
 
 _READ = 1 << 18
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 1 << 18
+_HEAD, _BESIDE, _BESIDE_HEADER = 61, 40, 10
+"""Bytes of a batch, of a record and of a header beside what they hold, at most."""
 
 
 def produce(
@@ -103,6 +105,8 @@ class _Sender:
         self._cluster = cluster
         self._topic = topic
         self._fixed = fixed
+        # As far as it is up to us, no batch is larger than the topic takes.
+        self._most = min(_BATCH_BYTES, topic.policy.max_message_bytes - _HEAD)
         self._turn = 0
         self.sent = 0
 
@@ -146,14 +150,15 @@ class _Sender:
         sizes: dict[int, int] = {}
         for wanted, (_, timestamp, key, value, headers) in lines:
             number = self._partition(wanted, key)
+            size = _size(key, value, headers)
+            full = len(batches.get(number, ())) >= _BATCH_RECORDS
+            if number in batches and (full or sizes[number] + size > self._most):
+                yield number, batches.pop(number)
+                self._turn += 1
             batch = batches.setdefault(number, [])
             time = now if timestamp < 0 else timestamp
+            sizes[number] = size + (sizes[number] if batch else 0)
             batch.append((len(batch), time, key, value, headers))
-            sizes[number] = sizes.get(number, 0) + len(key or b"") + len(value or b"")
-            if len(batch) >= _BATCH_RECORDS or sizes[number] >= _BATCH_BYTES:
-                yield number, batches.pop(number)
-                sizes[number] = 0
-                self._turn += 1
         self._turn += 1
         yield from batches.items()
 
@@ -172,6 +177,14 @@ class _Sender:
             # As Kafka's own producers choose it: a key keeps its partition whoever sends it.
             return int((murmur2(key) & 0x7FFFFFFF) % self._topic.partitions)
         return self._turn % self._topic.partitions
+
+
+def _size(key: bytes | None, value: bytes | None, headers: "Headers") -> int:
+    """What a record adds to its batch, at most."""
+    size = _BESIDE + len(key or b"") + len(value or b"")
+    for name, held in headers:
+        size += _BESIDE_HEADER + len(name.encode()) + len(held or b"")
+    return size
 
 
 def _size_of_stdin() -> int | None:

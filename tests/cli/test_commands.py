@@ -246,6 +246,30 @@ def test_lines_go_in_and_come_out(korvet: Korvet, redis_server: TestServer, layo
     assert code == 2 and "cannot be read from offset 5001" in err
 
 
+@pytest.mark.parametrize("layout", ["record", "batch"])
+@pytest.mark.parametrize(
+    ("most", "lengths"), [(1000, [200] * 50), (400, [330, 1, 1, 300])]
+)
+def test_lines_that_fit_one_by_one_are_no_batch_that_does_not(
+    korvet: Korvet,
+    redis_server: TestServer,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    most: int,
+    lengths: list[int],
+) -> None:
+    at = ("--redis", redis_server.url)
+    configs = (f"storage.format={layout}", f"max.message.bytes={most}")
+    korvet("topics", "create", "orders", *(o for c in configs for o in ("--config", c)), *at)
+    lines = b"".join(b"x" * length + b"\n" for length in lengths)
+    (path := Path("lines")).write_bytes(lines)
+    with path.open() as file:
+        monkeypatch.setattr(f"{__name__}.given", lambda content: _same(file))
+        code, _, err = korvet("produce", "orders", *at)
+        assert (code, err) == (0, f"{len(lengths)} records appended to orders\n")
+        assert korvet("consume", "orders", *at)[1] == lines.decode()
+
+
 def test_whole_records_survive_the_way_through_json(
     korvet: Korvet, redis_server: TestServer
 ) -> None:
@@ -278,6 +302,7 @@ def test_whole_records_survive_the_way_through_json(
         (b'{"val": "x"}', "Line 1 is no record in JSON"),
         (b'{"value": {"base64": "?"}}', "Line 1 is no record in JSON"),
         (b'{"value": {"hex": "00"}}', "Line 1 is no record in JSON"),
+        (b'{"value": "x", "timestamp": 9223372036854775808}', "Line 1 is no record in JSON"),
         (b'{"value": "x", "partition": 9}', "a has no partition 9."),
         (b'{"value": "' + b"x" * 1_100_000 + b'"}', "longer than max.message.bytes"),
     ],
