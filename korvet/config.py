@@ -156,7 +156,14 @@ def _checked(name: str, text: str) -> str:
         return redis_url(text)
     if name == "zookeeper" and not _ZOOKEEPER.fullmatch(text):
         raise ConfigError(f"--zookeeper must be HOST:PORT[/chroot], not {text!r}.")
-    if name == "namespace" and not (text and text.isascii() and _plain(text)):
+    if name == "namespace":
+        return checked_namespace(text)
+    return text
+
+
+def checked_namespace(text: str) -> str:
+    """The text, if it can be the first part of every key."""
+    if not (text and text.isascii() and _plain(text)):
         raise ConfigError(f"--namespace may hold letters, digits, '.', '_' and '-', not {text!r}.")
     return text
 

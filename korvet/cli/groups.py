@@ -1,5 +1,6 @@
 """`korvet groups`: list, describe, create, reset and delete, through the brokers' own scripts."""
 
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -256,6 +257,11 @@ async def _move(cluster: "Cluster", name: str, places: "dict[str, Place]") -> No
     from korvet.group_offsets import find_place
     from korvet.scripts import group as scripts
 
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        # No broker could tell a client of it, nor of any group that stands beside it in a list.
+        raise StartError(f"A group's name is UTF-8, not {os.fsencode(name)!r}.") from None
     topics = {one: await cluster.topic(one) for one in places}
     rows = []
     for topic in topics.values():

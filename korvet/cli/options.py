@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from korvet.config import OPTIONS
+from korvet.config import OPTIONS, checked_namespace
 
 Redis = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help=OPTIONS["redis"], show_default=False)
@@ -19,7 +19,12 @@ DataDir = Annotated[
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", metavar="NAME", help=OPTIONS["namespace"] + " Default korvet."),
+    typer.Option(
+        "--namespace",
+        metavar="NAME",
+        help=OPTIONS["namespace"] + " Default korvet.",
+        callback=lambda text: text and checked_namespace(text),
+    ),
 ]
 ConfigFile = Annotated[
     str | None,

@@ -64,6 +64,8 @@ REFUSED = [
     (("--redis", "redis://h", "topics", "list"), "Options stand behind the command"),
     (("--redis-server", "no-such"), "--redis-server no-such: there is no such program."),
     (("check", "--set", "a=b"), "Unknown setting 'a'"),
+    (("topics", "create", "t", "--namespace", "a{b}"), "--namespace may hold letters"),
+    (("consume", "t", "--namespace", "a:b"), "--namespace may hold letters"),
     (("doctor",), "There is no Korvet data in"),
     (("doctor", "--redis", "redis://127.0.0.1:1"), "no answer from Redis"),
     (("doctor", "--redis", "nonsense"), "--redis must be a URL"),
@@ -247,9 +249,7 @@ def test_lines_go_in_and_come_out(korvet: Korvet, redis_server: TestServer, layo
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
-@pytest.mark.parametrize(
-    ("most", "lengths"), [(1000, [200] * 50), (400, [330, 1, 1, 300])]
-)
+@pytest.mark.parametrize(("most", "lengths"), [(1000, [200] * 50), (400, [330, 1, 1, 300])])
 def test_lines_that_fit_one_by_one_are_no_batch_that_does_not(
     korvet: Korvet,
     redis_server: TestServer,
