@@ -7,6 +7,8 @@ Rules
 - Every step may be repeated, by anybody: a log is opened or dropped only if it is this very
   topic's, the definition changes only if it is still the one that was read.
 - So whoever finds a definition half-way can finish it: `finish` (housekeeping does, by lease).
+- Of a log and a definition that disagree about the topic, the definition is right: nodes fail over
+  one by one, and one may lose a definition whose logs others still have.
 """
 
 from collections.abc import Iterable
@@ -84,7 +86,7 @@ async def finish(store: Store, keys: Keys, name: str, raw: bytes) -> None:
         await _delete(store, keys, name, raw, definition)
         return
     opened = range(max(definition.partitions, definition.planned))
-    await _open(store, keys, name, definition, opened)
+    await _open(store, keys, name, raw, definition, opened)
     done = msgspec.structs.replace(definition, state=LIVE, partitions=len(opened), planned=0)
     error = await _replace(store, keys, name, raw, encode_definition(done))
     if error != ErrorCode.NONE:
@@ -92,21 +94,21 @@ async def finish(store: Store, keys: Keys, name: str, raw: bytes) -> None:
 
 
 async def _open(
-    store: Store, keys: Keys, name: str, definition: Definition, numbers: range
+    store: Store, keys: Keys, name: str, raw: bytes, definition: Definition, numbers: range
 ) -> None:
-    await _all(
-        store,
-        (
-            log.open_log(
-                keys,
-                name,
-                number,
-                topic_id=definition.id,
-                **definition.shape,
-            )
-            for number in numbers
-        ),
-    )
+    calls = [
+        log.open_log(keys, name, number, topic_id=definition.id, **definition.shape)
+        for number in numbers
+    ]
+    for number, call, reply in zip(numbers, calls, await _all(store, calls), strict=True):
+        if reply.error:
+            # Read before the definition: a later topic has no log before it has a definition.
+            foreign = await store.command("HGET", keys.partition(name, number).log, "topic_id")
+            if await store.command("HGET", keys.topics(), name) != raw:
+                return
+            if foreign is not None:
+                await store.run(log.drop(keys, name, number, topic_id=foreign.decode()))
+            await store.run(call)
 
 
 async def _withdraw(
@@ -149,8 +151,10 @@ async def _replace(store: Store, keys: Keys, name: str, old: bytes, new: bytes) 
     return ErrorCode(reply.error)
 
 
-async def _all(store: Store, calls: Iterable[Call[Any]]) -> None:
-    """Every call is done, AT_ONCE of them in flight."""
+async def _all(store: Store, calls: Iterable[Call[Any]]) -> list[Any]:
+    """Every call is done, AT_ONCE of them in flight; the replies in their order."""
     pending = list(calls)
+    replies: list[Any] = []
     for at in range(0, len(pending), AT_ONCE):
-        await store.run_many(pending[at : at + AT_ONCE])
+        replies += await store.run_many(pending[at : at + AT_ONCE])
+    return replies

@@ -9,6 +9,7 @@ from korvet import topic_steps
 from korvet.broker.housekeeping import Housekeeping
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
+from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.settings.values import Settings
 from korvet.store.aio import AsyncStore
@@ -118,8 +119,8 @@ async def test_a_topic_is_made_grown_and_leaves_no_key_behind(
     topic = await look(store, "t")
     assert topic is not None and topic.partitions == PARTITIONS + 3
     for number in range(topic.partitions):
-        log = KEYS.partition("t", number).log
-        assert await store.command("HGET", log, "topic_id") == topic.id.encode()
+        state = KEYS.partition("t", number).log
+        assert await store.command("HGET", state, "topic_id") == topic.id.encode()
     await commit_to(store, "t")
     assert await delete_topic(store, KEYS, topic) == ErrorCode.NONE
     assert await delete_topic(store, KEYS, topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -228,5 +229,41 @@ async def test_a_slow_deleter_does_not_touch_the_topic_that_came_back(
     fields = await store.command("HKEYS", KEYS.group_offsets("group-0"))
     assert len(fields) == 2 * PARTITIONS
     for number in range(PARTITIONS):
-        log = KEYS.partition("t", number).log
-        assert await store.command("HGET", log, "topic_id") == second.id.encode()
+        state = KEYS.partition("t", number).log
+        assert await store.command("HGET", state, "topic_id") == second.id.encode()
+
+
+async def test_a_log_whose_definition_was_lost_makes_way_for_the_topic_that_is_made(
+    running: TestCluster, store: AsyncStore
+) -> None:
+    lost = planned("t", "dense")
+    for number in (2, PARTITIONS + 1):
+        await store.run(log.open_log(KEYS, "t", number, topic_id=lost.id, **lost.shape))
+        await store.command("XADD", KEYS.partition("t", number).stream, "*", "value", "old")
+    assert await create_topic(store, KEYS, "t", planned("t")) == ErrorCode.NONE
+    topic = await look(store, "t")
+    assert topic is not None
+    assert await grow_topic(store, KEYS, topic, PARTITIONS + 3)
+    for number in range(PARTITIONS + 3):
+        reply = await store.run(log.bounds(KEYS, "t", number, topic_id=topic.id))
+        assert (reply.error, reply.first, reply.next) == (ErrorCode.NONE, 0, 0), number
+        assert not await store.command("EXISTS", KEYS.partition("t", number).stream)
+
+
+async def test_a_slow_maker_does_not_touch_the_topic_that_came_back(
+    running: TestCluster, store: AsyncStore
+) -> None:
+    with pytest.raises(Died):
+        await create_topic(Dying(store, 3), KEYS, "t", planned("t"))
+    begun = await store.command("HGET", KEYS.topics(), "t")
+    await finish_all(store)
+    first = await look(store, "t")
+    assert first is not None
+    await delete_topic(store, KEYS, first)
+    await create_topic(store, KEYS, "t", planned("t"))
+    await topic_steps.finish(store, KEYS, "t", begun)
+    second = await look(store, "t")
+    assert second is not None and second.id != first.id
+    for number in range(PARTITIONS):
+        reply = await store.run(log.bounds(KEYS, "t", number, topic_id=second.id))
+        assert reply.error == ErrorCode.NONE
