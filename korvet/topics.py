@@ -163,6 +163,7 @@ class TopicTable:
         self._by_id: dict[uuid.UUID, Topic] = {}
         self._version = b""
         self._fresh_until = 0.0
+        self._drops = 0
         self._reading: asyncio.Task[None] | None = None
 
     def __iter__(self) -> Iterator[Topic]:
@@ -189,8 +190,9 @@ class TopicTable:
         return monotonic() < self._fresh_until and self._rows.get(topic.name) is topic
 
     def drop(self) -> None:
-        """Nothing cached is believed any more."""
+        """Nothing cached is believed any more, and nothing of a read that has begun."""
         self._fresh_until = 0.0
+        self._drops += 1
 
     async def get(self, name: str) -> Topic | None:
         """The topic, or None when Redis has none of that name."""
@@ -250,13 +252,14 @@ class TopicTable:
                 self._reading = None
 
     async def _read(self) -> None:
-        began = monotonic()
+        began, drops = monotonic(), self._drops
         key = self._keys.topics()
         version = await self._store.command("HGET", key, VERSION_FIELD) or b"0"
         if version != self._version:
             flat = await self._store.command("HGETALL", key)
             self._take(flat)
-        self._fresh_until = began + FRESH_S
+        if drops == self._drops:
+            self._fresh_until = began + FRESH_S
 
     def _take(self, flat: list[bytes]) -> None:
         rows: dict[str, Topic] = {}

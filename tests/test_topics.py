@@ -147,6 +147,32 @@ async def test_what_rings_is_read_again_and_what_did_not_change_is_kept() -> Non
     assert await topics.get("a") is None
 
 
+async def test_what_rings_while_the_table_is_read_is_read_once_more() -> None:
+    redis = Redis(a=defined(1), b=defined(2))
+    topics = table(redis)
+    answered, go_on = asyncio.Event(), asyncio.Event()
+
+    class Late(Redis):
+        async def command(self, *command: Any) -> Any:
+            answer = await redis.command(*command)
+            if command[0] == "HGETALL":
+                answered.set()
+                await go_on.wait()
+            return answer
+
+    topics._store = Late()
+    reading = asyncio.create_task(topics.refresh())
+    await answered.wait()
+    redis.put(a=None, b=defined(2, partitions=9))
+    topics.drop()
+    go_on.set()
+    await reading
+    assert topics.peek("b") is None, "what was read is from before"
+    assert await topics.get("a") is None
+    b = await topics.get("b")
+    assert b is not None and b.partitions == 9
+
+
 async def test_the_table_is_not_read_whole_when_its_version_is_the_same() -> None:
     redis = Redis(a=defined(1))
     topics = table(redis)
