@@ -16,6 +16,8 @@ from uuid import UUID
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.refusals import store_failure
+from korvet.store.errors import StoreError
 from korvet.topic_changes import Refused, check_assignment, create_topic, plan_topic
 from korvet.topic_config import validate_all
 from korvet.topics import Definition, refusal_of
@@ -37,12 +39,15 @@ async def create_topics(request: CreateTopicsRequest, context: Context) -> Creat
                 raise Refused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results.append(await _create(topic, request.validate_only, context))
         except Refused as refused:
-            results.append(
-                CreatableTopicResult(
-                    name=topic.name, error_code=refused.error, error_message=refused.reason
-                )
-            )
+            results.append(_refusal(topic.name, refused.error, refused.reason))
+        except StoreError as error:
+            # Those before it exist: who is told otherwise makes them again, and is refused.
+            results.append(_refusal(topic.name, store_failure(error), str(error)))
     return CreateTopicsResponse(topics=results)
+
+
+def _refusal(name: str, error: ErrorCode, reason: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=error, error_message=reason)
 
 
 async def _create(

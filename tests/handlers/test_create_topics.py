@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode as E
+from korvet.scripts.call import Call
+from korvet.store.errors import StoreRefused
 from korvet.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -156,3 +158,20 @@ async def test_what_is_fixed_at_creation_is_written_down(broker: Broker) -> None
         "offset.mode": "dense",
         "storage.format": "batch",
     }
+
+
+async def test_a_redis_that_stops_half_way_is_told_of_for_the_topics_it_did_not_make(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, store = broker.node.store.run, broker.node.store
+
+    async def run(call: Call[Any]) -> Any:
+        if call.args[0] == "b":
+            raise StoreRefused("OOM command not allowed when used memory > 'maxmemory'.")
+        return await real(call)
+
+    monkeypatch.setattr(store, "run", run)
+    made, refused, later = await create(broker, topic("a"), topic("b"), topic("c"))
+    assert (made.error_code, later.error_code) == (E.NONE, E.NONE)
+    assert (refused.name, refused.error_code) == ("b", E.REQUEST_TIMED_OUT)
+    assert refused.error_message.startswith("OOM")
