@@ -32,6 +32,7 @@ class Membership:
         self._store = store
         self._keys = keys
         self._alone_since: float | None = None
+        self._left = False
 
     async def join(self) -> None:
         """The cluster has an id, and this broker is part of it."""
@@ -50,6 +51,8 @@ class Membership:
     async def beat(self) -> Node | None:
         """All brokers know of this one for another `TTL_MS`, and it knows of them. Returns who else
         had its node id until now, and lives."""
+        if self._left:
+            return None
         reply = await self._store.run(
             broker.register(
                 self._keys,
@@ -69,7 +72,9 @@ class Membership:
         return self.nodes[partition % len(self.nodes)].id
 
     async def leave(self) -> None:
-        """This broker is no longer listed."""
+        """This broker is no longer listed, unless other workers have its node id: they say so again
+        when they hear of it."""
+        self._left = True
         await self._store.run(
             broker.unregister(self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me))
         )

@@ -69,6 +69,8 @@ async def serve(
                 where = await legacy.serve()
                 on_legacy(where.host, where.port)
             await stop.wait()
+            # First: a client that is told of this broker later would find its port closed.
+            await _leave(node)
             server.close()
             if legacy is not None:
                 legacy.close()
@@ -78,7 +80,6 @@ async def serve(
             await registry.close()
         if legacy is not None:
             await legacy.leave()
-        await _leave(node)
 
 
 @asynccontextmanager
@@ -182,8 +183,6 @@ async def _join(node: Node, host: str, port: int) -> None:
 
 
 async def _leave(node: Node) -> None:
-    if node.config.workers > 1:
-        return  # the other workers still serve under this node id; the registration runs out
     try:
         with anyio.move_on_after(1.0, shield=True):
             await node.membership.leave()

@@ -305,3 +305,26 @@ def test_sigterm_answers_what_is_in_flight_and_then_ends(
         assert waiting.ended() and idle.ended()
     assert mine.ended() == 0
     assert "Traceback" not in mine.log
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_broker_that_stops_is_listed_no_more_while_it_still_answers(
+    tmp_path: Path, own_server: TestServer, workers: str
+) -> None:
+    mine = Broker(tmp_path, {}, ("--redis", own_server.url, "--workers", workers))
+    with mine, own_server.client() as redis:
+
+        def listed() -> set[bytes]:
+            return set(redis.hkeys("korvet:brokers")) - {b":controller"}
+
+        topic = create_topic(mine.address)
+        with Peer(mine.address) as waiting:
+            waiting.send(request("Fetch", 12, to_fetch(topic, max_wait_ms=20_000)))
+            assert listed() == {b"0"}
+            os.kill(mine.pid, signal.SIGTERM)
+            assert until(lambda: not listed())
+            waiting.socket.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                waiting.socket.recv(1)
+        assert mine.ended() == 0
+        assert listed() == set()
