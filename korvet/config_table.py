@@ -5,6 +5,8 @@ Rules
   `group:<encoded group id>`; its value is JSON, name to text. Scripts treat it as opaque bytes.
 - A broker's own change wins over all brokers', that over what it was started with.
 - What this version does not know, or would refuse, is passed over: another version put it there.
+- So are bounds that contradict each other, which two resources, or one and what a broker was
+  started with, can do; what else was changed stays in effect.
 """
 
 from collections.abc import Mapping
@@ -17,7 +19,7 @@ from korvet.keys import Keys, encode_group
 from korvet.settings.broker import BROKER
 from korvet.settings.group import FROM_BROKER, GROUP
 from korvet.settings.setting import ConfigError, Setting, Source
-from korvet.settings.values import ConfigValue, Settings, Synonym
+from korvet.settings.values import BOUNDS, ConfigValue, Settings, Synonym
 
 VERSION_FIELD = b":version"
 ALL_BROKERS = "broker:"
@@ -88,15 +90,16 @@ class ConfigTable:
 
     def over(self, settings: Settings, node_id: int) -> Settings:
         """The settings of that broker under the changes."""
-        layers = [
-            valid(self.explicit(resource), BROKER)
-            for resource in (ALL_BROKERS, broker_resource(node_id))
-        ]
+        resources = (ALL_BROKERS, broker_resource(node_id))
+        layers = [valid(self.explicit(resource), BROKER) for resource in resources]
         try:
             return settings.with_dynamic(*layers)
         except ConfigError as error:
             log.warning("changed settings contradict each other and are not used", why=str(error))
-            return settings
+        bounds = {name for pair in BOUNDS for name in pair}
+        return settings.with_dynamic(
+            *({name: layer[name] for name in layer.keys() - bounds} for layer in layers)
+        )
 
     def group(self, group_id: str, settings: Settings) -> dict[str, ConfigValue]:
         """Every config of a group by name, laid over the broker's settings."""

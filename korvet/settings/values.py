@@ -7,6 +7,13 @@ import msgspec
 from korvet.settings.broker import BROKER
 from korvet.settings.setting import ConfigError, Kind, Setting, Source, Value, known
 
+BOUNDS = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+)
+"""Settings of which the first must not exceed the second."""
+
 
 class Synonym(msgspec.Struct, frozen=True):
     """One place a value was looked for and found, as DescribeConfigs lists them."""
@@ -132,14 +139,7 @@ class Settings:
         return (self.describe(name) for name in BROKER)
 
     def _refuse_contradictions(self) -> None:
-        for low, high in (
-            ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-            ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-            (
-                "group.consumer.min.heartbeat.interval.ms",
-                "group.consumer.max.heartbeat.interval.ms",
-            ),
-        ):
+        for low, high in BOUNDS:
             if self.integer(low) > self.integer(high):
                 raise ConfigError(
                     f"{low} ({self.integer(low)}) must not exceed {high} ({self.integer(high)})."

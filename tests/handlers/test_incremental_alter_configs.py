@@ -171,6 +171,25 @@ async def test_brokers_follow_a_change_and_its_own_wins_over_all_brokers(broker:
     assert topic is not None and topic.policy.retention_ms == 604_800_000
 
 
+async def test_bounds_that_contradict_each_other_take_no_other_change_along(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    least, most = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
+    answers = await change(
+        broker,
+        (BROKER, "", [("log.retention.ms", SET, "-1"), (least, SET, "20000")]),
+        (BROKER, "7", [("num.partitions", SET, "5"), (most, SET, "10000")]),
+    )
+    assert [answer.error_code for answer in answers] == [E.NONE, E.NONE]
+    settings = broker.node.settings
+    assert settings.text_of("log.retention.ms") == "-1"
+    assert settings.integer("num.partitions") == 5
+    assert (settings.integer(least), settings.integer(most)) == (6000, 1_800_000)
+    assert "contradict" in caplog.text
+    await change(broker, (BROKER, "7", [(most, DELETE, None)]))
+    assert broker.node.settings.integer(least) == 20000
+
+
 async def test_a_reassignment_may_be_throttled_and_its_throttles_taken_back(broker: Broker) -> None:
     await broker.create("t")
     rates = (
