@@ -1,4 +1,4 @@
---- config.alter  version 2  writes
+--- config.alter  version 3  writes
 --- A broker's, all brokers' or a group's changed configs are replaced, if the caller read them right.
 ---
 --- KEYS     configs   hash   resource -> its configs, and `:version`
@@ -8,7 +8,7 @@
 --- RETURNS  error     int    a lib.codes value
 ---          version   int    the configs' version, -1 when refused
 --- REFUSES  CONCURRENT_TRANSACTIONS
---- COST     O(1), at most 6 calls
+--- COST     O(1), at most 7 calls
 --- NOTES    CONCURRENT_TRANSACTIONS means that they are no longer the expected ones: read them again
 ---          and decide again. It never reaches a client.
 local codes = require("lib.codes")
@@ -22,10 +22,10 @@ if (redis.call("HGET", configs, resource) or "") ~= expected then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 
--- Write.
-if wanted == "" then
-  redis.call("HDEL", configs, resource)
-else
+-- Write. What takes something away may run in a full Redis, and all behind it too: a shorter
+-- retention makes room.
+redis.call("HDEL", configs, resource)
+if wanted ~= "" then
   redis.call("HSET", configs, resource, wanted)
 end
 return { codes.NONE, version.raise(configs) }

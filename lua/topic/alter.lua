@@ -1,4 +1,4 @@
---- topic.alter  version 2  writes
+--- topic.alter  version 3  writes
 --- A topic's definition is replaced, provided it is still the one the caller read.
 ---
 --- KEYS     topics      hash   topic -> definition
@@ -8,7 +8,7 @@
 --- RETURNS  error       int    a lib.codes value
 ---          version     int    the topics table's version, -1 when refused
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
---- COST     O(1), at most 6 calls
+--- COST     O(1), at most 7 calls
 --- NOTES    CONCURRENT_TRANSACTIONS: as in topic.grow.
 local codes = require("lib.codes")
 local version = require("lib.version")
@@ -25,6 +25,8 @@ if current ~= expected then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 
--- Write.
+-- Write. What takes something away may run in a full Redis, and all behind it too: a shorter
+-- retention makes room, and on a cluster a topic's deletion begins here.
+redis.call("HDEL", topics, topic)
 redis.call("HSET", topics, topic, definition)
 return { codes.NONE, version.raise(topics) }

@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode
 from korvet.scripts import config, log, topic
 from korvet.scripts.call import Call
+from korvet.store.errors import StoreRefused
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import ID, KEYS
-from tests.runners import Runner
+from tests.runners import Runner, StoreRunner
+from tests.servers import TestServer
 
 SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "mode": "dense", "bits": 10}
 
@@ -171,6 +173,24 @@ def test_configs_are_set_replaced_and_taken_back(lua: LuaRunner) -> None:
     told = [heard.get_message(timeout=0) for _ in range(4)]
     versions = [int(message["data"]) for message in told[1:] if message]
     assert versions == [first[1], second[1], third[1]]
+
+
+def test_a_full_redis_takes_what_makes_room(redis_server: TestServer) -> None:
+    with redis_server.client() as client:
+        client.flushall()
+        runner = StoreRunner(client)
+        runner.run(create())
+        client.config_set("maxmemory", 1)
+        try:
+            assert runner.run(alter(b"one")).error == ErrorCode.NONE
+            assert runner.run(reconfigure(b"", b"one")).error == ErrorCode.NONE
+            assert runner.run(reconfigure(b"one", b"")).error == ErrorCode.NONE
+            with pytest.raises(StoreRefused, match="OOM"):
+                runner.run(create("another"))
+            assert definition(runner) == b"two"
+            assert runner.run(delete(b"two")).error == ErrorCode.NONE
+        finally:
+            client.config_set("maxmemory", 0)
 
 
 GROUPS = ("readers", "wri:ters", "b{a}d%")
