@@ -4,9 +4,12 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Annotated
+from threading import Thread
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from korvet.topics import Topic
     from korvet.wire.records import Headers, Record
 
+T = TypeVar("T")
 _READ = 1 << 18
 _BATCH_RECORDS = 1000
 _BATCH_BYTES = 1 << 18
@@ -62,13 +66,40 @@ def produce(
         total = _size_of_stdin()
         with progress(f"to {name}", total, shown=total is not None) as advance:
             reader = _Lines(topic.policy.max_message_bytes)
-            while (lines := await asyncio.to_thread(reader.read)) is not None:
+            while (lines := await _aside(reader.read)) is not None:
                 await sender.send(parse(line, next(numbers)) for line in lines if line)
                 advance(reader.taken)
         return sender.sent
 
     sent = on_cluster(run, redis, data_dir, namespace)
     typer.echo(f"{sent} record{'s' * (sent != 1)} appended to {name}", err=True)
+
+
+async def _aside(read: Callable[[], T]) -> T:
+    """What `read` gives, from a thread of its own that nobody waits for when we are interrupted:
+    a terminal may have nothing more to say."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def work() -> None:
+        try:
+            settle = partial(_settle, future, read(), None)
+        except Exception as error:
+            settle = partial(_settle, future, None, error)
+        with suppress(RuntimeError):  # the loop is gone
+            loop.call_soon_threadsafe(settle)
+
+    Thread(target=work, daemon=True).start()
+    return await future
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class _Lines:

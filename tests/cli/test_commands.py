@@ -4,6 +4,8 @@ import importlib.util
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ import redis
 from korvet.cli import run
 from korvet.redis_server import RedisServer
 from korvet.scripts import bundle
+from tests.broker.peer import until
 from tests.servers import TestServer, server
 
 Korvet = Callable[..., tuple[int, str, str]]
@@ -268,6 +271,25 @@ def test_lines_that_fit_one_by_one_are_no_batch_that_does_not(
         code, _, err = korvet("produce", "orders", *at)
         assert (code, err) == (0, f"{len(lengths)} records appended to orders\n")
         assert korvet("consume", "orders", *at)[1] == lines.decode()
+
+
+def test_ctrl_c_ends_produce_while_nobody_types(korvet: Korvet, valkey_server: TestServer) -> None:
+    at = ("--redis", valkey_server.url)
+    with valkey_server.client() as client:
+        client.flushall()
+        assert korvet("topics", "create", "orders", *at)[0] == 0
+        words = [sys.executable, "-m", "korvet", "produce", "orders", *at]
+        environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        with subprocess.Popen(words, stdin=subprocess.PIPE, env=environ) as process:
+            assert process.stdin is not None
+            process.stdin.write(b"one\ntwo\n")
+            process.stdin.flush()
+            assert until(lambda: client.xlen("korvet:orders:0") == 2)
+            process.send_signal(signal.SIGINT)
+            try:
+                assert process.wait(20) == 130
+            finally:
+                process.kill()
 
 
 def test_whole_records_survive_the_way_through_json(
