@@ -1,4 +1,4 @@
---- group.pend  version 5  writes
+--- group.pend  version 6  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
 --- KEYS     group           hash   state, generation, protocol, counters, votes
@@ -8,6 +8,7 @@
 ---          instances       hash   group instance id -> member id
 ---          assignments     hash   member id -> assignment
 ---          deadlines       zset   member id or phase -> moment, ms
+---          offsets         hash   `korvet:<topic>:<p>` -> what lib.commit says
 ---          waiting         hash   producer id -> its newest transaction here; producer id, a space and
 ---                                 a partition's stream key -> what lib.commit says
 ---          consumers       hash   member id -> its epoch, subscription and partitions
@@ -29,10 +30,12 @@
 ---          wait_ms         int    until the group's next deadline, -1 for none
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          ILLEGAL_GENERATION STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
---- COST     O(partitions), at most 12 calls + 1 per field
+--- COST     O(partitions), at most 12 calls + 2 per field
 --- NOTES    The old versions of the request name no member: then no membership is asked for.
 ---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
 ---          INVALID_TXN_STATE: the transaction, or a later one, has ended here.
+---          What waits is not older than what is committed, wherever the clock stood then: group.resolve
+---          tells by the times which of the two came last.
 ---          COORDINATOR_LOAD_IN_PROGRESS and COORDINATOR_NOT_AVAILABLE: as in group.commit.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -42,7 +45,7 @@ local group = require("lib.group")
 local num = require("lib.num")
 local pending = require("lib.pending")
 
-local waiting, consumers, holders = KEYS[8], KEYS[9], KEYS[10]
+local offsets, waiting, consumers, holders = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local registered, producer_id = ARGV[4] == "1", ARGV[5]
 local epoch, round = tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -89,9 +92,11 @@ end
 pending.turn(waiting, producer_id, round, epoch, true, now_ms)
 redis.call("PERSIST", waiting)
 for i = ROWS, #ARGV, 5 do
+  local committed_ms = commit.times(redis.call("HGET", offsets, ARGV[i]) or "")
+  local time_text = num.text(math.max(now_ms, committed_ms))
   redis.call(
     "HSET", waiting, producer_id .. " " .. ARGV[i],
-    commit.text(ARGV[i + 1], ARGV[i + 2], num.text(now_ms), "-1", ARGV[i + 3], ARGV[i + 4])
+    commit.text(ARGV[i + 1], ARGV[i + 2], time_text, "-1", ARGV[i + 3], ARGV[i + 4])
   )
 end
 if g.state == group.EMPTY then

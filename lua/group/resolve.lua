@@ -1,4 +1,4 @@
---- group.resolve  version 2  writes
+--- group.resolve  version 3  writes
 --- A transaction is over in a group: its offsets are committed, or gone.
 ---
 --- KEYS     group           hash   state of the group
@@ -11,12 +11,15 @@
 ---          committed       int    1: the offsets count; 0: they never do
 --- RETURNS  error           int    a lib.codes value
 ---          committed       list   stream key and commit, flat, of what counts now
---- COST     O(offsets that wait in the group), at most 9 calls + 2 per row
+--- COST     O(offsets that wait in the group), at most 9 calls + 3 per row
 --- NOTES    Called again for the same transaction, or for one before it, nothing changes. A group that
----          was deleted meanwhile gets nothing back. What is remembered of a group that does not exist,
+---          was deleted meanwhile gets nothing back.
+---          What was committed after the transaction's offsets came, by a member or by a later
+---          transaction that ended earlier, stands: the group does not go back. What is remembered of a group that does not exist,
 ---          lest late offsets wait for ever, is remembered for a day.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
+local commit = require("lib.commit")
 local pending = require("lib.pending")
 
 local group, offsets, waiting = KEYS[1], KEYS[2], KEYS[3]
@@ -35,9 +38,13 @@ local counts, exists = {}, redis.call("EXISTS", group) == 1
 if last then
   local rows = pending.take(waiting, producer_id)
   if committed and exists then
-    counts = rows
     for i = 1, #rows, 2 do
-      redis.call("HSET", offsets, rows[i], rows[i + 1])
+      local field, text = rows[i], rows[i + 1]
+      local stored = redis.call("HGET", offsets, field)
+      if not stored or commit.times(stored) <= commit.times(text) then
+        redis.call("HSET", offsets, field, text)
+        counts[#counts + 1], counts[#counts + 2] = field, text
+      end
     end
   end
 end

@@ -18,8 +18,9 @@ def pend(
     epoch: int = 0,
     member: str = "",
     generation: int = -1,
+    producer_id: int = 9,
 ) -> ErrorCode:
-    """TxnOffsetCommit of one partition by producer 9."""
+    """TxnOffsetCommit of one partition, by producer 9 unless told."""
     reply = group.run(
         lambda registered: scripts.pend(
             KEYS,
@@ -29,7 +30,7 @@ def pend(
             instance="",
             generation=generation,
             registered=registered,
-            producer_id=9,
+            producer_id=producer_id,
             producer_epoch=epoch,
             transaction=number,
         )
@@ -37,13 +38,15 @@ def pend(
     return ErrorCode(reply.error)
 
 
-def resolve(group: Group, *, committed: bool, number: int = 1) -> ResolveReply:
-    """The end of producer 9's transaction of that number."""
+def resolve(
+    group: Group, *, committed: bool, number: int = 1, producer_id: int = 9
+) -> ResolveReply:
+    """The end of the producer's transaction of that number."""
     return group.runner.run(
         scripts.resolve(
             KEYS,
             group.name,
-            producer_id=9,
+            producer_id=producer_id,
             producer_epoch=0,
             transaction=number,
             committed=int(committed),
@@ -115,3 +118,48 @@ def test_a_group_that_never_was_leaves_no_key_for_good(runner: Runner) -> None:
     resolve(group, committed=True, number=2)
     assert runner.command("PTTL", waiting) == -1
     assert group.committed() == 5
+
+
+def later(runner: Runner) -> None:
+    """The clock shows another time."""
+    if isinstance(runner, LuaRunner):
+        runner.advance(1)
+        return
+    before = runner.now_ms()
+    while runner.now_ms() == before:
+        pass
+
+
+def test_a_commit_made_while_a_transaction_is_open_is_not_taken_back_by_its_end(
+    runner: Runner,
+) -> None:
+    group = Group(runner)
+    pend(group, 100)
+    later(runner)
+    group.commit(200)
+    assert resolve(group, committed=True).committed == []
+    assert group.committed() == 200
+    pend(group, 300, number=2)
+    assert resolve(group, committed=True, number=2).committed != []
+    assert group.committed() == 300
+
+
+def test_of_two_transactions_the_offsets_that_came_last_stand_whichever_ends_first(
+    runner: Runner,
+) -> None:
+    group = Group(runner)
+    pend(group, 100, producer_id=8)
+    later(runner)
+    pend(group, 150, producer_id=9)
+    resolve(group, committed=True, producer_id=9)
+    resolve(group, committed=True, producer_id=8)
+    assert group.committed() == 150
+
+
+def test_a_transaction_commits_although_the_clock_has_gone_back(lua: LuaRunner) -> None:
+    group = Group(lua)
+    group.commit(100)
+    lua.advance(-MINUTE_MS)
+    pend(group, 200)
+    resolve(group, committed=True)
+    assert group.committed() == 200

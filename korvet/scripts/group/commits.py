@@ -109,6 +109,7 @@ def pend(
             k.instances,
             k.assignments,
             k.deadlines,
+            k.offsets,
             k.waiting,
             k.consumers,
             k.holders,
