@@ -127,17 +127,20 @@ function M.without(g, now_ms)
 end
 
 --- Nobody has looked at the group for so long that no broker can have been there to hear its members:
---- they, and the phase they are in, have their time again.
+--- they, and the phase they are in, have their time again. A first join phase, which nobody can end
+--- before its time, has the time it began with.
 function M.forgive(g, now_ms)
   local list = group.rows(g)
   for _, pair in ipairs(list) do
-    if redis.call("ZSCORE", g.deadlines, pair[1]) then
-      group.restart(g, pair[1], pair[2], now_ms)
+    local moment = redis.call("ZSCORE", g.deadlines, pair[1])
+    if moment then
+      group.set_deadline(g, pair[1], math.max(tonumber(moment), now_ms + pair[2].session))
     end
   end
   for _, phase in ipairs({ ":join", ":sync" }) do
     if redis.call("ZSCORE", g.deadlines, phase) then
-      group.set_deadline(g, phase, now_ms + longest_rebalance(list))
+      local again_ms = g.initial == 1 and g.delay or longest_rebalance(list)
+      group.set_deadline(g, phase, now_ms + again_ms)
     end
   end
 end

@@ -292,3 +292,26 @@ def test_a_join_phase_nobody_could_end_goes_on(lua: LuaRunner) -> None:
     assert group.joined(leader).waiting
     group.join(other, session_ms=100_000)
     assert group.joined(leader).generation == generation + 1
+
+
+def test_a_first_join_phase_nobody_could_end_lasts_no_longer_than_it_would_have(
+    lua: LuaRunner,
+) -> None:
+    group = Group(lua, delay_ms=3_000)
+    member = group.join(rebalance_ms=300_000).member.decode()
+    lua.advance(12_000)
+    assert group.join(member, rebalance_ms=300_000).waiting
+    lua.advance(3_000)
+    assert group.joined(member).generation == 1
+
+
+def test_a_new_member_waits_for_its_first_generation_through_an_outage(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader,), generation = group.stable(session_ms=100_000, rebalance_ms=100_000)
+    new = group.join().member.decode()
+    lua.advance(100_000 + 6_000)
+    assert group.joined(new).waiting
+    lua.advance(SESSION_MS)
+    assert group.joined(new).waiting
+    group.join(leader, session_ms=100_000, rebalance_ms=100_000)
+    assert group.joined(new).generation == generation + 1
