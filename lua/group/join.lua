@@ -1,4 +1,4 @@
---- group.join  version 3  writes
+--- group.join  version 4  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -149,6 +149,9 @@ elseif id == "" and known_first and instance == "" then
   redis.call("HSET", g.members, joining.id, member.PENDING)
   redis.call("ZADD", g.deadlines, num.text(now_ms + session_ms), joining.id)
   g.pending = g.pending + 1
+  if g.state == group.EMPTY then
+    group.look_later(g, now_ms)
+  end
   group.save(g)
   return { codes.MEMBER_ID_REQUIRED, 0, -1, "", "", "", joining.id, 0, {}, session_ms, 0 }
 elseif row then

@@ -1,4 +1,4 @@
---- group.tick  version 6  writes
+--- group.tick  version 7  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -80,9 +80,10 @@ for _ = 1, MOST do
     expired, next_ms = commit.expire(offsets, g.protocol_type ~= "" and g.since or nil, retention_ms, now_ms)
     if next_ms then
       group.look_at(g, next_ms)
-    elseif pending.is_open(waiting) then
+    elseif pending.is_open(waiting) or group.next_deadline(g) then
+      -- Offsets wait, or ids that were handed out.
       group.look_at(g, now_ms + group.LOOK_MS)
-    elseif g.pending == 0 then
+    else
       redis.call("UNLINK", unpack(KEYS))
       return { codes.NONE, -1, g.began, expired, 1 }
     end

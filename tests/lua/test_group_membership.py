@@ -5,7 +5,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
-from tests.lua.groups import KEYS, REBALANCE_MS, SESSION_MS, Group
+from tests.lua.groups import KEYS, REBALANCE_MS, RETENTION_MS, SESSION_MS, Group
 from tests.lua.harness import LuaRunner
 from tests.runners import Runner
 
@@ -248,6 +248,41 @@ def test_an_id_that_nobody_comes_back_with_is_forgotten(lua: LuaRunner) -> None:
     lua.advance(SESSION_MS)
     assert group.joined(member).generation == generation + 1
     assert group.join("m2").error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_for_which_only_an_id_was_handed_out_is_gone(lua: LuaRunner) -> None:
+    group = Group(lua)
+    assert group.join(session_ms=100_000, known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    lua.advance(60_000)
+    assert not group.tick().gone
+    lua.advance(40_000)
+    assert not group.tick().gone
+    lua.advance(20_000)
+    assert group.tick().gone
+    assert group.keys() == []
+
+
+def test_an_id_that_was_handed_out_and_given_back_leaves_no_group(lua: LuaRunner) -> None:
+    group = Group(lua)
+    member = group.join(known_first=1).member.decode()
+    assert group.leave((member, "")).results == [ErrorCode.NONE]
+    lua.advance(60_000)
+    assert group.tick().gone
+
+
+def test_a_group_that_lost_its_commits_while_an_id_was_out_is_gone_after_that(
+    lua: LuaRunner,
+) -> None:
+    group = Group(lua)
+    group.commit(1)
+    lua.advance(RETENTION_MS - 1)
+    group.tick()
+    group.join(known_first=1)
+    lua.advance(1)
+    reply = group.tick()
+    assert (len(reply.expired), reply.gone) == (1, 0)
+    lua.advance(60_000)
+    assert group.tick().gone
 
 
 def test_a_new_member_whose_join_nobody_waits_for_any_more_is_out_after_five_minutes(
