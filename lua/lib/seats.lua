@@ -74,8 +74,8 @@ function M.remove(g, id)
     g.unsynced = g.unsynced - (row.synced and 0 or 1)
   end
   if g.leader == id then
-    local rest = group.rows(g)
-    g.leader = rest[1] and rest[1][1] or ""
+    -- Until the join phase ends nobody leads; looking for somebody here would be work per member that goes.
+    g.leader = ""
   end
   g.ring = true
 end
@@ -91,10 +91,7 @@ end
 --- names, protocols, profile, instance (empty for none).
 function M.add(g, m, now_ms)
   if g.size == 0 then
-    g.protocol_type = m.type
-  end
-  if g.leader == "" then
-    g.leader = m.id
+    g.protocol_type, g.leader = m.type, m.id
   end
   if group.is_pending(g, m.id) then
     g.pending = g.pending - 1

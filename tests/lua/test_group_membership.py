@@ -1,5 +1,7 @@
 """How members come, go, stay and are thrown out, step by step."""
 
+from typing import Any
+
 import pytest
 
 from korvet.errors import ErrorCode
@@ -350,3 +352,43 @@ def test_a_new_member_waits_for_its_first_generation_through_an_outage(lua: LuaR
     assert group.joined(new).waiting
     group.join(leader, session_ms=100_000, rebalance_ms=100_000)
     assert group.joined(new).generation == generation + 1
+
+
+def members_read(lua: LuaRunner, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Grows by one whenever a script reads all members from now on."""
+    seen: list[bytes] = []
+    execute = lua.redis.execute_command
+
+    def watched(*command: Any) -> Any:
+        if command[0] in ("HGETALL", b"HGETALL"):
+            seen.append(command[1])
+        return execute(*command)
+
+    monkeypatch.setattr(lua.redis, "execute_command", watched)
+    return seen
+
+
+def test_however_many_leave_at_once_the_others_are_looked_at_a_few_times(
+    lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(lua)
+    members, _ = group.stable(20)
+    seen = members_read(lua, monkeypatch)
+    reply = group.leave(*((member, "") for member in sorted(members)))
+    assert set(reply.results) == {ErrorCode.NONE}
+    assert len(seen) <= 4
+    assert group.state == "Empty"
+
+
+def test_however_many_do_not_come_back_the_others_are_looked_at_a_few_times(
+    lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(lua)
+    members, _ = group.stable(20, session_ms=100_000)
+    stays = max(members)
+    group.join(stays, (("range", b"something else"),), session_ms=100_000)
+    lua.advance(REBALANCE_MS)
+    seen = members_read(lua, monkeypatch)
+    group.tick()
+    assert len(seen) <= 6
+    assert group.joined(stays).leader.decode() == stays
