@@ -139,7 +139,11 @@ class Groups:
         if len(self._scheduled) > 100_000:
             self._scheduled.clear()
         self._scheduled[group_id] = monotonic() + wait_ms / 1000
-        await self._store.run(scripts.schedule(self._keys, group=group_id, after_ms=wait_ms))
+        try:
+            await self._store.run(scripts.schedule(self._keys, group=group_id, after_ms=wait_ms))
+        except BaseException:
+            self._scheduled.pop(group_id, None)
+            raise
 
     async def tick(self, group_id: str) -> int:
         """What was due in the group has happened; the ms until its next deadline, -1 for none."""

@@ -11,7 +11,7 @@ from korvet.broker.housekeeping import Housekeeping
 from korvet.compaction import Superseded
 from korvet.coordinating import groups_of
 from korvet.errors import ErrorCode
-from korvet.store.errors import ScriptFailed
+from korvet.store.errors import ScriptFailed, StoreUnavailable
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
@@ -425,6 +425,22 @@ async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -
     with pytest.raises(ScriptFailed, match="WRONGTYPE"):
         await groups_of(broker.node).tick_due()
     assert await store.command("ZSCORE", keys.group("g").deadlines, ":sync") != b"1", "ticked"
+
+
+async def test_a_group_that_could_not_be_scheduled_is_scheduled_next_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, store = groups_of(broker.node), broker.node.store
+
+    async def away(_: object) -> object:
+        raise StoreUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "run", away)
+        with pytest.raises(StoreUnavailable):
+            await groups.watch("g", 10_000)
+    await groups.watch("g", 10_000)
+    assert await store.command("ZSCORE", broker.node.keys.groups_due(), "g") is not None
 
 
 async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
