@@ -77,8 +77,16 @@ class Groups:
                 registered = 1
             else:
                 self._began(getattr(reply, "began", 0))
+                if registered:
+                    await self._stay_registered(group_id)
                 await self.watch(group_id, getattr(reply, "wait_ms", -1))
                 return reply
+
+    async def _stay_registered(self, group_id: str) -> None:
+        """The group is in the registry, also if somebody who had deleted the one before struck it
+        between its registration and its first write. Whoever does so later finds it written."""
+        if not await self._store.command("HEXISTS", self._keys.groups(), encode_group(group_id)):
+            await self._store.run(scripts.register(self._keys, group=group_id))
 
     async def join(
         self, group_id: str, instance: str, make: Callable[[int], Call[JoinReply]]
@@ -154,10 +162,10 @@ class Groups:
             )
         )
         self._began(reply.began)
-        await self.unfollow(group_id, reply.expired)
         if reply.gone:
             logger.info("group expired", group=group_id)
             await self.strike(group_id)
+        await self.unfollow(group_id, reply.expired)
         return reply.wait_ms
 
     async def tick_due(self) -> int:
@@ -186,8 +194,8 @@ class Groups:
         keys = self._keys
         reply = await self.run(group_id, lambda _: scripts.delete(keys, group_id))
         if not reply.error:
-            await self.unfollow(group_id, reply.fields)
             await self.strike(group_id)
+            await self.unfollow(group_id, reply.fields)
         return ErrorCode(reply.error)
 
     async def follow(self, group_id: str, rows: Iterable[Row], *, move: bool = True) -> None:

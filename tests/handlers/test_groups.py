@@ -11,7 +11,11 @@ from korvet.broker.housekeeping import Housekeeping
 from korvet.compaction import Superseded
 from korvet.coordinating import groups_of
 from korvet.errors import ErrorCode
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
+from korvet.scripts.group import MemberReply
 from korvet.store.errors import ScriptFailed, StoreUnavailable
+from korvet.store.sync import SyncStore
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
@@ -44,6 +48,7 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.handlers.conftest import Broker
+from tests.servers import TestServer
 
 SUBSCRIBED = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 """A consumer's metadata: topic `t`."""
@@ -324,6 +329,44 @@ async def test_groups_are_deleted_once_they_are_empty(broker: Broker) -> None:
     assert await delete() == ErrorCode.NONE
     assert await delete() == ErrorCode.GROUP_ID_NOT_FOUND
     assert await broker.node.store.command("KEYS", f"*{broker.node.keys.namespace}:group:*") == []
+
+
+async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
+    broker: Broker, valkey_server: TestServer
+) -> None:
+    keys, groups = broker.node.keys, groups_of(broker.node)
+    with valkey_server.client() as client:
+        other = SyncStore(client)
+
+        def make(registered: int) -> Call[MemberReply]:
+            # Another broker has deleted the group, and strikes it off just now.
+            if registered:
+                mark = other.command("HGET", keys.groups(), "g")
+                other.run(scripts.unregister(keys, group="g", mark=mark))
+            return scripts.commit(
+                keys,
+                "g",
+                [("t", 0, 5, -1, "0" * 32, "")],
+                member="",
+                instance="",
+                generation=-1,
+                registered=registered,
+                retention_ms=-1,
+            )
+
+        assert not (await groups.run("g", make)).error
+    assert await groups.names() == ["g"]
+
+
+async def test_a_deleted_group_is_off_the_list_whatever_its_streams_say(broker: Broker) -> None:
+    await broker.create("t", 1)
+    assert await commit(broker) == ErrorCode.NONE
+    store, stream = broker.node.store, broker.node.keys.partition("t", 0).stream
+    await store.command("DEL", stream)
+    await store.command("SET", stream, "no stream")
+    with pytest.raises(ScriptFailed):
+        await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
+    assert await groups_of(broker.node).names() == []
 
 
 async def test_offsets_are_deleted_but_for_what_members_subscribe_to(broker: Broker) -> None:
