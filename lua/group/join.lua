@@ -1,4 +1,4 @@
---- group.join  version 5  writes
+--- group.join  version 6  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -100,7 +100,7 @@ local pending = id ~= "" and group.is_pending(g, id)
 local replaced
 if id == "" then
   replaced = instance ~= "" and redis.call("HGET", g.instances, instance)
-elseif not pending then
+elseif not pending or instance ~= "" then
   local verdict = group.validate(g, id, instance)
   if verdict ~= codes.NONE then
     return refuse(verdict, id)
