@@ -1,4 +1,4 @@
---- group.tick  version 8  writes
+--- group.tick  version 9  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

@@ -6,9 +6,10 @@ local num = require("lib.num")
 
 local M = {}
 
--- Of so many producers the ones not heard of for long are forgotten.
+-- Of so many producers the ones not heard of for long are forgotten: longer than a request that was
+-- sent before its transaction ended can be on the way.
 local MANY = 1000
-local LONG_MS = 86400000
+local LONG_MS = 3600000
 
 --- The newest transaction of a producer as {round, epoch, open}, or nil.
 function M.last(waiting, producer_id)
@@ -41,18 +42,19 @@ end
 
 --- The producer's commits no longer wait: stream key and commit, flat.
 function M.take(waiting, producer_id)
-  local flat, rows, prefix = redis.call("HGETALL", waiting), {}, producer_id .. " "
-  for i = 1, #flat, 2 do
-    if string.sub(flat[i], 1, #prefix) == prefix then
-      rows[#rows + 1] = string.sub(flat[i], #prefix + 1)
-      rows[#rows + 1] = flat[i + 1]
-      redis.call("HDEL", waiting, flat[i])
+  local rows, prefix = {}, producer_id .. " "
+  for _, field in ipairs(redis.call("HKEYS", waiting)) do
+    if string.sub(field, 1, #prefix) == prefix then
+      rows[#rows + 1] = string.sub(field, #prefix + 1)
+      rows[#rows + 1] = redis.call("HGET", waiting, field)
+      redis.call("HDEL", waiting, field)
     end
   end
   return rows
 end
 
---- Producers whose last transaction ended long ago are forgotten, once there are many.
+--- Producers whose last transaction ended long ago are forgotten, once there are many. It reads all
+--- that waits, so that is for whoever adds a producer.
 function M.prune(waiting, now_ms)
   if redis.call("HLEN", waiting) <= MANY then
     return

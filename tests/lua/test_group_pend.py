@@ -1,5 +1,9 @@
 """lua/group/pend and resolve: offsets that count once their transaction is committed."""
 
+from typing import Any
+
+import pytest
+
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ResolveReply
@@ -162,4 +166,33 @@ def test_a_transaction_commits_although_the_clock_has_gone_back(lua: LuaRunner) 
     lua.advance(-MINUTE_MS)
     pend(group, 200)
     resolve(group, committed=True)
+    assert group.committed() == 200
+
+
+def test_of_many_producers_the_new_one_has_those_of_long_ago_forgotten(
+    lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(lua)
+    group.commit(1)
+    waiting = KEYS.group(group.name).waiting
+    for producer_id in range(100, 1_200):
+        lua.command("HSET", waiting, producer_id, f"3 0 0 {lua.now_ms()}")
+    lua.command("HSET", waiting, 9, f"1 0 1 {lua.now_ms()}")
+    lua.advance(61 * MINUTE_MS)
+    read: list[Any] = []
+    execute = lua.redis.execute_command
+
+    def watched(*command: Any) -> Any:
+        if command[0] == "HGETALL" and command[1] == waiting.encode():
+            read.append(command[0])
+        return execute(*command)
+
+    monkeypatch.setattr(lua.redis, "execute_command", watched)
+    pend(group, 100)
+    resolve(group, committed=True)
+    assert read == []
+    pend(group, 200, producer_id=8)
+    assert read == ["HGETALL"]
+    assert sorted(lua.command("HKEYS", waiting)) == [b"8", b"8 korvet:orders:0", b"9"]
+    resolve(group, committed=True, producer_id=8)
     assert group.committed() == 200
