@@ -1,4 +1,4 @@
---- group.tick  version 9  writes
+--- group.tick  version 10  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

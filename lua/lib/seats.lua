@@ -77,7 +77,9 @@ function M.remove(g, id)
     -- Until the join phase ends nobody leads; looking for somebody here would be work per member that goes.
     g.leader = ""
   end
-  g.ring = true
+  -- Its own JoinGroup may wait. Whoever else waits is rung when a phase begins or ends: of a large
+  -- group that stops, each that goes would make all the others look.
+  g.ring = g.ring or row.awaiting
 end
 
 --- The id that was handed out is forgotten.

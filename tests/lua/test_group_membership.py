@@ -392,3 +392,31 @@ def test_however_many_do_not_come_back_the_others_are_looked_at_a_few_times(
     group.tick()
     assert len(seen) <= 6
     assert group.joined(stays).leader.decode() == stays
+
+
+def test_whoever_waits_for_a_rebalance_is_not_rung_by_each_that_goes(
+    lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(lua)
+    members, generation = group.stable(5)
+    leader, first, second, third, fourth = members
+    group.join(leader)
+    rung: list[Any] = []
+    execute = lua.redis.execute_command
+
+    def watched(*command: Any) -> Any:
+        rung.extend(command[:1] if command[0] == "PUBLISH" else ())
+        return execute(*command)
+
+    monkeypatch.setattr(lua.redis, "execute_command", watched)
+    group.leave((first, ""))
+    lua.command("ZADD", KEYS.group(group.name).deadlines, lua.now_ms(), second)
+    group.tick()
+    assert rung == []
+    group.join(third)
+    group.leave((third, ""))
+    assert rung == ["PUBLISH"]
+    assert group.joined(third).error == ErrorCode.UNKNOWN_MEMBER_ID
+    group.leave((fourth, ""))
+    assert rung == ["PUBLISH", "PUBLISH"]
+    assert group.joined(leader).generation == generation + 1
