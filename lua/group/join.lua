@@ -1,4 +1,4 @@
---- group.join  version 7  writes
+--- group.join  version 8  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -43,8 +43,6 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local group = require("lib.group")
-local member = require("lib.member")
-local num = require("lib.num")
 local pack = require("lib.pack")
 local rebalance = require("lib.rebalance")
 local seats = require("lib.seats")
@@ -146,14 +144,14 @@ if replaced then
   end
   rebalance.begin(g, now_ms)
 elseif id == "" and known_first and instance == "" then
-  redis.call("HSET", g.members, joining.id, member.PENDING)
-  redis.call("ZADD", g.deadlines, num.text(now_ms + session_ms), joining.id)
-  g.pending = g.pending + 1
+  seats.hand_out(g, joining.id, session_ms, now_ms)
   if g.state == group.EMPTY then
     group.look_later(g, now_ms)
   end
   group.save(g)
-  return { codes.MEMBER_ID_REQUIRED, 0, -1, "", "", "", joining.id, 0, {}, session_ms, 0 }
+  return {
+    codes.MEMBER_ID_REQUIRED, 0, -1, "", "", "", joining.id, 0, {}, group.wait_ms(g, now_ms), 0,
+  }
 elseif row then
   seats.update(g, row, joining)
   rebalance.begin(g, now_ms)

@@ -1,4 +1,4 @@
---- group.tick  version 10  writes
+--- group.tick  version 11  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -70,6 +70,8 @@ for _ = 1, MOST do
     -- The id was handed out before the group became one of the newer protocol.
     seats.remove_pending(g, name)
     redis.call("HSET", g.group, "pending", num.text(g.pending))
+  elseif newer and name == ":hold" then
+    redis.call("ZREM", g.deadlines, name)
   elseif newer and name ~= ":offsets" then
     consumers.expire(newer, name, now_ms)
   else

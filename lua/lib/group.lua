@@ -8,8 +8,8 @@
 --- whenever the members change; without members to Empty. The generation grows when a rebalance
 --- completes, and never otherwise.
 ---
---- deadlines: member id -> moment it is dead; ":join" -> the end of the join phase; ":sync" -> the
---- moment members without SyncGroup are thrown out; ":offsets" -> the next look for old commits.
+--- deadlines: member id -> moment it is dead; ":join" -> the join phase ends; ":hold" -> it waits for no id
+--- handed out; ":sync" -> members without SyncGroup are out; ":offsets" -> the next look for old commits.
 --- A member whose JoinGroup or SyncGroup is being answered has none: it cannot send a heartbeat.
 local codes = require("lib.codes")
 local member = require("lib.member")

@@ -32,8 +32,10 @@ local function elect(g, list)
   return someone ~= nil
 end
 
+-- Whoever was just handed an id is waited for.
 local function all_joined(g)
-  return g.size == g.awaiting and g.pending == 0
+  return g.size == g.awaiting
+    and (g.pending == 0 or not redis.call("ZSCORE", g.deadlines, ":hold"))
 end
 
 --- The join phase is over: a new generation of those who joined, or of nobody.
@@ -165,6 +167,8 @@ function M.expire(g, name, moment, now_ms)
       end
       M.without(g, now_ms)
     end
+  elseif name == ":hold" then
+    M.try_complete(g, now_ms)
   elseif group.is_pending(g, name) then
     seats.remove_pending(g, name)
     M.try_complete(g, now_ms)

@@ -10,6 +10,8 @@ local M = {}
 
 -- A new member's JoinGroup may wait so long; then it is thrown out, or comes again.
 local NEW_MEMBER_MS = 300000
+-- A join phase waits so long for whoever was handed an id last.
+local HOLD_MS = 1000
 
 local function vote(g, names, by)
   for _, name in ipairs(names) do
@@ -82,11 +84,29 @@ function M.remove(g, id)
   g.ring = g.ring or row.awaiting
 end
 
+-- One id less is out; once none is, nobody need be waited for.
+local function came(g)
+  g.pending = g.pending - 1
+  if g.pending == 0 then
+    redis.call("ZREM", g.deadlines, ":hold")
+  end
+end
+
+--- The id is handed out. Its member may come back with it for a session, and a join phase is held for
+--- it a moment: that is all a client takes that comes, and many an id is never used, as when the
+--- answer was lost or the client has asked another broker meanwhile.
+function M.hand_out(g, id, session_ms, now_ms)
+  redis.call("HSET", g.members, id, member.PENDING)
+  group.set_deadline(g, id, now_ms + session_ms)
+  group.set_deadline(g, ":hold", now_ms + HOLD_MS)
+  g.pending = g.pending + 1
+end
+
 --- The id that was handed out is forgotten.
 function M.remove_pending(g, id)
   redis.call("HDEL", g.members, id)
   redis.call("ZREM", g.deadlines, id)
-  g.pending = g.pending - 1
+  came(g)
 end
 
 --- Somebody new is a member whose JoinGroup is waiting. `m` has id, session, rebalance, type,
@@ -96,7 +116,7 @@ function M.add(g, m, now_ms)
     g.protocol_type, g.leader = m.type, m.id
   end
   if group.is_pending(g, m.id) then
-    g.pending = g.pending - 1
+    came(g)
   end
   if g.state == group.PREPARING and g.generation == 0 then
     g.fresh = 1

@@ -420,3 +420,36 @@ def test_whoever_waits_for_a_rebalance_is_not_rung_by_each_that_goes(
     group.leave((fourth, ""))
     assert rung == ["PUBLISH", "PUBLISH"]
     assert group.joined(leader).generation == generation + 1
+
+
+def test_a_rebalance_waits_a_moment_for_an_id_that_is_never_used(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader,), generation = group.stable()
+    assert group.join(known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    new = group.join(known_first=1).member.decode()
+    assert group.join(new).waiting
+    assert group.join(leader).waiting
+    lua.advance(999)
+    assert group.joined(leader).waiting
+    lua.advance(1)
+    assert group.joined(leader).generation == generation + 1
+    assert group.joined(new).generation == generation + 1
+
+
+def test_an_id_that_was_handed_out_is_good_for_a_session(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader,), generation = group.stable()
+    late = group.join(known_first=1).member.decode()
+    lua.advance(SESSION_MS // 2)
+    assert group.heartbeat(leader, generation) == ErrorCode.NONE
+    assert group.join(late).waiting
+    assert group.join(leader).generation == generation + 1
+
+
+def test_a_rebalance_begins_at_once_when_every_id_was_used(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (leader,), generation = group.stable()
+    new = group.join(known_first=1).member.decode()
+    assert group.join(new).waiting
+    assert lua.command("ZSCORE", KEYS.group(group.name).deadlines, ":hold") is None
+    assert group.join(leader).generation == generation + 1
