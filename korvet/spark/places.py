@@ -19,6 +19,17 @@ def resolve(catalog: Catalog, place: Place, logs: Sequence[Log], options: ReadOp
     options allow it) for an offset that the log does not have.
     """
     bounds = catalog.bounds(logs, committed=options.committed_only)
+    return _resolved(catalog, place, logs, bounds, options)
+
+
+def _resolved(
+    catalog: Catalog,
+    place: Place,
+    logs: Sequence[Log],
+    bounds: Sequence[Live],
+    options: ReadOptions,
+) -> list[int]:
+    """The same within the bounds of each partition."""
     if place.timestamp is not None:
         return _at_moments(catalog, place, logs, bounds, [place.timestamp] * len(logs))
     if place.timestamps is not None:
@@ -40,13 +51,15 @@ def _placed(place: Place, logs: Sequence[Log], bounds: Sequence[Live], strict: b
 
 def ranges(catalog: Catalog, options: ReadOptions, logs: Sequence[Log]) -> list[Range]:
     """What a batch read covers, one range a partition, empty ones left out."""
-    starts = resolve(catalog, options.start, logs, options)
-    ends = resolve(catalog, options.end, logs, options)
+    bounds = catalog.bounds(logs, committed=options.committed_only)
+    starts = _resolved(catalog, options.start, logs, bounds, options)
+    ends = _resolved(catalog, options.end, logs, bounds, options)
     found = []
-    for part, start, end in zip(logs, starts, ends, strict=True):
+    for part, bound, start, end in zip(logs, bounds, starts, ends, strict=True):
         gone = _asked(options.start, part, start) <= end < start  # all of it, trimmed meanwhile
         if not gone:
             _check_order(options, part, start, end)
+        end = _decided(part, bound, end)
         if start < end:
             found.append(Range(part, start, end))
     return found
@@ -57,10 +70,20 @@ def spanned(options: ReadOptions, logs: Sequence[Log], bounds: Sequence[Live]) -
     starts = _placed(options.start, logs, bounds, options.fail_on_data_loss)
     ends = _placed(options.end, logs, bounds, options.fail_on_data_loss)
     found = []
-    for part, start, end in zip(logs, starts, ends, strict=True):
+    for part, bound, start, end in zip(logs, bounds, starts, ends, strict=True):
         _check_order(options, part, start, end)
-        found.append(Range(part, start, max(start, end)))
+        found.append(Range(part, start, max(start, _decided(part, bound, end))))
     return found
+
+
+def _decided(part: Log, bound: Live, end: int) -> int:
+    """Where the read really ends: before what is undecided, also where a later end was named."""
+    if end <= bound.next:
+        return end
+    logger.warning(
+        "%s: the read ends at %d, not at %d: what lies between is undecided", part, bound.next, end
+    )
+    return bound.next
 
 
 def _check_order(options: ReadOptions, part: Log, start: int, end: int) -> None:

@@ -108,6 +108,28 @@ def test_a_committed_read_has_what_was_committed_and_no_marker_is_a_record(
 
 
 @layouts
+def test_an_end_that_is_named_behind_an_open_transaction_brings_nothing_undecided(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("t", 1, form, mode)
+    one = Transaction(log, topic, 11)
+    good = [record[0] for record in log.append(topic, 0, plain(3))]
+    undecided = one.append(plain(4))
+    late = [record[0] for record in log.append(topic, 0, plain(2))]
+
+    def offsets(**options: object) -> list[int]:
+        end = json.dumps({"t": {"0": late[-1]}})
+        rows = read(log.url, subscribe="t", columns="offset", endingOffsets=end, **options)
+        return [row["offset"] for row in rows]
+
+    assert offsets() == good
+    assert offsets(startingOffsets=json.dumps({"t": {"0": undecided[1]}})) == []
+    assert offsets(isolation="read_uncommitted") == good + undecided + late[:1]
+    one.end(committed=True)
+    assert offsets() == good + undecided + late[:1]
+
+
+@layouts
 def test_a_committed_stream_waits_for_the_end_of_a_transaction(
     log: Log, form: str, mode: str
 ) -> None:
