@@ -8,6 +8,7 @@ Rules
   only, so that every attempt cuts the same batches; but for the last ones of an attempt whose rows
   ended too soon: Spark tells the end of rows and their failure alike. Of a batch that an earlier
   attempt has stored the beginning of, the rest is appended.
+- Where many partitions wait for full batches, together no more than MOST_WAITING bytes do.
 - The script knows a producer's last five batches. Of older ones it only says that they were
   there; the batches it does know are compared with what stands in the log.
 """
@@ -40,6 +41,8 @@ BATCH_RECORDS = 4_000
 ENTRIES = 1_000
 """So many records in one call of layout `record`: some 2 ms of Redis. More save nothing."""
 BATCH_BYTES = 256 << 10
+MOST_WAITING = 48 << 20
+"""So many bytes may wait for their batches to be full; when there are more, none waits on."""
 IN_FLIGHT = 4
 """So many batches travel to Redis together."""
 EPOCHS = 1 << 15
@@ -96,6 +99,7 @@ class Outbox:
         self._compression = compression
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         self._ready: list[tuple[Topic, int, Block, int]] = []
+        self._held_bytes = 0
         self.records = 0
         self.repeated = 0
 
@@ -105,21 +109,31 @@ class Outbox:
         if topic.policy.compact and found.keys.null_count:
             raise BadFrame(f"Topic {topic.name!r} is compacted: it takes no record without a key.")
         waiting = self._waiting.setdefault((topic.name, partition), _Waiting(topic, partition))
+        self._held_bytes -= waiting.size
         for batch, sequence in waiting.add(found):
-            self._ready.append((topic, partition, batch, sequence))
-            if len(self._ready) >= IN_FLIGHT:
-                self._send()
+            self._append(topic, partition, batch, sequence)
+        self._held_bytes += waiting.size
+        if self._held_bytes > MOST_WAITING:
+            self._append_all()
 
     def flush(self) -> None:
         """Everything put is in the log."""
-        for waiting in self._waiting.values():
-            for batch, sequence in waiting.rest():
-                self._ready.append((waiting.topic, waiting.partition, batch, sequence))
-                if len(self._ready) >= IN_FLIGHT:
-                    self._send()
-        self._send()
+        self._append_all()
         if self.repeated:
             self._compare_ends()
+
+    def _append_all(self) -> None:
+        """No record waits."""
+        for waiting in self._waiting.values():
+            for batch, sequence in waiting.rest():
+                self._append(waiting.topic, waiting.partition, batch, sequence)
+        self._send()
+        self._held_bytes = 0
+
+    def _append(self, topic: Topic, partition: int, batch: Block, sequence: int) -> None:
+        self._ready.append((topic, partition, batch, sequence))
+        if len(self._ready) >= IN_FLIGHT:
+            self._send()
 
     def _compare_ends(self) -> None:
         """No attempt before this one had more rows."""
@@ -271,6 +285,8 @@ class _Waiting:
         self._limit = max(1, min(BATCH_BYTES, topic.policy.max_message_bytes // 2))
         self._most = BATCH_RECORDS if topic.is_batch else min(ENTRIES, BATCH_RECORDS)
         self._held: Block | None = None
+        self.size = 0
+        """How many bytes wait."""
         self.sequence = 0
 
     def add(self, found: Block) -> list[tuple[Block, int]]:
@@ -285,12 +301,13 @@ class _Waiting:
                 break
             full.append(self._numbered(whole.cut(at, end)))
             at = end
-        self._held = whole.cut(at, len(whole))
+        self._held = whole.cut(at, len(whole)).alone() if at else whole
+        self.size = int(bytes_to[-1] - bytes_to[at])
         return full
 
     def rest(self) -> list[tuple[Block, int]]:
         """What waits, as at most one batch."""
-        waits, self._held = self._held, None
+        waits, self._held, self.size = self._held, None, 0
         return [self._numbered(waits)] if waits is not None else []
 
     def _numbered(self, batch: Block) -> tuple[Block, int]:

@@ -56,6 +56,12 @@ class Block:
         headers = None if self.headers is None else self.headers[low:high]
         return Block(times, keys, values, headers)
 
+    def alone(self) -> "Block":
+        """The same records, in memory of their own: a cut keeps all that it was cut from."""
+        places = arrays.of(np.arange(len(self)))
+        times, keys, values = (column.take(places) for column in self.arrays())
+        return Block(times, keys, values, self.headers)
+
     def sizes(self) -> Ints:
         """How many bytes each record counts for."""
         found: Ints = arrays.lengths(self.keys) + arrays.lengths(self.values) + entries.OVERHEAD

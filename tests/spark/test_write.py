@@ -179,6 +179,44 @@ def test_two_attempts_of_a_task_at_the_same_time_append_each_row_once(
     assert sorted(values(log)) == sorted(columns["value"])
 
 
+def test_rows_that_wait_keep_no_more_memory_than_their_own(log: Log) -> None:
+    """Rows sorted by partition: of each something waits for a full batch until the end."""
+    log.create("out", 30, "batch", "dense")
+    before, most = pa.total_allocated_bytes(), 0
+
+    def sorted_rows() -> Iterator[Any]:
+        nonlocal most
+        for partition in range(30):
+            value = b"%d" % partition * 1000
+            columns = {"value": [value] * 1000, "partition": pa.array([partition] * 1000, "int32")}
+            yield from pa.table(columns).to_batches()
+            most = max(most, pa.total_allocated_bytes() - before)
+
+    append(options(log), "w", 0, 0, sorted_rows())
+    assert len(values(log)) == 30_000
+    assert most < 16 << 20
+
+
+@layouts
+def test_what_waits_in_all_partitions_together_is_bounded_and_stored_once(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appending, "MOST_WAITING", 20_000)
+    log.create("out", 40, form, mode)
+    columns = frame(3000) | {"partition": pa.array([n % 40 for n in range(3000)], pa.int32())}
+
+    def first_half() -> Iterator[Any]:
+        yield from batches(head(columns, 1500))
+        assert len(values(log)) > 700
+        raise Killed
+
+    with pytest.raises(Killed):
+        append(options(log), "w", 0, 0, first_half())
+    written = write(options(log), columns, size=370)
+    assert written.records == 3000 and written.repeated > 700
+    assert sorted(values(log)) == sorted(columns["value"])
+
+
 class Killed(Exception):
     """A task dies here."""
 
