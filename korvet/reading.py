@@ -16,6 +16,7 @@ Rules
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
@@ -75,6 +76,7 @@ class Entry(msgspec.Struct, frozen=True):
     last: int
     fields: list[bytes]
     milliseconds: int
+    """When it was appended, by its id; when it was read, where ids tell no time."""
     size: int
 
     @property
@@ -361,6 +363,7 @@ class PartitionReader:
     ) -> None:
         """The entries of an XRANGE reply go into the slice, up to the bytes asked for."""
         mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
+        met_ms = int(time.time() * 1000)
         for raw_id, fields in rows:
             milliseconds, sequence = split_id(raw_id)
             if mode == "time":
@@ -368,6 +371,7 @@ class PartitionReader:
                 own = sequence < 1 << bits
             else:
                 last, own = sequence, milliseconds == DENSE_MS
+                milliseconds = met_ms
             if not own:
                 self._pass_over(topic, partition, raw_id)
                 continue

@@ -4,8 +4,11 @@ Rules
 - Entries with the same fields are columns already (replies.py). Where there are too many kinds, or
   contents that are not what their names say, entries are read one by one.
 - Markers of transactions are entries of a kind of their own, which is passed over.
+- The id of an entry without a timestamp tells when it came. Dense ones tell nothing: it is the
+  moment of reading then.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,6 +39,7 @@ class RecordLayout:
         self._schema = schema
         self._names = set(schema.names)
         self._aborted = aborted
+        self._met_ms = int(time.time() * 1000)
 
     def parts(self, reply: Reply) -> Iterator[Part]:
         """The records of these entries."""
@@ -94,11 +98,11 @@ class RecordLayout:
         return part.where(~lost) if lost.any() else part
 
     def _offsets(self, milliseconds: Any, sequence: Any) -> tuple[Any, Any]:
-        """Milliseconds and offsets; Unlike where an entry has no offset of its own."""
+        """When each came and its offset; Unlike where an entry has no offset of its own."""
         if self._log.mode != "time":
             if milliseconds[0] != DENSE_MS or milliseconds[-1] != DENSE_MS:
                 raise Unlike
-            return milliseconds, sequence
+            return np.full(len(sequence), self._met_ms), sequence
         if sequence.max() >= 1 << self._log.bits:
             raise Unlike
         return milliseconds, (milliseconds << self._log.bits) | sequence
@@ -116,7 +120,7 @@ class RecordLayout:
             elif milliseconds != DENSE_MS:
                 continue
             else:
-                offset = sequence
+                milliseconds, offset = self._met_ms, sequence
             producer_id = markers.producer_of(fields)
             if producer_id is not None and is_aborted(self._aborted, producer_id, offset):
                 continue

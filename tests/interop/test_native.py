@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ import redis
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from korvet.offsets import DENSE_MS
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
@@ -40,16 +42,31 @@ def test_what_redis_appends_a_kafka_client_consumes(
 ) -> None:
     topic = create_topic(native_broker.address)
     stream = f"{namespace}:{topic}:0"
+    before = int(time.time() * 1000)
     entry = store.xadd(stream, {"key": "k", "value": "v", "header.source": "web"})
     store.xadd(stream, {"value": "only a value", "timestamp": str(PRESENT)})
     store.xadd(stream, {"key": "only a key"})
     store.xadd(stream, {"nobody": "knows this field"})
     first, second, third, fourth = map(as_record, read(native_broker.address, topic, 4))
     assert (first.key, first.value, first.headers) == (b"k", b"v", (("source", b"web"),))
-    assert first.timestamp == int(entry.split(b"-")[0])
+    appended = int(entry.split(b"-")[0])
+    if appended == DENSE_MS:  # which is no time: it is the moment of reading then
+        assert before <= first.timestamp <= time.time() * 1000
+    else:
+        assert first.timestamp == appended
     assert second == Record(None, b"only a value", (), PRESENT)
     assert (third.key, third.value) == (b"only a key", None)
     assert (fourth.key, fourth.value, fourth.headers) == (None, None, ())
+
+
+def test_what_redis_appends_without_a_time_to_dense_offsets_is_of_the_present(
+    native_broker: Broker, store: Any, namespace: str
+) -> None:
+    topic = create_topic(native_broker.address, offset_mode="dense")
+    before = int(time.time() * 1000)
+    store.xadd(f"{namespace}:{topic}:0", {"value": "v"})
+    (found,) = map(as_record, read(native_broker.address, topic, 1))
+    assert before <= found.timestamp <= time.time() * 1000
 
 
 def test_what_a_kafka_client_produces_redis_reads(

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import time
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -113,6 +114,19 @@ def test_native_entries_are_records_too(log: Log, mode: str) -> None:
     assert [(row["key"], row["value"]) for row in found[3:]] == [(b"k", b"v"), (None, b"only")]
     offsets = [row["offset"] for row in found]
     assert offsets == sorted(set(offsets))
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_native_entry_without_a_time_is_of_the_present(log: Log, mode: str, count: int) -> None:
+    log.create("native", 1, "record", mode)
+    before = int(time.time() * 1000)
+    for n in range(count):
+        log.store.command("XADD", "korvet:native:0", "*", "value", b"%d" % n)
+    log.store.command("XADD", "korvet:native:0", "*", "value", "v", "timestamp", "soon")
+    found = read(log.url, subscribe="native")
+    assert len(found) == count + 1
+    assert all(before <= row["timestamp"].timestamp() * 1000 <= time.time() * 1000 for row in found)
 
 
 @layouts
