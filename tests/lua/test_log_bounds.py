@@ -114,3 +114,51 @@ def test_everything_before_the_place_a_moment_is_sought_from_is_older(
     if right is not None and steps:
         assert right - place <= len(moments)
         assert all(moments[n] < asked for n in range(place) if n in live)
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_native_entry_is_found_by_its_moment_though_the_index_does_not_know_it(
+    runner: Runner, mode: str
+) -> None:
+    part = Part(runner, mode=mode).create()
+    for _ in range(3):
+        part.append(size=70_000, max_timestamp=1000)
+    part.native()
+    native = part.offsets()[-1]
+    for _ in range(3):
+        part.append(size=70_000, max_timestamp=1000)
+    assert seek(part, 1001).offset <= native
+    runner.command("XDEL", part.keys.stream, part.ids()[3])
+    assert seek(part, 1001).offset > native
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["append", "native", "native early"]), st.integers(0, 40)),
+        min_size=1,
+        max_size=30,
+    ),
+    mode=st.sampled_from(["time", "dense"]),
+    back=st.integers(-20, 500),
+)
+def test_no_native_entry_before_that_place_is_as_new(
+    steps: list[tuple[str, int]], mode: str, back: int
+) -> None:
+    lua = LuaRunner()
+    part = Part(lua, mode=mode).create()
+    times: list[float] = []
+    for what, pause in steps:
+        lua.advance(pause)
+        if what == "append":
+            part.append(size=50_000, max_timestamp=lua.now_ms() - 100)
+            times.append(lua.now_ms() - 100)
+        else:
+            given = lua.now_ms() - 50 if what == "native early" else None
+            part.native(*((b"timestamp", b"%d" % given) if given else ()), b"value", b"v")
+            untimed = lua.now_ms() if mode == "time" else float("inf")
+            times.append(untimed if given is None else given)
+    offsets = part.offsets()
+    asked = lua.now_ms() - back
+    place = seek(part, asked).offset
+    assert all(when < asked for at, when in zip(offsets, times, strict=True) if at < place)

@@ -216,6 +216,22 @@ def test_records_without_a_time_pass_a_filter_before_1970(log: Log) -> None:
     assert len(read(log.url, subscribe="f", filters=filters)) == 3
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_filter_on_time_leaves_no_native_entry_out(log: Log, mode: str) -> None:
+    topic = log.create("mixed", 1, "record", mode)
+    for _ in range(2):
+        log.append(topic, 0, plain(10, since=int(time.time() * 1000) - 10_000, size=10_000))
+    log.store.command("XADD", "korvet:mixed:0", "*", "value", "native")
+    [native] = [row for row in read(log.url, subscribe="mixed") if row["value"] == b"native"]
+    log.append(topic, 0, plain(10, since=int(time.time() * 1000), size=10_000))
+    since = native["timestamp"]
+    for found in (
+        read(log.url, filters=[GreaterThanOrEqual(("timestamp",), since)], subscribe="mixed"),
+        read(log.url, startingTimestamp=int(since.timestamp() * 1000), subscribe="mixed"),
+    ):
+        assert b"native" in [row["value"] for row in found]
+
+
 def test_options_name_partitions_that_a_filter_leaves_out(log: Log) -> None:
     topic = log.create("f", 2)
     for number in range(2):

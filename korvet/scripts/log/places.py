@@ -60,7 +60,7 @@ def seek(
 ) -> Call[SeekReply]:
     """Where to scan from for the first record at or after `timestamp`; -3 asks for the newest."""
     k = keys.partition(topic, partition)
-    return Call(SEEK, (k.log, k.index), (topic_id, timestamp))
+    return Call(SEEK, (k.stream, k.log, k.index), (topic_id, timestamp))
 
 
 def advance(
