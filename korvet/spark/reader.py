@@ -113,11 +113,13 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
             known = scan.numbered() if NUMBERED.issuperset(names) else None
             if known is not None:
                 yield from decoder.numbered(known)
-                return
-            for rows in scan:
-                yield from decoder.decode(rows)
+            else:
+                for rows in scan:
+                    yield from decoder.decode(rows)
+            if scan.told < wanted.end:
+                _check_end(catalog, options, wanted)
         except DataLost:
-            if options.archive is None:
+            if options.archive is None or scan.position >= wanted.end:
                 raise
             from korvet.spark.cold import overtaken
 
@@ -126,3 +128,18 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
             if options.fail_on_data_loss:
                 raise
             logger.warning("%s", gone)
+
+
+def _check_end(catalog: Catalog, options: ReadOptions, wanted: Range) -> None:
+    """Nothing, or DataLost where the log ends before the range does, which it had when the range
+    was planned: a Redis that fails over may lose its newest records."""
+    [bound] = catalog.bounds([wanted.log])
+    if bound.end >= wanted.end:
+        return
+    error = DataLost(
+        f"{wanted.log}: offsets up to {wanted.end - 1} were asked for, and the log ends at "
+        f"{bound.end}: Redis has lost what it had, as in a failover."
+    )
+    if options.fail_on_data_loss:
+        raise error
+    logger.warning("%s", error)

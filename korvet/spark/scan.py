@@ -37,7 +37,7 @@ logger = logging.getLogger("korvet.spark")
 
 
 class Scan:
-    """Reads one range. `position` is behind the last entry given."""
+    """Reads one range. `position` is behind the last entry given; before `told` all is known."""
 
     def __init__(
         self, store: SyncStore, keys: Keys, wanted: Range, *, fail_on_data_loss: bool = True
@@ -47,7 +47,7 @@ class Scan:
         self._names = keys.partition(wanted.log.topic, wanted.log.partition)
         self._end = wanted.end
         self._strict = fail_on_data_loss
-        self.position = wanted.start
+        self.position = self.told = wanted.start
 
     def __iter__(self) -> Iterator[Reply]:
         try:
@@ -64,7 +64,7 @@ class Scan:
             at = self.position
             reply = self._answered(at, stop, most)
             if len(reply):
-                at = max(at, self._behind(reply.last_id))
+                at = self.told = max(at, self._behind(reply.last_id))
             if len(reply) < most and not self._log.is_batch:
                 at = max(at, stop)
             self.position = at
@@ -78,6 +78,7 @@ class Scan:
             self._ask(self.position, None, 1)
             reply = self._answered(self.position, None, 1)
             if len(reply) and self._behind(reply.last_id) > self._end:
+                self.told = self._end
                 yield reply
 
     def numbered(self) -> Range | None:
@@ -103,6 +104,7 @@ class Scan:
         # Ids ascend: between two dense ones all are.
         if low_ms != DENSE_MS or high_ms != DENSE_MS or told[b"length"] != high - low + 1:
             return None
+        self.told = high + 1
         start = max(self.position, low)
         return Range(self._log, start, max(start, min(self._end, high + 1)))
 

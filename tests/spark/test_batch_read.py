@@ -361,6 +361,32 @@ def test_a_trim_between_planning_and_reading_is_noticed(log: Log, form: str, mod
     assert sum(batch.num_rows for batch in found) == 10
 
 
+@pytest.mark.parametrize("names", ["offset", "value"])
+@layouts
+def test_an_end_that_is_lost_between_planning_and_reading_is_noticed(
+    log: Log, form: str, mode: str, names: str
+) -> None:
+    """As in a failover to a replica that had not got the newest records."""
+    from tests.spark.driving import schema_of, source
+
+    topic = log.create("race", 1, form, mode)
+    log.append(topic, 0, plain(10))
+    keys = [log.keys.partition("race", 0).stream, log.keys.partition("race", 0).log]
+    replica = [log.store.command("DUMP", key) for key in keys]
+    log.append(topic, 0, plain(5))
+    readers, pieces = [], []
+    for flag in ("true", "false"):
+        made = source(log.url, subscribe="race", columns=names, failOnDataLoss=flag)
+        readers.append(made.reader(schema_of(made)))
+        pieces += readers[-1].partitions()
+    for key, was in zip(keys, replica, strict=True):
+        log.store.command("RESTORE", key, 0, was, "REPLACE")
+    strict, lenient = readers
+    with pytest.raises(DataLost, match="log ends at"):
+        list(strict.read(pieces[0]))
+    assert sum(batch.num_rows for batch in lenient.read(pieces[1])) == 10
+
+
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One number for each reply with entries that is read."""
