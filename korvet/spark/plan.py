@@ -91,16 +91,18 @@ def _by_bytes(catalog: Catalog, whole: Range, count: int) -> list[Range]:
     if count <= 1:
         return [whole]
     index = Keys.partition(catalog.keys, whole.log.topic, whole.log.partition).index
-    low, high = catalog.store.commands(
-        [
-            ("ZCOUNT", index, "-inf", whole.start),
-            ("ZCOUNT", index, "-inf", f"({whole.end}"),
-        ]
+    below = ("ZCOUNT", index, "-inf", whole.start)
+    steps, low = catalog.store.commands(
+        [("ZCOUNT", index, f"({whole.start}", f"({whole.end}"), below]
     )
-    steps = high - low
     count = min(count, steps + 1)
-    ranks = [low + (steps + 1) * n // count - 1 for n in range(1, count)]
-    found = catalog.store.commands([("ZRANGE", index, rank, rank) for rank in ranks])
+    shares = [(steps + 1) * n // count - 1 for n in range(1, count)]
+    while True:
+        ranks = [low + share for share in shares]
+        *found, then = catalog.store.commands([*(("ZRANGE", index, r, r) for r in ranks), below])
+        if then == low:
+            break
+        low = then  # what was trimmed meanwhile has no rank any more
     cuts = sorted({int(member[0].split(b":")[0]) for member in found if member})
     edges = [whole.start, *(cut for cut in cuts if whole.start < cut < whole.end), whole.end]
     return [Range(whole.log, start, end) for start, end in pairwise(edges)]

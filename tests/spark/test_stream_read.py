@@ -14,6 +14,7 @@ from korvet.spark.errors import DataLost, OtherTopic, Vanished
 from korvet.spark.limits import shared
 from korvet.spark.options import Selection
 from korvet.spark.stream import StreamReader
+from korvet.store.sync import SyncStore
 from tests.spark.driving import read, schema_of, sent, source
 from tests.spark.logs import LAYOUTS, Log, plain
 
@@ -432,6 +433,28 @@ def test_a_batch_is_cut_as_before_whatever_came_or_went_around_it(
         assert ranges(query, start, end) == before
         end_by_growth.append(len(before))
     assert min(end_by_growth) > 3
+
+
+def test_a_batch_is_cut_as_before_though_a_trim_comes_while_it_is_cut(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.create("s", 1)
+    for _ in range(20):
+        log.append(topic, 0, plain(10, size=8000))
+    query = Query(log.url, subscribe="s", maxBytesPerPartition="1k")
+    start, end = {"s": {"0": 50}}, query.reader.latestOffset()
+    planned = ranges(query, start, end)
+    commands = SyncStore.commands
+
+    def trimmed(store: SyncStore, asked: Any) -> Any:
+        asked = list(asked)
+        found = commands(store, asked)
+        if asked[0][0] == "ZCOUNT":
+            log.truncate(topic, 0, 40)
+        return found
+
+    monkeypatch.setattr(SyncStore, "commands", trimmed)
+    assert len(planned) > 5 and ranges(query, start, end) == planned
 
 
 @layouts
