@@ -267,7 +267,7 @@ class _Given:
         wrong = [name for name in asked if name.lower() not in by_low]
         if wrong or not asked:
             raise BadOption("columns", f"{wrong or value!r}: columns are {', '.join(by_low)}.")
-        return tuple(by_low[name.lower()] for name in asked)
+        return tuple(dict.fromkeys(by_low[name.lower()] for name in asked))
 
     def place(self, side: str, default: int, or_latest: bool) -> Place:
         """As Kafka's source: timestamp wins over per-partition timestamps, those over offsets."""

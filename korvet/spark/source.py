@@ -84,6 +84,8 @@ def _names(schema: Any) -> tuple[str, ...]:
     wrong = columns.unknown(names)
     if wrong:
         raise BadOption("schema", f"{', '.join(wrong)}: columns are {', '.join(columns.TYPES)}.")
+    if len(set(names)) < len(names):
+        raise BadOption("schema", f"{', '.join(names)}: each column once.")
     for field in schema.fields:
         type_ = field.dataType.simpleString()
         if type_ != columns.TYPES[field.name]:

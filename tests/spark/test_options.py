@@ -1,10 +1,13 @@
 """What is asked for is done, or refused by name: never ignored."""
 
 import pytest
+from pyspark.sql.types import _parse_datatype_json_string
 
 from korvet.spark.errors import BadOption
 from korvet.spark.options import EARLIEST, LATEST
 from korvet.spark.parsing import parse_read, parse_write
+from korvet.spark.schema import spark_json
+from korvet.spark.source import KorvetDataSource
 from tests.spark.driving import source
 
 HERE = {"redis": "redis://localhost:6379"}
@@ -124,6 +127,18 @@ def test_a_batch_begins_at_the_earliest_record_and_a_stream_at_the_latest() -> N
     assert (batch.start.everywhere, batch.end.everywhere) == (EARLIEST, LATEST)
     assert stream.start.everywhere == LATEST
     assert batch.fail_on_data_loss and batch.committed_only
+
+
+def test_a_column_is_there_once_however_often_it_is_named() -> None:
+    assert parse_read({**READ, "columns": "Offset,key,offset"}, streaming=False).names == (
+        "offset",
+        "key",
+    )
+    schema = _parse_datatype_json_string(spark_json(("offset", "key", "offset")))
+    made = KorvetDataSource(READ)
+    for reader in (made.reader, made.streamReader):
+        with pytest.raises(BadOption, match="each column once"):
+            reader(schema)
 
 
 def test_letter_case_does_not_count() -> None:
