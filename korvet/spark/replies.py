@@ -35,6 +35,11 @@ class Reply:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def size(self) -> int:
+        """How many bytes Redis sent, 0 where these entries had been parsed."""
+        return len(self._reply) - self._body
+
     @cached_property
     def rows(self) -> list[Any]:
         """The entries as Redis sent them: [id, [field, value, ...]]."""

@@ -5,6 +5,8 @@ Rules
 - XRANGE and the log's state travel together, so that a trim cannot pass unnoticed.
 - The next chunk is asked for before one is given, so that Redis and Spark work at the same time.
 - Entries are given as Redis sent them: those of layout `record` as bytes, not yet parsed.
+- Native entries may be of any size, which the index does not know: where there are some, the next
+  chunk is as many entries as those of the last one make it, and grows slowly.
 - Where a log can be seen to have an entry for every offset, offsets alone need no entry read.
 """
 
@@ -28,6 +30,8 @@ CHUNK_BYTES = {"batch": 2 << 20, "record": 1 << 20}
 MOST_ENTRIES = 20_000
 TAIL_ENTRIES = 1_000
 """So many where the index says nothing of sizes: behind its last row, where natives may stand."""
+NATIVE_ENTRIES = 16
+"""So many at first where natives stand."""
 PAGE = 512
 
 Command = tuple[Arg, ...]
@@ -47,6 +51,8 @@ class Scan:
         self._names = keys.partition(wanted.log.topic, wanted.log.partition)
         self._end = wanted.end
         self._strict = fail_on_data_loss
+        self._natives = 0
+        """How many entries to ask for where natives stand; 0 where none do."""
         self.position = self.told = wanted.start
 
     def __iter__(self) -> Iterator[Reply]:
@@ -64,12 +70,14 @@ class Scan:
             at = self.position
             reply = self._answered(at, stop, most)
             if len(reply):
+                self._measure(reply)
                 at = self.told = max(at, self._behind(reply.last_id))
             if len(reply) < most and not self._log.is_batch:
                 at = max(at, stop)
             self.position = at
             if len(reply) == most:
-                steps = chain([step], steps)  # there may be more before its end
+                # There may be more before its end.
+                steps = chain([(stop, self._natives or most)], steps)
             step = self._next(steps)
             if len(reply):
                 yield reply
@@ -112,6 +120,7 @@ class Scan:
         """Offsets to read up to, about CHUNK_BYTES apart, each with the most entries to ask for."""
         begun, base, last = self.position, -1, self.position
         chunk = CHUNK_BYTES["batch" if self._log.is_batch else "record"]
+        self._look_for_natives()
         while True:
             page = self._store.command(
                 "ZRANGEBYSCORE", self._names.index, f"({begun}", f"({self._end}", "LIMIT", 0, PAGE
@@ -120,14 +129,30 @@ class Scan:
                 offset, _, size, _ = map(int, member.split(b":"))
                 base = size if base < 0 else base
                 if size - base >= chunk:
-                    yield offset, MOST_ENTRIES
+                    yield offset, self._natives or MOST_ENTRIES
                     base, last = size, offset
                 begun = offset
             if len(page) < PAGE:
                 break
         if begun > last:
-            yield begun, MOST_ENTRIES
-        yield self._end, MOST_ENTRIES if self._log.is_batch else TAIL_ENTRIES
+            yield begun, self._natives or MOST_ENTRIES
+        yield self._end, self._natives or (MOST_ENTRIES if self._log.is_batch else TAIL_ENTRIES)
+
+    def _look_for_natives(self) -> None:
+        """`_natives` says whether there are entries that were never counted."""
+        if self._log.is_batch:
+            return
+        counters = ("HMGET", self._names.log, "records", "start_records")
+        length, counted = self._store.commands([("XLEN", self._names.stream), counters])
+        appended, gone = (int(each or 0) for each in counted)
+        if length > appended - gone:
+            self._natives = NATIVE_ENTRIES
+
+    def _measure(self, reply: Reply) -> None:
+        """`_natives` is how many entries like these are a chunk."""
+        if self._natives and reply.size:
+            fit = CHUNK_BYTES["record"] * len(reply) // reply.size
+            self._natives = max(1, min(fit, 2 * self._natives, TAIL_ENTRIES))
 
     def _next(self, steps: Iterator[Step]) -> Step | None:
         """The first step that leads beyond the position, asked for; None if there is none."""

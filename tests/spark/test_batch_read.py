@@ -16,7 +16,7 @@ from korvet.spark.errors import BadOption, DataLost, UnknownTopic
 from korvet.spark.options import Connection, Selection
 from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
-from korvet.spark.scan import Scan
+from korvet.spark.scan import CHUNK_BYTES, NATIVE_ENTRIES, Scan
 from korvet.wire import codecs, records
 from korvet.wire.records import Record
 from tests.spark.driving import Row, pieces, read
@@ -416,6 +416,22 @@ def test_offsets_of_a_dense_log_without_gaps_are_told_without_reading_an_entry(
     expected = [("dense", 0, n) for n in range(30, 100)] + [("dense", 1, n) for n in range(51)]
     assert [(r["topic"], r["partition"], r["offset"]) for r in found] == expected
     assert not unread
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_whose_sizes_nobody_knows_are_read_some_at_a_time(
+    log: Log, unread: list[int], mode: str
+) -> None:
+    topic = log.create("mixed", 1, "record", mode)
+    log.append(topic, 0, plain(500))
+    read(log.url, subscribe="mixed")
+    assert max(unread) > 500
+    unread.clear()
+    for _ in range(800):
+        log.store.command("XADD", "korvet:mixed:0", "*", "value", b"v" * 50_000)
+    assert len(read(log.url, subscribe="mixed")) == 1300
+    assert unread[0] == NATIVE_ENTRIES and max(unread) < 600
+    assert unread[-1] <= CHUNK_BYTES["record"] // 50_000
 
 
 @pytest.mark.parametrize("gone", [0, 17, 49])
