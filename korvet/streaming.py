@@ -50,17 +50,20 @@ class Readers:
 
     def forget(self, client_id: str, group: str, member: str) -> None:
         """The client is that member no more."""
-        self._by_client.get(client_id, {}).pop((group, member), None)
+        rows = self._by_client.get(client_id, {})
+        rows.pop((group, member), None)
+        if not rows:
+            self._by_client.pop(client_id, None)
 
     def reader(self, client_id: str) -> Reader | None:
         """The one member the client can be, or None."""
-        rows = self._by_client.get(client_id)
+        rows = self._by_client.get(client_id, {})
+        limit = monotonic() - SILENCE_S
+        for who in [who for who, row in rows.items() if row.heard < limit]:
+            del rows[who]  # it died, and somebody else may have its client id by now
         if not rows:
+            self._by_client.pop(client_id, None)
             return None
-        if len(rows) > 1:
-            limit = monotonic() - SILENCE_S
-            for who in [who for who, row in rows.items() if row.heard < limit]:
-                del rows[who]
         if len(rows) == 1:
             return next(iter(rows.values()))
         if client_id not in self._told:

@@ -55,6 +55,6 @@ async def _answer(
 
 
 def _response(request: HeartbeatRequest, context: Context, error: int) -> HeartbeatResponse:
-    if not error:
+    if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
         note_reader(context, request.group_id, request.member_id, request.generation_id)
     return HeartbeatResponse(error_code=error)
