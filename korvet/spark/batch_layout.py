@@ -14,7 +14,7 @@ import numpy as np
 from korvet import byte_topics
 from korvet.offsets import split_id
 from korvet.reading import batch_of
-from korvet.spark.aborted import Aborted, is_aborted
+from korvet.spark.aborted import Aborted, Undone
 from korvet.spark.alike import Unlike
 from korvet.spark.batches import Body, unpack
 from korvet.spark.catalog import Log
@@ -48,7 +48,7 @@ class BatchLayout:
         self._schema = schema
         self._names = set(schema.names)
         self._contents = self._names & {"key", "value", "headers", "timestamp"}
-        self._aborted = aborted
+        self._undone = Undone(aborted)
 
     def parts(self, rows: Sequence[Any]) -> Iterator[Part]:
         """The records of these entries."""
@@ -95,9 +95,7 @@ class BatchLayout:
         attributes = header.attributes
         if attributes & records.CONTROL:
             return None
-        if attributes & records.TRANSACTIONAL and is_aborted(
-            self._aborted, header.producer_id, base
-        ):
+        if attributes & records.TRANSACTIONAL and self._undone.has(header.producer_id, base):
             return None
         stamped = appended is not None or bool(attributes & records.LOG_APPEND_TIME)
         moment = header.max_timestamp if appended is None else appended

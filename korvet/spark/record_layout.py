@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from korvet.offsets import DENSE_MS, split_id
 from korvet.spark import arrays
-from korvet.spark.aborted import Aborted, is_aborted
+from korvet.spark.aborted import Aborted, Undone
 from korvet.spark.alike import Alike, Unlike
 from korvet.spark.catalog import Log
 from korvet.spark.parts import Part, joined, listed
@@ -38,7 +38,7 @@ class RecordLayout:
         self._log = log
         self._schema = schema
         self._names = set(schema.names)
-        self._aborted = aborted
+        self._undone = Undone(aborted)
         self._met_ms = int(time.time() * 1000)
 
     def parts(self, reply: Reply) -> Iterator[Part]:
@@ -84,17 +84,14 @@ class RecordLayout:
             part.values = _value_column(found)
         if "headers" in self._names:
             part.headers = _headers_column(found, self._schema.field("headers").type)
-        return self._committed(part, found) if self._aborted else part
+        return self._committed(part, found) if self._undone else part
 
     def _committed(self, part: Part, found: Alike) -> Part:
         """The records but for those of aborted transactions."""
         if _first_names(found)[:1] != [_TRANSACTION]:
             return part
         producers = found.numbers(found.columns[_TRANSACTION])
-        lost = np.zeros(found.count, dtype=bool)
-        for each in self._aborted:
-            behind = (part.offsets >= each.first) & (part.offsets < each.marker)
-            lost |= behind & (producers == each.producer_id)
+        lost = self._undone.have(producers, part.offsets)
         return part.where(~lost) if lost.any() else part
 
     def _offsets(self, milliseconds: Any, sequence: Any) -> tuple[Any, Any]:
@@ -122,7 +119,7 @@ class RecordLayout:
             else:
                 milliseconds, offset = self._met_ms, sequence
             producer_id = markers.producer_of(fields)
-            if producer_id is not None and is_aborted(self._aborted, producer_id, offset):
+            if producer_id is not None and self._undone.has(producer_id, offset):
                 continue
             found.append(entries.record_of(offset, milliseconds, fields))
         if not found:

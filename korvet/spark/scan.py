@@ -213,11 +213,13 @@ def aborted_in(store: SyncStore, keys: Keys, wanted: Range) -> list[Aborted]:
         flat = store.command(
             "ZRANGEBYSCORE", names.aborted, low, "+inf", "WITHSCORES", "LIMIT", 0, PAGE
         )
+        stable = wanted.start
         for member, marker in zip(flat[::2], flat[1::2], strict=True):
-            producer_id, first, _ = map(int, member.split(b":"))
+            producer_id, first, stable = map(int, member.split(b":"))
             if first < wanted.end:
                 found.append(Aborted(producer_id, first, int(marker)))
-        if len(flat) < 2 * PAGE:
+        # Whatever was aborted later began at or behind the last row's `stable`.
+        if len(flat) < 2 * PAGE or stable >= wanted.end:
             return found
         low = "(" + flat[-1].decode()
 

@@ -1,10 +1,16 @@
 """Transactions in the log: markers are no records, and a committed read believes them."""
 
 import json
+import random
+from typing import Any
 
+import numpy as np
 import pytest
 
 from korvet.scripts import log as scripts
+from korvet.spark import scan
+from korvet.spark.aborted import Aborted, Undone
+from korvet.spark.catalog import Range, partitions
 from korvet.topics import Topic
 from korvet.wire import entries, markers, records
 from korvet.wire.records import Record
@@ -173,3 +179,46 @@ def test_what_is_undecided_is_no_lost_end(log: Log, form: str, mode: str) -> Non
     transaction.end(committed=True)
     assert [query.trigger() for query in (patient, later)] == [5, 0]
     assert latest.trigger() in (0, 5)
+
+
+def test_what_a_transaction_took_back_is_found_by_producer_and_offset() -> None:
+    draw = random.Random(5)
+    spans: list[Aborted] = []
+    for producer in (7, 8, 1 << 40):
+        edges = sorted(draw.sample(range(1000), 40))
+        spans += [Aborted(producer, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    draw.shuffle(spans)
+    undone = Undone(spans)
+    producers = np.array([draw.choice([7, 8, 9, 1 << 40]) for _ in range(3000)])
+    offsets = np.array([draw.randrange(1000) for _ in range(3000)])
+    expected = [
+        any(s.producer_id == p and s.first <= at < s.marker for s in spans)
+        for p, at in zip(producers.tolist(), offsets.tolist(), strict=True)
+    ]
+    assert undone.have(producers, offsets).tolist() == expected
+    pairs = zip(producers.tolist(), offsets.tolist(), strict=True)
+    assert [undone.has(p, at) for p, at in pairs] == expected
+    assert undone and not Undone([])
+
+
+def test_a_task_does_not_ask_for_what_was_aborted_behind_its_range(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "PAGE", 4)
+    topic = log.create("t", 1)
+    long, short = Transaction(log, topic, 11), Transaction(log, topic, 12)
+    bad = [long.append(plain(1))]
+    for _ in range(5):
+        bad.append(short.append(plain(1)))
+        short.end(committed=False)
+    long.end(committed=False)
+    for _ in range(60):
+        short.append(plain(1))
+        short.end(committed=False)
+    asked: list[Any] = []
+    command = log.store.command
+    monkeypatch.setattr(log.store, "command", lambda *each: asked.append(each) or command(*each))
+    [part] = partitions(topic)
+    found = scan.aborted_in(log.store, log.keys, Range(part, 0, bad[-1][0] + 1))
+    assert sorted(each.first for each in found) == sorted(offset for [offset] in bad)
+    assert len(asked) < 4
