@@ -21,7 +21,7 @@ from korvet.pipeline.rows import DDL, checksum, dated, row_hash, sums, within
 from korvet.pipeline.table import Table
 from korvet.pipeline.values import Typing
 from korvet.scripts import log
-from korvet.spark.catalog import Catalog, refuse
+from korvet.spark.catalog import Catalog, Log, refuse
 from korvet.spark.options import Connection
 
 TRIES = 8
@@ -109,10 +109,7 @@ class Archiver:
             if held is None or held.topic_id != part.topic_id:
                 continue
             names = (catalog.keys, part.topic, part.partition)
-            older = catalog.store.run(log.seek(*names, topic_id=part.topic_id, timestamp=moment))
-            refuse(part, older.error)
-            [bound] = catalog.bounds([part])
-            before = held.end if bound.newest < moment else min(held.end, older.offset)
+            before = min(held.end, _old_until(catalog, part, moment))
             while before >= 0:
                 call = log.truncate(*names, topic_id=part.topic_id, before=before)
                 reply = catalog.store.run(call)
@@ -178,6 +175,26 @@ def _size(catalog: Catalog, step: Step) -> int:
     from korvet.spark.plan import bytes_in
 
     return sum(bytes_in(catalog, step.ranges))
+
+
+def _old_until(catalog: Catalog, part: Log, moment: int) -> int:
+    """Before which offset of the log every record is older than the moment.
+
+    What the log is told of times at an append leaves out two kinds of records. Those without a
+    timestamp are as old as their append. Entries that others XADD stand behind all appends: they
+    are as old as the milliseconds of their ids, or, where ids tell no time, not old yet.
+    """
+    names = (catalog.keys, part.topic, part.partition)
+    older = catalog.store.run(log.seek(*names, topic_id=part.topic_id, timestamp=moment))
+    refuse(part, older.error)
+    told = catalog.store.command("HMGET", catalog.keys.partition(*names[1:]).log, "next", "untimed")
+    [bound] = catalog.bounds([part])
+    if told[0] is None or max(bound.newest, int(told[1] or -1)) >= moment:
+        return int(older.offset)
+    appended = int(told[0])
+    if part.mode != "time" or bound.first == bound.end:
+        return appended
+    return max(appended, moment << part.bits)
 
 
 def _done(commit: Commit, began: float, trimmed: int) -> Done:

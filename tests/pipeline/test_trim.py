@@ -1,0 +1,83 @@
+"""What leaves the log once a table has it: what is old enough, and nothing else."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from korvet.pipeline.archive import Archiver, Job
+from korvet.pipeline.parquet import ParquetTable
+from korvet.pipeline.places import parse
+from korvet.pipeline.plan import aim, next_step
+from korvet.pipeline.ranges import followed
+from korvet.pipeline.table import Making
+from korvet.spark.catalog import Catalog
+from korvet.spark.options import Connection
+from tests.spark.logs import LAYOUTS, Log, plain
+
+HOUR_MS = 3_600_000
+
+
+def trimmed(log: Log, path: Path, older_ms: int = HOUR_MS) -> int:
+    """How many entries left the log, of which a table has everything."""
+    table = ParquetTable.open(None, parse(str(path / "lake"), "parquet"), Making())
+    catalog = Catalog(Connection(log.url), log.store)
+    target = aim(catalog, ["orders"])
+    step = next_step(catalog, table.state(), target, 10**6)
+    if step is not None:
+        table.publish(table.staging(), table.state(), followed(table.state(), step.spans))
+    job = Job(Connection(log.url), ("orders",), trim_older_ms=older_ms)
+    return Archiver(None, table, job).trim(catalog, target)
+
+
+def add_natively(log: Log, count: int, id_: str = "*") -> None:
+    for _ in range(count):
+        log.store.command("XADD", "korvet:orders:0", id_, "value", "v")
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+def test_what_is_old_goes_and_what_is_young_stays(
+    log: Log, tmp_path: Path, form: str, mode: str
+) -> None:
+    topic = log.create("orders", 1, form, mode)
+    log.append(topic, 0, plain(10))
+    assert trimmed(log, tmp_path) == (10 if form == "record" else 1)
+    log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
+    assert trimmed(log, tmp_path) == 0
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+def test_records_without_a_timestamp_are_as_old_as_their_append(
+    log: Log, tmp_path: Path, form: str, mode: str
+) -> None:
+    topic = log.create("orders", 1, form, mode)
+    log.append(topic, 0, [(0, -1, b"k", b"v", [])])
+    assert trimmed(log, tmp_path) == 0
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("before", [0, 3])
+def test_entries_that_others_have_just_added_stay(
+    log: Log, tmp_path: Path, mode: str, before: int
+) -> None:
+    topic = log.create("orders", 1, "record", mode)
+    if before:
+        log.append(topic, 0, plain(before))
+    add_natively(log, 5)
+    assert trimmed(log, tmp_path) == before
+    assert log.store.command("XLEN", "korvet:orders:0") == 5
+
+
+def test_entries_that_others_added_long_ago_go(log: Log, tmp_path: Path) -> None:
+    log.create("orders", 1, "record", "time")
+    add_natively(log, 4, f"{int(time.time() * 1000) - 2 * HOUR_MS}-*")
+    add_natively(log, 2)
+    assert trimmed(log, tmp_path) == 4
+
+
+def test_others_may_have_removed_what_they_added(log: Log, tmp_path: Path) -> None:
+    log.create("orders", 1, "record", "time")
+    add_natively(log, 5)
+    assert trimmed(log, tmp_path) == 0
+    log.store.command("XTRIM", "korvet:orders:0", "MAXLEN", 0)
+    assert trimmed(log, tmp_path, 0) == 0
