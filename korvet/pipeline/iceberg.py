@@ -8,9 +8,13 @@ Rules
   and `main` is then moved to its end: only forward, in one step, and not if it has moved
   meanwhile. Of two archivers one wins; a crash leaves a branch that nobody reads, which a later
   commit removes.
+- Iceberg makes a branch that has gone anew, from `main`, for whoever commits to it. So what stands
+  between `main` and the branch's end is looked at before `main` is moved: ours alone.
 - Snapshots are not kept for ever: the metadata names them all, and every commit writes it anew.
 """
 
+import re
+import time
 import uuid
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +29,7 @@ from korvet.pipeline.table import Counted, Making, Recounted, missing
 PROPERTY = "korvet.archive"
 SUMMARY = "korvet.commit"
 BRANCH = "korvet_"
+_NAMED = re.compile(BRANCH + r"(\d+)_[0-9a-f]{32}")
 STALE_MS = 3_600_000
 DAY_MS = 86_400_000
 EXPIRE_EVERY = 20
@@ -96,19 +101,14 @@ class IcebergTable:
         if _state_of(table).number != before.number:
             raise self._overtaken()
         _drop_stale(table)
-        branch = f"{BRANCH}{uuid.uuid4().hex}"
+        branch = f"{BRANCH}{_now_ms()}_{uuid.uuid4().hex}"
         base = table.currentSnapshot().snapshotId()
         table.manageSnapshots().createBranch(branch, base).commit()
         try:
-            (
-                frame.writeTo(f"{self._place.sql}.branch_{branch}")
-                .option("fanout-enabled", "true")
-                .option("mergeSchema", "true")
-                .option("check-ordering", "false")
-                .append()
-            )
-            self._tell(branch, grown(before, planned, self._rows_of(branch, base), *counted()))
-            self._forward(branch)
+            self._write(frame, branch)
+            written, rows = self._written(branch, base)
+            self._tell(branch, grown(before, planned, rows, *counted()))
+            self._forward(branch, written)
         finally:
             table.refresh()
             if branch in dict(table.refs()):
@@ -119,20 +119,41 @@ class IcebergTable:
             table.expireSnapshots().commit()
         return self.state()
 
-    def _rows_of(self, branch: str, base: int) -> int:
-        """How many rows the branch has that its base has not, as Iceberg counts them."""
+    def _write(self, frame: Any, branch: str) -> None:
+        """The rows are in the branch."""
+        try:
+            (
+                frame.writeTo(f"{self._place.sql}.branch_{branch}")
+                .option("fanout-enabled", "true")
+                .option("mergeSchema", "true")
+                .option("check-ordering", "false")
+                .append()
+            )
+        except Exception as error:
+            if self._load().snapshot(branch) is None:
+                raise self._overtaken() from error
+            raise
+
+    def _written(self, branch: str, base: int) -> tuple[int, int]:
+        """The branch's end, right behind its base, and how many rows it has that its base has not,
+        as Iceberg counts them; or Overtaken."""
         snapshot = self._load().snapshot(branch)
-        if snapshot.snapshotId() == base:
-            return 0
-        return int(snapshot.summary().get("added-records") or 0)
+        if snapshot is not None and snapshot.snapshotId() == base:
+            return base, 0
+        if snapshot is None or snapshot.parentId() != base:
+            raise self._overtaken()
+        return snapshot.snapshotId(), int(snapshot.summary().get("added-records") or 0)
 
     def _tell(self, branch: str, commit: Commit) -> None:
         """The branch ends in a snapshot that says what it holds."""
         self._load().newAppend().toBranch(branch).set(SUMMARY, encode(commit)).commit()
 
-    def _forward(self, branch: str) -> None:
-        """`main` is where the branch is, or Overtaken."""
+    def _forward(self, branch: str, written: int) -> None:
+        """`main` is where the branch is, one snapshot behind what was written; or Overtaken."""
         table = self._load()
+        end = table.snapshot(branch)
+        if end is None or end.parentId() != written:
+            raise self._overtaken()
         try:
             table.manageSnapshots().fastForwardBranch("main", branch).commit()
         except Exception as error:
@@ -177,11 +198,24 @@ def _state_of(table: Any) -> Commit:
 
 def _drop_stale(table: Any) -> None:
     """Branches that a crash left behind an hour ago are gone."""
-    import time
-
-    oldest = int(time.time() * 1000) - STALE_MS
+    oldest = _now_ms() - STALE_MS
     for name, reference in dict(table.refs()).items():
-        if name.startswith(BRANCH):
-            snapshot = table.snapshot(reference.snapshotId())
-            if snapshot.timestampMillis() < oldest:
-                table.manageSnapshots().removeBranch(name).commit()
+        if name.startswith(BRANCH) and _begun(table, name, reference.snapshotId()) < oldest:
+            table.manageSnapshots().removeBranch(name).commit()
+
+
+def _begun(table: Any, branch: str, end: int) -> int:
+    """When the branch was made, ms. Names used not to say it: such a branch is as old as what was
+    written to it, and new as long as nothing was."""
+    moment = _NAMED.fullmatch(branch)
+    if moment is not None:
+        return int(moment[1])
+    snapshot = table.currentSnapshot()
+    while snapshot is not None and snapshot.snapshotId() != end:
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.snapshot(parent)
+    return _now_ms() if snapshot is not None else int(table.snapshot(end).timestampMillis())
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
