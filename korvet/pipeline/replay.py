@@ -2,8 +2,10 @@
 
 Rules
 - What is to be replayed is pinned in Redis by the first run: up to which offsets, into how many
-  tasks. Later runs of the same replay find the same rows in the same tasks, whatever the table
-  has got meanwhile; the sink then knows which of them it has.
+  tasks, and how many partitions the topic had. Later runs of the same replay find the same rows in
+  the same tasks and partitions, whatever table and topic have got meanwhile; the sink then knows
+  which of them it has.
+- A table that holds nothing yet pins nothing: what it gets later would never be replayed.
 - All rows of one partition are in one task, in order of their offsets.
 """
 
@@ -45,6 +47,8 @@ class Plan(msgspec.Struct, frozen=True):
 
     archived: tuple[Span, ...]
     tasks: int
+    partitions: int = 0
+    """Of the topic; 0: nobody settled that."""
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -65,15 +69,17 @@ def replay(
     with Catalog(connection) as catalog:
         target = catalog.topic(topic)
         name = _name(place, target, wanted)
+        if not state.archived:
+            return Replayed(name, 0, 0.0, False)
         tasks = max(2, spark.sparkContext.defaultParallelism, min(64, len(state.archived)))
-        mine = msgspec.json.encode(Plan(state.archived, tasks))
+        mine = msgspec.json.encode(Plan(state.archived, tasks, target.partitions))
         found = catalog.store.run(
             writer.pin(catalog.keys, f"job-{name}", plan=mine, keep_ms=writer.KEEP_MS)
         )
     if found.committed >= 0:
         return Replayed(name, 0, 0.0, True)
     plan = msgspec.json.decode(found.plan, type=Plan)
-    rows = _rows(table.frame(), plan, wanted, target)
+    rows = _rows(table.frame(), plan, wanted, plan.partitions or target.partitions)
     records = rows.count()
     if wanted.rate is not None:
         at_once = min(plan.tasks, spark.sparkContext.defaultParallelism)
@@ -95,7 +101,7 @@ def _name(place: Place, target: Topic, wanted: Wanted) -> str:
     return "replay-" + hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _rows(frame: Any, plan: Plan, wanted: Wanted, target: Topic) -> Any:
+def _rows(frame: Any, plan: Plan, wanted: Wanted, partitions: int) -> Any:
     from pyspark.sql import functions as f
 
     frame = frame.where(within(plan.archived))
@@ -110,7 +116,7 @@ def _rows(frame: Any, plan: Plan, wanted: Wanted, target: Topic) -> Any:
             "topic", "partition", "offset"
         )
         # Records stay in their partition where there is one of that number.
-        fits = f.when(f.col("partition") < target.partitions, f.col("partition"))
+        fits = f.when(f.col("partition") < partitions, f.col("partition"))
         return ordered.withColumn("partition", fits).select(*COLUMNS)
     except Exception as error:
         raise PipelineError(f"Which rows? {said(error)}") from error

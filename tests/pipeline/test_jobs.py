@@ -206,6 +206,38 @@ def test_a_replay_writes_each_row_once_however_often_it_runs(
     assert sorted(map(str, found)) == sorted(map(str, rows))
 
 
+def test_a_replay_into_a_topic_that_has_grown_since_its_first_run_doubles_nothing(
+    spark: Any, filled: Log, tmp_path: Path
+) -> None:
+    place = place_for(spark, tmp_path, "parquet")
+    table = open_table(spark, place, Making())
+    connection = Connection(filled.url)
+    again = filled.create("again", 1, "record", "dense")
+    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
+    first = replay(spark, table, place, connection, "again", Wanted())
+    assert first.records == 340
+    # It died before it could say that all is written.
+    filled.store.command("HDEL", filled.keys.writer(f"job-{first.replay}"), "committed")
+    filled.grow(again, 2)
+    second = replay(spark, table, place, connection, "again", Wanted())
+    assert (second.replay, second.done_before) == (first.replay, False)
+    lengths = [filled.store.command("XLEN", f"korvet:again:{number}") for number in range(2)]
+    assert lengths == [340, 0]
+
+
+def test_a_replay_of_a_table_that_has_nothing_yet_does_not_keep_later_ones_from_it(
+    spark: Any, filled: Log, tmp_path: Path
+) -> None:
+    place = place_for(spark, tmp_path, "parquet")
+    table = open_table(spark, place, Making())
+    connection = Connection(filled.url)
+    filled.create("again", 1, "record", "dense")
+    nothing = replay(spark, table, place, connection, "again", Wanted())
+    assert (nothing.records, nothing.done_before) == (0, False)
+    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
+    assert replay(spark, table, place, connection, "again", Wanted()).records == 340
+
+
 def test_json_fields_become_columns_and_nothing_is_lost(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
