@@ -142,7 +142,12 @@ class Archiver:
             return found["rows"], checksum(found["low"], found["high"])
 
         planned = followed(
-            state, step.spans, id=uuid.uuid4().hex, values=self._job.values, columns=columns
+            state,
+            step.spans,
+            id=uuid.uuid4().hex,
+            values=self._job.values,
+            columns=columns,
+            partitions={**state.partitions, **step.partitions},
         )
         return self._table.append(rows, state, planned, counted)
 
@@ -198,7 +203,7 @@ def _old_until(catalog: Catalog, part: Log, moment: int) -> int:
 
 
 def _done(commit: Commit, began: float, trimmed: int) -> Done:
-    spans = tuple(str(span) for span in commit.spans)
+    spans = tuple(str(span) for span in commit.spans if span.start < span.end)
     return Done(commit.number, commit.rows, round(time.monotonic() - began, 3), spans, trimmed)
 
 

@@ -1,6 +1,7 @@
 """Which offsets go into the next commit: from what the table has to what the log has."""
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -20,6 +21,8 @@ class Step(msgspec.Struct, frozen=True):
     spans: tuple[Span, ...]
     ranges: tuple[Range, ...]
     records: int
+    partitions: dict[str, int]
+    """How many each topic has."""
 
 
 class Aim(msgspec.Struct, frozen=True):
@@ -66,7 +69,20 @@ def next_step(
     if not ranges and not gone:
         return None
     spans = [Span(r.log.topic, r.log.partition, r.log.topic_id, r.start, r.end) for r in ranges]
-    return Step((*gone, *spans), ranges, sum(catalog.count(ranges)))
+    begun = _begun(state, target.logs, starts, ends)
+    partitions = Counter(part.topic for part in target.logs)
+    return Step((*gone, *begun, *spans), ranges, sum(catalog.count(ranges)), dict(partitions))
+
+
+def _begun(
+    state: Commit, logs: Sequence[Log], starts: Sequence[int], ends: Sequence[int]
+) -> list[Span]:
+    """Empty spans where partitions begin of which the commit would else say nothing."""
+    return [
+        Span(part.topic, part.partition, part.topic_id, start, start)
+        for part, start, end in zip(logs, starts, ends, strict=True)
+        if start == end and state.held(part.topic, part.partition) is None
+    ]
 
 
 def _start(state: Commit, part: Log, bound: Live) -> int:
@@ -74,7 +90,8 @@ def _start(state: Commit, part: Log, bound: Live) -> int:
     held = state.held(part.topic, part.partition)
     if held is None:
         _same_topic(state, part)
-        return bound.start
+        # A partition that came since the last commit has been ours from its first offset on.
+        return 0 if part.topic in state.partitions else bound.start
     if held.topic_id != part.topic_id:
         raise _other(part, held.topic_id)
     if held.end > bound.end:

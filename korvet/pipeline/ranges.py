@@ -4,6 +4,8 @@ Rules
 - A span is half open: it holds every record with start <= offset < end that the log had.
 - The spans of one partition follow one another: each begins where the one before it ends. Where
   offsets were lost and the operator said to go on, a span says so (`lost`).
+- An empty span says from where on a partition is archived: one that had nothing yet when its topic
+  was first archived, or that has to wait for a later commit. What leaves the log behind it is lost.
 - Every commit repeats the whole state, so that the newest commit alone tells it.
 """
 
@@ -53,6 +55,9 @@ class Commit(msgspec.Struct, frozen=True):
     columns: str = ""
     """The schema of the typed columns, as Spark's JSON."""
     format: int = FORMAT
+    partitions: dict[str, int] = {}
+    """How many partitions the topics had at their last commit: `archived` names all of those, and
+    any others have come since. Nothing of topics that were archived before this was kept."""
     pending: bool = False
     """`total_rows` and `checksum` do not know the commit's own rows yet: see Table.settle."""
 

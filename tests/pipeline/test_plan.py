@@ -1,5 +1,6 @@
 """What is archived next, and what is refused."""
 
+import msgspec
 import pytest
 
 from korvet.pipeline.errors import OtherLog, TrimmedEarly
@@ -81,3 +82,61 @@ def test_a_topic_made_again_is_not_the_one_in_the_table(log: Log) -> None:
     log.create("orders")
     with pytest.raises(OtherLog, match="another topic 'orders'"):
         step(log, followed(NOTHING, first.spans))
+
+
+def grown_by(state: Commit, found: Step | None) -> Commit:
+    """The state behind the step's commit."""
+    assert found is not None
+    return followed(state, found.spans, partitions={**state.partitions, **found.partitions})
+
+
+def test_a_partition_that_was_empty_at_first_loses_nothing_unnoticed(log: Log) -> None:
+    topic = log.create("orders", 2)
+    log.append(topic, 0, plain(10))
+    state = grown_by(NOTHING, step(log, NOTHING))
+    assert step(log, state) is None
+    log.append(topic, 1, plain(10))
+    log.truncate(topic, 1, 5)
+    with pytest.raises(TrimmedEarly, match="partition 1: offsets 0 to 4"):
+        step(log, state)
+
+
+def test_a_partition_that_waits_for_a_later_commit_loses_nothing_unnoticed(log: Log) -> None:
+    topic = log.create("orders", 2)
+    for number in range(2):
+        log.append(topic, number, plain(10))
+    log.truncate(topic, 1, 2)
+    state = grown_by(NOTHING, step(log, NOTHING, most=1))
+    waits = next(span for span in state.archived if span.start == span.end)
+    assert waits.start == (0, 2)[waits.partition]
+    log.truncate(topic, waits.partition, 5)
+    with pytest.raises(TrimmedEarly, match=f"partition {waits.partition}"):
+        step(log, state)
+
+
+def test_a_partition_that_came_since_the_last_commit_loses_nothing_unnoticed(log: Log) -> None:
+    topic = log.create("orders")
+    log.append(topic, 0, plain(10))
+    state = grown_by(NOTHING, step(log, NOTHING))
+    topic = log.grow(topic, 2)
+    assert step(log, state) is None
+    log.append(topic, 1, plain(10))
+    log.truncate(topic, 1, 5)
+    with pytest.raises(TrimmedEarly, match="partition 1: offsets 0 to 4"):
+        step(log, state)
+    state = grown_by(state, step(log, state, skip_lost=True))
+    assert [(each.partition, each.start, each.end) for each in state.lost] == [(1, 0, 5)]
+    assert step(log, state) is None
+
+
+def test_what_left_the_log_before_its_first_archive_is_no_loss(log: Log) -> None:
+    topic = log.create("orders", 2)
+    for number in range(2):
+        log.append(topic, number, plain(10))
+    log.truncate(topic, 0, 5)
+    log.truncate(topic, 1, 10)
+    state = grown_by(NOTHING, step(log, NOTHING))
+    assert step(log, state) is None and not state.lost
+    # A table from before partitions were counted does not know what was there when it began.
+    told = msgspec.structs.replace(state, archived=state.archived[:1], partitions={})
+    assert step(log, told) is None
