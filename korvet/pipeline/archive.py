@@ -126,12 +126,10 @@ class Archiver:
         from pyspark.sql import functions as f
 
         seen = Observation(f"archived-{uuid.uuid4().hex}")
-        low, high = sums(row_hash())
+        hashes = [each.alias(f"hash{n}") for n, each in enumerate(sums(row_hash()))]
         typed, columns = self._typing.typed(self._read(catalog, step), state.columns)
         # Watched last: finding out the columns' types is a query of its own.
-        rows = dated(typed).observe(
-            seen, f.count(f.lit(1)).alias("rows"), low.alias("low"), high.alias("high")
-        )
+        rows = dated(typed).observe(seen, f.count(f.lit(1)).alias("rows"), *hashes)
 
         def counted() -> tuple[int, int]:
             # A topic deleted and made again meanwhile would stand under the old one's id.
@@ -139,7 +137,7 @@ class Archiver:
             if not step.ranges:
                 return 0, 0
             found = seen.get
-            return found["rows"], checksum(found["low"], found["high"])
+            return found["rows"], checksum(*(found[f"hash{n}"] for n in range(len(hashes))))
 
         planned = followed(
             state,
@@ -156,9 +154,8 @@ class Archiver:
         from pyspark.sql import functions as f
 
         rows = self._table.frame().where(within(commit.spans))
-        low, high = sums(row_hash())
-        found = rows.agg(f.count(f.lit(1)), low, high).first()
-        return found[0], checksum(found[1], found[2])
+        found = rows.agg(f.count(f.lit(1)), *sums(row_hash())).first()
+        return found[0], checksum(*found[1:])
 
     def _read(self, catalog: Catalog, step: Step) -> Any:
         if not step.ranges:

@@ -20,7 +20,7 @@ import msgspec
 from korvet.pipeline.errors import OtherLog
 from korvet.pipeline.plan import reading
 from korvet.pipeline.ranges import UNKNOWN, Commit, Span
-from korvet.pipeline.rows import checksum, row_hash, sums, within
+from korvet.pipeline.rows import checksum, exact_hash, row_hash, sums, within
 from korvet.pipeline.table import Table
 from korvet.spark.catalog import Catalog, Log, Range
 from korvet.spark.options import Connection, Selection
@@ -86,6 +86,8 @@ class _Side(msgspec.Struct, frozen=True):
     first: int
     next: int
     held: Span | None
+    begun: bool
+    """The table has some partition of the topic."""
     compacted: bool
     """The log lets go of records that have newer ones of their key; the table keeps them."""
 
@@ -130,6 +132,7 @@ def verify(spark: Any, table: Table, connection: Connection, topics: Sequence[st
 def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side]:
     logs = catalog.logs(Selection(topics=tuple(topics)))
     compacted = {name for name in topics if catalog.topic(name).policy.compact}
+    begun = {span.topic for span in state.archived}
     found = []
     for part, bound in zip(logs, catalog.bounds(logs, committed=True), strict=True):
         held = state.held(part.topic, part.partition)
@@ -139,7 +142,15 @@ def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side
                 f"(id {part.topic_id})."
             )
         found.append(
-            _Side(part, bound.start, bound.first, bound.next, held, part.topic in compacted)
+            _Side(
+                part,
+                bound.start,
+                bound.first,
+                bound.next,
+                held,
+                part.topic in begun,
+                part.topic in compacted,
+            )
         )
     return found
 
@@ -170,17 +181,16 @@ def _sums_of_log(
     options["minPartitions"] = str(spark.sparkContext.defaultParallelism)
     options["failOnDataLoss"] = "false"
     frame = spark.read.format("korvet").options(**options).load()
-    low, high = sums(row_hash())
     rows = (
         frame.groupBy("topic", "partition", _piece(sides).alias("piece"))
-        .agg(f.count(f.lit(1)), low, high, f.min("offset"), f.max("offset"))
+        .agg(f.count(f.lit(1)), *_edges(), *sums(exact_hash()))
         .collect()
     )
     found: dict[_Key, dict[int, Sum]] = {}
-    for row in rows:
-        if row["piece"] is not None:
-            sum_ = Sum(row[3], checksum(row[4], row[5]), row[6], row[7])
-            found.setdefault((row["topic"], row["partition"]), {})[row["piece"]] = sum_
+    for topic, number, piece, count, first, last, *hashes in rows:
+        if piece is not None:
+            sum_ = Sum(count, checksum(*hashes), first, last)
+            found.setdefault((topic, number), {})[piece] = sum_
     return found
 
 
@@ -199,6 +209,8 @@ def _piece(sides: Sequence[_Side]) -> Any:
 
 class _Ours(msgspec.Struct, frozen=True):
     pieces: dict[int, Sum]
+    """Of exact hashes, as the log's; the other sums are of the hashes that the table's account is
+    kept in."""
     whole: Sum
     """All rows that the state knows of."""
     beyond: Sum
@@ -211,24 +223,36 @@ def _sums_of_table(frame: Any, sides: Sequence[_Side], state: Commit) -> dict[_K
     from pyspark.sql import functions as f
 
     # Rows with one offset fall together first: what is left to add up has no duplicates.
-    low, high = sums(f.col("hash"))
+    hashes = [*sums(f.col("kept")), *sums(f.col("exact"))]
+    names = [f"hash{n}" for n in range(len(hashes))]
     inner = (
-        frame.select("topic", "partition", "offset", row_hash().alias("hash"))
+        frame.select(
+            "topic", "partition", "offset", row_hash().alias("kept"), exact_hash().alias("exact")
+        )
         .groupBy("topic", "partition", "offset")
-        .agg(f.count(f.lit(1)).alias("n"), low.alias("low"), high.alias("high"))
+        .agg(
+            f.count(f.lit(1)).alias("n"),
+            *(each.alias(name) for each, name in zip(hashes, names, strict=True)),
+        )
         .withColumn("known", within(state.archived))
         .withColumn("piece", _piece(sides))
     )
     rows = (
         inner.groupBy("topic", "partition", "known", "piece")
-        .agg(f.sum("n"), f.sum("low"), f.sum("high"), *_edges(), f.count(f.lit(1)))
+        .agg(f.count(f.lit(1)), f.sum("n"), *_edges(), *(f.sum(name) for name in names))
         .collect()
     )
     found: dict[_Key, _Ours] = {}
-    for row in rows:
-        key = (row["topic"], row["partition"])
-        sum_ = Sum(row[4], checksum(row[5], row[6]), row[7], row[8])
-        found[key] = _with(found.get(key, _NONE), row["known"], row["piece"], sum_, row[9])
+    for topic, number, known, piece, distinct, count, first, last, *parts in rows:
+        before, half = found.get((topic, number), _NONE), len(parts) // 2
+        kept = Sum(count, checksum(*parts[:half]), first, last)
+        if not known:
+            after = msgspec.structs.replace(before, beyond=before.beyond + kept)
+        else:
+            exact = Sum(count, checksum(*parts[half:]), first, last)
+            pieces = before.pieces if piece is None else {**before.pieces, piece: exact}
+            after = _Ours(pieces, before.whole + kept, before.beyond, before.distinct + distinct)
+        found[topic, number] = after
     return found
 
 
@@ -239,13 +263,6 @@ def _edges() -> tuple[Any, Any]:
 
 
 _NONE = _Ours({}, Sum(), Sum(), 0)
-
-
-def _with(ours: _Ours, known: bool, piece: int | None, rows: Sum, distinct: int) -> _Ours:
-    if not known:
-        return msgspec.structs.replace(ours, beyond=ours.beyond + rows)
-    pieces = ours.pieces if piece is None else {**ours.pieces, piece: rows}
-    return _Ours(pieces, ours.whole + rows, ours.beyond, ours.distinct + distinct)
 
 
 def _compare(
@@ -262,11 +279,11 @@ def _compare(
     pieces = range(first, PIECES)
     log = sum((theirs.get(n, Sum()) for n in pieces), Sum())
     table = sum((ours.pieces.get(n, Sum()) for n in pieces), Sum())
-    differing = [n for n in pieces if theirs.get(n, Sum()) != ours.pieces.get(n, Sum())]
+    both = {n: (theirs.get(n, Sum()), ours.pieces.get(n, Sum())) for n in pieces}
     doubles = ours.whole.rows - ours.distinct
     problems = [
         *([f"{doubles} duplicate rows in the table"] if doubles else []),
-        *_differences(side, log, table, differing),
+        *_differences(side, both),
         *_problems(side, later),
     ]
     return Compared(
@@ -283,18 +300,22 @@ def _compare(
     )
 
 
-def _differences(side: _Side, log: Sum, table: Sum, differing: Sequence[int]) -> list[str]:
-    """What differs where both have something."""
-    found = []
-    if table.rows < log.rows:
-        found.append(f"{log.rows - table.rows} records missing from the table")
-    if table.rows > log.rows and not side.compacted:
-        found.append(f"{table.rows - log.rows} rows more than the log has records")
-    if table.rows == log.rows and differing:
-        found.append("same count, other contents")
+def _differences(side: _Side, both: dict[int, tuple[Sum, Sum]]) -> list[str]:
+    """What differs between log and table, piece by piece, and where."""
+    missing = {n: a.rows - b.rows for n, (a, b) in both.items() if a.rows > b.rows}
+    more = {n: b.rows - a.rows for n, (a, b) in both.items() if a.rows < b.rows}
+    if side.compacted:
+        more = {}
+    other = [n for n, (a, b) in both.items() if a.rows == b.rows and a != b]
+    found = [
+        *([f"{sum(missing.values())} records missing from the table"] if missing else []),
+        *([f"{sum(more.values())} rows more than the log has records"] if more else []),
+        *(["same count, other contents"] if other else []),
+    ]
     if found:
-        low = side.low + differing[0] * side.step
-        high = min(side.high, side.low + (differing[-1] + 1) * side.step)
+        differing = [*missing, *more, *other]
+        low = side.low + min(differing) * side.step
+        high = min(side.high, side.low + (max(differing) + 1) * side.step)
         found[-1] += f" (offsets {low} to {high - 1})"
     return found
 
@@ -302,7 +323,8 @@ def _differences(side: _Side, log: Sum, table: Sum, differing: Sequence[int]) ->
 def _problems(side: _Side, later: Commit) -> list[str]:
     """What the log and the commits say that cannot be true together."""
     found = []
-    if side.held is None and side.first < side.next:
+    # Of a topic that the table has, a partition that was trimmed may have been so all the time.
+    if side.held is None and (side.first < side.next or (side.start > 0 and not side.begun)):
         found.append("nothing of it has been archived")
     # The log was asked after the table: an archiver may have trimmed behind a later commit.
     held = later.held(side.part.topic, side.part.partition)

@@ -14,6 +14,7 @@ from korvet.pipeline import verify as module
 from korvet.pipeline.archive import Archiver, Done, Job
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import UNKNOWN, followed
+from korvet.pipeline.rows import checksum, sums
 from korvet.pipeline.table import Making, Table, open_table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
@@ -208,3 +209,86 @@ def test_rows_that_no_commit_speaks_of_are_a_difference(
     table.append(stray, state, followed(state, [], id="x"), lambda: (1, 7))
     verdict = verify(spark, table, Connection(log.url), ["orders"])
     assert any("1 rows are outside of what the commits say" in each for each in verdict.problems)
+
+
+def test_a_topic_that_left_the_log_unarchived_is_not_equal(
+    spark: Any, log: Log, topic: Topic, tmp_path: Path
+) -> None:
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table).catch_up(nobody)
+    other = log.create("payments", 1)
+    assert verify(spark, table, Connection(log.url), ["payments"]).equal
+    log.append(other, 0, plain(10))
+    log.truncate(other, 0, 10)
+    [found] = verify(spark, table, Connection(log.url), ["payments"]).partitions
+    assert found.problems == ("nothing of it has been archived",)
+
+
+def test_a_partition_that_was_empty_at_first_waits_and_is_no_difference(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    made = log.create("orders", 2)
+    log.append(made, 0, plain(10))
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table).catch_up(nobody)
+    log.append(made, 1, plain(10))
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    assert verdict.equal and [each.waiting for each in verdict.partitions] == [0, 10]
+    log.truncate(made, 1, 5)
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    assert verdict.partitions[1].problems == ("offsets 0 to 4 are in neither",)
+
+
+def copied(spark: Any, path: Path, table: Table, rows: Any) -> Table:
+    """Another table that claims to have all of this one, but has these rows; the sum unknown."""
+    copy = open_table(spark, place_for(spark, path / "copy", "parquet"), Making())
+    planned = followed(copy.state(), table.state().archived, id="x")
+    copy.append(rows, copy.state(), planned, zero)
+    return copy
+
+
+def zero() -> tuple[int, int]:
+    """Nobody counted the rows."""
+    return 0, 0
+
+
+def test_what_kept_sums_do_not_tell_apart_is_told_by_those_of_the_log(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    made = log.create("orders", 1, "batch")
+    bare = [("a", None), ("b", None)]
+    log.append(made, 0, [(n, 1_700_000_000_000, b"k", b"v", bare) for n in range(100)])
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table).catch_up(nobody)
+    frame = table.frame()
+    one = "offset = 70"
+    joined = "ARRAY(NAMED_STRUCT('key', 'a', 'value', X'62'))"
+    for name, value in (("headers", joined), ("timestampType", "1")):
+        wrong = f"IF({one}, {value}, {name}) AS {name}"
+        rows = frame.selectExpr(*(wrong if each == name else each for each in frame.columns))
+        copy = copied(spark, tmp_path / name, table, rows)
+        [found] = verify(spark, copy, Connection(log.url), ["orders"]).partitions
+        assert found.problems == ("same count, other contents (offsets 70 to 71)",)
+
+
+def test_what_compaction_let_go_of_hides_no_record_that_the_table_lacks(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    made = log.create("orders", 1, cleanup_policy="compact")
+    log.append(made, 0, plain(128))
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    archiver(spark, log, table).catch_up(nobody)
+    for offset in range(100, 105):
+        log.store.command("XDEL", "korvet:orders:0", f"1000000000000000-{offset}")
+    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    copy = copied(spark, tmp_path, table, table.frame().where("offset <> 3"))
+    [found] = verify(spark, copy, Connection(log.url), ["orders"]).partitions
+    assert found.problems == ("1 records missing from the table (offsets 2 to 3)",)
+
+
+def test_sums_of_hashes_leave_room_for_years_of_rows(spark: Any) -> None:
+    rows = spark.createDataFrame([(-1,), (5,), (-(2**63),)], "hash BIGINT")
+    [parts] = rows.agg(*sums(rows["hash"])).collect()
+    assert all(0 <= part < 3 << 22 for part in parts)
+    assert checksum(*parts) == (-1 + 5 - 2**63) % 2**64
+    assert checksum(*(None for _ in parts)) == 0
