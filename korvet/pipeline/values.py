@@ -31,13 +31,12 @@ class Typing:
 
     def typed(self, frame: Any, known: str) -> tuple[Any, str]:
         """The frame with its typed columns, and the schema of those as JSON."""
-        if self._mode == "string":
-            return _text(frame), known
         if self._mode == "json":
             return self._json(frame, known)
-        if self._mode == "avro":
-            return self._avro(frame), known
-        return frame, known
+        if self._mode == "bytes":
+            return frame, known
+        typed = _text(frame) if self._mode == "string" else self._avro(frame)
+        return typed, _kept(known, typed.schema)
 
     def _json(self, frame: Any, known: str) -> tuple[Any, str]:
         from pyspark.sql import functions as f
@@ -98,6 +97,43 @@ class Typing:
         return wide.select(*frame.columns, *more, wrong.alias("_corrupt"))
 
 
+def _kept(known: str, schema: Any) -> str:
+    """The schema of the typed columns that there are with these; PipelineError where one of them
+    has another type than its column."""
+    from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
+
+    before: Any = _parse_datatype_json_string(known) if known else StructType([])
+    fresh = StructType(
+        [
+            StructField(each.name.removeprefix(PREFIX), each.dataType)
+            for each in schema.fields
+            if each.name.startswith(PREFIX)
+        ]
+    )
+    whole = _joined(before, fresh)
+    clash = _clash(fresh, whole)
+    if clash:
+        raise PipelineError(
+            f"Column {PREFIX}{clash} would get another type, and columns of a table keep theirs: "
+            "archive into another table."
+        )
+    return str(whole.json())
+
+
+def _clash(fresh: Any, whole: Any) -> str:
+    """The first field that has another type in the whole schema; empty if none has."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(fresh, ArrayType) and isinstance(whole, ArrayType):
+        return _clash(fresh.elementType, whole.elementType) and "[]"
+    if not (isinstance(fresh, StructType) and isinstance(whole, StructType)):
+        return "" if fresh.simpleString() == whole.simpleString() else "?"
+    types = {each.name.lower(): each.dataType for each in whole.fields}
+    return next(
+        (each.name for each in fresh.fields if _clash(each.dataType, types[each.name.lower()])), ""
+    )
+
+
 def _text(frame: Any) -> Any:
     from pyspark.sql import functions as f
 
@@ -119,10 +155,18 @@ def _fit(schema: Any) -> Any:
     found: dict[str, Any] = {}
     for each in schema.fields:
         type_ = _fit(each.dataType)
-        empty = isinstance(type_, StructType) and not type_.fields
-        if each.name and not _UNFIT.intersection(each.name) and not empty:
+        if each.name and not _UNFIT.intersection(each.name) and not _is_empty(type_):
             found.setdefault(each.name.lower(), StructField(each.name, type_))
     return StructType(list(found.values()))
+
+
+def _is_empty(type_: Any) -> bool:
+    """Whether it is an object without fields, or a list of such, which no format takes."""
+    from pyspark.sql.types import ArrayType, StructType
+
+    while isinstance(type_, ArrayType):
+        type_ = type_.elementType
+    return isinstance(type_, StructType) and not type_.fields
 
 
 def _joined(before: Any, fresh: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.pipeline import iceberg
 from korvet.pipeline.archive import Archiver, Done, Job
-from korvet.pipeline.errors import ForeignTable, Overtaken
+from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.ranges import NOTHING, followed
 from korvet.pipeline.replay import Wanted, replay
 from korvet.pipeline.stats import stats
@@ -269,6 +269,20 @@ def test_json_fields_become_columns_and_nothing_is_lost(
     assert verify(spark, table, Connection(log.url), ["orders"]).equal
 
 
+def test_json_objects_without_a_field_that_a_column_could_have_are_kept(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders", 1, "record", "dense")
+    values = [b'{"n": 1, "of": [{"a b": 2}], "in": {"to": [[{"c;d": 3}]]}}']
+    log.append(topic, 0, [(n, 1_700_000_000_000, None, v, []) for n, v in enumerate(values)])
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="json"))
+    job = Job(Connection(log.url), ("orders",), values="json")
+    assert Archiver(spark, table, job).catch_up(nobody) == 1
+    [row] = table.frame().collect()
+    assert row["value_n"] == 1 and bytes(row["value"]) == values[0]
+    assert [name for name in row.asDict() if name.startswith("value_")] == ["value_n"]
+
+
 def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
@@ -290,6 +304,34 @@ def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
     ]
     assert [row["_corrupt"] for row in rows] == [None, "does not fit the Avro schema", None]
     assert bytes(rows[1]["value"]) == b"\xff"
+
+
+def test_a_column_never_gets_another_type(spark: Any, log: Log, tmp_path: Path) -> None:
+    topic = log.create("orders", 1, "record", "dense")
+    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="avro"))
+
+    def archive(value: bytes, **more: Any) -> int:
+        log.append(topic, 0, [(0, 1_700_000_000_000, None, value, [])])
+        return Archiver(spark, table, Job(Connection(log.url), ("orders",), **more)).catch_up(
+            nobody
+        )
+
+    def avro(**fields: str) -> dict[str, str]:
+        told = ", ".join(f'{{"name": "{n}", "type": "{t}"}}' for n, t in fields.items())
+        schema = f'{{"type": "record", "name": "r", "fields": [{told}]}}'
+        return {"values": "avro", "avro_schema": schema}
+
+    assert archive(b"\x02", **avro(id="int")) == 1
+    with pytest.raises(PipelineError, match="value_id would get another type"):
+        archive(b"\x02a", **avro(id="string"))
+    assert archive(b"\x02\x02", **avro(id="int", string="int")) == 2
+    with pytest.raises(PipelineError, match="value_string would get another type"):
+        archive(b"text", values="string")
+    assert archive(b'{"id": "many", "new": 1}', values="json") == 2
+    rows = table.frame().orderBy("offset").collect()
+    assert [row["value_id"] for row in rows] == [1, 1, 1, None, None]
+    assert [row["value_new"] for row in rows] == [None, None, None, None, 1]
+    assert verify(spark, table, Connection(log.url), ["orders"]).equal
 
 
 def test_statistics_count_what_is_there(spark: Any, filled: Log) -> None:
