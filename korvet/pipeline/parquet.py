@@ -117,7 +117,7 @@ class ParquetTable:
         return commit
 
     def frame(self) -> Any:
-        if not any(self._batches()):
+        if not any(self.data.glob("batch=*/date=*/*.parquet")):
             return self._spark.createDataFrame([], DDL + ", date DATE")
         return self._spark.read.option("mergeSchema", "true").parquet(str(self.data)).drop("batch")
 

@@ -334,6 +334,28 @@ def test_a_column_never_gets_another_type(spark: Any, log: Log, tmp_path: Path) 
     assert verify(spark, table, Connection(log.url), ["orders"]).equal
 
 
+def test_spans_without_a_record_are_a_table_that_can_be_read(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders", 1, "record", "dense")
+    log.append(topic, 0, plain(5))
+    # As if they were a transaction's that was aborted.
+    log.store.command("XTRIM", "korvet:orders:0", "MAXLEN", 0)
+    place = place_for(spark, tmp_path, "parquet")
+    table = open_table(spark, place, Making())
+    job = Job(Connection(log.url), ("orders",))
+    assert Archiver(spark, table, job).catch_up(nobody) == 0
+    assert [(each.start, each.end) for each in table.state().archived] == [(0, 5)]
+    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    log.create("again", 1)
+    found = replay(spark, table, place, Connection(log.url), "again", Wanted())
+    assert found.records == 0 and not found.done_before
+    assert read(log.url, subscribe="orders", archive=place.path) == []
+    log.append(topic, 0, plain(5))
+    assert Archiver(spark, table, job).catch_up(nobody) == 5
+    assert verify(spark, table, Connection(log.url), ["orders"]).rows == 5
+
+
 def test_statistics_count_what_is_there(spark: Any, filled: Log) -> None:
     [found] = stats(spark, Connection(filled.url), ["orders"])
     assert (found.records, found.without_key, found.tombstones) == (340, 14, 13)
