@@ -11,7 +11,9 @@ Rules
   two it was is read back.
 """
 
+import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -23,12 +25,14 @@ from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
 from korvet.pipeline.session import said
-from korvet.pipeline.table import Counted, Making, Recounted, missing
+from korvet.pipeline.table import Counted, Making, Recounted, fresh, missing
 
 PROPERTY = "korvet.archive"
 _APP = "korvet-archive"
 _SUMS = "korvet-archive-sums"
 _RECENT = 20
+_UNMADE = re.compile(r"_delta_log(/\..*|/_\w+)?")
+"""What there is of a table before its first version: a log with hidden files and folders alone."""
 _HISTORY = ("version", "userMetadata", "operationMetrics")
 
 
@@ -47,8 +51,12 @@ class DeltaTable:
         if properties is None:
             if making is None:
                 raise missing(place)
-            if place.is_path and _occupied(place.path):
-                raise ForeignTable(f"{place} is not empty and no Delta table: nothing was written.")
+            if place.is_path:
+                if not fresh(Path(place.path), _UNMADE):
+                    raise ForeignTable(
+                        f"{place} is not empty and no Delta table: nothing was written."
+                    )
+                _clear(Path(place.path, "_delta_log"))
             table._make()
         elif PROPERTY not in properties:
             raise ForeignTable(f"{place} is a Delta table that no archive of Korvet has made.")
@@ -218,6 +226,10 @@ def _told(log: Path, version: int) -> tuple[int, str | None, dict[str, Any] | No
     return version, None, None
 
 
-def _occupied(path: str) -> bool:
-    here = Path(path)
-    return here.exists() and (not here.is_dir() or any(here.iterdir()))
+def _clear(log: Path) -> None:
+    """Nothing is left of a log without a version: Delta makes no table where one is."""
+    for each in [*sorted(log.rglob("*"), reverse=True), log]:
+        if _UNMADE.fullmatch(each.relative_to(log.parent).as_posix()):
+            # Not where somebody else has just made the table: then it is not empty.
+            with suppress(OSError):
+                each.rmdir() if each.is_dir() else each.unlink()

@@ -24,12 +24,16 @@ from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
 from korvet.pipeline.session import said
-from korvet.pipeline.table import Counted, Making, Recounted, missing
+from korvet.pipeline.table import Counted, Making, Recounted, fresh, missing
 
 PROPERTY = "korvet.archive"
 SUMMARY = "korvet.commit"
 BRANCH = "korvet_"
 _NAMED = re.compile(BRANCH + r"(\d+)_[0-9a-f]{32}")
+_UNMADE = re.compile(
+    r"metadata(/\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.metadata\.json(\.crc)?)?"
+)
+"""What there is of a Hadoop table before its first version, which gets its name last."""
 STALE_MS = 3_600_000
 DAY_MS = 86_400_000
 EXPIRE_EVERY = 20
@@ -49,8 +53,7 @@ class IcebergTable:
         if not table._exists():
             if making is None:
                 raise missing(place)
-            here = Path(place.path)
-            if place.is_path and here.exists() and (not here.is_dir() or any(here.iterdir())):
+            if place.is_path and not fresh(Path(place.path), _UNMADE):
                 raise ForeignTable(f"{place} is not empty and no Iceberg table: nothing written.")
             table._make()
         elif PROPERTY not in dict(table._load().properties()):

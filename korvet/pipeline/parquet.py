@@ -17,6 +17,7 @@ Rules
 
 import fcntl
 import os
+import re
 import shutil
 import time
 import uuid
@@ -32,10 +33,12 @@ from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import NOTHING, Commit, decode, encode, grown
 from korvet.pipeline.rows import DDL
-from korvet.pipeline.table import Counted, Making, Recounted, missing
+from korvet.pipeline.table import Counted, Making, Recounted, fresh, missing
 
 COMMIT = "_commit.json"
 LEFTOVER_S = 86_400
+_UNMADE = re.compile(r"_korvet(/staging|/table\.[0-9a-f]{32})?|data")
+"""What there is of a table before its table.json."""
 
 
 class ParquetTable:
@@ -56,7 +59,7 @@ class ParquetTable:
             return table
         if making is None and not table.root.exists():
             raise missing(place)
-        if table.root.exists() and (not table.root.is_dir() or any(table.root.iterdir())):
+        if not fresh(table.root, _UNMADE):
             raise ForeignTable(
                 f"{table.root} is not empty and no archive of Korvet: nothing was written there."
             )
@@ -71,9 +74,9 @@ class ParquetTable:
     def _make(self, marker: Path, making: Making) -> None:
         (self._own / "staging").mkdir(parents=True, exist_ok=True)
         self.data.mkdir(exist_ok=True)
-        fresh = marker.with_name(f"table.{uuid.uuid4().hex}")
-        fresh.write_bytes(msgspec.json.encode({"korvet": 1, "values": making.values}))
-        os.replace(fresh, marker)
+        written = marker.with_name(f"table.{uuid.uuid4().hex}")
+        written.write_bytes(msgspec.json.encode({"korvet": 1, "values": making.values}))
+        os.replace(written, marker)
 
     def state(self) -> Commit:
         newest = max(self._batches(), default=None)

@@ -1,6 +1,8 @@
 """What the jobs ask of a table, whatever its format."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -63,3 +65,14 @@ def open_table(spark: Any, place: Place, making: Making | None = None) -> Table:
 def missing(place: Place) -> NoArchive:
     """What to raise where a table should be read and none is."""
     return NoArchive(f"There is no archive at {place}.")
+
+
+def fresh(root: Path, unmade: re.Pattern[str]) -> bool:
+    """Whether a table can be made there: there is nothing, or what is left of whoever died while
+    they made one, by these names."""
+    if not root.is_dir():
+        return not root.exists()
+    names = (each.relative_to(root).as_posix() for each in root.iterdir())
+    if not all(map(unmade.fullmatch, names)):
+        return False
+    return all(unmade.fullmatch(each.relative_to(root).as_posix()) for each in root.rglob("*"))

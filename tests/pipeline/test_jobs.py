@@ -8,7 +8,7 @@ import pytest
 
 from korvet.pipeline import iceberg
 from korvet.pipeline.archive import Archiver, Done, Job
-from korvet.pipeline.errors import ForeignTable, Overtaken, PipelineError
+from korvet.pipeline.errors import ForeignTable, NoArchive, Overtaken, PipelineError
 from korvet.pipeline.ranges import NOTHING, followed
 from korvet.pipeline.replay import Wanted, replay
 from korvet.pipeline.stats import stats
@@ -354,6 +354,51 @@ def test_spans_without_a_record_are_a_table_that_can_be_read(
     log.append(topic, 0, plain(5))
     assert Archiver(spark, table, job).catch_up(nobody) == 5
     assert verify(spark, table, Connection(log.url), ["orders"]).rows == 5
+
+
+@formats
+def test_who_died_while_making_a_table_is_followed_by_who_makes_it(
+    spark: Any, tmp_path: Path, format: str
+) -> None:
+    place = place_for(spark, tmp_path, format)
+    left = {
+        "parquet": ("_korvet/staging/", "_korvet/table.0123456789abcdef0123456789abcdef"),
+        "delta": (
+            "_delta_log/",
+            "_delta_log/.00000000000000000000.json.e1f8d7a0-7d6e-4f52-9e5c-0d3c8b3b1f55.tmp",
+            "_delta_log/..00000000000000000000.json.e1f8d7a0-7d6e-4f52-9e5c-0d3c8b3b1f55.tmp.crc",
+        ),
+        "iceberg": ("metadata/", "metadata/e1f8d7a0-7d6e-4f52-9e5c-0d3c8b3b1f55.metadata.json"),
+    }[format]
+    for n, name in enumerate(left):
+        path = Path(place.path, name)
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+        else:
+            path.write_bytes(b"{")
+        with pytest.raises((NoArchive, ForeignTable)):
+            open_table(spark, place)
+        if n == len(left) - 1:
+            assert open_table(spark, place, Making()).state() == NOTHING
+            assert open_table(spark, place).state() == NOTHING
+
+
+@formats
+def test_what_nobody_leaves_while_making_a_table_is_somebody_elses(
+    spark: Any, tmp_path: Path, format: str
+) -> None:
+    place = place_for(spark, tmp_path, format)
+    theirs = {
+        "parquet": "data/part.parquet",
+        "delta": "_delta_log/00000000000000000000.crc",
+        "iceberg": "metadata/00000-e1f8d7a0-7d6e-4f52-9e5c-0d3c8b3b1f55.metadata.json",
+    }[format]
+    path = Path(place.path, theirs)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{")
+    with pytest.raises(ForeignTable):
+        open_table(spark, place, Making())
+    assert path.read_bytes() == b"{"
 
 
 def test_statistics_count_what_is_there(spark: Any, filled: Log) -> None:
