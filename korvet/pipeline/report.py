@@ -101,5 +101,8 @@ def size(count: int) -> str:
 
 
 def moment(ms: int) -> str:
-    """A moment as people read it."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    """A moment as people read it; the number, where no calendar of theirs goes that far."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"

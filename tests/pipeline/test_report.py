@@ -47,3 +47,13 @@ def test_the_page_stands_alone_and_trusts_no_key() -> None:
 def test_a_topic_without_append_times_has_no_latency() -> None:
     text = page.page([msgspec.structs.replace(FULL, latency_ms=None)])
     assert "Latency" not in text
+
+
+def test_times_that_no_calendar_has_are_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    # Microseconds, or nanoseconds, taken for milliseconds.
+    for late in (1_700_000_000_000_000, 9_223_372_036_854_775):
+        point = Point(late, 1, 1)
+        far = msgspec.structs.replace(FULL, last_ms=late, over_time=(*FULL.over_time, point))
+        report.show([far])
+        assert f"{late} ms" in " ".join(capsys.readouterr().out.split())
+        assert f"{late} ms" in page.page([far])
