@@ -6,6 +6,7 @@ Rules
   serving starts quickly.
 """
 
+import traceback
 from collections.abc import Sequence
 
 import typer
@@ -44,8 +45,10 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         words = sentence(error)
         if words is None:
-            raise
-        complain(words)
+            # Not raised: Python's own exit code would say that something was found.
+            traceback.print_exception(error)
+        else:
+            complain(words)
         return 2
     return code if isinstance(code, int) else 0
 

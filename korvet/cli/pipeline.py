@@ -260,7 +260,7 @@ def _spark(
 
     from korvet.cli import reach
     from korvet.pipeline.places import parse
-    from korvet.pipeline.session import open_session, plain
+    from korvet.pipeline.session import open_session, plain, stop
     from korvet.spark.options import Connection
 
     redis, data_dir, namespace = where
@@ -276,7 +276,7 @@ def _spark(
         except Exception as error:
             raise plain(error) from error
         finally:
-            spark.stop()
+            stop(spark)
 
 
 def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:

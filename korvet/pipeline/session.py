@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,14 @@ def _check_runtime(spark: Any, place: Place | None) -> None:
         ) from error
 
 
+def stop(spark: Any) -> None:
+    """The session is stopped; its Java may have gone before."""
+    from py4j.protocol import Py4JError
+
+    with suppress(ConnectionError, Py4JError):
+        spark.stop()
+
+
 def said(error: BaseException) -> str:
     """What an error says, on one line. Py4J's says where it was called; Java's own is behind it."""
     lines = (str(error).strip() or type(error).__name__).splitlines()
@@ -140,11 +149,17 @@ _OURS = re.compile(r"korvet\.(?:spark|pipeline|store)\.[\w.]*?errors\.\w+: (.+)"
 
 def plain(error: Exception) -> Exception:
     """The error, or what one of our own processes or Spark said, in one sentence."""
-    from py4j.protocol import Py4JJavaError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     if isinstance(error, StartError | StoreError):
         return error
+    gone = isinstance(error, ConnectionError | EOFError | Py4JError)
+    if gone and not isinstance(error, Py4JJavaError):
+        return PipelineError(
+            "Spark's Java is gone in the middle of the job (killed, or out of memory?): "
+            f"{said(error)}. What has been committed stands; the next run goes on behind it."
+        )
     if isinstance(error, ValueError | RuntimeError) and type(error).__module__.startswith("korvet"):
         return PipelineError(str(error))
     text = str(error)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from korvet.cli import run
 from korvet.pipeline import session
@@ -91,6 +92,37 @@ def test_a_job_that_goes_on_ends_after_its_round_when_told(
     # The round itself is part of the time.
     assert len(waited) == 3 and all(0 < each < 30 for each in waited)
     assert len(list((lake / "data").iterdir())) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Py4JNetworkError("Answer from Java side is empty"), "Spark's Java is gone"),
+        (ConnectionRefusedError(111, "Connection refused"), "Spark's Java is gone"),
+        (KeyError("a mistake of ours"), "KeyError: 'a mistake of ours'"),
+    ],
+)
+def test_what_ends_a_job_is_no_difference(
+    log: Log,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception,
+    told: str,
+) -> None:
+    class Gone:
+        """A session whose Java is not there any more."""
+
+        def stop(self) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    def ends(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: Gone())
+    monkeypatch.setattr("korvet.pipeline.table.open_table", ends)
+    assert job(log, "verify", "orders", str(tmp_path)) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
