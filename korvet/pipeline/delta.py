@@ -33,6 +33,7 @@ _SUMS = "korvet-archive-sums"
 _RECENT = 20
 _UNMADE = re.compile(r"_delta_log(/\..*|/_\w+)?")
 """What there is of a table before its first version: a log with hidden files and folders alone."""
+_CONFLICT = re.compile("DELTA_CONCURRENT|DELTA_METADATA_CHANGED")
 _HISTORY = ("version", "userMetadata", "operationMetrics")
 
 
@@ -178,7 +179,8 @@ class DeltaTable:
             else:
                 writer.saveAsTable(self._place.name)
         except Exception as error:
-            if "oncurrent" in type(error).__name__ or "DELTA_CONCURRENT" in str(error):
+            # Somebody else's new column is in the way, too, of rows that had none for it.
+            if "oncurrent" in type(error).__name__ or _CONFLICT.search(str(error)):
                 raise self._overtaken() from error
             raise
 

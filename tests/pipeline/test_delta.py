@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from korvet.pipeline.delta import DeltaTable
-from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.errors import Overtaken, PipelineError
 from korvet.pipeline.places import parse
 from korvet.pipeline.ranges import NOTHING, Span, encode, followed
 
@@ -44,3 +44,33 @@ def test_a_fresh_table_holds_nothing(tmp_path: Path) -> None:
 def test_a_history_that_was_cut_off_is_no_empty_table(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cleaned up"):
         table(tmp_path, (7, None), (8, None)).state()
+
+
+class Refused:
+    """Rows whose writer says why it does not write them."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    @property
+    def write(self) -> "Refused":
+        return self
+
+    def format(self, *_: object) -> "Refused":
+        return self
+
+    mode = option = format
+
+    def save(self, _: str) -> None:
+        raise RuntimeError(self._why)
+
+
+@pytest.mark.parametrize("why", ["DELTA_CONCURRENT_TRANSACTION", "DELTA_METADATA_CHANGED"])
+def test_whoever_meets_another_archivers_commit_or_column_is_overtaken(
+    tmp_path: Path, why: str
+) -> None:
+    found = table(tmp_path, (0, None))
+    with pytest.raises(Overtaken):
+        found.append(Refused(f"[{why}] by another"), NOTHING, FIRST, lambda: (0, 0))
+    with pytest.raises(RuntimeError, match="no space"):
+        found.append(Refused("no space"), NOTHING, FIRST, lambda: (0, 0))
