@@ -12,6 +12,7 @@ Rules
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from korvet.errors import ErrorCode
@@ -48,6 +49,7 @@ none at all."""
 _LEAST_HEADER = 2
 
 _UNLIMITED = 2**31 - 1
+_LAST_MS = 2**63 - 2
 
 
 class BadBatch(ValueError):
@@ -292,11 +294,22 @@ def build(
         batch_size=_UNLIMITED,
     )
     append = builder.append
-    for offset, timestamp, key, value, headers in records:
-        if base < 0:
-            base = offset
+    rows = iter(records)
+    first = next(rows)
+    rows = chain((first,), rows)
+    timeless = first[1] == -1
+    if timeless:
+        # To the builder -1 says that no record has come yet: it takes the next one's time instead.
+        rows = ((at, min(ms, _LAST_MS) + 1, key, value, more) for at, ms, key, value, more in rows)
+    if base < 0:
+        base = first[0]
+    for offset, timestamp, key, value, headers in rows:
         append(offset - base, timestamp, key, value, headers)
     batch: bytearray = builder.build()
+    if timeless:
+        header = read_header(batch)
+        late = header._replace(first_timestamp=-1, max_timestamp=header.max_timestamp - 1)
+        _put_header(batch, late)
     if codec:
         batch = _compressed(batch, codec)
     struct.pack_into(">q", batch, 0, base)

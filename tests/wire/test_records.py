@@ -19,7 +19,7 @@ names = st.text(max_size=8)
 rows = st.lists(
     st.tuples(
         st.integers(0, 5),
-        st.integers(0, 2**42),
+        st.just(-1) | st.integers(0, 2**42),
         blobs,
         blobs,
         st.lists(st.tuples(names, blobs), max_size=3),
@@ -67,6 +67,16 @@ def test_what_is_built_is_read_back(made: list[Record], base: int, codec: int) -
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 6, 7)
     assert header.max_timestamp == max(row[1] for row in wanted)
     assert header.last_offset_delta == wanted[-1][0] - wanted[0][0]
+
+
+@pytest.mark.parametrize("times", [[-1, 5], [-1, -1, 9], [-1, 0], [-1], [-1, 2**63 - 2], [7, -1]])
+@pytest.mark.parametrize("codec", range(5))
+def test_a_record_without_a_time_gets_none_from_the_next(times: list[int], codec: int) -> None:
+    wanted: list[Record] = [(n, ms, None, b"v", []) for n, ms in enumerate(times)]
+    batch = records.build(wanted, codec=codec)
+    assert records.records_of(batch) == wanted
+    header = records.check(batch)
+    assert (header.first_timestamp, header.max_timestamp) == (times[0], max(times))
 
 
 @few
