@@ -1,6 +1,7 @@
 """Which connection takes a call: the one question that differs between deployments."""
 
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any, Protocol
 
 from korvet.scripts.call import Arg, Call
@@ -10,6 +11,10 @@ from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
 from korvet.store.locate import finder
+
+LEFT_FOR_S = 0.5
+"""How soon a replica is left again: the address may lead to it for long, and who leaves a server
+answers no read for some milliseconds."""
 
 
 class Router(Protocol):
@@ -42,6 +47,7 @@ class SingleRouter:
 
     def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
         self._lanes = Lanes(finder(location, manner.connect_s), manner, listener)
+        self._left_at = -LEFT_FOR_S
         self.server: Server
 
     async def open(self) -> None:
@@ -65,9 +71,11 @@ class SingleRouter:
         """Nothing to do: the lane comes back by itself."""
 
     def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
-        """Never taken over. All lanes leave a server that has become a replica: it would refuse
-        no read, and answer with what it knows."""
-        if code_of(message) in A_REPLICA:
+        """Never taken over. All lanes leave a server that has become a replica, now and then while
+        they find no other: it would refuse no read, and answer with what it knows."""
+        now = monotonic()
+        if code_of(message) in A_REPLICA and now - self._left_at >= LEFT_FOR_S:
+            self._left_at = now
             for each in self._lanes.all:
                 each.renew("the server has become a replica")
         return False

@@ -11,6 +11,7 @@ import pytest
 from korvet import keys
 from korvet.scripts import group, log
 from korvet.scripts.call import Call, ContractBroken, Script
+from korvet.store import router
 from korvet.store.aio import AsyncStore
 from korvet.store.errors import (
     CommandFailed,
@@ -250,6 +251,30 @@ async def test_a_replica_says_not_now_and_is_left_by_readers_too(redis_server: T
             await store.command("REPLICAOF", "NO", "ONE")
         await store.ready()
         assert (await store.run(push(b"z"))).length == 2
+
+
+async def test_a_server_that_stays_a_replica_is_not_left_for_each_write_it_refuses(
+    redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 7.0
+    monkeypatch.setattr(router, "monotonic", lambda: now)
+
+    async def refused(store: AsyncStore) -> bytes:
+        with pytest.raises(StoreUnavailable):
+            await store.run(push(b"x"))
+        await store.ready()
+        return await store.command("CLIENT", "ID")
+
+    async with connect(redis_server) as store:
+        await store.command("REPLICAOF", "127.0.0.1", 1)
+        try:
+            first = await refused(store)
+            now += router.LEFT_FOR_S / 2
+            assert await refused(store) == first, "nobody could read meanwhile"
+            now += router.LEFT_FOR_S / 2
+            assert await refused(store) != first, "the address may lead to another by now"
+        finally:
+            await store.command("REPLICAOF", "NO", "ONE")
 
 
 async def test_a_connection_cut_in_a_call_leaves_its_outcome_unknown_and_returns(
