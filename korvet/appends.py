@@ -74,6 +74,8 @@ class Append:
 
     def set_result(self, reply: AppendReply) -> None:
         """Redis took the batch, or said why not."""
+        if self.tries > 1:
+            self._of.heard(self)
         if reply.error:
             self._of.refused(self, reply)
             return
@@ -82,6 +84,8 @@ class Append:
 
     def set_exception(self, error: BaseException) -> None:
         """There is no reply, and this is why."""
+        if self.tries > 1:
+            self._of.heard(self)
         self.error = error
         self._of.failed(self)
 
@@ -122,13 +126,11 @@ class Appends:
     def refused(self, row: Append, reply: AppendReply) -> None:
         """Redis said why it did not take the batch; it may have to be asked again."""
         error = ErrorCode(reply.error)
+        call = self._next_call(row, error)
+        if call is not None:
+            self._ask_again(row, call)
+            return
         if error == ErrorCode.UNKNOWN_PRODUCER_ID:
-            call = self._next_call(row)
-            if call is not None:
-                row.tries += 1
-                row.call = call
-                self._context.store.send(call, row)
-                return
             reply = replace(reply, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
         elif error.retriable:
             self._comes_again(row)
@@ -142,12 +144,28 @@ class Appends:
         self._comes_again(row)
         self.arrived(odd=True)
 
-    def _next_call(self, row: Append) -> Call[AppendReply] | None:
-        """What is asked next of a partition that does not know the producer; None for nothing."""
-        step = self._context.node.beginnings.step(*self._beginner(row))
-        if step == Step.BEGIN:
-            return begun_by(row.call)
-        return row.call if step == Step.REPEAT and row.tries < OFTEN else None
+    def heard(self, row: Append) -> None:
+        """There is a reply to a batch that was asked for again, or will be none."""
+        self._context.node.beginnings.heard(self._beginner(row)[0])
+
+    def _ask_again(self, row: Append, call: Call[AppendReply]) -> None:
+        self._context.node.beginnings.asks(self._beginner(row)[0])
+        row.tries += 1
+        row.call = call
+        self._context.store.send(call, row)
+
+    def _next_call(self, row: Append, error: ErrorCode) -> Call[AppendReply] | None:
+        """What is asked next of a partition that does not know the producer, or did not when what
+        is before this batch came there; None for nothing."""
+        beginnings = self._context.node.beginnings
+        who, sequence = self._beginner(row)
+        again = error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and beginnings.is_asking(who)
+        if error == ErrorCode.UNKNOWN_PRODUCER_ID:
+            step = beginnings.step(who, sequence)
+            if step == Step.BEGIN:
+                return begun_by(row.call)
+            again = step == Step.REPEAT
+        return row.call if again and row.tries < OFTEN else None
 
     def _comes_again(self, row: Append) -> None:
         who, sequence = self._beginner(row)

@@ -11,6 +11,8 @@ Rules
 - What comes again is first. Nothing behind it is taken before it: its producer is told to send that
   again, too (OUT_OF_ORDER_SEQUENCE_NUMBER).
 - One batch is asked for at a time, what was behind it after it. That has its order from the store.
+- What left between the first try of one batch and its second comes to the partition before that:
+  what is refused as out of order while others are asked for again, is asked for again too.
 - Nobody is waited for longer than LASTING_S: who never sends that batch again goes on without it.
 """
 
@@ -49,6 +51,7 @@ class Beginnings:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._firsts: dict[Beginner, _First] = {}
+        self._asking: dict[Beginner, int] = {}
 
     def __len__(self) -> int:
         return len(self._firsts)
@@ -62,6 +65,20 @@ class Beginnings:
         if self._put_first(who, sequence, asked=True):
             return Step.BEGIN
         return Step.REPEAT if self._firsts[who].asked else Step.REFUSE
+
+    def asks(self, who: Beginner) -> None:
+        """A batch is asked for again, until it is `heard`."""
+        self._asking[who] = self._asking.get(who, 0) + 1
+
+    def heard(self, who: Beginner) -> None:
+        """There is a reply to what was asked for again, or will be none."""
+        left = self._asking.pop(who) - 1
+        if left:
+            self._asking[who] = left
+
+    def is_asking(self, who: Beginner) -> bool:
+        """Whether batches are asked for again now."""
+        return who in self._asking
 
     def known(self, who: Beginner) -> None:
         """The partition knows the producer: it sees by itself what comes next."""

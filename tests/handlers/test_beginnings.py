@@ -1,16 +1,21 @@
 """Produce by somebody the partition does not know: in order, whatever is refused on the way."""
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from korvet.broker.dispatch import PRODUCE
+from korvet.context import Context
 from korvet.errors import ErrorCode as E
+from korvet.handlers.produce import produce
 from korvet.scripts.call import Call
 from korvet.scripts.log.appending import APPEND, FORGOTTEN, TRANSACTION_AT
 from korvet.store.errors import StoreRefused
 from korvet.store.waiter import Waiter
+from korvet.topics import Topic
 from korvet.wire import records
 from korvet.wire.messages.produce import (
     PartitionProduceData,
@@ -28,14 +33,23 @@ def batch(number: int, size: int = 10, epoch: int = 0, first: int = 0) -> bytes:
     return bytes(records.build([row], producer=(5, epoch, first + number)))
 
 
-async def sent(broker: Broker, data: bytes, version: int, index: int) -> PartitionProduceResponse:
-    topic = await broker.node.topics.get("t")
+def asking(topic: Topic | None, data: bytes, index: int = 0) -> ProduceRequest:
     row = TopicProduceData(
         name="t",
         topic_id=topic.uuid if topic else uuid4(),
         partition_data=[PartitionProduceData(index=index, records=data)],
     )
-    answer = await broker.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row]), version)
+    return ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[row])
+
+
+def begun(broker: Broker, data: bytes, topic: Topic) -> Awaitable[Any]:
+    """The answer to a batch that is on its way to Redis."""
+    return produce(asking(topic, data), Context(broker.node, PRODUCE, 13, "test", "127.0.0.1"))
+
+
+async def sent(broker: Broker, data: bytes, version: int, index: int) -> PartitionProduceResponse:
+    topic = await broker.node.topics.get("t")
+    answer = await broker.ask(asking(topic, data, index), version)
     found: PartitionProduceResponse = answer.responses[0].partition_responses[0]
     return found
 
@@ -121,3 +135,26 @@ async def test_what_is_never_sent_again_is_not_waited_for(broker: Broker) -> Non
     row = (0, 0, b"k", b"v", [])
     data = bytes(records.build([row], producer=(5, 0, 1)))
     assert await errors(broker, data) == [0]
+
+
+async def test_one_that_was_forgotten_goes_on_in_order_whatever_is_sent_meanwhile(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    send, late, asked = broker.node.store.send, [batch(3, 40_000, first=70)], []
+
+    def overtaken(call: Call[Any], waiter: Waiter[Any]) -> None:
+        """The last batch leaves when the first has been asked for again, before the second has."""
+        send(call, waiter)
+        if late and call.script is APPEND and call.args[TRANSACTION_AT] == FORGOTTEN:
+            asked.append(begun(broker, late.pop(), topic))
+
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    monkeypatch.setattr(broker.node.store, "send", overtaken)
+    assert await errors(broker, *(batch(n, 40_000, first=70) for n in range(3))) == [0] * 3
+    answer = await asked[0]
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert await values(broker) == [b"%d" % n for n in range(4)]
+    assert await errors(broker, batch(9, first=70)) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    assert not broker.node.beginnings
