@@ -22,6 +22,8 @@ A_REPLICA = ("READONLY", "MASTERDOWN")
 
 # Redis 6.2 wraps an error that a command inside a script met; newer servers begin with its word.
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTALL)
+# These put a word of their own before what a script caught and throws again (log.gather does).
+_AGAIN = re.compile(rf"ERR ({'|'.join(sorted(PASSING))}) ")
 
 
 class StoreError(Exception):
@@ -68,8 +70,9 @@ class CommandFailed(StoreError):
 
 
 def code_of(message: str) -> str:
-    """The word that a Redis error begins with; that of the command, where a script met it."""
-    found = _IN_SCRIPT.match(message)
+    """The word that a Redis error begins with; that of the command, where a script met it, and
+    perhaps threw it again."""
+    found = _IN_SCRIPT.match(message) or _AGAIN.match(message)
     return found[1] if found else message.partition(" ")[0]
 
 
