@@ -1,4 +1,4 @@
---- group.consume  version 10  writes
+--- group.consume  version 11  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -157,7 +157,8 @@ end
 -- What the group would be, in `g` and `m`; nothing is written before the topics are known.
 local moves, fresh = false, epoch == 0
 if replaced then
-  m = consumers.member(g, replaced)
+  -- What it was before is free, and is dealt anew.
+  m, moves = consumers.member(g, replaced), former ~= nil
 elseif not m then
   m = {
     epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, settled = false, assignor = "", regex = "",

@@ -162,6 +162,16 @@ def test_whoever_joins_as_another_instance_leaves_nothing_of_the_first(group: Gr
     assert group.runner.run(scripts.consumers(KEYS, "g")).state == b"Empty"
 
 
+def test_what_a_member_had_before_it_came_back_as_another_instance_is_dealt_anew(
+    group: Group,
+) -> None:
+    settle([Member(group, "m1", instance="i"), Member(group, "m2", instance="j")])
+    group.beat("m2", -2, instance="j")
+    other = Member(group, "m1", instance="j")
+    settle([other])
+    assert len(other.held) == group.partitions
+
+
 def test_a_member_that_joins_again_without_its_instance_still_is_it(group: Group) -> None:
     one = Member(group, "m1", instance="i")
     settle([one])
