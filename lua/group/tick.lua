@@ -1,4 +1,4 @@
---- group.tick  version 11  writes
+--- group.tick  version 12  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -39,6 +39,9 @@ local seats = require("lib.seats")
 local offsets, waiting = KEYS[8], KEYS[9]
 local retention_ms, present_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 local MOST, UNHEARD_MS = 1000, 5000
+local PHASES = { [":join"] = true, [":hold"] = true, [":sync"] = true, [":offsets"] = true }
+-- So many deadlines have a member's among them, if one has passed.
+local FIRST = 5
 
 local g = group.load(KEYS)
 local now_ms = clock.now_ms()
@@ -48,12 +51,17 @@ local newer = g.type == "consumer"
   and consumers.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] })
 
 -- Write.
-local overdue, since_ms = group.next_deadline(g)
-local late_ms = overdue and overdue ~= ":offsets" and now_ms - since_ms or 0
--- A phase's end may have been set since brokers are there again; sessions are longer than 5 s.
-local is_member = overdue and string.sub(overdue, 1, 1) ~= ":"
-local unheard = is_member and present_ms >= 0 and late_ms > present_ms - UNHEARD_MS
-if late_ms > UNHEARD_MS or late_ms > 0 and unheard then
+local due = redis.call(
+  "ZRANGEBYSCORE", g.deadlines, "-inf", num.text(now_ms), "WITHSCORES", "LIMIT", 0, FIRST
+)
+local unheard = false
+for i = 1, #due, 2 do
+  local late_ms = now_ms - tonumber(due[i + 1])
+  -- A phase's end may have been set since brokers are there again; sessions are longer than 5 s.
+  local alone = not PHASES[due[i]] and present_ms >= 0 and late_ms > present_ms - UNHEARD_MS
+  unheard = unheard or alone or due[i] ~= ":offsets" and late_ms > UNHEARD_MS
+end
+if unheard then
   if newer then
     consumers.forgive(newer, now_ms)
   else

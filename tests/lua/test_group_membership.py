@@ -147,6 +147,18 @@ def test_whoever_nobody_was_there_to_hear_has_another_session(
         assert group.heartbeat(second, generation) == ErrorCode.NONE
 
 
+def test_an_id_handed_out_before_nobody_was_there_costs_no_member_its_place(
+    lua: LuaRunner,
+) -> None:
+    group = Group(lua)
+    (first, second), generation = group.stable(2)
+    lua.advance(SESSION_MS - 2_000)
+    group.join(known_first=1)
+    lua.advance(4_000)
+    group.tick(present_ms=100)
+    assert group.heartbeats((first, "", generation), (second, "", generation)) == [0, 0]
+
+
 def test_the_first_join_ends_in_time_at_a_broker_that_has_just_come(lua: LuaRunner) -> None:
     group = Group(lua, delay_ms=3_000)
     member = group.join().member.decode()
