@@ -132,6 +132,46 @@ def test_a_native_entry_is_found_by_its_moment_though_the_index_does_not_know_it
     assert seek(part, 1001).offset > native
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_markers_of_transactions_are_not_taken_for_native_entries(
+    runner: Runner, mode: str
+) -> None:
+    part = Part(runner, mode=mode).create()
+    for n in range(10):
+        part.append(
+            size=70_000,
+            max_timestamp=1000 + n,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=n,
+            transaction=n + 1,
+        )
+        call = log.mark(
+            KEYS,
+            "t",
+            0,
+            topic_id=ID,
+            producer_id=7,
+            producer_epoch=0,
+            transaction=n + 1,
+            committed=1,
+            size=50,
+            fields=(b"control", b"commit", b"transaction", b"7"),
+        )
+        assert part.runner.run(call).offset >= 0
+    offsets = part.offsets()
+    assert seek(part, 1006).offset == offsets[12]
+    assert seek(part, 2000).offset == offsets[18]
+    if mode == "dense":
+        part.truncate(offsets[5])
+        assert seek(part, 1006).offset == offsets[12]
+    part.native()
+    native = part.offsets()[-1]
+    part.append(size=70_000, max_timestamp=1)
+    part.append(size=70_000, max_timestamp=1)
+    assert seek(part, 2000).offset <= native
+
+
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(
     steps=st.lists(

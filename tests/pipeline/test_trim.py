@@ -14,6 +14,7 @@ from korvet.pipeline.table import Making
 from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
 from tests.spark.logs import LAYOUTS, Log, plain
+from tests.spark.test_transactions import Transaction
 
 HOUR_MS = 3_600_000
 
@@ -81,3 +82,16 @@ def test_others_may_have_removed_what_they_added(log: Log, tmp_path: Path) -> No
     assert trimmed(log, tmp_path) == 0
     log.store.command("XTRIM", "korvet:orders:0", "MAXLEN", 0)
     assert trimmed(log, tmp_path, 0) == 0
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_markers_of_transactions_keep_nothing_that_is_old(
+    log: Log, tmp_path: Path, mode: str
+) -> None:
+    topic = log.create("orders", 1, "record", mode)
+    one = Transaction(log, topic, 11)
+    for _ in range(100):
+        one.append(plain(10))
+        one.end(committed=True)
+    log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
+    assert trimmed(log, tmp_path) > 300
