@@ -139,10 +139,11 @@ class Scan:
         yield self._end, self._natives or (MOST_ENTRIES if self._log.is_batch else TAIL_ENTRIES)
 
     def _look_for_natives(self) -> None:
-        """`_natives` says whether there are entries that were never counted."""
+        """`_natives` says whether there are entries that were never counted. Markers were; as many
+        natives as there are markers that have left the log stay unseen."""
         if self._log.is_batch:
             return
-        counters = ("HMGET", self._names.log, "records", "start_records")
+        counters = ("HMGET", self._names.log, "entries", "start_records")
         length, counted = self._store.commands([("XLEN", self._names.stream), counters])
         appended, gone = (int(each or 0) for each in counted)
         if length > appended - gone:

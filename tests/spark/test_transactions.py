@@ -222,3 +222,28 @@ def test_a_task_does_not_ask_for_what_was_aborted_behind_its_range(
     found = scan.aborted_in(log.store, log.keys, Range(part, 0, bad[-1][0] + 1))
     assert sorted(each.first for each in found) == sorted(offset for [offset] in bad)
     assert len(asked) < 4
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_markers_do_not_make_a_task_read_a_few_entries_at_a_time(
+    log: Log, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    topic = log.create("t", 1, "record", mode)
+    one = Transaction(log, topic, 11)
+    for _ in range(40):
+        last = one.append(plain(50))
+        one.end(committed=True)
+    asked: list[int] = []
+    commands = scan.Scan._commands
+
+    def counted(self: scan.Scan, start: int, stop: int | None, most: int) -> Any:
+        asked.append(most)
+        return commands(self, start, stop, most)
+
+    monkeypatch.setattr(scan.Scan, "_commands", counted)
+    assert len(read(log.url, subscribe="t")) == 2000
+    assert min(asked) >= scan.TAIL_ENTRIES
+    asked.clear()
+    log.truncate(topic, 0, last[0])
+    assert len(read(log.url, subscribe="t")) == 50
+    assert min(asked) >= scan.TAIL_ENTRIES
