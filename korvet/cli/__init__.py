@@ -39,9 +39,12 @@ def run(arguments: Sequence[str]) -> int:
         code = app(args=list(arguments), prog_name="korvet", standalone_mode=False)
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # Whoever read our output has had enough: `korvet consume orders | head`.
-        return _hang_up()
+    except SystemExit as end:
+        # Whoever read our output has had enough: `korvet consume orders | head`. Typer makes code 1
+        # of it, by which we say that something was found.
+        if isinstance(end.__context__, BrokenPipeError):
+            return _hang_up()
+        raise
     except Exception as error:
         words = sentence(error)
         if words is None:

@@ -152,7 +152,8 @@ def plain(error: Exception) -> Exception:
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
-    if isinstance(error, StartError | StoreError):
+    # Java's pipes are sockets of Py4J's, which has an error of its own: this one is our output's.
+    if isinstance(error, StartError | StoreError | BrokenPipeError):
         return error
     gone = isinstance(error, ConnectionError | EOFError | Py4JError)
     if gone and not isinstance(error, Py4JJavaError):

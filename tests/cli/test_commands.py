@@ -143,6 +143,15 @@ def test_the_scripts_are_as_locked(korvet: Korvet) -> None:
     assert (code, out) == (0, f"{len(bundle.names())} scripts are as locked\n")
 
 
+def test_output_that_nobody_reads_any_more_is_nothing_that_was_found() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as out:
+        words = [sys.executable, "-m", "korvet", "scripts", "show", "log.append"]
+        done = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_check_validates_a_file_and_starts_nothing(korvet: Korvet, tmp_path: Path) -> None:
     (tmp_path / "k.toml").write_text("num.partitions = 3\nlog.segment.bytes = 2000000\n")
     code, out, _ = korvet("check", "--config", "k.toml")

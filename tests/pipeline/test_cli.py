@@ -125,6 +125,25 @@ def test_what_ends_a_job_is_no_difference(
     assert told in capsys.readouterr().err
 
 
+def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Idle:
+        """A session that is not asked for anything."""
+
+        def stop(self) -> None:
+            """It ends."""
+
+    def ends(*_: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: Idle())
+    monkeypatch.setattr("korvet.pipeline.table.open_table", ends)
+    monkeypatch.setattr("korvet.cli._hang_up", lambda: 0)
+    assert job(log, "verify", "orders", str(tmp_path)) == 0
+    assert not capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("said", "told"),
     [
