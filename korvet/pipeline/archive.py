@@ -184,7 +184,8 @@ def _old_until(catalog: Catalog, part: Log, moment: int) -> int:
 
     What the log is told of times at an append leaves out two kinds of records. Those without a
     timestamp are as old as their append. Entries that others XADD stand behind all appends: they
-    are as old as the milliseconds of their ids, or, where ids tell no time, not old yet.
+    are as old as the milliseconds of their ids, or, where ids tell no time, not old yet: but those
+    that appends stand behind are as old as these, where log.seek believes any of them to be new.
     """
     names = (catalog.keys, part.topic, part.partition)
     older = catalog.store.run(log.seek(*names, topic_id=part.topic_id, timestamp=moment))
@@ -192,11 +193,28 @@ def _old_until(catalog: Catalog, part: Log, moment: int) -> int:
     told = catalog.store.command("HMGET", catalog.keys.partition(*names[1:]).log, "next", "untimed")
     [bound] = catalog.bounds([part])
     if told[0] is None or max(bound.newest, int(told[1] or -1)) >= moment:
-        return int(older.offset)
+        step = _old_step(catalog, part, moment) if part.mode == "dense" else 0
+        return max(int(older.offset), step)
     appended = int(told[0])
     if part.mode != "time" or bound.first == bound.end:
         return appended
     return max(appended, moment << part.bits)
+
+
+def _old_step(catalog: Catalog, part: Log, moment: int) -> int:
+    """The last step of the index before which all that was appended is older than the moment, or 0.
+    A trim meanwhile moves the steps: then there may be a later one."""
+    index = catalog.keys.partition(part.topic, part.partition).index
+    found, low, high = 0, 0, int(catalog.store.command("ZCARD", index))
+    while low < high:
+        middle = (low + high) // 2
+        row = catalog.store.command("ZRANGE", index, middle, middle)
+        offset, newest, *_ = map(int, row[0].split(b":")) if row else (0, moment)
+        if newest < moment:
+            found, low = offset, middle + 1
+        else:
+            high = middle
+    return found
 
 
 def _done(commit: Commit, began: float, trimmed: int) -> Done:

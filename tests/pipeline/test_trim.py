@@ -95,3 +95,16 @@ def test_markers_of_transactions_keep_nothing_that_is_old(
         one.end(committed=True)
     log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
     assert trimmed(log, tmp_path) > 300
+
+
+def test_an_entry_that_others_added_long_ago_keeps_nothing_behind_it(
+    log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders", 1, "record", "dense")
+    log.append(topic, 0, plain(10, size=10_000))
+    add_natively(log, 1)
+    for _ in range(3):
+        log.append(topic, 0, plain(10, size=10_000))
+    log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
+    assert trimmed(log, tmp_path) > 30
+    assert trimmed(log, tmp_path) == 0
