@@ -1,6 +1,6 @@
 """The columns of a table, and the hash by which rows are compared."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -28,19 +28,27 @@ def row_hash() -> Any:
     """A hash of all that a record is. Nulls are told apart from absence of bytes."""
     from pyspark.sql import functions as f
 
-    flags = f.isnull("key").cast("int") * 2 + f.isnull("value").cast("int")
-    return f.xxhash64(
-        "topic", "partition", "offset", f.unix_micros("timestamp"), flags, "key", "value", "headers"
-    )
+    return _hashed(f.unix_micros("timestamp"))
 
 
-def exact_hash() -> Any:
+def exact_hash(untimed: Sequence[str] = ()) -> Any:
     """What `row_hash`, whose sums tables keep, does not tell apart: the type of the timestamp, and
-    a header without a value from what is a name or a value beside it."""
+    a header without a value from what is a name or a value beside it. In these topics `untimed`
+    records have another time whenever they are read, and times do not count."""
     from pyspark.sql import functions as f
 
     valueless = f.transform("headers", lambda header: f.isnull(header["value"]))
-    return f.xxhash64(row_hash(), "timestampType", valueless)
+    moment = f.unix_micros("timestamp")
+    if untimed:
+        moment = f.when(~f.col("topic").isin(*untimed), moment)
+    return f.xxhash64(_hashed(moment), "timestampType", valueless)
+
+
+def _hashed(moment: Any) -> Any:
+    from pyspark.sql import functions as f
+
+    flags = f.isnull("key").cast("int") * 2 + f.isnull("value").cast("int")
+    return f.xxhash64("topic", "partition", "offset", moment, flags, "key", "value", "headers")
 
 
 def within(spans: Iterable[Span]) -> Any:

@@ -10,6 +10,8 @@ Rules
   of each partition's range. A piece that a trim reached while the log was read is judged by the
   table's account instead, and rows of later commits are left for the next time: so an archiver may
   go on meanwhile.
+- Native entries without a time have, where ids tell none, that of the moment of reading: in topics
+  with such entries times are judged by the table's account alone.
 """
 
 from collections.abc import Sequence
@@ -90,6 +92,8 @@ class _Side(msgspec.Struct, frozen=True):
     """The table has some partition of the topic."""
     compacted: bool
     """The log lets go of records that have newer ones of their key; the table keeps them."""
+    untimed: bool
+    """There may be records whose time is that of their reading."""
 
     @property
     def low(self) -> int:
@@ -134,7 +138,8 @@ def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side
     compacted = {name for name in topics if catalog.topic(name).policy.compact}
     begun = {span.topic for span in state.archived}
     found = []
-    for part, bound in zip(logs, catalog.bounds(logs, committed=True), strict=True):
+    bounds = catalog.bounds(logs, committed=True)
+    for part, bound, untimed in zip(logs, bounds, _untimed(catalog, logs), strict=True):
         held = state.held(part.topic, part.partition)
         if held is not None and held.topic_id != part.topic_id:
             raise OtherLog(
@@ -150,9 +155,24 @@ def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side
                 held,
                 part.topic in begun,
                 part.topic in compacted,
+                untimed,
             )
         )
     return found
+
+
+def _untimed(catalog: Catalog, logs: Sequence[Log]) -> list[bool]:
+    """Where offsets are dense and there were native entries: each that was appended took one."""
+    names = [catalog.keys.partition(part.topic, part.partition) for part in logs]
+    appended = catalog.store.commands([("HGET", each.log, "entries") for each in names])
+    return [
+        part.mode == "dense" and not part.is_batch and bound.end > int(entries or 0)
+        for part, bound, entries in zip(logs, catalog.bounds(logs), appended, strict=True)
+    ]
+
+
+def _untimed_topics(sides: Sequence[_Side]) -> list[str]:
+    return sorted({each.part.topic for each in sides if each.untimed})
 
 
 def _waiting(catalog: Catalog, sides: Sequence[_Side]) -> list[int]:
@@ -183,7 +203,7 @@ def _sums_of_log(
     frame = spark.read.format("korvet").options(**options).load()
     rows = (
         frame.groupBy("topic", "partition", _piece(sides).alias("piece"))
-        .agg(f.count(f.lit(1)), *_edges(), *sums(exact_hash()))
+        .agg(f.count(f.lit(1)), *_edges(), *sums(exact_hash(_untimed_topics(sides))))
         .collect()
     )
     found: dict[_Key, dict[int, Sum]] = {}
@@ -227,7 +247,11 @@ def _sums_of_table(frame: Any, sides: Sequence[_Side], state: Commit) -> dict[_K
     names = [f"hash{n}" for n in range(len(hashes))]
     inner = (
         frame.select(
-            "topic", "partition", "offset", row_hash().alias("kept"), exact_hash().alias("exact")
+            "topic",
+            "partition",
+            "offset",
+            row_hash().alias("kept"),
+            exact_hash(_untimed_topics(sides)).alias("exact"),
         )
         .groupBy("topic", "partition", "offset")
         .agg(

@@ -292,3 +292,20 @@ def test_sums_of_hashes_leave_room_for_years_of_rows(spark: Any) -> None:
     assert all(0 <= part < 3 << 22 for part in parts)
     assert checksum(*parts) == (-1 + 5 - 2**63) % 2**64
     assert checksum(*(None for _ in parts)) == 0
+
+
+def test_native_records_without_a_time_are_equal_whenever_they_are_read(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    topic = log.create("orders", 1, "record", "dense")
+    log.append(topic, 0, plain(20))
+    for _ in range(3):
+        log.store.command("XADD", "korvet:orders:0", "*", "value", "native")
+    log.append(topic, 0, plain(20))
+    place = place_for(spark, tmp_path, "parquet")
+    table = open_table(spark, place, Making())
+    archiver(spark, log, table).catch_up(nobody)
+    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    assert (verdict.equal, verdict.rows) == (True, 43)
+    log.store.command("XDEL", "korvet:orders:0", "1000000000000000-25")
+    assert not verify(spark, table, Connection(log.url), ["orders"]).equal
