@@ -154,25 +154,25 @@ class PartitionReader:
         """
         sent = sent and not topic.is_batch
         k = self._keys.partition(topic.name, partition)
-        kept, state, rows = await self._look(topic, partition, k, offset, max_bytes)
-        found = self._state(topic, partition, state)
-        if found.error:
-            return found
-        known_end = found.end
-        if kept:
-            found.entries, found.size = kept, sum(entry.size for entry in kept)
-            found.end = max(found.end, kept[-1].last + 1)
-            limit = min(known_end, found.last_stable) if committed else known_end
-            await self._go_on(found, topic, partition, k, max_bytes, limit)
-        else:
+        while True:
+            kept, state, rows = await self._look(topic, partition, k, offset, max_bytes)
+            found = self._state(topic, partition, state)
+            if found.error:
+                return found
+            known_end = found.end
+            if kept:
+                found.entries, found.size = kept, sum(entry.size for entry in kept)
+                found.end = max(found.end, kept[-1].last + 1)
+                limit = min(known_end, found.last_stable) if committed else known_end
+                await self._go_on(found, topic, partition, k, max_bytes, limit)
+                break
             if rows is None:
                 rows = await self._careful(topic, partition, k, offset, max_bytes)
             self._take(found, topic, partition, offset, max_bytes, rows, raw, sent)
             self._keep(topic, partition, offset, found.entries)
-        if rows and not found.entries and (after := self._behind(topic, found, rows)) > offset:
-            return await self.read(
-                topic, partition, after, max_bytes, raw=raw, committed=committed, sent=sent
-            )
+            if found.entries or not rows or (after := self._behind(topic, found, rows)) <= offset:
+                break
+            offset = after
         if committed:
             await self._commit_only(found, topic, k, offset, known_end)
             if topic.policy.compact and await self._compacted_since(k, state):

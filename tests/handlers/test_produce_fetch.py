@@ -592,6 +592,21 @@ async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker
         assert [row[3] for row in found] == [b"6-0" if offset & 1 else b"5-0"]
 
 
+async def test_a_fetch_goes_on_behind_ever_so_many_entries_that_are_no_batches(
+    broker: Broker,
+) -> None:
+    """Of large batches a fetch asks for one at a time, and gets one of those, however small."""
+    await broker.create("t", storage_format="batch", offset_mode="dense")
+    await produce(broker, packed(rows(b"a" * 1000), 13))
+    stream = broker.node.keys.partition("t", 0).stream
+    adds = (broker.node.store.command("XADD", stream, "*", "value", "v") for _ in range(1500))
+    await asyncio.gather(*adds)
+    await produce(broker, packed(rows(b"b"), 13))
+    await fetch(broker, 0, size=1)
+    found = told((await fetch(broker, 1, size=1)).records)
+    assert [row[3] for row in found] == [b"b"]
+
+
 async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     waiting = asyncio.create_task(fetch(broker, 0, wait=5000, least=1))
