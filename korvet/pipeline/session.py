@@ -155,18 +155,20 @@ def plain(error: Exception) -> Exception:
     # Java's pipes are sockets of Py4J's, which has an error of its own: this one is our output's.
     if isinstance(error, StartError | StoreError | BrokenPipeError):
         return error
-    gone = isinstance(error, ConnectionError | EOFError | Py4JError)
-    if gone and not isinstance(error, Py4JJavaError):
+    text = str(error)
+    # What Java answered has a trace; a connection that broke within a call has none.
+    asked = isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    answered = asked and ("Trace:" in text or "does not exist" in text)
+    if isinstance(error, ConnectionError | EOFError) or (asked and not answered):
         return PipelineError(
             "Spark's Java is gone in the middle of the job (killed, or out of memory?): "
             f"{said(error)}. What has been committed stands; the next run goes on behind it."
         )
     if isinstance(error, ValueError | RuntimeError) and type(error).__module__.startswith("korvet"):
-        return PipelineError(str(error))
-    text = str(error)
+        return PipelineError(text)
     if found := _OURS.findall(text):
         return PipelineError(found[-1])
-    if not isinstance(error, PySparkException | Py4JJavaError):
+    if not isinstance(error, PySparkException | Py4JJavaError) and not answered:
         return error
     if full := _FULL.search(text):
         return PipelineError(

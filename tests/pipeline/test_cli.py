@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JNetworkError
 
 from korvet.cli import run
 from korvet.pipeline import session
@@ -99,6 +99,9 @@ def test_a_job_that_goes_on_ends_after_its_round_when_told(
     [
         (Py4JNetworkError("Answer from Java side is empty"), "Spark's Java is gone"),
         (ConnectionRefusedError(111, "Connection refused"), "Spark's Java is gone"),
+        (Py4JError("An error occurred while calling o1.x"), "Spark's Java is gone"),
+        (Py4JError("An error occurred while calling o1.x. Trace:\nno such method"), "could not go"),
+        (Py4JError("org.example.Table does not exist in the JVM"), "Spark could not go on"),
         (KeyError("a mistake of ours"), "KeyError: 'a mistake of ours'"),
     ],
 )
