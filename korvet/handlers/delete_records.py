@@ -4,7 +4,8 @@ Behaviour
 - offset -1 is the end; one at or below the log start changes nothing and is no error
 - UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION where the topic's cleanup.policy lacks `delete`;
   OFFSET_OUT_OF_RANGE beyond the end or below -1
-- more than 16 MB goes a part at a time; who reads meanwhile may see the start on its way
+- more than 256 steps of the index (of 64 KB, or one larger batch) goes a part at a time; who reads
+  meanwhile may see the start on its way
 - in `batch` topics a batch that reaches past the offset stays in Redis; readers start at the offset
 Versions
 - v1 as v0, v2 flexible
