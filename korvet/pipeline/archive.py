@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from korvet.pipeline.errors import Overtaken
-from korvet.pipeline.plan import Aim, Step, aim, next_step, reading
+from korvet.pipeline.plan import Aim, Step, aim, had_natives, next_step, reading
 from korvet.pipeline.ranges import Commit, followed
 from korvet.pipeline.rows import DDL, checksum, dated, row_hash, sums, within
 from korvet.pipeline.table import Table
@@ -190,10 +190,12 @@ def _old_until(catalog: Catalog, part: Log, moment: int) -> int:
     names = (catalog.keys, part.topic, part.partition)
     older = catalog.store.run(log.seek(*names, topic_id=part.topic_id, timestamp=moment))
     refuse(part, older.error)
-    told = catalog.store.command("HMGET", catalog.keys.partition(*names[1:]).log, "next", "untimed")
+    fields = ("next", "untimed", "entries")
+    told = catalog.store.command("HMGET", catalog.keys.partition(*names[1:]).log, *fields)
     [bound] = catalog.bounds([part])
     if told[0] is None or max(bound.newest, int(told[1] or -1)) >= moment:
-        step = _old_step(catalog, part, moment) if part.mode == "dense" else 0
+        natives = had_natives(part, bound.end, int(told[2] or 0))
+        step = _old_step(catalog, part, moment) if natives else 0
         return max(int(older.offset), step)
     appended = int(told[0])
     if part.mode != "time" or bound.first == bound.end:

@@ -145,3 +145,9 @@ def reading(ranges: Sequence[Range]) -> dict[str, str]:
         # What an open transaction may still take back is not archived yet; what was aborted, never.
         "isolation": "read_committed",
     }
+
+
+def had_natives(part: Log, end: int, appended: int) -> bool:
+    """Whether others ever added entries to a log of dense offsets, of which each entry that was
+    `appended` (counted before its `end` was asked for) took one; of no other log is it known."""
+    return part.mode == "dense" and not part.is_batch and end > appended

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from korvet.pipeline.errors import OtherLog
-from korvet.pipeline.plan import reading
+from korvet.pipeline.plan import had_natives, reading
 from korvet.pipeline.ranges import UNKNOWN, Commit, Span
 from korvet.pipeline.rows import checksum, exact_hash, row_hash, sums, within
 from korvet.pipeline.table import Table
@@ -138,8 +138,9 @@ def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side
     compacted = {name for name in topics if catalog.topic(name).policy.compact}
     begun = {span.topic for span in state.archived}
     found = []
+    appended = _appended(catalog, logs)
     bounds = catalog.bounds(logs, committed=True)
-    for part, bound, untimed in zip(logs, bounds, _untimed(catalog, logs), strict=True):
+    for part, bound, entries in zip(logs, bounds, appended, strict=True):
         held = state.held(part.topic, part.partition)
         if held is not None and held.topic_id != part.topic_id:
             raise OtherLog(
@@ -155,20 +156,17 @@ def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side
                 held,
                 part.topic in begun,
                 part.topic in compacted,
-                untimed,
+                had_natives(part, bound.end, entries),
             )
         )
     return found
 
 
-def _untimed(catalog: Catalog, logs: Sequence[Log]) -> list[bool]:
-    """Where offsets are dense and there were native entries: each that was appended took one."""
+def _appended(catalog: Catalog, logs: Sequence[Log]) -> list[int]:
+    """How many entries were ever appended to each log; those of others do not count."""
     names = [catalog.keys.partition(part.topic, part.partition) for part in logs]
-    appended = catalog.store.commands([("HGET", each.log, "entries") for each in names])
-    return [
-        part.mode == "dense" and not part.is_batch and bound.end > int(entries or 0)
-        for part, bound, entries in zip(logs, catalog.bounds(logs), appended, strict=True)
-    ]
+    found = catalog.store.commands([("HGET", each.log, "entries") for each in names])
+    return [int(entries or 0) for entries in found]
 
 
 def _untimed_topics(sides: Sequence[_Side]) -> list[str]:
