@@ -21,21 +21,20 @@ import asyncio
 import hashlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from time import monotonic
-from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
 import msgspec
 
-from korvet.contents import is_marker, owner_of, records_of
+from korvet.contents import Entry, is_marker, owner_of, records_of
 from korvet.keys import Keys
 from korvet.offsets import entry_id, offset_of
-from korvet.reading import Entry, PartitionReader, Slice
+from korvet.reading import PartitionReader, Slice
 from korvet.scripts import log
-from korvet.scripts.call import Call, Reply
+from korvet.scripts.call import Call
 from korvet.scripts.log import SiftReply
 from korvet.store.errors import StoreRefused
 from korvet.topics import Topic
+from korvet.watched import R, Store, Watched
 from korvet.wire import records
 from korvet.wire.records import BadBatch, Record
 
@@ -53,53 +52,6 @@ REST = 9.0
 HURRIED_REST = 1.0
 CALM_CALLS = 200
 """So many calls it takes to overtake the writers before it hurries."""
-
-R = TypeVar("R", bound=Reply)
-
-
-class Store(Protocol):
-    """What compaction needs of a store."""
-
-    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
-    async def run(self, call: Call[R]) -> R: ...
-
-
-class Watched:
-    """A store, and for how long it has been kept busy since that was last asked."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._began = self._spent = 0.0
-        self._under_way = 0
-
-    def submit_command(self, *command: Any) -> asyncio.Future[Any]:
-        future = self._store.submit_command(*command)
-        self._begin()
-        future.add_done_callback(self._end)
-        return future
-
-    async def run(self, call: Call[R]) -> R:
-        self._begin()
-        try:
-            return await self._store.run(call)
-        finally:
-            self._end()
-
-    def spent(self) -> float:
-        """Seconds since the last time this was asked."""
-        spent, self._spent = self._spent, 0.0
-        return spent
-
-    def _begin(self) -> None:
-        if not self._under_way:
-            self._began = monotonic()
-        self._under_way += 1
-
-    def _end(self, _: object = None) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._spent += monotonic() - self._began
-
 
 UNREADABLE = b"this batch cannot be read"
 """The key of what stands for such a batch; told by its identity."""

@@ -2,11 +2,40 @@
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from korvet import byte_topics
-from korvet.reading import Entry, batch_of
 from korvet.topics import Topic
 from korvet.wire import entries, markers, records
 from korvet.wire.records import Buffer, Record
+
+_WHOLE = (b"batch", b"set")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One stream entry with the offsets it holds, first and last."""
+
+    first: int
+    last: int
+    fields: list[bytes]
+    milliseconds: int
+    """When it was appended, by its id; when it was read, where ids tell no time."""
+    size: int
+
+    @property
+    def last_record(self) -> int:
+        """The last record's offset: in bytes mode the entry reaches further."""
+        if len(self.fields) > 2 and self.fields[-2] == b"tail":
+            return self.last - int(self.fields[-1])
+        return self.last
+
+
+def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
+    """The batch an entry of layout `batch` holds, and how many offsets it takes."""
+    at = 2 if fields[0] == b"append.time" else 0
+    if len(fields) >= at + 4 and fields[at] in _WHOLE and fields[at + 2] == b"count":
+        return fields[at + 1], int(fields[at + 3])
+    return None, 0
 
 
 def batches_of(entries_read: Sequence[Entry], epoch: int) -> list[Buffer]:
@@ -137,3 +166,11 @@ def owner_of(topic: Topic, entry: Entry) -> int:
 def is_marker(topic: Topic, entry: Entry) -> bool:
     """Whether the entry is the marker of a transaction."""
     return _mark(topic, entry)[1]
+
+
+def is_transactional(topic: Topic, entry: Entry) -> bool:
+    """Whether the entry belongs to a transaction, open or not."""
+    if not topic.is_batch:
+        return b"transaction" in entry.fields[:4:2]
+    batch, _ = batch_of(entry.fields)
+    return batch is not None and bool(batch[records.ATTRIBUTES_AT + 1] & records.TRANSACTIONAL)

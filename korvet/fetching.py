@@ -7,10 +7,10 @@ import msgspec
 from msgspec.structs import replace
 
 from korvet import byte_topics, logs
-from korvet.contents import any_stamped, batches_of, nothing_from, records_in, runs_of
+from korvet.contents import Entry, any_stamped, batches_of, nothing_from, records_in, runs_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.reading import Entry, PartitionReader, Slice
+from korvet.reading import PartitionReader, Slice
 from korvet.store.errors import StoreError
 from korvet.streaming import delivered
 from korvet.topics import Topic

@@ -4,8 +4,6 @@ Rules
 - One HMGET of the log's state and one XRANGE, in one burst. XRANGE counts entries, not bytes: its
   COUNT comes from the average entry, and where the largest could make that far too much, its end
   comes from the sparse index, which knows bytes.
-- The state's sizes are not those of native entries: the average is at least that of what was read
-  last, and a cautious one where there is nothing else.
 - What is compressed at rest counts as it is when it is sent on, in the state's bytes too.
 - The first read of a partition asks for the state alone: nothing is known of its sizes yet.
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
@@ -23,25 +21,19 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from korvet.batch_cache import BatchCache
+from korvet.contents import Entry, batch_of, is_transactional
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, Partition
 from korvet.offsets import DENSE_MS, entry_id, split_id
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
+from korvet.shapes import MAX_ENTRIES, Shape, Shapes
 from korvet.topics import Topic
 from korvet.wire import entries, records
 
 STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable", "cleaned")
-MAX_ENTRIES = 2_000
-"""XRANGE answers at most this many: a millisecond of Redis's time and ten of a broker's, which
-others wait for. Larger answers would hardly be cheaper."""
-ROUND_BYTES = 8 << 20
-"""An XRANGE that could answer more, were every entry as large as the largest, asks the index."""
-STRANGER_BYTES = 1 << 16
-"""What an entry is taken to have where nobody can say how large any is."""
 INDEX_ROWS = 64
-_WHOLE = (b"batch", b"set")
 ABORTED_ROWS = 256
 
 logger = logging.getLogger("korvet.reading")
@@ -52,39 +44,6 @@ class Store(Protocol):
 
     def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
     async def run(self, call: Any) -> Any: ...
-
-
-class Shape(msgspec.Struct, frozen=True):
-    """How large a partition's entries are: averages and the largest, in bytes."""
-
-    average: float
-    largest: int
-
-    def count_for(self, max_bytes: int, most: int = MAX_ENTRIES) -> int:
-        """How many entries to ask for so that about `max_bytes` come."""
-        return max(1, min(int(max_bytes / max(self.average, 1.0)) + 1, most))
-
-    def skewed(self, count: int) -> bool:
-        """Whether so many entries could be far more bytes than the average says."""
-        return count * self.largest > max(ROUND_BYTES, 2 * self.largest)
-
-
-class Entry(msgspec.Struct, frozen=True):
-    """One stream entry with the offsets it holds, first and last."""
-
-    first: int
-    last: int
-    fields: list[bytes]
-    milliseconds: int
-    """When it was appended, by its id; when it was read, where ids tell no time."""
-    size: int
-
-    @property
-    def last_record(self) -> int:
-        """The last record's offset: in bytes mode the entry reaches further."""
-        if len(self.fields) > 2 and self.fields[-2] == b"tail":
-            return self.last - int(self.fields[-1])
-        return self.last
 
 
 class Slice(msgspec.Struct):
@@ -129,8 +88,7 @@ class PartitionReader:
         self._most = most
         self._cache: BatchCache[Entry] = BatchCache(cache_bytes)
         self._keys = keys
-        self._shapes: dict[tuple[str, int], Shape] = {}
-        self._met: dict[tuple[str, int], float] = {}
+        self._shapes = Shapes()
         self._passed_over: set[tuple[str, int]] = set()
         self.passed_over = 0
 
@@ -189,7 +147,7 @@ class PartitionReader:
         """Up to `limit`, the slice goes on with what was never kept here: markers, and what other
         brokers appended."""
         at, room = found.entries[-1].last + 1, max_bytes - found.size
-        if at >= limit or room < self._shapes[topic.id, partition].average:
+        if at >= limit or room < self._shapes.average(topic, partition):
             return
         if self._cache.holds(topic.id, partition, at):
             return
@@ -209,7 +167,7 @@ class PartitionReader:
         """The log's state, and the entries if their sizes are known well enough to ask."""
         submit = self._store.submit_command
         asked = submit("HMGET", k.log, *STATE)
-        shape = self._shape(topic, partition)
+        shape = self._shapes.expected(topic, partition)
         if shape is None or shape.skewed(count := shape.count_for(max_bytes, self._most)):
             return await asked, None
         reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
@@ -235,15 +193,6 @@ class PartitionReader:
             self._cache.clear()
         return self._cache.run(topic.id, partition, offset, max_bytes)
 
-    def _shape(self, topic: Topic, partition: int) -> Shape | None:
-        """How large entries have to be expected, None before the state was asked for."""
-        place = topic.id, partition
-        shape = self._shapes.get(place)
-        if shape is None or topic.is_batch:
-            return shape
-        met = self._met.get(place, 0.0 if shape.average else STRANGER_BYTES)
-        return shape if met <= shape.average else Shape(met, shape.largest)
-
     def _keep(
         self, topic: Topic, partition: int, offset: int, entries_read: Sequence[Entry]
     ) -> None:
@@ -251,7 +200,7 @@ class PartitionReader:
         else it is known how large it was."""
         if entries_read and not topic.is_batch:
             size = sum(entry.size for entry in entries_read)
-            self._met[topic.id, partition] = size / len(entries_read)
+            self._shapes.met(topic, partition, size / len(entries_read))
         if self._cache.capacity and topic.is_batch:
             for entry in entries_read:
                 self._cache.put(topic.id, partition, offset, entry)
@@ -261,7 +210,7 @@ class PartitionReader:
         self, topic: Topic, partition: int, previous: int, base: int, call: Call[AppendReply]
     ) -> None:
         """A batch was appended behind `previous`: who reads this partition here will want it."""
-        if not self._cache.capacity or (topic.id, partition) not in self._shapes:
+        if not self._cache.capacity or not self._shapes.known(topic, partition):
             return
         batch = log.whole_batch(call)
         if batch is None:
@@ -283,7 +232,7 @@ class PartitionReader:
         knew is open for all it can tell.
         """
         for at, entry in enumerate(found.entries):
-            if entry.last >= known_end and _transactional(topic, entry):
+            if entry.last >= known_end and is_transactional(topic, entry):
                 del found.entries[at:]
                 found.end = max(known_end, found.entries[-1].last + 1 if at else 0)
                 break
@@ -313,7 +262,7 @@ class PartitionReader:
         self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
     ) -> list[Any]:
         """An XRANGE that ends where the index says that enough bytes lie."""
-        shape = self._shape(topic, partition)
+        shape = self._shapes.expected(topic, partition)
         assert shape is not None
         count, end = shape.count_for(max_bytes, self._most), "+"
         if shape.skewed(count):
@@ -341,10 +290,7 @@ class PartitionReader:
         if state[0].decode() != topic.id:
             return Slice(ErrorCode.UNKNOWN_TOPIC_ID)
         end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:7])
-        if len(self._shapes) > 100_000:
-            self._shapes.clear()
-            self._met.clear()
-        self._shapes[topic.id, partition] = Shape(size / max(count, 1), largest)
+        self._shapes.learn(topic, partition, Shape(size / max(count, 1), largest))
         found = Slice(ErrorCode.NONE, start, end, epoch, [])
         if state[7] is not None:
             found.stable = int(state[7])
@@ -429,19 +375,3 @@ class PartitionReader:
             # Without bounds: Kafka's answer has none.
             return Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
         return Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)
-
-
-def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
-    """The batch an entry of layout `batch` holds, and how many offsets it takes."""
-    at = 2 if fields[0] == b"append.time" else 0
-    if len(fields) >= at + 4 and fields[at] in _WHOLE and fields[at + 2] == b"count":
-        return fields[at + 1], int(fields[at + 3])
-    return None, 0
-
-
-def _transactional(topic: Topic, entry: Entry) -> bool:
-    """Whether the entry belongs to a transaction, open or not."""
-    if not topic.is_batch:
-        return b"transaction" in entry.fields[:4:2]
-    batch, _ = batch_of(entry.fields)
-    return batch is not None and bool(batch[records.ATTRIBUTES_AT + 1] & records.TRANSACTIONAL)

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 
-from korvet.contents import records_in
+from korvet.contents import Entry, records_in
 from korvet.keys import Keys
-from korvet.reading import Entry, PartitionReader, Store
+from korvet.reading import PartitionReader, Store
 from korvet.scripts import log
 from korvet.scripts.log import SeekReply
 from korvet.topics import Topic

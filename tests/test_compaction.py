@@ -570,7 +570,7 @@ async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
     async def rest(seconds: float) -> None:
         rested.append(seconds)
 
-    monkeypatch.setattr("korvet.compaction.monotonic", store.clock)
+    monkeypatch.setattr("korvet.watched.monotonic", store.clock)
     outcome = await Compaction(store, KEYS, one.topic, 0, rest).run()
     assert outcome is not None and outcome.removed > 0
     assert sum(rested) >= 8.99 * store.busy

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from korvet import byte_topics
+from korvet.contents import batch_of
 from korvet.offsets import split_id
-from korvet.reading import batch_of
 from korvet.spark.aborted import Aborted, Undone
 from korvet.spark.alike import Unlike
 from korvet.spark.batches import Body, unpack
