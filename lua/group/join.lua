@@ -1,4 +1,4 @@
---- group.join  version 8  writes
+--- group.join  version 9  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -129,7 +129,7 @@ end
 -- Write.
 if replaced then
   local leader = g.leader
-  local back = seats.replace(g, replaced, joining, now_ms)
+  local back = seats.replace(g, replaced, joining)
   local before = g.protocol
   seats.update(g, back, joining)
   if g.state == group.STABLE and seats.choose_protocol(g) == before then

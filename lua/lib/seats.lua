@@ -151,9 +151,11 @@ function M.update(g, row, m)
   group.put(g, m.id, row)
 end
 
---- A static member has a new id; whoever still uses the old one is fenced.
-function M.replace(g, old, m, now_ms)
+--- A static member has a new id; whoever still uses the old one is fenced. It is as little new as its
+--- instance, however long it has to wait for its first generation. M.update says what it brings.
+function M.replace(g, old, m)
   local row = group.row(g, old)
+  row.new = false
   for _, key in ipairs({ g.profiles, g.protocols, g.assignments }) do
     local value = redis.call("HGET", key, old)
     if value then
@@ -168,8 +170,6 @@ function M.replace(g, old, m, now_ms)
   if g.leader == old then
     g.leader = m.id
   end
-  group.put(g, m.id, row)
-  group.restart(g, m.id, row, now_ms)
   g.ring = true
   return row
 end

@@ -111,3 +111,16 @@ def test_an_id_that_was_handed_out_takes_no_instance_from_its_member(runner: Run
     assert group.join(handed_out, instance="j").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.heartbeat(holder, 1, "i") == ErrorCode.NONE
     assert group.join(handed_out).waiting
+
+
+def test_whoever_comes_back_before_its_first_generation_waits_for_it_like_others(
+    lua: LuaRunner,
+) -> None:
+    group = Group(lua)
+    group.join("")
+    group.join(instance="one")
+    back = group.join(instance="one").member.decode()
+    for _ in range(3):
+        lua.advance(SESSION_MS // 2)
+        group.heartbeat("m1", 1)
+    assert group.joined(back, "one").waiting
