@@ -295,7 +295,12 @@ class Wake(Listener):
     def _sweep(self) -> None:
         self._sweep_handle = self._loop.call_later(self._linger_s, self._sweep)
         before = self._loop.time() - self._linger_s
-        tired = [name for name, since in self._idle.items() if since <= before]
+        # What Redis has not confirmed yet would be confirmed behind our back: it stays until then.
+        tired = [
+            name
+            for name, since in self._idle.items()
+            if since <= before and name not in self._asked
+        ]
         for name in tired:
             del self._idle[name]
         gone = [name for name in tired if name not in self._watchers]

@@ -95,6 +95,28 @@ async def test_a_channel_stays_subscribed_for_a_while(redis_server: TestServer) 
             assert await bell.wait(LONG)
 
 
+async def test_a_channel_is_not_given_up_before_redis_has_confirmed_it(
+    redis_server: TestServer,
+) -> None:
+    async with (
+        proxy(redis_server.url) as wire,
+        await Wake.connect(wire.url, linger_s=0) as wake,
+        await AsyncStore.connect(redis_server.url) as store,
+    ):
+        wire.hold()
+        gone = asyncio.create_task(wake.listen(["a"]).__aenter__())
+        await asyncio.sleep(0)
+        gone.cancel()
+        for _ in range(5):  # each turn has a sweep
+            await asyncio.sleep(0)
+        opening = asyncio.create_task(wake.listen(["a"]).__aenter__())
+        await asyncio.sleep(0)
+        wire.release()
+        bell = await opening
+        assert await store.command("PUBLISH", "a", "x") == 1
+        assert await bell.wait(LONG)
+
+
 async def test_a_watcher_hears_every_message(redis_server: TestServer) -> None:
     heard: list[bytes] = []
     async with connect(redis_server) as (wake, store):
