@@ -12,6 +12,7 @@ from korvet.config_table import ConfigTable
 from korvet.gathering import Gatherer
 from korvet.keys import Keys
 from korvet.metrics import Metrics
+from korvet.naming import Coordinators
 from korvet.settings.values import Settings
 from korvet.store.aio import AsyncStore
 from korvet.store.copies import Copies
@@ -81,6 +82,7 @@ class Node:
         self.topics = topics
         self.wake = wake
         self.membership = membership
+        self.coordinators = Coordinators(membership)
         self.apis = apis
         self.metrics = metrics
         self.gatherer = Gatherer(store, keys)

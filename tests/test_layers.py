@@ -65,6 +65,7 @@ LAYERS: dict[str, Layer] = {
             "groups",
             "logs",
             "membership",
+            "naming",
             "batch_cache",
             "producing",
             "compaction",

@@ -1,7 +1,8 @@
 """FindCoordinator (key 10), versions 0-6. Which broker looks after a group or a transactional id.
 
 Behaviour
-- any broker coordinates any group and any transaction, since all state is in Redis: this one
+- any broker coordinates any group and any transaction, since all state is in Redis; all name the
+  same one that can be reached, lest a client that asks two of them joins twice
 - INVALID_REQUEST for a key type that is not served
 Versions
 - v1 key types, v4 several keys in one request
@@ -23,27 +24,38 @@ GROUP, TRANSACTION = 0, 1
 async def find_coordinator(
     request: FindCoordinatorRequest, context: Context
 ) -> FindCoordinatorResponse:
-    me = context.node.membership.me
-    node_id, host, port = me.id, me.host, me.port
-    error, reason = ErrorCode.NONE, "NONE"
-    if request.key_type not in (GROUP, TRANSACTION):
-        error = ErrorCode.INVALID_REQUEST
-        reason = f"Coordinators of key type {request.key_type} are not served here."
-        node_id, host, port = -1, "", -1
     if context.version < 4:
+        only = await _coordinator(request.key, request.key_type, context)
         return FindCoordinatorResponse(
-            error_code=error, error_message=reason, node_id=node_id, host=host, port=port
+            error_code=only.error_code,
+            error_message=only.error_message,
+            node_id=only.node_id,
+            host=only.host,
+            port=only.port,
         )
     return FindCoordinatorResponse(
         coordinators=[
-            Coordinator(
-                key=key,
-                node_id=node_id,
-                host=host,
-                port=port,
-                error_code=error,
-                error_message=reason,
-            )
-            for key in request.coordinator_keys
+            await _coordinator(key, request.key_type, context) for key in request.coordinator_keys
         ]
+    )
+
+
+async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator:
+    if key_type not in (GROUP, TRANSACTION):
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=ErrorCode.INVALID_REQUEST,
+            error_message=f"Coordinators of key type {key_type} are not served here.",
+        )
+    named = await context.node.coordinators.of(key)
+    return Coordinator(
+        key=key,
+        node_id=named.id,
+        host=named.host,
+        port=named.port,
+        error_code=ErrorCode.NONE,
+        error_message="NONE",
     )

@@ -11,6 +11,7 @@ from korvet.broker.housekeeping import Housekeeping
 from korvet.compaction import Superseded
 from korvet.coordinating import groups_of
 from korvet.errors import ErrorCode
+from korvet.naming import Coordinators
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
@@ -109,6 +110,26 @@ async def test_this_broker_looks_after_every_group(broker: Broker, version: int)
     rows = answer.coordinators if version >= 4 else [answer]
     assert len(rows) == (2 if version >= 4 else 1)
     assert {row.node_id for row in rows} == {broker.node.membership.me.id}
+
+
+async def test_all_groups_and_transactions_are_spread_over_the_brokers_by_name(
+    broker: Broker,
+) -> None:
+    await broker.second()
+    node = broker.node
+
+    async def reach(host: str, port: int) -> bool:
+        return True
+
+    node.coordinators = Coordinators(node.membership, reach)
+    names = [f"g{number}" for number in range(40)]
+    rows = []
+    for kind in (0, 1):
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=names)
+        rows.append((await broker.ask(request)).coordinators)
+    assert [row.key for row in rows[0]] == names
+    assert {(row.node_id, row.host) for row in rows[0]} == {(7, "me"), (8, "other")}
+    assert [row.node_id for row in rows[0]] == [row.node_id for row in rows[1]]
 
 
 @pytest.mark.parametrize(
