@@ -39,19 +39,26 @@ end
 -- Producers with such ids are tasks of Spark's writers, which begin at sequence 0 and are never
 -- forgotten before they are over.
 local WRITERS_FROM = 2 ^ 51
-local IN_NONE, FORGOTTEN = -1, -2
+local FORGOTTEN, FORGOTTEN_WITHIN, TOLD = -2, -3, 0
 
--- The error for a batch of a producer that is unknown here, by its sequence and transaction; nil for
--- none. Where one has to begin at sequence 0 and does not, its first batch was refused, or lost by a
--- failover: with Produce 12 and newer, a transaction has an epoch to itself (KIP-890).
+-- The error for a batch of a producer of whom nothing is known here but perhaps a transaction, by its
+-- sequence and transaction; nil for none. Where one has to begin at sequence 0 and does not, its first
+-- batch was refused, or lost by a failover: with Produce 12 and newer, a transaction has an epoch to
+-- itself (KIP-890).
 local function unbegun(id, sequence, transaction)
-  if sequence == 0 or transaction == FORGOTTEN then
+  if sequence == 0 or transaction == FORGOTTEN or transaction == FORGOTTEN_WITHIN then
     return nil
   end
   if transaction > 0 or id >= WRITERS_FROM then
     return codes.OUT_OF_ORDER_SEQUENCE_NUMBER
   end
-  return transaction == IN_NONE and codes.UNKNOWN_PRODUCER_ID or nil
+  return codes.UNKNOWN_PRODUCER_ID
+end
+
+-- The transaction of a batch, whether or not its producer may have been forgotten.
+local function transaction_of(args, at)
+  local transaction = tonumber(args[at + 6])
+  return transaction == FORGOTTEN_WITHIN and TOLD or transaction
 end
 
 -- Whether the producer's batch may be appended: nil, or the answer that refuses it; then what is
@@ -66,18 +73,22 @@ local function judged(log, args, at)
     end
   end
   local producer = require("lib.producer")
-  local known, transaction = producer.read(text), tonumber(args[at + 6])
+  local known, transaction = producer.read(text), transaction_of(args, at)
   epoch, sequence = tonumber(epoch), tonumber(sequence)
-  local unknown = not known and unbegun(tonumber(id), sequence, transaction)
-  if unknown then
-    return { unknown, -1, -1, log.start, -1, 0 }
+  local verdict = producer.judge(known, epoch, sequence)
+  -- A partition that was told of no transaction says so first.
+  if verdict == "anywhere" or (not known and transaction ~= TOLD) then
+    local unknown = unbegun(tonumber(id), sequence, tonumber(args[at + 6]))
+    if unknown then
+      return { unknown, -1, -1, log.start, -1, 0 }
+    end
+    verdict = "ok"
   end
   local last_sequence = producer.last_sequence(sequence, tonumber(args[at]))
   local stored_at = producer.duplicate_of(known, epoch, sequence, last_sequence)
   if stored_at then
     return { codes.NONE, stored_at, -1, log.start, -1, 0 }
   end
-  local verdict = producer.judge(known, epoch, sequence)
   local error = codes.OUT_OF_ORDER_SEQUENCE_NUMBER
   if verdict == "ok" then
     if producer.may_append(known, epoch, transaction) then
@@ -102,7 +113,7 @@ local function remember(log, args, at, base, text, known)
   end
   local producer = require("lib.producer")
   local state = producer.appended(
-    known, tonumber(epoch), sequence, count, base, tonumber(args[at + 6])
+    known, tonumber(epoch), sequence, count, base, transaction_of(args, at)
   )
   log.known[id] = producer.text(state, log.now_ms)
   if state.first == base then

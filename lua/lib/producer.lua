@@ -1,7 +1,8 @@
 --- What a partition remembers of a producer: its epoch, its last five batches, its transaction.
 ---
 --- One hash field a producer: "epoch:next:time_ms:first-last-base,first-last-base,...", the sequence it
---- goes on with (-1: with 0) and its batches, newest last, five of them, empty while there are fewer;
+--- goes on with (-1: with 0; -2: a transaction was begun or ended here before anything came of this
+--- producer, which may have been forgotten) and its batches, newest last, five of them, empty while there are fewer;
 --- and of a transactional producer "@round:first" behind it: the number of its newest transaction here, and that one's first offset,
 --- JOINED before there is any, ENDED once its marker has been.
 --- Sequences wrap at 2^31 (Kafka's DefaultRecordBatch.incrementSequence).
@@ -13,6 +14,7 @@ M.JOINED = -1
 M.ENDED = -2
 
 local WRAP = 2147483648
+local ANEW, ANYWHERE = -1, -2
 local NO_BATCHES = ",,,,"
 
 --- The last sequence of a batch of `count` records that starts at `first`.
@@ -20,9 +22,9 @@ function M.last_sequence(first, count)
   return (first + count - 1) % WRAP
 end
 
---- The stored text as a table {epoch, next, time, list, round, first}, or nil for a producer never
---- seen here; `list` is the text of its batches, `next` is nil without any; round and first are nil
---- without transactions.
+--- The stored text as a table {epoch, next, time, list, round, first, anywhere}, or nil for a producer
+--- never seen here; `list` is the text of its batches, `next` is nil without any, and then `anywhere`
+--- says that there may have been some before; round and first are nil without transactions.
 function M.read(text)
   if not text then
     return nil
@@ -34,9 +36,11 @@ function M.read(text)
     round, at = string.match(list, "^(%d+):(%-?%d+)$", cut + 1)
     list = string.sub(list, 1, cut - 1)
   end
+  local has_batches = list ~= NO_BATCHES
   return {
-    epoch = tonumber(epoch), next = list ~= NO_BATCHES and tonumber(next_sequence) or nil,
+    epoch = tonumber(epoch), next = has_batches and tonumber(next_sequence) or nil,
     time = tonumber(time), list = list, round = tonumber(round), first = tonumber(at),
+    anywhere = not has_batches and tonumber(next_sequence) == ANYWHERE,
   }
 end
 
@@ -59,7 +63,8 @@ function M.duplicate_of(state, epoch, first, last)
   return found and tonumber(string.match(list, "^%d+", found + 1))
 end
 
---- "ok", "fenced" (an older epoch), "old" (stored before what is remembered) or "gap".
+--- "ok", "fenced" (an older epoch), "old" (stored before what is remembered), "gap", or "anywhere":
+--- the producer goes on here, unless it was refused what comes before this.
 --- A producer never seen here may begin anywhere, as far as its sequence tells.
 function M.judge(state, epoch, first)
   if not state then
@@ -72,7 +77,7 @@ function M.judge(state, epoch, first)
     return first == 0 and "ok" or "gap"
   end
   if not state.next then
-    return first == 0 and "ok" or "gap"
+    return first == 0 and "ok" or state.anywhere and "anywhere" or "gap"
   end
   if first == state.next then
     return "ok"
@@ -86,7 +91,8 @@ function M.judge(state, epoch, first)
 end
 
 --- Whether a batch may be appended as far as transactions go; `transaction` is that of log.append.
---- The epoch is known not to be fenced.
+--- The epoch is known not to be fenced. Records of a transaction whose end Redis lost are not taken into
+--- another one: its producer is refused, and the marker of its abort ends both.
 function M.may_append(state, epoch, transaction)
   local open = M.is_open(state)
   if transaction < 0 then
@@ -95,10 +101,13 @@ function M.may_append(state, epoch, transaction)
   if transaction == 0 then
     return open and state.epoch == epoch
   end
-  if not state or not state.round or transaction > state.round then
+  if not state or not state.round then
     return true
   end
-  return transaction == state.round and open
+  if transaction > state.round then
+    return not open or state.first == M.JOINED
+  end
+  return transaction == state.round and open and state.epoch == epoch
 end
 
 --- Round and first offset of the producer's transaction once a batch stands at `base`.
@@ -125,7 +134,8 @@ end
 
 --- The text to store for a state.
 function M.text(state, now_ms)
-  local text = num.small(state.epoch) .. ":" .. num.small(state.next or -1) .. ":"
+  local text = num.small(state.epoch) .. ":"
+    .. num.small(state.next or state.anywhere and ANYWHERE or ANEW) .. ":"
     .. num.small(now_ms) .. ":" .. state.list
   if state.round then
     text = text .. "@" .. num.text(state.round) .. ":" .. num.text(state.first)
@@ -138,7 +148,7 @@ function M.turn(state, epoch, now_ms, round, at)
   local goes_on = state and state.epoch == epoch
   return M.text({
     epoch = epoch, next = goes_on and state.next or nil, list = goes_on and state.list or NO_BATCHES,
-    round = round, first = at,
+    round = round, first = at, anywhere = not state or goes_on and state.anywhere,
   }, now_ms)
 end
 

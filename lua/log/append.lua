@@ -1,4 +1,4 @@
---- log.append  version 11  writes
+--- log.append  version 12  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -16,8 +16,9 @@
 ---          producer_epoch  int     -1 without idempotence
 ---          base_sequence   int     -1 without idempotence
 ---          transaction     int     -1 in none; -2 in none, of a producer that may have been forgotten
----                                  here; 0 in the one this partition was told of (log.begin); else
----                                  the number of the producer's transaction, begun if new here
+---                                  here; 0 in the one this partition was told of (log.begin), -3
+---                                  the same of a producer that may have been forgotten; else the
+---                                  number of the producer's transaction, begun if new here
 ---          fields...       bytes   batch layout: the batch alone, whose entry then tells count and
 ---                                  max_timestamp too, or all of the entry's fields and values;
 ---                                  record layout: for
@@ -41,8 +42,8 @@
 --- NOTES    A native XADD may stand behind `next`; then the first XADD fails with nothing written,
 ---          and the batch goes behind the stream's last id.
 ---          A producer unknown here begins at sequence 0. UNKNOWN_PRODUCER_ID: or it was forgotten, if
----          no batch before this one is on its way, which the caller knows; then -2 takes it. Spark's
----          writers, from id 2^51 on, and transactions whose number is told are never forgotten:
+---          no batch before this one is on its way, which the caller knows; then -2 takes it, and -3
+---          where the partition knows no more of it than transactions. Spark's writers, from id 2^51 on, and transactions whose number is told are never forgotten:
 ---          Redis lost their first batch, or refused it (OUT_OF_ORDER_SEQUENCE_NUMBER).
 ---          In batch layout and in bytes mode an entry's id is that of the last offset it takes.
 ---          Without transactions `open` is never touched, and `stable` of the state is absent: the end

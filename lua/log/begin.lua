@@ -1,4 +1,4 @@
---- log.begin  version 1  writes
+--- log.begin  version 2  writes
 --- A partition knows of a producer's transaction before the first record of it arrives.
 ---
 --- KEYS     log             hash   the partition's state
@@ -11,7 +11,10 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH INVALID_TXN_STATE
 --- COST     O(1), at most 4 calls
 --- NOTES    INVALID_TXN_STATE: the partition has seen this transaction's end, or a later one. So an
----          AddPartitionsToTxn that was delayed on its way opens nothing that nobody would close.
+---          AddPartitionsToTxn that was delayed on its way opens nothing that nobody would close. Or what
+---          an earlier transaction left here is still open, as Redis lost who was to end it.
+---          Of a producer unknown here it notes that it may have been forgotten (-2 in place of its next
+---          sequence); scripts before log.append 12 take it for one that begins at sequence 0.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local producer = require("lib.producer")

@@ -1,4 +1,4 @@
---- log.mark  version 1  writes
+--- log.mark  version 2  writes
 --- A producer's transaction is over in this partition: its marker stands in the log, once.
 ---
 --- KEYS     stream          stream  the partition's records

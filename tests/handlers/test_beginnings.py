@@ -6,17 +6,23 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from korvet.broker.dispatch import PRODUCE
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.produce import produce
 from korvet.scripts.call import Call
-from korvet.scripts.log.appending import APPEND, FORGOTTEN, TRANSACTION_AT
+from korvet.scripts.log.appending import APPEND, FORGOTTEN, FORGOTTEN_WITHIN, TRANSACTION_AT
 from korvet.store.errors import StoreRefused
 from korvet.store.waiter import Waiter
 from korvet.topics import Topic
 from korvet.wire import records
+from korvet.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -114,6 +120,46 @@ async def test_one_that_was_forgotten_goes_on_in_order_whatever_redis_refuses(
     assert await errors(broker, *three) == [E.KAFKA_STORAGE_ERROR, *late]
     assert await errors(broker, *three) == [0, 0, 0]
     assert await values(broker) == [b"0", b"1", b"2"]
+
+
+async def test_one_that_was_forgotten_goes_on_in_its_next_transaction_in_order(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    began = await broker.ask(
+        InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000)
+    )
+    who = {"v3_and_below_producer_id": began.producer_id, "v3_and_below_producer_epoch": 0}
+    place = [AddPartitionsToTxnTopic(name="t", partitions=[0])]
+    joining = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="tx", v3_and_below_topics=place, **who
+    )
+    await broker.ask(joining, 3)
+
+    async def errors(*batches: bytes) -> list[int]:
+        asked = [
+            broker.ask(replace(asking(None, data), transactional_id="tx"), 11) for data in batches
+        ]
+        answers = await asyncio.gather(*asked)
+        return [answer.responses[0].partition_responses[0].error_code for answer in answers]
+
+    three = [
+        bytes(
+            records.build(
+                [(0, 0, None, b"%d" % number * 40_000, [])],
+                transactional=True,
+                producer=(began.producer_id, 0, 70 + number),
+            )
+        )
+        for number in range(3)
+    ]
+    refusing(broker, monkeypatch, FORGOTTEN_WITHIN)
+    late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+    assert await errors(*three) == [E.KAFKA_STORAGE_ERROR, *late]
+    assert await errors(*three[1:]) == late
+    assert await errors(*three) == [0, 0, 0]
+    assert await values(broker) == [b"0", b"1", b"2"]
+    assert not broker.node.beginnings
 
 
 async def test_nothing_is_taken_before_a_first_batch_that_the_broker_refused(

@@ -3,6 +3,7 @@
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.scripts.log.appending import FORGOTTEN_WITHIN
 from tests.lua.transactions import Logs
 from tests.runners import Runner
 
@@ -112,3 +113,52 @@ def test_a_native_entry_before_a_marker_is_passed(logs: Logs) -> None:
     logs.runner.command("XADD", "korvet:t:0", at, "value", "native")
     assert logs.mark(0, 1, 0, 1, True).offset > logs.entries(0)[1][0]
     assert logs.committed(0) == [b"a", b"native"]
+
+
+def test_a_transaction_whose_end_was_lost_takes_no_records_of_the_next(logs: Logs) -> None:
+    logs.append(0, b"lost", (1, 0, 0), 3)
+    assert logs.append(0, b"next", (1, 1, 0), 4).error == ErrorCode.INVALID_TXN_STATE
+    assert logs.begin(0, 1, 1, 4) == ErrorCode.INVALID_TXN_STATE
+    assert logs.append(0, b"again", (1, 1, 0), 3).error == ErrorCode.INVALID_TXN_STATE
+    assert logs.begin(0, 1, 1, 3) == ErrorCode.INVALID_TXN_STATE
+    assert logs.mark(0, 1, 2, 4, False).offset > 0
+    assert logs.append(0, b"next", (1, 2, 0), 5).error == 0
+    assert logs.mark(0, 1, 3, 5, True).offset > 0
+    assert logs.committed(0) == [b"next"]
+
+
+def test_a_forgotten_producer_goes_on_in_its_next_transaction(logs: Logs) -> None:
+    assert logs.begin(0, 1, 0, 8) == 0
+    for number, code in ((0, "UNKNOWN_PRODUCER_ID"), (8, "OUT_OF_ORDER_SEQUENCE_NUMBER")):
+        assert logs.append(0, b"a", (1, 0, 70), number).error == ErrorCode[code]
+    assert logs.append(0, b"a", (1, 0, 70), FORGOTTEN_WITHIN).error == 0
+    assert logs.append(0, b"b", (1, 0, 71), 0).error == 0
+    assert logs.append(0, b"c", (1, 0, 73), 0).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    logs.mark(0, 1, 0, 8, True)
+    assert logs.committed(0) == [b"a", b"b"]
+
+
+def test_a_forgotten_producer_goes_on_after_transactions_without_records(logs: Logs) -> None:
+    logs.begin(0, 1, 0, 8)
+    logs.mark(0, 1, 0, 8, False)
+    logs.mark(1, 1, 0, 8, False)
+    for partition in (0, 1):
+        assert logs.begin(partition, 1, 0, 9) == 0
+        reply = logs.append(partition, b"a", (1, 0, 70), 0)
+        assert reply.error == ErrorCode.UNKNOWN_PRODUCER_ID
+        assert logs.append(partition, b"a", (1, 0, 70), FORGOTTEN_WITHIN).stored == 1
+
+
+def test_nobody_was_forgotten_whose_epoch_a_marker_raised(logs: Logs) -> None:
+    logs.begin(0, 1, 0, 8)
+    logs.mark(0, 1, 1, 8, False)
+    logs.begin(0, 1, 1, 9)
+    for number in (0, FORGOTTEN_WITHIN):
+        reply = logs.append(0, b"a", (1, 1, 70), number)
+        assert reply.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert logs.append(0, b"a", (1, 1, 0), 0).error == 0
+
+
+def test_a_partition_that_was_told_of_nothing_takes_nothing_of_the_forgotten(logs: Logs) -> None:
+    for number in (0, FORGOTTEN_WITHIN):
+        assert logs.append(0, b"a", (1, 0, 70), number).error == ErrorCode.INVALID_TXN_STATE

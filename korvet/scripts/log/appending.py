@@ -31,6 +31,8 @@ LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
 BATCH_AT, NEWEST_AT, PRODUCER_AT, TRANSACTION_AT, FIELDS_AT = 2, 4, 5, 8, 9
 FORGOTTEN = -2
 """As a `transaction`: in none, and the partition may have forgotten the producer."""
+FORGOTTEN_WITHIN = -3
+"""The same in a transaction that the partition was told of."""
 APPEND = Script("log.append", AppendReply)
 GATHER = Script("log.gather", GatherReply)
 
@@ -97,7 +99,8 @@ def sequence_of(call: Call[AppendReply]) -> tuple[int, int, int]:
 
 def begun_by(call: Call[AppendReply]) -> Call[AppendReply]:
     """The same append, by which a producer may begin whom the partition does not know."""
-    args = [*call.args[:TRANSACTION_AT], FORGOTTEN, *call.args[FIELDS_AT:]]
+    forgotten = FORGOTTEN if call.args[TRANSACTION_AT] == -1 else FORGOTTEN_WITHIN
+    args = [*call.args[:TRANSACTION_AT], forgotten, *call.args[FIELDS_AT:]]
     return Call(call.script, call.keys, args)
 
 
