@@ -99,7 +99,6 @@ _REASONS: dict[str, str] = {
     r"Share|Streams": "groups of another kind, not built",
     r"DelegationToken|Sasl|Scram": "nobody is asked who they are",
     r"Raft|Unregister": "KRaft's own: the metadata lies in Redis",
-    r"WriteTxnMarkers": "brokers tell each other nothing: scripts write the markers",
     r"ClientQuotas": "nothing is throttled",
 }
 

@@ -60,6 +60,7 @@ from korvet.handlers.sasl_handshake import sasl_handshake
 from korvet.handlers.sync_group import sync_group
 from korvet.handlers.txn_offset_commit import txn_offset_commit
 from korvet.handlers.update_features import update_features
+from korvet.handlers.write_txn_markers import write_txn_markers
 from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -155,6 +156,7 @@ from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandsh
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from korvet.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from korvet.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from korvet.wire.messages.write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from korvet.wire.schema import Message
 
 Handler = Callable[[Any, Context], Awaitable[Message | None]]
@@ -232,6 +234,14 @@ TABLE: tuple[Api, ...] = (
         add_offsets_to_txn,
     ),
     Api(26, "EndTxn", (0, 5), EndTxnRequest, EndTxnResponse, end_txn),
+    Api(
+        27,
+        "WriteTxnMarkers",
+        (0, 2),
+        WriteTxnMarkersRequest,
+        WriteTxnMarkersResponse,
+        write_txn_markers,
+    ),
     Api(
         28,
         "TxnOffsetCommit",

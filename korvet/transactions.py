@@ -350,12 +350,9 @@ def mark_call(
     keys: Keys, topic: Topic, partition: int, decided: Decided, now_ms: int
 ) -> Call[MarkReply]:
     """The call that writes the marker into one partition, in its topic's layout."""
-    who = (now_ms, decided.producer_id, decided.producer_epoch, decided.committed)
-    if topic.is_batch:
-        batch = bytes(markers.control_batch(0, *who))
-        fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
-    else:
-        fields = markers.fields_of(*who)
+    fields = marker_of(
+        topic, now_ms, decided.producer_id, decided.producer_epoch, decided.committed
+    )
     return log.mark(
         keys,
         topic.name,
@@ -368,6 +365,16 @@ def mark_call(
         size=sum(map(len, fields)),
         fields=fields,
     )
+
+
+def marker_of(
+    topic: Topic, now_ms: int, producer_id: int, epoch: int, committed: bool
+) -> Sequence[bytes]:
+    """A marker's entry in the topic's layout, fields and values."""
+    if topic.is_batch:
+        batch = bytes(markers.control_batch(0, now_ms, producer_id, epoch, committed))
+        return [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
+    return markers.fields_of(now_ms, producer_id, epoch, committed)
 
 
 def _decided(transactional_id: str, reply: FinishReply | LookReply, committed: bool) -> Decided:

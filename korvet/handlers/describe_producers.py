@@ -2,11 +2,15 @@
 
 Behaviour
 - per partition: UNKNOWN_TOPIC_OR_PARTITION; producers of transactions with where theirs began
+- a producer whose row is gone, or says that nothing is open, while readers of committed records
+  wait before a transaction of it (older versions could leave that): with its start
 - the coordinator's epoch is -1 until a marker ended a transaction here, then 0: there is one
   coordinator, which never changes
 Left out
 - the epoch of earlier markers while the next transaction is open here: it is -1 meanwhile
 """
+
+import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
@@ -19,6 +23,8 @@ from korvet.wire.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+
+UNKNOWN = Remembered(0, 0, -1, [], -1)
 
 
 async def describe_producers(
@@ -47,25 +53,29 @@ async def _partition(topic: Topic | None, number: int, context: Context) -> Part
             error_message=error.message,
             active_producers=[],
         )
-    key = context.keys.partition(topic.name, number).producers
-    flat = await context.store.command("HGETALL", key)
+    key = context.keys.partition(topic.name, number)
+    flat, waiting = await asyncio.gather(
+        context.store.command("HGETALL", key.producers),
+        context.store.command("ZRANGE", key.open, 0, -1, "WITHSCORES"),
+    )
+    rows = {int(id): Remembered.of(row) for id, row in zip(flat[::2], flat[1::2], strict=True)}
+    since = {int(id): int(float(at)) for id, at in zip(waiting[::2], waiting[1::2], strict=True)}
     return PartitionResponse(
         partition_index=number,
         error_code=ErrorCode.NONE,
         active_producers=[
-            _producer(int(producer_id), row)
-            for producer_id, row in zip(flat[::2], flat[1::2], strict=True)
+            _producer(producer_id, rows.get(producer_id, UNKNOWN), since.get(producer_id, -1))
+            for producer_id in {**rows, **since}
         ],
     )
 
 
-def _producer(producer_id: int, row: bytes) -> ProducerState:
-    known = Remembered.of(row)
+def _producer(producer_id: int, known: Remembered, since: int) -> ProducerState:
     return ProducerState(
         producer_id=producer_id,
         producer_epoch=known.epoch,
         last_sequence=known.batches[-1][1] if known.batches else -1,
         last_timestamp=known.time_ms,
         coordinator_epoch=0 if known.first == ENDED else -1,
-        current_txn_start_offset=max(known.first, -1),
+        current_txn_start_offset=known.first if known.first >= 0 else since,
     )

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
+from redis import Redis
 
+from korvet.keys import Keys
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.jvm import Jvm
@@ -129,6 +131,44 @@ def test_transactions_are_listed_and_described(default_broker: Broker, java_tool
     writer.abort_transaction(10)
     _, row = told("describe", "--transactional-id", transaction)
     assert row[4] == "CompleteAbort"
+
+
+def test_a_hanging_transaction_is_found_and_aborted(
+    default_broker: Broker, java_tools: Jvm
+) -> None:
+    topic, transaction = create_topic(default_broker.address), topic_name("transaction")
+    writer = Producer(
+        {"bootstrap.servers": default_broker.address, "transactional.id": transaction}
+    )
+    writer.init_transactions(10)
+    writer.begin_transaction()
+    writer.produce(topic, b"v", partition=0)
+    writer.flush(10)
+
+    def told(*words: str, fails: bool = False) -> list[list[str]]:
+        place = ("--bootstrap-server", default_broker.address)
+        tool = f"{TOOLS}.TransactionsCommand"
+        return [
+            line.split() for line in java_tools.run(tool, *place, *words, fails=fails).splitlines()
+        ]
+
+    def hanging() -> list[list[str]]:
+        rows = told("find-hanging", "--topic", topic, "--max-transaction-timeout", "0")
+        return [row for row in rows if row[:1] == [topic]]
+
+    place = ("--topic", topic, "--partition", "0")
+    _, known = told("describe-producers", *place)
+    start = ("--start-offset", known[-1])
+    assert hanging() == [], "somebody will end it"
+    told("abort", *place, *start, fails=True)
+    with Redis(unix_socket_path=str(default_broker.folder / "data" / "redis.sock")) as redis:
+        redis.unlink(Keys().transaction(transaction).transaction)
+    (row,) = hanging()
+    assert (row[1], row[5]) == ("0", known[-1])
+    told("abort", *place, *start)
+    assert hanging() == []
+    _, known = told("describe-producers", *place)
+    assert known[-1] == "None"
 
 
 def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java_tools: Jvm) -> None:

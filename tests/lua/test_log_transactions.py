@@ -4,7 +4,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.scripts.log.appending import FORGOTTEN_WITHIN
-from tests.lua.transactions import Logs
+from tests.lua.transactions import KEYS, Logs
 from tests.runners import Runner
 
 
@@ -113,6 +113,50 @@ def test_a_native_entry_before_a_marker_is_passed(logs: Logs) -> None:
     logs.runner.command("XADD", "korvet:t:0", at, "value", "native")
     assert logs.mark(0, 1, 0, 1, True).offset > logs.entries(0)[1][0]
     assert logs.committed(0) == [b"a", b"native"]
+
+
+def test_who_names_no_number_is_told_the_one_that_is_open_and_ends_nothing(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 4, 0), 7)
+    assert (logs.close(1, 4, -1).transaction, logs.close(1, 4, 6).transaction) == (7, 7)
+    assert (logs.stable(0), len(logs.entries(0))) == (0, 1)
+    logs.append(0, b"plain")
+    reply = logs.close(1, 4, 7)
+    assert (reply.error, reply.transaction, reply.offset) == (0, -1, logs.entries(0)[-1][0])
+    assert (logs.committed(0), logs.stable(0)) == ([b"plain"], reply.offset + 1)
+
+
+def test_a_transaction_that_nobody_ends_can_be_committed(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 4, 0), 7)
+    assert logs.close(1, 5, 7, committed=1).offset > 0
+    assert logs.committed(0) == [b"a"]
+    assert logs.append(0, b"b", (1, 4, 1), 8).error == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_old_producers_and_coordinators_end_nothing(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 4, 0), 7)
+    assert logs.close(1, 3, 7).error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert logs.close(1, 4, 7, raised=1).error == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert logs.stable(0) == 0
+    assert logs.close(1, 5, 7, raised=1, coordinator_epoch=-1).offset > 0
+    fenced = logs.close(1, 5, 7, coordinator_epoch=-1)
+    assert fenced.error == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    logs.runner.command("DEL", "{korvet:t:0}:log")
+    assert logs.close(1, 5, 7).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_where_nothing_is_open_nothing_is_ended(logs: Logs) -> None:
+    for _ in range(2):
+        reply = logs.close(1, 5, -1)
+        assert (reply.error, reply.transaction, reply.offset) == (0, -1, -1)
+        assert logs.append(0, b"a", (1, 0, 0)).error == 0, "its epoch is still open to it"
+
+
+def test_a_transaction_is_ended_that_only_readers_know_of(logs: Logs) -> None:
+    logs.append(0, b"a", (1, 0, 0), 1)
+    logs.runner.command("HDEL", KEYS.partition("t", 0).producers, 1)
+    assert logs.close(1, 0, -1).transaction == 0
+    assert logs.close(1, 0, 0).offset > 0
+    assert (logs.committed(0), logs.stable(0)) == ([], logs.entries(0)[-1][0] + 1)
 
 
 def test_a_transaction_whose_end_was_lost_takes_no_records_of_the_next(logs: Logs) -> None:

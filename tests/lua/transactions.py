@@ -102,6 +102,25 @@ class Logs:
             )
         )
 
+    def close(self, producer: int, epoch: int, number: int, **changes: int) -> log.CloseReply:
+        """Whoever does not know the transactional id ends the transaction in partition 0."""
+        words = {"coordinator_epoch": 0, "raised": 0, "committed": 0, **changes}
+        committed = bool(words["committed"])
+        return self.runner.run(
+            log.close(
+                KEYS,
+                "t",
+                0,
+                topic_id=ID,
+                producer_id=producer,
+                producer_epoch=epoch,
+                transaction=number,
+                size=10,
+                fields=markers.fields_of(self.runner.now_ms(), producer, epoch, committed),
+                **words,
+            )
+        )
+
     def stable(self, partition: int) -> int:
         """The last stable offset."""
         return self.runner.run(log.bounds(KEYS, "t", partition, topic_id=ID)).stable

@@ -54,8 +54,10 @@ from korvet.scripts.log.places import (
 )
 from korvet.scripts.log.transactions import (
     BeginReply,
+    CloseReply,
     MarkReply,
     begin,
+    close,
     mark,
 )
 
@@ -65,6 +67,7 @@ __all__ = [
     "BeginReply",
     "BoundsReply",
     "CarryReply",
+    "CloseReply",
     "DeliverReply",
     "DropReply",
     "FollowReply",
@@ -87,6 +90,7 @@ __all__ = [
     "begun_by",
     "bounds",
     "carry",
+    "close",
     "count_of",
     "deliver",
     "drop",

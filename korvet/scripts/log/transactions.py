@@ -20,8 +20,18 @@ class MarkReply(Reply):
     stable: int
 
 
+class CloseReply(Reply):
+    """`transaction` is an open one that was not named, `offset` the marker's; -1 for neither."""
+
+    error: int
+    transaction: int
+    offset: int
+    stable: int
+
+
 BEGIN = Script("log.begin", BeginReply)
 MARK = Script("log.mark", MarkReply)
+CLOSE = Script("log.close", CloseReply)
 
 
 def begin(
@@ -58,4 +68,29 @@ def mark(
         MARK,
         (k.stream, k.log, k.producers, k.open, k.aborted),
         (topic_id, producer_id, producer_epoch, transaction, committed, size, *fields),
+    )
+
+
+def close(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    raised: int,
+    transaction: int,
+    committed: int,
+    size: int,
+    fields: Sequence[Arg],
+) -> Call[CloseReply]:
+    """The transaction, which nobody else will end, is over in the partition."""
+    k = keys.partition(topic, partition)
+    who = (producer_id, producer_epoch, coordinator_epoch, raised)
+    return Call(
+        CLOSE,
+        (k.stream, k.log, k.producers, k.open, k.aborted),
+        (topic_id, *who, transaction, committed, size, *fields),
     )

@@ -1,0 +1,143 @@
+"""WriteTxnMarkers (key 27), versions 0-2. Transactions that nobody will end are over in partitions.
+
+Behaviour
+- for administrators (`kafka-transactions.sh abort`, KIP-664): brokers write the markers of decided
+  ends themselves. It ends what a partition has open of a producer, once no transactional id has
+  that transaction, by its number, with that partition in it
+- per partition: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PRODUCER_EPOCH for an epoch below the known one
+  or below 0; TRANSACTION_COORDINATOR_FENCED for a coordinator's epoch below the known one;
+  INVALID_TXN_STATE while a transactional id has the transaction, to end it as it is asked, or once
+  its timeout has passed. Kafka writes the marker all the same, and the transaction is cut in two
+- NONE where the producer has nothing open: no marker is written, and its epoch stays
+- one row a producer, as in Kafka, though several markers name it
+Versions
+- v1 flexible, v2 transaction version: from 2 on the epoch has to be above the known one
+Left out
+- the coordinator's epoch is not remembered: there is one coordinator, and its epoch is 0
+"""
+
+import asyncio
+from collections.abc import Iterator
+from time import time
+
+import msgspec
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.scripts import log
+from korvet.scripts.log import CloseReply
+from korvet.topics import Topic
+from korvet.transactions import marker_of, member_of
+from korvet.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+RAISED_SINCE = 2
+"""From this transaction version on each transaction has an epoch to itself, and so has its end."""
+STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+UNNAMED = -1
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """One partition's end of one producer's transaction."""
+
+    topic: str
+    partition: int
+    marker: WritableTxnMarker
+
+
+async def write_txn_markers(
+    request: WriteTxnMarkersRequest, context: Context
+) -> WriteTxnMarkersResponse:
+    answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
+    for asked in _each(request):
+        error = await _close(asked, context)
+        rows = answers.setdefault(asked.marker.producer_id, {})
+        rows.setdefault(asked.topic, {})[asked.partition] = error
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(partition_index=n, error_code=error)
+                            for n, error in of.items()
+                        ],
+                    )
+                    for name, of in topics.items()
+                ],
+            )
+            for producer_id, topics in answers.items()
+        ]
+    )
+
+
+def _each(request: WriteTxnMarkersRequest) -> Iterator[_Asked]:
+    for marker in request.markers:
+        for of in marker.topics:
+            for partition in of.partition_indexes:
+                yield _Asked(of.name, partition, marker)
+
+
+async def _close(asked: _Asked, context: Context) -> ErrorCode:
+    topic = await context.topics.get(asked.topic)
+    if topic is None or not 0 <= asked.partition < topic.partitions:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if asked.marker.producer_epoch < 0:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    reply = await _closed(asked, topic, UNNAMED, context)
+    if not reply.error and reply.transaction != UNNAMED:
+        if await _is_somebodys(asked, reply.transaction, context):
+            return ErrorCode.INVALID_TXN_STATE
+        reply = await _closed(asked, topic, reply.transaction, context)
+    if reply.error in STALE:
+        context.topics.drop()
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode(reply.error)
+
+
+async def _closed(asked: _Asked, topic: Topic, number: int, context: Context) -> CloseReply:
+    marker = asked.marker
+    committed = marker.transaction_result
+    fields = marker_of(
+        topic, int(time() * 1000), marker.producer_id, marker.producer_epoch, committed
+    )
+    return await context.store.run(
+        log.close(
+            context.keys,
+            topic.name,
+            asked.partition,
+            topic_id=topic.id,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            raised=int(marker.transaction_version >= RAISED_SINCE),
+            transaction=number,
+            committed=int(committed),
+            size=sum(map(len, fields)),
+            fields=fields,
+        )
+    )
+
+
+async def _is_somebodys(asked: _Asked, number: int, context: Context) -> bool:
+    """Whether a transactional id has the producer's transaction of that number, and the partition
+    in it: then it will be ended."""
+    member = member_of(asked.topic, asked.partition).encode()
+    ids = await context.transactions.ids()
+    views = await asyncio.gather(*(context.transactions.view(id) for id in ids))
+    return any(
+        not view.error
+        and view.producer_id == asked.marker.producer_id
+        and view.transaction == number
+        and view.state in (b"Ongoing", b"PrepareCommit", b"PrepareAbort")
+        and member in view.members
+        for view in views
+    )
