@@ -1,4 +1,4 @@
---- transaction.init  version 2  writes
+--- transaction.init  version 3  writes
 --- A transactional id has a producer id and an epoch that fences whoever used the id before.
 ---
 --- KEYS     transaction     hash   state of the transactional id
@@ -30,9 +30,11 @@ if not t then
     return { codes.NONE, -1, -1, 1 }
   end
 elseif producer_id >= 0 then
-  local current = producer_id == t.producer_id and (epoch == t.epoch or epoch == t.last_epoch)
-  local rotated = producer_id == t.previous_id and epoch == t.last_epoch
-    and epoch >= transactions.EXHAUSTED
+  -- Who asks again with the epoch before got the newest in an answer that was lost; but who has an open
+  -- transaction has had that answer, and what comes now is a request that was long on its way.
+  local again = epoch == t.last_epoch and t.state ~= "Ongoing"
+  local current = producer_id == t.producer_id and (epoch == t.epoch or again)
+  local rotated = producer_id == t.previous_id and again and epoch >= transactions.EXHAUSTED
   if not current and not rotated then
     return { codes.PRODUCER_FENCED, -1, -1, 0 }
   end

@@ -165,6 +165,26 @@ def test_a_zombie_that_names_its_epoch_aborts_nobody(tx: Coordinator) -> None:
     assert tx.view().state == b"Ongoing"
 
 
+def test_an_init_that_comes_late_aborts_nothing_of_what_its_repetition_began(
+    tx: Coordinator,
+) -> None:
+    tx.init()
+    assert tx.init(1, 0).producer_epoch == 1
+    tx.add(1, 1, [0])
+    assert tx.init(1, 0).error == ErrorCode.PRODUCER_FENCED
+    assert tx.view().state == b"Ongoing"
+
+
+def test_the_same_once_epochs_were_used_up(tx: Coordinator) -> None:
+    producer, epoch = rotated(tx)
+    tx.finish(producer, epoch, False, True)
+    tx.settle()
+    assert tx.init(producer, epoch).error == 0, "nothing is open: the answer was lost"
+    tx.add(tx.view().producer_id, tx.view().producer_epoch, [0])
+    assert tx.init(producer, epoch).error == ErrorCode.PRODUCER_FENCED
+    assert tx.view().state == b"Ongoing"
+
+
 def test_a_transaction_open_too_long_is_aborted_and_its_producer_fenced(lua: LuaRunner) -> None:
     tx = Coordinator(Logs(lua).create())
     tx.init()
