@@ -99,6 +99,7 @@ LAYERS: dict[str, Layer] = {
             "consuming",
             "coordinating",
             "fetching",
+            "hanging",
             "joining",
             "refusals",
             "streaming",

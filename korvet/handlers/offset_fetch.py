@@ -5,7 +5,8 @@ Behaviour
   UNKNOWN_TOPIC_ID for an id nobody has
 - who names a member of a group of the newer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
 - null topics: everything the group has committed
-- require_stable: UNSTABLE_OFFSET_COMMIT where offsets wait for the end of a transaction
+- require_stable: UNSTABLE_OFFSET_COMMIT where offsets wait for the end of a transaction; those that
+  have waited longer than transaction.max.timeout.ms for one that no transactional id has are let go
 - a commit made for an earlier topic of the same name does not count
 Versions
 - v2 null asks for all, v5 leader epochs, v7 require_stable, v8 several groups, v9 member
@@ -22,6 +23,7 @@ from korvet.commits import Commit, place_of, read_commit
 from korvet.consuming import keep
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.hanging import let_go
 from korvet.topics import Topic
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -80,6 +82,8 @@ async def _group(
             return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
     # What waits is read first: what is committed in between is then merely called unstable.
     waiting = await _waiting(asked.group_id, context) if stable else set()
+    if waiting and await let_go(asked.group_id, context):
+        waiting = await _waiting(asked.group_id, context)
     if asked.topics is None:
         topics = await _everything(asked.group_id, context)
     else:

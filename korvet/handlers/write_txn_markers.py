@@ -16,7 +16,6 @@ Left out
 - the coordinator's epoch is not remembered: there is one coordinator, and its epoch is 0
 """
 
-import asyncio
 from collections.abc import Iterator
 from time import time
 
@@ -24,6 +23,7 @@ import msgspec
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.hanging import is_somebodys
 from korvet.scripts import log
 from korvet.scripts.log import CloseReply
 from korvet.topics import Topic
@@ -94,7 +94,8 @@ async def _close(asked: _Asked, context: Context) -> ErrorCode:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     reply = await _closed(asked, topic, UNNAMED, context)
     if not reply.error and reply.transaction != UNNAMED:
-        if await _is_somebodys(asked, reply.transaction, context):
+        member = member_of(asked.topic, asked.partition)
+        if await is_somebodys(asked.marker.producer_id, reply.transaction, member, context):
             return ErrorCode.INVALID_TXN_STATE
         reply = await _closed(asked, topic, reply.transaction, context)
     if reply.error in STALE:
@@ -124,20 +125,4 @@ async def _closed(asked: _Asked, topic: Topic, number: int, context: Context) ->
             size=sum(map(len, fields)),
             fields=fields,
         )
-    )
-
-
-async def _is_somebodys(asked: _Asked, number: int, context: Context) -> bool:
-    """Whether a transactional id has the producer's transaction of that number, and the partition
-    in it: then it will be ended."""
-    member = member_of(asked.topic, asked.partition).encode()
-    ids = await context.transactions.ids()
-    views = await asyncio.gather(*(context.transactions.view(id) for id in ids))
-    return any(
-        not view.error
-        and view.producer_id == asked.marker.producer_id
-        and view.transaction == number
-        and view.state in (b"Ongoing", b"PrepareCommit", b"PrepareAbort")
-        and member in view.members
-        for view in views
     )
