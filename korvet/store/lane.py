@@ -141,6 +141,11 @@ class Lane:
             self._set_down(reason)
             self._reopen()
 
+    def leave(self, reason: str) -> None:
+        """The link has ended, what it held has failed, and another is opened where `find` says."""
+        if isinstance(self.link, Link):
+            self.link.close(reason)
+
     def ensure_opening(self) -> None:
         """There is a link, or one is being opened."""
         if not self.up:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Location
 from korvet.store.errors import A_REPLICA, code_of
+from korvet.store.following import Follower
 from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
@@ -47,6 +48,7 @@ class SingleRouter:
 
     def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
         self._lanes = Lanes(finder(location, manner.connect_s), manner, listener)
+        self._follower = Follower(location, manner, self.lanes)
         self._left_at = -LEFT_FOR_S
         self.server: Server
 
@@ -54,6 +56,7 @@ class SingleRouter:
         """Every lane is open and `server` is known."""
         for lane in self._lanes.all:
             self.server = await lane.open()
+        self._follower.open()
 
     def for_call(self, call: Call[Any]) -> Lane:
         return self._lanes.for_call(call)
@@ -81,5 +84,6 @@ class SingleRouter:
         return False
 
     async def close(self) -> None:
+        await self._follower.close()
         for lane in self.lanes():
             await lane.close()

@@ -1,12 +1,14 @@
 """redis-py clients for an address: RESP2, and nothing is ever sent twice."""
 
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import MasterNotFoundError, Sentinel
 
+from korvet.store import sentinels
 from korvet.store.address import Address, Location
 
 CONNECT_S = 5.0
@@ -21,22 +23,46 @@ def open_client(address: Address) -> redis.Redis:
     )
 
 
+class Watchers(Sentinel):
+    """The Sentinels, all of them asked: the first to answer may be the last to know."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        seeds = [(seed.host, seed.port) for seed in location.seeds]
+        entry = {**sentinels.entry(location, CONNECT_S), "retry": Retry(NoBackoff(), 0)}
+        super().__init__(seeds, sentinel_kwargs=entry)  # type: ignore[no-untyped-call]
+        for client in self.sentinels:
+            client.response_callbacks = {}  # type: ignore[assignment]
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Where the master is; redis-py asks before each connection."""
+        pool = ThreadPoolExecutor(len(self.sentinels))
+        asked = {pool.submit(self._ask, client) for client in self.sentinels}
+        pool.shutdown(wait=False)
+        waiting, told = set(asked), list[Future[Any]]()
+        while waiting and not any(each.exception() is None for each in told):
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            told += done
+        told += wait(waiting, timeout=sentinels.GRACE_S).done
+        failures = [error for each in told if (error := each.exception()) is not None]
+        found = [sentinels.opinion(each.result()) for each in told if each.exception() is None]
+        named = sentinels.elected(each for each in found if each is not None)
+        if named is None:
+            raise MasterNotFoundError(str(sentinels.unnamed(self._location, failures)))
+        return named
+
+    def _ask(self, client: redis.Redis) -> sentinels.Told:
+        pipe: Any = client.pipeline(transaction=False)
+        for question in sentinels.QUESTIONS:
+            pipe.execute_command(*question, self._location.master)
+        state, address = pipe.execute(raise_on_error=False)
+        return state, address
+
+
 def open_master(location: Location) -> redis.Redis:
     """A client of whichever server the Sentinels call the master, asked at every connection."""
-    first = location.seeds[0]
-    options: dict[str, Any] = {
-        "socket_timeout": 5.0,
-        "username": location.sentinel_username,
-        "password": location.sentinel_password,
-        "retry": Retry(NoBackoff(), 0),
-    }
-    if first.tls is not None:
-        options["ssl"] = True
-        options |= {name: value for name, value in first.options.items() if name[:4] == "ssl_"}
-    sentinel = Sentinel(  # type: ignore[no-untyped-call]
-        [(seed.host, seed.port) for seed in location.seeds], sentinel_kwargs=options
-    )
-    client: redis.Redis = sentinel.master_for(location.master, **_entry(first))  # type: ignore[no-untyped-call]
+    watchers = Watchers(location)
+    client: redis.Redis = watchers.master_for(location.master, **_entry(location.seeds[0]))  # type: ignore[no-untyped-call]
     return client
 
 

@@ -20,57 +20,17 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from korvet.scripts.call import Arg
 from korvet.store.address import BadAddress, parse
+from korvet.store.ear import Ear
 from korvet.store.errors import RedisUnreachable
+from korvet.store.following import Follower
 from korvet.store.lane import Lane, Listener, Manner
 from korvet.store.link import Link
 from korvet.store.locate import finder
-from korvet.store.resp import NOTHING, Packer
 
 Hear = Callable[[bytes], None]
 
 LINGER_S = 30.0
-
-
-class Ear(Link):
-    """A link that, once `hear` was called, takes messages instead of replies."""
-
-    _hear: Callable[[list[Any]], None] | None = None
-    _alive = True
-
-    def hear(self, heard: Callable[[list[Any]], None]) -> None:
-        """From now on whatever arrives goes to `heard`."""
-        self._hear = heard
-
-    def say(self, *command: Arg) -> None:
-        """The command is on its way; its reply will be heard."""
-        packer = Packer()
-        packer.add(command)
-        if self._transport is not None:
-            self._transport.writelines(packer.take())
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self._hear is None:
-            super().buffer_updated(nbytes)
-            return
-        self._alive = True
-        self._feed(self._buffer, 0, nbytes)
-        while (reply := self._gets()) is not NOTHING:
-            if isinstance(reply, list):
-                self._hear(reply)
-
-    def _watch(self) -> None:
-        """Silence is normal here, so the server is asked; no answer until next time is the end."""
-        if self._hear is None:
-            super()._watch()
-            return
-        self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
-        if not self._alive:
-            self.close(f"Redis answered nothing for {self._timeout_s:g} s")
-            return
-        self._alive = False
-        self.say("PING")
 
 
 class Bell:
@@ -125,6 +85,7 @@ class Wake(Listener):
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
         self._lane: Lane
+        self._follower: Follower
         self._ear: Ear | None = None
         self._bells: dict[str, set[Bell]] = {}
         self._watchers: dict[str, list[Hear]] = {}
@@ -155,7 +116,9 @@ class Wake(Listener):
         wake = cls(linger_s)
         manner = Manner(client_name, connect_s, timeout_s)
         wake._lane = Lane(finder(location, connect_s), manner, wake, Ear)
+        wake._follower = Follower(location, manner, lambda: [wake._lane])
         await wake._lane.open()
+        wake._follower.open()
         wake._sweep_handle = wake._loop.call_later(linger_s, wake._sweep)
         return wake
 
@@ -169,6 +132,7 @@ class Wake(Listener):
         """The connection is gone; open bells ring no more."""
         if self._sweep_handle is not None:
             self._sweep_handle.cancel()
+        await self._follower.close()
         await self._lane.close()
 
     @property

@@ -8,8 +8,9 @@ import pytest
 
 from korvet.scripts.call import Arg
 from korvet.store.aio import AsyncStore
+from korvet.store.ear import Ear
 from korvet.store.errors import RedisUnreachable
-from korvet.store.wake import Ear, Wake
+from korvet.store.wake import Wake
 from tests.servers import TestServer
 from tests.store.proxy import proxy
 

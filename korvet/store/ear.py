@@ -1,0 +1,48 @@
+"""A connection that listens: once subscribed it takes messages where others take replies."""
+
+from collections.abc import Callable
+from typing import Any
+
+from korvet.scripts.call import Arg
+from korvet.store.link import Link
+from korvet.store.resp import NOTHING, Packer
+
+
+class Ear(Link):
+    """A link that, once `hear` was called, takes messages instead of replies."""
+
+    _hear: Callable[[list[Any]], None] | None = None
+    _alive = True
+
+    def hear(self, heard: Callable[[list[Any]], None]) -> None:
+        """From now on whatever arrives goes to `heard`."""
+        self._hear = heard
+
+    def say(self, *command: Arg) -> None:
+        """The command is on its way; its reply will be heard."""
+        packer = Packer()
+        packer.add(command)
+        if self._transport is not None:
+            self._transport.writelines(packer.take())
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._hear is None:
+            super().buffer_updated(nbytes)
+            return
+        self._alive = True
+        self._feed(self._buffer, 0, nbytes)
+        while (reply := self._gets()) is not NOTHING:
+            if isinstance(reply, list):
+                self._hear(reply)
+
+    def _watch(self) -> None:
+        """Silence is normal here, so the server is asked; no answer until next time is the end."""
+        if self._hear is None:
+            super()._watch()
+            return
+        self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)
+        if not self._alive:
+            self.close(f"Redis answered nothing for {self._timeout_s:g} s")
+            return
+        self._alive = False
+        self.say("PING")

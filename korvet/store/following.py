@@ -1,0 +1,97 @@
+"""Hearing from Sentinels that there is another master.
+
+Rules
+- A master that fails over need not be gone. It may take writes for many seconds, until Sentinels
+  make it a replica, which then forgets them: it is left as soon as one Sentinel tells of the other.
+- What was on its way to it then is unanswered: nobody knows what such an answer would be worth.
+- A message only says that something happened: before a lane is left the Sentinels are asked, and
+  again until every lane leads where they say, as one may just have been on its way to the other.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from korvet.store import sentinels
+from korvet.store.address import Address, Location
+from korvet.store.ear import Ear
+from korvet.store.errors import StoreError
+from korvet.store.lane import Lane, Listener, Manner
+from korvet.store.link import Link
+
+EVENTS = ("+switch-master", "+promoted-slave")
+"""The second comes first, from the Sentinel that leads the failover."""
+AGAIN_S = 1.0
+
+
+class Follower(Listener):
+    """Ears at all Sentinels of a location. Who is given no Sentinels has nothing to do."""
+
+    def __init__(
+        self, location: Location, manner: Manner, lanes: Callable[[], Sequence[Lane]]
+    ) -> None:
+        self._location = location
+        self._manner = manner
+        self._lanes = lanes
+        self._looking: asyncio.Task[None] | None = None
+        self._news = False
+        seeds = location.seeds if location.kind == "sentinel" else ()
+        self._ears = [Lane(_finder(location, seed), manner, self, Ear) for seed in seeds]
+
+    def open(self) -> None:
+        """It listens to each Sentinel as soon as that one can be reached."""
+        for ear in self._ears:
+            ear.ensure_opening()
+
+    async def close(self) -> None:
+        """It listens no more."""
+        if self._looking is not None:
+            self._looking.cancel()
+        for ear in self._ears:
+            await ear.close()
+
+    def opened(self, lane: Lane, link: Link) -> None:
+        assert isinstance(link, Ear)
+        link.hear(self._heard)
+        link.say("SUBSCRIBE", *EVENTS)
+
+    def _heard(self, message: list[Any]) -> None:
+        """Something happened, or may have before this Sentinel was listened to."""
+        if message[0] not in (b"message", b"subscribe"):
+            return
+        self._news = True
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+
+    async def _look(self) -> None:
+        """Every lane leads to the master."""
+        while True:
+            self._news = False
+            try:
+                named = await sentinels.master(self._location, self._manner.connect_s)
+            except StoreError:
+                named = None
+            if named is not None and self._all_lead_to(named) and not self._news:
+                return
+            if not self._news:
+                await asyncio.sleep(AGAIN_S)
+
+    def _all_lead_to(self, place: Address) -> bool:
+        """Whether they do. Those that lead elsewhere are left."""
+        lanes = self._lanes()
+        for lane in lanes:
+            if lane.up and lane.place != place:
+                lane.leave(f"the Sentinels call {place} the master")
+        return all(lane.up and lane.place == place for lane in lanes)
+
+
+def _finder(location: Location, seed: Address) -> Callable[[], Any]:
+    entered = replace(
+        seed, username=location.sentinel_username, password=location.sentinel_password, db=0
+    )
+
+    async def find() -> Address:
+        return entered
+
+    return find

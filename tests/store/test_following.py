@@ -1,0 +1,191 @@
+"""Sentinels that disagree, and masters that are replaced while they live."""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from korvet.store.aio import AsyncStore
+from korvet.store.errors import StoreUnavailable
+from korvet.store.sentinels import Opinion, elected, opinion
+from korvet.store.sync import SyncStore
+from korvet.store.wake import Wake
+from tests.store.clusters import free_ports
+from tests.store.scripts import push
+from tests.store.test_sentinel import start
+
+OLD, NEW = ("127.0.0.1", 1), ("127.0.0.1", 2)
+
+
+@pytest.mark.parametrize(
+    ("opinions", "master"),
+    [
+        ([Opinion(1, *OLD, False), Opinion(2, *NEW, False), Opinion(1, *OLD, False)], NEW),
+        ([Opinion(1, *OLD, False), Opinion(2, *NEW, True)], None),
+        ([Opinion(2, *NEW, True), Opinion(2, *NEW, False)], NEW),
+        ([Opinion(1, *OLD, True)], None),
+        ([], None),
+    ],
+)
+def test_the_newest_configuration_counts(
+    opinions: list[Opinion], master: tuple[str, int] | None
+) -> None:
+    assert elected(opinions) == master
+
+
+def said(port: int, flags: str, named: int) -> Opinion | None:
+    rows = {"ip": "h", "port": str(port), "flags": flags, "config-epoch": "3"}
+    state = [word.encode() for row in rows.items() for word in row]
+    return opinion((state, [b"h", b"%d" % named]))
+
+
+def test_a_dead_master_is_none_but_its_successor_is_while_the_failover_lasts() -> None:
+    assert said(1, "master,o_down,failover_in_progress", 1) == Opinion(3, "h", 1, True)
+    assert said(1, "master,o_down,failover_in_progress", 2) == Opinion(3, "h", 2, False)
+    assert said(1, "master", 1) == Opinion(3, "h", 1, False)
+    assert opinion((ValueError("no such master"), None)) is None
+
+
+@dataclass
+class FakeSentinel:
+    """Says what it is told to say, and tells its listeners when that changes."""
+
+    master: int
+    epoch: int = 1
+    port: int = 0
+    listeners: list[asyncio.StreamWriter] = field(default_factory=list)
+    both: asyncio.Event = field(default_factory=asyncio.Event)
+    """A store and a wake listen."""
+
+    def switch(self, master: int) -> None:
+        """Another server is the master, and whoever listens hears of it."""
+        self.master = master
+        self.epoch += 1
+        for writer in self.listeners:
+            writer.write(_array("message", "+switch-master", "m h 1 h 2"))
+
+    def reply(self, words: list[bytes]) -> bytes:
+        """What it answers to a command."""
+        address = ("127.0.0.1", str(self.master))
+        match words[0].upper(), words[1].upper() if len(words) > 1 else b"":
+            case b"SENTINEL", b"MASTER":
+                rows = ("ip", address[0], "port", address[1], "flags", "master")
+                return _array(*rows, "config-epoch", str(self.epoch))
+            case b"SENTINEL", _:
+                return _array(*address)
+            case b"INFO", _:
+                return b"$19\r\nredis_version:7.0.0\r\n"
+            case b"SUBSCRIBE", _:
+                return b"".join(_array("subscribe", word.decode()) for word in words[1:])
+            case _:
+                return b"+OK\r\n"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        while head := await reader.readline():
+            words = []
+            for _ in range(int(head[1:])):
+                size = int((await reader.readline())[1:])
+                words.append((await reader.readexactly(size + 2))[:-2])
+            if words[0].upper() == b"SUBSCRIBE":
+                self.listeners.append(writer)
+                if len(self.listeners) == 2:
+                    self.both.set()
+            writer.write(self.reply(words))
+        writer.close()
+
+
+def _array(*words: str) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(
+        b"$%d\r\n%s\r\n" % (len(word), word.encode()) for word in words
+    )
+
+
+@dataclass
+class Split:
+    """Two servers that both take writes, as in a failover, and Sentinels that name the first."""
+
+    ports: list[int]
+    sentinels: tuple[FakeSentinel, FakeSentinel]
+    old: "subprocess.Popen[str]"
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
+        return f"redis+sentinel://{hosts}/m"
+
+    async def promote(self) -> None:
+        """One Sentinel, which the other does not know yet, has made the second the master."""
+        knows = self.sentinels[1]
+        await knows.both.wait()
+        knows.switch(self.ports[1])
+
+
+@pytest.fixture
+async def split() -> AsyncIterator[Split]:
+    ports = free_ports(2)
+    watching = FakeSentinel(ports[0]), FakeSentinel(ports[0])
+    with tempfile.TemporaryDirectory(prefix="kv-") as directory, contextlib.ExitStack() as stack:
+        old, _ = [start(stack, directory, str(port), [f"port {port}"]) for port in ports]
+        async with contextlib.AsyncExitStack() as servers:
+            for each in watching:
+                server = await asyncio.start_server(each.serve, "127.0.0.1", 0)
+                servers.callback(server.close)
+                each.port = server.sockets[0].getsockname()[1]
+            yield Split(ports, watching, old)
+
+
+async def length(store: AsyncStore) -> int:
+    """How long the list is with one more, once the store has a server."""
+    while True:
+        try:
+            return (await store.run(push(b"x"))).length
+        except StoreUnavailable:
+            await store.ready()
+
+
+async def test_a_master_that_lives_is_left_when_one_sentinel_tells_of_another(split: Split) -> None:
+    async with (
+        asyncio.timeout(30),
+        await AsyncStore.connect(split.url) as store,
+        await Wake.connect(split.url) as wake,
+        wake.listen(["a"]) as bell,
+    ):
+        assert [await length(store) for _ in range(3)] == [1, 2, 3]
+        await split.promote()
+        while await length(store) > 3:
+            pass
+        while (await store.command("PUBLISH", "a", "x")) == 0:
+            await bell.wait(0.01)
+
+
+async def test_what_a_master_that_stands_still_has_not_answered_fails_at_the_switch(
+    split: Split,
+) -> None:
+    async with (
+        asyncio.timeout(30),
+        await AsyncStore.connect(split.url, timeout_s=1000) as store,
+        await Wake.connect(split.url),
+    ):
+        split.old.send_signal(signal.SIGSTOP)
+        try:
+            unanswered = store.submit(push(b"x"))
+            await split.promote()
+            with pytest.raises(StoreUnavailable, match=r"Sentinels call .* the master"):
+                await unanswered
+            assert await length(store) == 1
+        finally:
+            split.old.send_signal(signal.SIGCONT)
+
+
+async def test_who_asks_anew_believes_the_sentinel_that_knows_best(split: Split) -> None:
+    with SyncStore.connect(split.url) as store:
+        assert (await asyncio.to_thread(store.run, push(b"x"))).length == 1
+    split.sentinels[1].switch(split.ports[1])
+    with SyncStore.connect(split.url) as store:
+        assert (await asyncio.to_thread(store.run, push(b"x"))).length == 1
