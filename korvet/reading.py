@@ -29,6 +29,7 @@ from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.shapes import MAX_ENTRIES, Shape, Shapes
+from korvet.store.aio import let_go
 from korvet.topics import Topic
 from korvet.wire import entries, records
 
@@ -171,7 +172,11 @@ class PartitionReader:
         if shape is None or shape.skewed(count := shape.count_for(max_bytes, self._most)):
             return await asked, None
         reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
-        return await asked, await reading
+        try:
+            return await asked, await reading
+        except BaseException:
+            let_go(reading)
+            raise
 
     async def _look(
         self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int

@@ -223,11 +223,15 @@ async def _all(futures: list[asyncio.Future[R]]) -> list[R]:
         return [await future for future in futures]
     except BaseException:
         for future in futures:
-            future.add_done_callback(_look_at)
+            let_go(future)
         raise
 
 
-def _look_at(future: asyncio.Future[R]) -> None:
-    """The outcome of a future that nobody awaits any more counts as seen."""
+def let_go(future: asyncio.Future[Any]) -> None:
+    """Nobody awaits the future any more: its outcome counts as seen."""
+    future.add_done_callback(_look_at)
+
+
+def _look_at(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()

@@ -1,6 +1,7 @@
 """Produce and Fetch: what is acknowledged is fetched from there, in every version and layout."""
 
 import asyncio
+import gc
 import struct
 from random import Random
 from time import time as now
@@ -579,6 +580,20 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
     assert (await store.run(call)).base == 1
     assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"b"]
     assert [row[3] for row in told((await fetch(broker, 1)).records)] == [b"b"]
+
+
+async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It asks two things at once; while Redis is away the log had three lines for each fetch."""
+    await broker.create("t", offset_mode="dense")
+    await produce(broker, packed(rows(b"a"), 13))
+    await fetch(broker, 0)  # from now on both are asked at once
+    for lane in broker.node.store._router.lanes():
+        lane.leave("the server is gone")
+    assert E((await fetch(broker, 0)).error_code) is E.KAFKA_STORAGE_ERROR
+    gc.collect()
+    assert not [row for row in caplog.records if row.name == "asyncio"]
 
 
 async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker) -> None:
