@@ -185,6 +185,11 @@ class TopicTable:
         """The same by id."""
         return self._by_id.get(topic_id) if monotonic() < self._fresh_until else None
 
+    def last_known(self, name: str | None, topic_id: uuid.UUID) -> Topic | None:
+        """The topic as it was when the table was last read, however long ago: by name if it has
+        one, else by id."""
+        return self._rows.get(name) if name else self._by_id.get(topic_id)
+
     def is_current(self, topic: Topic) -> bool:
         """Whether the table is fresh and has this very definition."""
         return monotonic() < self._fresh_until and self._rows.get(topic.name) is topic

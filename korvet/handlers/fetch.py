@@ -9,6 +9,8 @@ Behaviour
   append through any broker ends the wait, a native XADD is noticed within 200 ms (of more than 100
   partitions of layout record: 2 ms each), or by the next fetch
 - read_committed ends at the last stable offset and names the aborted transactions there are
+- KAFKA_STORAGE_ERROR while Redis is away; where there is nothing else to tell, 200 ms later if
+  max_wait_ms allows
 - no fetch sessions: session id 0, every request names its partitions (KIP-227 allows it)
 Versions
 - 0-1 answers message sets v0, 2-3 v1, from 4 on batches; v7 sessions, v9 leader epochs, v10 zstd,
@@ -17,7 +19,8 @@ Left out
 - replica ids: a follower is answered like a consumer; preferred replicas; diverging epochs
 """
 
-from collections.abc import Coroutine, Sequence
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -35,6 +38,8 @@ from korvet.wire.messages.fetch import (
 )
 
 NATIVE_RECHECK_S = 0.2
+AWAY_PAUSE_S = 0.2
+"""How long a fetch that Redis's absence has failed waits with saying so."""
 NATIVE_AT_ONCE = 100
 """Looking at so many partitions is worth NATIVE_RECHECK_S; more are looked at less often."""
 
@@ -57,6 +62,8 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     size, enough = await collect(wanted, request, context)
     if size < request.min_bytes and not enough and request.max_wait_ms > 0 and wanted:
         await _wait(wanted, request, context, deadline, heard)
+    if _only_absence(wanted, rows):  # clients come back from this error at once
+        await asyncio.sleep(max(0.0, min(AWAY_PAUSE_S, deadline - monotonic())))
     _count(wanted, context)
     return FetchResponse(
         responses=[
@@ -68,6 +75,16 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
             for data, found in zip(request.topics, rows, strict=True)
         ]
     )
+
+
+def _only_absence(
+    wanted: Sequence[Wanted], rows: Iterable[Iterable[Wanted | PartitionData]]
+) -> bool:
+    """Whether there is nothing to tell but that Redis is away."""
+    if any(row.size for row in wanted):
+        return False
+    found = (_answer_of(row) for part in rows for row in part)
+    return any(each and each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in found)
 
 
 def _count(wanted: Sequence[Wanted], context: Context) -> None:

@@ -5,9 +5,11 @@ Behaviour
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created when the broker and the client allow it; the answer has it at once,
   up to version 1 LEADER_NOT_AVAILABLE first, as Kafka 0.8 answered
-- while Redis is away the brokers are told, and LEADER_NOT_AVAILABLE of each topic asked for: newer
-  librdkafka never comes back from an answer about topics that names no broker. Who asks for all
-  topics is told of none, and of no broker either: clients pass such an answer over
+- while Redis is away topics and brokers are told as they were last known, as by a Kafka broker
+  without its controller: clients take a topic without partitions for gone, and rebalance
+- of a topic that was not known then LEADER_NOT_AVAILABLE, and the brokers: newer librdkafka never
+  comes back from an answer about topics that names no broker. Where no topic is known, who asks for
+  all is told of none, and of no broker either: clients pass such an answer over
 Versions
 - v1 controller and rack, v2 cluster id, v4 allow_auto_topic_creation, v8 authorized operations,
   v10 topic ids, v12 topics by id, v13 error code
@@ -16,6 +18,8 @@ Left out
 """
 
 import uuid
+from collections.abc import Iterable
+from operator import attrgetter
 
 from korvet import logs, operations
 from korvet.context import Context
@@ -41,7 +45,7 @@ logger = logs.get("handlers.metadata")
 async def metadata(request: MetadataRequest, context: Context) -> MetadataResponse:
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
-        found = [_describe(topic, request, context) for topic in await context.topics.all()]
+        found = [_describe(topic, request, context) for topic in await _all(context)]
     else:
         asked = {(row.name, row.topic_id): row for row in request.topics or []}
         found = [await _one_or_refusal(row, request, context) for row in asked.values()]
@@ -62,12 +66,24 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
     )
 
 
+async def _all(context: Context) -> Iterable[Topic]:
+    try:
+        return await context.topics.all()
+    except StoreUnavailable:
+        if not len(context.topics):
+            raise
+        return sorted(context.topics, key=attrgetter("name"))
+
+
 async def _one_or_refusal(
     wanted: MetadataRequestTopic, request: MetadataRequest, context: Context
 ) -> MetadataResponseTopic:
     try:
         return await _one(wanted, request, context)
     except StoreUnavailable:
+        known = context.topics.last_known(wanted.name, wanted.topic_id)
+        if known is not None:
+            return _describe(known, request, context)
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, wanted.name, wanted.topic_id)
     except StoreError as error:
         logger.error("a topic cannot be read", topic=wanted.name, error=error)

@@ -6,6 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from korvet.errors import ErrorCode as E
+from korvet.store.errors import StoreUnavailable
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, TopicData
 from korvet.wire.messages.describe_topic_partitions import (
@@ -115,6 +116,26 @@ async def test_a_topic_is_found_by_its_id(broker: Broker) -> None:
     assert known is not None
     (topic,) = (await metadata(broker, known.uuid)).topics
     assert (topic.name, topic.topic_id) == ("t", known.uuid)
+
+
+async def test_what_was_last_known_is_told_while_redis_is_away(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic without partitions is gone, for clients: a group would deal its members nothing."""
+    await broker.create("t", 3)
+    before = (await metadata(broker, "t")).topics
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(broker.node.store, "command", away)
+    broker.node.topics.drop()
+    assert (await metadata(broker, "t")).topics == before
+    assert (await metadata(broker, before[0].topic_id)).topics == before
+    everything = await metadata(broker, everything=True)
+    assert (everything.topics, len(everything.brokers)) == (before, 1)
+    (unknown,) = (await metadata(broker, "new", create=True)).topics
+    assert (unknown.error_code, unknown.partitions) == (E.LEADER_NOT_AVAILABLE, [])
 
 
 async def test_a_topic_asked_for_twice_is_described_once(broker: Broker) -> None:
