@@ -6,6 +6,9 @@
   ASK: the call goes there once, right behind ASKING and by EVAL, because ASKING holds for one
   command only. Redis did nothing in either case, so nothing can happen twice.
 - When a connection breaks the map is read again until it can be: that is how a failover is seen.
+- A master that has answered nothing for a while may stand still, and have been replaced: the map is
+  asked of another. If it has been, what it has not answered fails: should it go on, it would take
+  writes for a moment that are lost, and tell of them.
 - Order holds for the calls of one lane and slot as it does on one server, except for calls that
   are redirected.
 """
@@ -38,6 +41,7 @@ from korvet.store.slots import (
 # A call that is sent from node to node so often is caught in a quarrel about its slot.
 _MOST_MOVES = 5
 _REFRESH_S = 0.25
+_SILENT_S = 1.0
 
 
 class Node(Lanes):
@@ -63,6 +67,8 @@ class ClusterRouter:
         self._nodes: dict[tuple[str, int], Node] = {}
         self._slots: list[Node | None] = [None] * SLOTS
         self._refreshing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._silent: set[Node] = set()
         self._closed = False
         self._strays: set[asyncio.Task[None]] = set()
         self.server: Server
@@ -86,6 +92,7 @@ class ClusterRouter:
             for lane in node.all:
                 await lane.open()
         await self._forget(set(self._nodes.values()) - known)
+        self._watching = asyncio.create_task(self._keep_watching())
 
     def for_call(self, call: Call[Any]) -> Lane:
         return self._node_of(slot_of_call(call)).for_call(call)
@@ -101,8 +108,9 @@ class ClusterRouter:
 
     async def close(self) -> None:
         self._closed = True
-        for task in [*self._strays, *([self._refreshing] if self._refreshing else [])]:
-            task.cancel()
+        for task in (*self._strays, self._refreshing, self._watching):
+            if task is not None:
+                task.cancel()
         for lane in self.lanes():
             await lane.close()
 
@@ -196,12 +204,28 @@ class ClusterRouter:
                 return
             await asyncio.sleep(_REFRESH_S)
 
+    async def _keep_watching(self) -> None:
+        """Masters that stand still are left once others call another one the master."""
+        before: dict[Lane, Ticket | None] = {}
+        while True:
+            await asyncio.sleep(_SILENT_S)
+            now = {lane: lane.oldest for lane in self.lanes()}
+            same = {lane for lane, ticket in now.items() if ticket and before.get(lane) is ticket}
+            self._silent = {node for node in self._nodes.values() if not same.isdisjoint(node.all)}
+            before = now
+            if self._silent:
+                await self._read_from_any()
+                for node in self._silent.difference(self._slots):
+                    for lane in node.all:
+                        lane.leave("another node has become the master")
+
     async def _read_from_any(self) -> None:
-        for node in list(self._nodes.values()):
+        for node in sorted(self._nodes.values(), key=self._silent.__contains__):
             if node.reads.up:
                 try:
-                    await self._read_map(node)
-                except StoreError:
+                    async with asyncio.timeout(self._manner.connect_s):
+                        await self._read_map(node)
+                except (StoreError, TimeoutError):
                     continue
                 return
         for seed in self._seeds:

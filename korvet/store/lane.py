@@ -113,6 +113,11 @@ class Lane:
         return isinstance(self.link, Link)
 
     @property
+    def oldest(self) -> Ticket | None:
+        """What has waited longest for its reply."""
+        return self.link.oldest if isinstance(self.link, Link) else None
+
+    @property
     def run(self) -> str:
         """Which run of which server the link leads to; empty while there is none."""
         return self._server.info.get("run_id", "") if self.up and self._server else ""

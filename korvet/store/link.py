@@ -109,6 +109,11 @@ class Link(asyncio.BufferedProtocol):
 
     # What the store calls.
 
+    @property
+    def oldest(self) -> Ticket | None:
+        """What has waited longest for its reply."""
+        return self._pending[0] if self._pending else None
+
     def send(self, ticket: Ticket) -> None:
         """The ticket leaves with this turn's burst."""
         if self._held is not None or self._transport is None:

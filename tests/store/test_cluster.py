@@ -1,6 +1,7 @@
 """The stores on a Redis Cluster: routing, redirection, failover."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
@@ -160,3 +161,25 @@ async def test_a_master_that_dies_is_replaced_by_its_replica() -> None:
             replies = await store.run_many([push(key, b"after") for key in keys[1:]])
             assert [reply.length for reply in replies] == [2, 2]
             await store.ready()
+
+
+async def test_a_master_that_stands_still_is_left_once_it_is_replaced() -> None:
+    with cluster() as nodes:
+        key = key_of_node(nodes, 0)
+        async with (
+            asyncio.timeout(30),
+            await AsyncStore.connect(nodes.url, timeout_s=1000) as store,
+        ):
+            await store.run(push(key, b"before"))
+            nodes.ask(0, "WAIT", 1, 1000)
+            nodes.processes[0].send_signal(signal.SIGSTOP)
+            with pytest.raises(StoreUnavailable, match="another node has become the master"):
+                await store.run(push(key, b"unanswered"))
+            while True:
+                try:
+                    assert (await store.run(push(key, b"after"))).length == 2
+                except StoreUnavailable:
+                    await asyncio.sleep(0)
+                    continue
+                break
+            nodes.processes[0].send_signal(signal.SIGCONT)
