@@ -9,7 +9,8 @@ Rules
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
   into it. The state is read first: what has ended by then is in the index of aborted ones for sure.
 - What lies below the stored start or above the end is OFFSET_OUT_OF_RANGE. Anything else, gaps
-  included, gives the next records there are.
+  included, gives the next records there are. In time mode the end is now: who stands between it
+  and the last record has read what a failover has lost, and goes on with what comes.
 """
 
 import asyncio
@@ -376,7 +377,9 @@ class PartitionReader:
         )
         if bounds.error:
             return Slice(ErrorCode(bounds.error))
-        if not bounds.start <= offset <= bounds.next:
+        if not bounds.start <= offset <= bounds.coming:
             # Without bounds: Kafka's answer has none.
             return Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if offset > bounds.next:
+            return Slice(ErrorCode.NONE, bounds.start, offset, bounds.epoch, [], 0, offset)
         return Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)

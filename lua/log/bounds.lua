@@ -1,4 +1,4 @@
---- log.bounds  version 3  reads
+--- log.bounds  version 4  reads
 --- Where one partition begins and ends, native entries included.
 ---
 --- KEYS     stream    stream  the partition's records
@@ -13,9 +13,12 @@
 ---          records   int     records appended and not trimmed
 ---          newest    int     the newest timestamp appended since the log was empty, ms, -1 for none
 ---          stable    int     the last stable offset: where the oldest open transaction begins, or the end
+---          coming    int     in time mode: what is appended from now on has this offset or a later one; else the end
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(1), at most 3 calls
---- NOTES    The two entries it looks at never leave Redis.
+--- COST     O(1), at most 4 calls
+--- NOTES    The two entries it looks at never leave Redis. A reader between the end and `coming` has
+---          read what a failover has lost since, and misses nothing where it is.
+local clock = require("lib.clock")
 local codes = require("lib.codes")
 local ends = require("lib.ends")
 local entry = require("lib.entry")
@@ -28,10 +31,10 @@ local state = redis.call(
   "max_timestamp", "start_bytes", "start_records", "stable"
 )
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1, -1, -1 }
 end
 if topic_id ~= "" and state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])
@@ -55,9 +58,14 @@ if head then
     end
   end
 end
+local coming = next_offset
+if mode == "time" then
+  coming = math.max(next_offset, clock.now_ms() * 2 ^ bits)
+end
 local stable = tonumber(state[13] or "-1")
 return {
   codes.NONE, start, math.max(start, first), next_offset, tonumber(state[7]),
   tonumber(state[8]) - tonumber(state[11]), tonumber(state[9]) - tonumber(state[12]),
   tonumber(state[10]), stable < 0 and next_offset or math.max(start, stable),
+  coming,
 }

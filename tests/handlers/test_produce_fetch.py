@@ -582,6 +582,28 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
     assert [row[3] for row in told((await fetch(broker, 1)).records)] == [b"b"]
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
+    broker: Broker, mode: str
+) -> None:
+    """It would begin at the first record there is, or at the end, as its reset policy says."""
+    await broker.create("t", offset_mode=mode)
+    await produce(broker, packed(rows(b"a"), 13))
+    position = (await fetch(broker, 0)).high_watermark + 5
+    answer = await fetch(broker, position)
+    if mode == "dense":  # the next record would be taken for the one that was lost
+        assert E(answer.error_code) is E.OFFSET_OUT_OF_RANGE
+        return
+    while answer.error_code:  # until the next millisecond
+        answer = await fetch(broker, position)
+    assert (E(answer.error_code), answer.high_watermark) == (E.NONE, position)
+    assert not answer.records
+    await produce(broker, packed(rows(b"b"), 13))
+    assert [row[3] for row in told((await fetch(broker, position)).records)] == [b"b"]
+    ahead = (int(now() * 1000) + 3_600_000) << 10
+    assert E((await fetch(broker, ahead)).error_code) is E.OFFSET_OUT_OF_RANGE
+
+
 async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -35,6 +35,18 @@ def test_an_empty_log_begins_and_ends_at_0(runner: Runner, mode: str) -> None:
     assert (bounds.epoch, bounds.bytes, bounds.records, bounds.newest) == (0, 0, 0, -1)
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_what_comes_lies_behind_all_that_may_have_been_lost(
+    runner: Runner, form: str, mode: str
+) -> None:
+    part = Part(runner, form, mode).create()
+    part.append(5)
+    bounds = part.bounds()
+    assert bounds.coming == bounds.next or (mode == "time" and bounds.coming > bounds.next)
+    assert part.append(1).base >= bounds.coming
+
+
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_the_first_offset_of_a_batch_is_counted_back_from_its_last(
     runner: Runner, mode: str

@@ -5,7 +5,8 @@ from korvet.scripts.call import Call, Reply, Script
 
 
 class BoundsReply(Reply):
-    """`start` is the stored log start; `first` and `next` enclose the live records."""
+    """`start` is the stored log start; `first` and `next` enclose the live records; what comes has
+    the offset `coming` or a later one."""
 
     error: int
     start: int
@@ -16,6 +17,7 @@ class BoundsReply(Reply):
     records: int
     newest: int
     stable: int
+    coming: int
 
 
 class SeekReply(Reply):
