@@ -24,6 +24,10 @@ class DataLost(RuntimeError):
     """Records that were asked for are no longer in the log (or never were)."""
 
 
+class TooFewCopies(RuntimeError):
+    """Replicas do not have what was written. Redis has it, and a repetition does not double it."""
+
+
 class OtherTopic(RuntimeError):
     """A checkpoint speaks of a topic that has since been deleted and created again."""
 

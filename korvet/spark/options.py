@@ -77,3 +77,5 @@ class WriteOptions(msgspec.Struct, frozen=True):
     compression: str | None = None
     headers: bool = True
     timestamps: bool = False
+    replicas: int = 0
+    """So many Redis replicas have what a task, or an epoch, calls done."""

@@ -48,7 +48,7 @@ _READ = (
 _WRITE = (
     "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
     "includeHeaders", "includeTimestamp", "checkpointLocation", "queryName", "kafka.acks",
-    "kafka.enable.idempotence",
+    "kafka.enable.idempotence", "waitReplicas",
 )  # fmt: skip
 PER_TRIGGER = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 """What only a stream takes."""
@@ -147,6 +147,7 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         compression=compression,
         headers=given.flag("includeHeaders", True),
         timestamps=given.flag("includeTimestamp", False),
+        replicas=given.number("waitReplicas") or 0,
     )
 
 

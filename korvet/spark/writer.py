@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 )
 
 from korvet.spark.catalog import Catalog
-from korvet.spark.errors import NotRepeatable
+from korvet.spark.errors import NotRepeatable, TooFewCopies
 from korvet.spark.options import WriteOptions
 from korvet.spark.schema import check_schema
 from korvet.spark.worker import at_work
@@ -119,6 +119,8 @@ def append(
                 for number in np.unique(chosen):
                     outbox.put(topic, int(number), rows.block(mine[chosen == number]))
         outbox.flush()
+        if options.replicas:
+            outbox.secure(options.replicas)
         return Written(writer_id, epoch, outbox.records, outbox.repeated)
 
 
@@ -155,6 +157,22 @@ def done(
                 catalog.store.run(
                     writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=keep_ms)
                 )
+                if options.replicas:
+                    _secure(options, catalog, writer_id, epoch)
+
+
+def _secure(options: WriteOptions, catalog: Catalog, writer_id: str, epoch: int) -> None:
+    """Replicas know, too, that the epoch is done."""
+    from korvet.spark import appending
+
+    limit_s = appending.COPIED_S
+    ask = ("HGET", catalog.keys.writer(writer_id), "committed")
+    committed, copied = catalog.store.ask_copied(ask, options.replicas, limit_s)
+    if not copied or int(committed or -1) < epoch:
+        raise TooFewCopies(
+            f"{options.replicas} replicas do not know within {limit_s:g} s that epoch {epoch} is "
+            "done (option 'waitReplicas')."
+        )
 
 
 def _look(options: WriteOptions, catalog: Catalog) -> None:

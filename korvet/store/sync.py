@@ -32,6 +32,8 @@ from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+CHANNEL = "korvet:copies"
+"""Nobody listens: a message is a write that changes nothing."""
 _AWAY = (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError)
 
 _LASTING = frozenset({"MISCONF", "OOM"})
@@ -138,6 +140,32 @@ class SyncStore:
             if isinstance(reply, Exception):
                 raise command_refusal(str(command[0]), _message(reply)) from reply
         return replies
+
+    def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
+        """The raw reply to a plain command, and whether so many replicas have, within the time, all
+        that the very server had that gave it."""
+        words = tuple(map(_plain, command))
+        return self._patiently(lambda: self._ask_copied(words, replicas, limit_s))
+
+    def _ask_copied(
+        self, command: Sequence[Any], replicas: int, limit_s: float
+    ) -> tuple[Any, bool]:
+        client = self._raw
+        if isinstance(client, SyncCluster):
+            self._command(command)  # from now on it is known who has the key
+            client = client.client_of(command)
+        # Behind one another on one connection; WAIT is for what its connection wrote.
+        pipeline = client.pipeline(transaction=False)
+        pipeline.execute_command(*command)
+        pipeline.execute_command("PUBLISH", CHANNEL, "")
+        pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
+        try:
+            reply, _, count = pipeline.execute()
+        except ResponseError as error:
+            raise command_refusal(str(command[0]), _message(error)) from error
+        except _AWAY as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        return reply, count >= replicas
 
     def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:
         """A plain command and others behind it are sent, and `bulk_reply` waits for the replies:

@@ -14,7 +14,7 @@ from redis.exceptions import ReadOnlyError
 from korvet.scripts import writer as scripts
 from korvet.spark import appending
 from korvet.spark.catalog import FIRST_PATIENCE_S, PATIENCE_S, Catalog
-from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, UnknownTopic
+from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, TooFewCopies, UnknownTopic
 from korvet.spark.options import WriteOptions
 from korvet.spark.parsing import parse_write
 from korvet.spark.writer import BatchWriter, StreamWriter, Written, append, done
@@ -293,6 +293,44 @@ def test_a_first_batch_that_redis_refuses_is_not_taken_for_stored(
     written = write(options(log), columns, size=9000)
     assert (refused, written.records) == (1, 9000)
     assert values(log) == columns["value"]
+
+
+def test_a_task_is_done_when_replicas_have_its_rows_where_that_is_asked_for(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create("out", 2)
+    monkeypatch.setattr(appending, "COPIED_S", 0.01)
+    columns = {"value": [b"%d" % n for n in range(50)]}
+    with pytest.raises(TooFewCopies, match="1 replicas do not have"):
+        write(options(log, waitReplicas="1"), columns)
+    ask = SyncStore.ask_copied
+    asked: list[Any] = []
+
+    def copied(store: SyncStore, *words: Any) -> tuple[Any, bool]:
+        asked.append(words[0])
+        return ask(store, *words)[0], True
+
+    monkeypatch.setattr(SyncStore, "ask_copied", copied)
+    written = write(options(log, waitReplicas="1"), columns)
+    assert (written.repeated, len(asked)) == (50, len(set(asked)))
+    done(options(log, waitReplicas="1"), [written])
+    assert asked[-1] == ("HGET", log.keys.writer("w"), "committed")
+    assert sorted(values(log)) == sorted(columns["value"])
+
+
+def test_a_task_that_wrote_to_another_server_than_the_one_there_is_now_is_not_done(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create("out")
+    ask = SyncStore.ask_copied
+
+    def copied(store: SyncStore, *words: Any) -> tuple[Any, bool]:
+        store.command("DEL", log.keys.partition("out", 0).producers)
+        return ask(store, *words)[0], True
+
+    monkeypatch.setattr(SyncStore, "ask_copied", copied)
+    with pytest.raises(DataLost, match="out-0: Redis has lost"):
+        write(options(log, waitReplicas="1"), {"value": [b"a"]})
 
 
 def test_what_redis_lost_after_it_had_acknowledged_it_is_told(

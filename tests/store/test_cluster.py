@@ -142,6 +142,16 @@ def test_the_sync_store_finds_every_node(nodes: TestCluster) -> None:
             move(nodes, key, 2, 1)
 
 
+def test_the_sync_store_waits_for_the_replicas_of_the_very_node(nodes: TestCluster) -> None:
+    with SyncStore.connect(nodes.url) as store:
+        for node, copied in ((0, True), (1, False)):  # only the first has a replica
+            key = key_of_node(nodes, node)
+            store.run(push(key, b"x"))
+            limit_s = 30.0 if copied else 0.01
+            assert store.ask_copied(("LLEN", key), 1, limit_s) == (1, copied)
+            assert store.ask_copied(("LLEN", key), 0, limit_s) == (1, True)
+
+
 async def test_a_master_that_dies_is_replaced_by_its_replica() -> None:
     with cluster() as nodes:
         keys = [key_of_node(nodes, node) for node in range(3)]
