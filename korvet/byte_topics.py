@@ -10,6 +10,7 @@ Rules
 - A 0.7 message has no time: its records have that of the append.
 """
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -92,21 +93,40 @@ def stored(fields: Sequence[bytes]) -> Stored:
     return Stored(fields[at + 1], fields[at] == _SET, entries.append_time_of(fields))
 
 
+def tail_of(fields: Sequence[bytes]) -> int:
+    """How many of the entry's offsets lie behind its last record's own."""
+    if len(fields) < 4 or fields[-2] != b"tail" or not fields[-1].isdigit():
+        return 0
+    return int(fields[-1]) if len(fields[-1]) < 17 else 0
+
+
 def raw_of(fields: Sequence[bytes]) -> Buffer:
     """The entry's bytes of the log, as 0.7 reads it."""
     found = stored(fields)
     if found.is_set:
         return found.payload
-    return byte_sets.build(records.records_of(found.payload))
+    return byte_sets.build(_records(found.payload))
+
+
+def _records(batch: bytes) -> list[Record]:
+    """A batch's records; none of what somebody added who knows no batches."""
+    try:
+        return records.records_of(batch)
+    except BadBatch:
+        return []
 
 
 def records_of(first: int, fields: Sequence[bytes]) -> list[Record]:
-    """Every record of the entry that begins at `first`, at its own offset."""
+    """Every record of the entry that begins at `first`, at its own offset; none of messages that
+    no producer sent, and that do not parse."""
     found = stored(fields)
     if found.is_set:
-        return byte_sets.records_of(found.payload, first, found.append_time or 0)
+        try:
+            return byte_sets.records_of(found.payload, first, found.append_time or 0)
+        except (ValueError, IndexError, struct.error):
+            return []
     out: list[Record] = []
-    for _, timestamp, key, value, headers in records.records_of(found.payload):
+    for _, timestamp, key, value, headers in _records(found.payload):
         time = timestamp if found.append_time is None else found.append_time
         out.append((first, time, key, value, headers))
         first += byte_sets.OVERHEAD + len(value or b"")

@@ -25,17 +25,21 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def last_record(self) -> int:
         """The last record's offset: in bytes mode the entry reaches further."""
-        if len(self.fields) > 2 and self.fields[-2] == b"tail":
-            return self.last - int(self.fields[-1])
-        return self.last
+        return self.last - byte_topics.tail_of(self.fields)
 
 
 def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
-    """The batch an entry of layout `batch` holds, and how many offsets it takes."""
+    """The batch an entry of layout `batch` holds, and how many offsets it takes; None where it
+    holds none: anybody may have added it."""
     at = 2 if fields[0] == b"append.time" else 0
-    if len(fields) >= at + 4 and fields[at] in _WHOLE and fields[at + 2] == b"count":
-        return fields[at + 1], int(fields[at + 3])
-    return None, 0
+    if len(fields) < at + 4 or fields[at] not in _WHOLE or fields[at + 2] != b"count":
+        return None, 0
+    batch, count = fields[at + 1], fields[at + 3]
+    if fields[at] == b"batch":
+        ours = len(batch) >= records.HEADER_SIZE and count.isdigit() and len(count) < 17
+    else:
+        ours = len(batch) > 0 and count == b"%d" % len(batch)
+    return (batch, int(count)) if ours else (None, 0)
 
 
 def batches_of(entries_read: Sequence[Entry], epoch: int) -> list[Buffer]:

@@ -333,7 +333,7 @@ class PartitionReader:
             size = sum(map(len, fields))
             if topic.is_batch:
                 batch, count = batch_of(fields)
-                if batch is None:
+                if batch is None or (len(batch) < records.HEADER_SIZE and not topic.is_bytes):
                     self._pass_over(topic, partition, raw_id)
                     continue
                 first = last - count + 1

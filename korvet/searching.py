@@ -6,12 +6,13 @@ from korvet.contents import Entry, records_in
 from korvet.keys import Keys
 from korvet.reading import PartitionReader, Store
 from korvet.scripts import log
-from korvet.scripts.log import SeekReply
+from korvet.scripts.log import FAR, SeekReply
 from korvet.topics import Topic
 from korvet.wire.records import BadBatch
 
 SCAN_BYTES = 1 << 20
 NEWEST = -3
+NONE = -1
 
 
 async def find_time(
@@ -27,19 +28,26 @@ async def find_time(
         reply: SeekReply = await store.run(call)
         return reply
 
+    async def first(place: SeekReply, timestamp: int) -> tuple[int, int] | None:
+        async for found in _since(reader, topic, partition, place.offset, timestamp):
+            return found
+        return None
+
     place = await sought(moment)
-    if place.error or (moment == NEWEST and place.timestamp < 0):
+    if place.error:
         return None
-    async for timestamp, at in _since(reader, topic, partition, place.offset, place.timestamp):
-        return timestamp, at
     if moment != NEWEST:
-        return None
-    # The newest of all was deleted, or compacted away: what is left has to be looked at.
-    place = await sought(0)
-    best: tuple[int, int] | None = None
-    async for timestamp, at in _since(reader, topic, partition, place.offset, 0):
-        if best is None or timestamp > best[0]:
-            best = (timestamp, at)
+        return await first(place, moment)
+    best = await first(place, place.timestamp) if 0 <= place.timestamp < FAR else None
+    if topic.is_batch and (best is not None or place.timestamp == NONE):
+        return best
+    # Of a native entry the log does not know the time. Or the newest of all was deleted, or
+    # compacted away: what is left has to be looked at.
+    least = 0 if best is None else best[0] + 1
+    place = await sought(least)
+    async for found in _since(reader, topic, partition, place.offset, least):
+        if best is None or found[0] > best[0]:
+            best = found
     return best
 
 
@@ -52,7 +60,7 @@ async def _since(
         if found.error or not found.entries:
             return
         for entry in found.entries:
-            if topic.is_batch and _newest(entry.fields) < moment:
+            if topic.is_batch and _newest(entry.fields) < min(moment, FAR):
                 continue
             for timestamp, at in _times(topic, entry):
                 if timestamp >= moment and at >= offset:
@@ -70,7 +78,10 @@ def _times(topic: Topic, entry: Entry) -> list[tuple[int, int]]:
 
 
 def _newest(fields: list[bytes]) -> int:
-    """A batch entry's newest timestamp, without looking into the batch."""
-    if fields[0] == b"append.time":
-        return int(fields[1])
-    return int(fields[fields.index(b"max.timestamp") + 1])
+    """A batch entry's newest timestamp, without looking into the batch; 0 where somebody added it
+    without saying any."""
+    name = b"append.time" if fields[0] == b"append.time" else b"max.timestamp"
+    try:
+        return int(fields[fields.index(name) + 1])
+    except ValueError:
+        return 0

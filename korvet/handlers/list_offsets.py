@@ -1,13 +1,14 @@
 """ListOffsets (key 2), versions 0-11. The offset that belongs to a moment, the start or the end.
 
 Behaviour
-- -1 latest, -2 earliest (the first live record), -3 the newest timestamp, -4 earliest local
+- -1 latest, -2 earliest (the first live record), -3 the newest timestamp (of native entries too,
+  which are looked through for it), -4 earliest local
   (= earliest), -5 latest tiered and -6 earliest pending upload (nothing is tiered: -1)
 - a timestamp answers the first record at or after it, with its own offset and time; offset -1 when
   there is none
-- per partition: UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
-  UNSUPPORTED_VERSION for a moment that the request's version does not have, INVALID_REQUEST for one
-  that is named twice, from version 1 on
+- per partition, in this order: INVALID_REQUEST for one that is named twice, from version 1 on,
+  UNSUPPORTED_VERSION for a moment that the request's version does not have,
+  UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 - under isolation level read_committed the last stable offset stands for the end
 Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
@@ -74,6 +75,8 @@ def _each_once(
 async def _partition(
     name: str, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
+    if context.version < SINCE.get(asked.timestamp, 0) or asked.timestamp < PENDING_UPLOAD:
+        return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
     try:
         topic = await context.topics.get(name)
         if topic is None or not 0 <= asked.partition_index < topic.partitions:
@@ -91,8 +94,6 @@ async def offset_at(
 ) -> ListOffsetsPartitionResponse:
     """What is asked for of a topic as it was known when the request came."""
     number, moment = asked.partition_index, asked.timestamp
-    if context.version < SINCE.get(moment, 0) or moment < PENDING_UPLOAD:
-        return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
     bounds = await context.store.run(
         log.bounds(context.keys, topic.name, number, topic_id=topic.id)
     )

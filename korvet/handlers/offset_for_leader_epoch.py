@@ -2,7 +2,7 @@
 
 Behaviour
 - a partition has one epoch, 0, for ever: it ends at the log's end; any other epoch has no end (-1),
-  but what lies before all epochs (below -1) ended where the log began
+  but what lies before all epochs (below -1) ended where the log begins
 - UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 Versions
 - v1 leader_epoch in the answer, v2 current_leader_epoch, v3 replica_id (ignored), v4 flexible
@@ -43,9 +43,7 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
         if topic is None or not 0 <= number < topic.partitions:
             return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         error = epoch_error(asked.current_leader_epoch)
-        if not error and asked.leader_epoch < UNDEFINED:
-            return _result(number, error, asked.leader_epoch, 0)
-        if error or asked.leader_epoch != LEADER_EPOCH:
+        if error or asked.leader_epoch == UNDEFINED or asked.leader_epoch > LEADER_EPOCH:
             return _result(number, error)
         bounds = await context.store.run(log.bounds(context.keys, name, number, topic_id=topic.id))
     except StoreError:
@@ -53,7 +51,8 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
     if bounds.error:
         context.topics.drop()
         return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _result(number, ErrorCode.NONE, LEADER_EPOCH, bounds.next)
+    end = bounds.next if asked.leader_epoch == LEADER_EPOCH else bounds.start
+    return _result(number, ErrorCode.NONE, asked.leader_epoch, end)
 
 
 def _result(number: int, error: ErrorCode, epoch: int = -1, end: int = -1) -> EpochEndOffset:

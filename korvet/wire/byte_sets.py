@@ -33,6 +33,8 @@ PIECE_BYTES = 131_072
 _HEAD = struct.Struct(">ibbI")
 _HEAD_0 = struct.Struct(">ibI")
 _LENGTH = struct.Struct(">i")
+_LEAST = 5
+"""The length of an empty message of magic 0."""
 
 
 class Piece(NamedTuple):
@@ -229,12 +231,17 @@ def sizes(records: Iterable[Record]) -> list[int]:
 
 
 def records_of(raw: Buffer, first: int, timestamp: int) -> list[Record]:
-    """Every record of a stored set whose first byte is offset `first`, inner ones included."""
+    """Every record of a stored set whose first byte is offset `first`, inner ones included.
+
+    Raises ValueError, IndexError or struct.error for what no producer sent.
+    """
     view = memoryview(raw)
     found: list[Record] = []
     at = 0
     while at < len(view):
         (length,) = _LENGTH.unpack_from(view, at)
+        if length < _LEAST:
+            raise ValueError(f"no message has {length} bytes")
         end = at + 4 + length
         if view[at + 4] == 0:
             found.append((first + at, timestamp, None, bytes(view[at + 9 : end]), []))

@@ -290,3 +290,67 @@ async def test_a_topic_that_was_made_again_is_unknown_until_it_is_looked_up(
     answer = await offset_at(old, asked, False, context)
     assert E(answer.error_code) is E.UNKNOWN_TOPIC_OR_PARTITION
     assert (await listed(broker, LATEST, version=version)).error_code == E.NONE
+
+
+@pytest.mark.parametrize("mode", ["dense", "time"])
+async def test_the_newest_may_be_an_entry_that_others_added(broker: Broker, mode: str) -> None:
+    await broker.create("t", offset_mode=mode)
+    stream = broker.node.keys.partition("t", 0).stream
+
+    async def added(*fields: Any) -> None:
+        await broker.node.store.command("XADD", stream, "*", "value", "v", *fields)
+
+    await added("timestamp", 7)
+    assert (await listed(broker, NEWEST)).timestamp == 7
+    await fill(broker, 50, 90, 10)
+    assert (await listed(broker, NEWEST)).timestamp == 90
+    future = int(time() * 1000) + 10**7
+    await added("timestamp", future)
+    await added("timestamp", 80)
+    found = await listed(broker, NEWEST)
+    assert found.timestamp == future
+    if mode == "dense":
+        assert found.offset == 4
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_no_time_is_too_late_to_be_found(broker: Broker, form: str) -> None:
+    last, late = 2**63 - 1, 2**62 + 2**61
+    await broker.create(
+        "t",
+        storage_format=form,
+        offset_mode="dense",
+        message_timestamp_after_max_ms=str(last),
+    )
+    assert (await listed(broker, last)).offset == -1
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    for moment in (5, late, last, late):
+        data = bytes(records.build([(0, moment, None, b"v", [])]))
+        assert (await store(broker, topic, data)).error == 0
+    for moment, answer in (
+        (NEWEST, (last, 2)),
+        (last, (last, 2)),
+        (late + 1, (last, 2)),
+        (late, (late, 1)),
+        (2**62, (late, 1)),
+        (6, (late, 1)),
+        (5, (5, 0)),
+    ):
+        found = await listed(broker, moment)
+        assert (found.timestamp, found.offset) == answer, moment
+
+
+async def test_what_lies_before_all_epochs_ended_where_the_log_begins(broker: Broker) -> None:
+    await broker.create("t", 1, offset_mode="dense")
+    await fill(broker, 1, 2, 3)
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    cut = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=2)
+    assert (await broker.node.store.run(cut)).error == 0
+    part = OffsetForLeaderPartition(partition=0, leader_epoch=-5)
+    request = OffsetForLeaderEpochRequest(
+        topics=[OffsetForLeaderTopic(topic="t", partitions=[part])]
+    )
+    found = (await broker.ask(request)).topics[0].partitions[0]
+    assert (found.error_code, found.leader_epoch, found.end_offset) == (E.NONE, -5, 2)

@@ -1,6 +1,7 @@
 """The mirror of lua/log, by what the calls are about. Offsets are ints, times ms since 1970."""
 
 from korvet.scripts.log.appending import (
+    FAR,
     AppendReply,
     GatherReply,
     append,
@@ -62,6 +63,7 @@ from korvet.scripts.log.transactions import (
 )
 
 __all__ = [
+    "FAR",
     "AdvanceReply",
     "AppendReply",
     "BeginReply",

@@ -29,6 +29,9 @@ class GatherReply(Reply):
 LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
 """Topic, partition, topic id, log.append's stamp, and batches for it, each `batch_of` a call."""
 BATCH_AT, NEWEST_AT, PRODUCER_AT, TRANSACTION_AT, FIELDS_AT = 2, 4, 5, 8, 9
+FAR = 1 << 62
+"""What comes later counts as this moment in a log's state and index: Lua's numbers end at 2^63 when
+they become integers, and are rounded up before."""
 FORGOTTEN = -2
 """As a `transaction`: in none, and the partition may have forgotten the producer."""
 FORGOTTEN_WITHIN = -3
@@ -56,7 +59,8 @@ def append(
     """One producer batch stands in the log, or nothing has changed. `fields` are log.append's: in
     layout `batch` the batch alone will do."""
     k = keys.partition(topic, partition)
-    batch = (count, size, max_timestamp, producer_id, producer_epoch, base_sequence, transaction)
+    newest = min(max_timestamp, FAR)
+    batch = (count, size, newest, producer_id, producer_epoch, base_sequence, transaction)
     return Call(
         APPEND,
         (k.stream, k.log, k.index, k.producers, k.open),

@@ -2,6 +2,7 @@
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.log.appending import FAR
 
 
 class BoundsReply(Reply):
@@ -62,7 +63,7 @@ def seek(
 ) -> Call[SeekReply]:
     """Where to scan from for the first record at or after `timestamp`; -3 asks for the newest."""
     k = keys.partition(topic, partition)
-    return Call(SEEK, (k.stream, k.log, k.index), (topic_id, timestamp))
+    return Call(SEEK, (k.stream, k.log, k.index), (topic_id, min(timestamp, FAR)))
 
 
 def advance(
