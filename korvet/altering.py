@@ -6,7 +6,7 @@ Rules
 - Only what is being changed is checked: a config another version stored stays as it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -21,13 +21,14 @@ from korvet.settings.setting import ConfigError, Kind, Setting, known
 from korvet.settings.topic import IMMUTABLE, TOPIC
 from korvet.settings.values import ConfigValue, Settings
 from korvet.topic_changes import Refused
-from korvet.topic_config import validate_change
+from korvet.topic_config import validate_all, validate_change
 from korvet.topics import encode_definition, refusal_of
 
 ATTEMPTS = 20
 """So often somebody else's change may come first; more than that is no coincidence."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 32
+SETTINGS = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER, GROUP_RESOURCE: GROUP}
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class Change(msgspec.Struct, frozen=True):
 
 async def alter(change: Change, context: Context) -> None:
     """The resource's configs are changed, or would be if that was all that is asked. Or Refused."""
-    _check_edits(change.edits)
+    _check_edits(change.edits, SETTINGS.get(change.kind))
     if change.kind == TOPIC_RESOURCE:
         await _alter_topic(change, context)
     elif change.kind == BROKER_RESOURCE:
@@ -66,7 +67,8 @@ async def alter(change: Change, context: Context) -> None:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
 
 
-def _check_edits(edits: Iterable[Edit]) -> None:
+def _check_edits(edits: Sequence[Edit], settings: Mapping[str, Setting] | None) -> None:
+    """What can be said before anybody asks whether there is such a resource."""
     seen: set[str] = set()
     for edit in edits:
         if edit.name in seen:
@@ -76,12 +78,20 @@ def _check_edits(edits: Iterable[Edit]) -> None:
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown operation {edit.operation}.")
         if edit.value is None and edit.operation != DELETE:
             raise Refused(ErrorCode.INVALID_REQUEST, f"{edit.name} needs a value.")
+    for edit in edits:
+        if settings is not None and edit.operation in (APPEND, SUBTRACT):
+            _check_list(edit, settings)
+
+
+def _check_list(edit: Edit, settings: Mapping[str, Setting]) -> None:
+    if _known(settings, edit.name).kind is not Kind.LIST:
+        what = "append to" if edit.operation == APPEND else "subtract from"
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is no list: cannot {what} it.")
 
 
 def edited(
     change: Change,
     explicit: Mapping[str, str],
-    settings: Mapping[str, Setting],
     effective: Mapping[str, ConfigValue],
 ) -> dict[str, str]:
     """The explicit configs after the change. Lists grow and shrink from what is in effect."""
@@ -94,17 +104,11 @@ def edited(
         elif edit.operation == SET:
             wanted[edit.name] = edit.value or ""
         else:
-            wanted[edit.name] = _list_after(edit, settings, effective)
+            wanted[edit.name] = _list_after(edit, effective)
     return wanted
 
 
-def _list_after(
-    edit: Edit, settings: Mapping[str, Setting], effective: Mapping[str, ConfigValue]
-) -> str:
-    setting = _known(settings, edit.name)
-    if setting.kind is not Kind.LIST:
-        what = "append to" if edit.operation == APPEND else "subtract from"
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is no list: cannot {what} it.")
+def _list_after(edit: Edit, effective: Mapping[str, ConfigValue]) -> str:
     words = _words(effective[edit.name].value)
     given = _words(edit.value)
     if edit.operation == APPEND:
@@ -129,12 +133,15 @@ async def _alter_topic(change: Change, context: Context) -> None:
     reason = refusal_of(change.name, reserved=True)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    reason = validate_all({edit.name: edit.value for edit in change.edits if edit.operation == SET})
+    if reason:
+        raise Refused(ErrorCode.INVALID_CONFIG, reason)
     for _ in range(ATTEMPTS):
         topic = await context.topics.get(change.name)
         if topic is None:
             raise _no_topic(change.name)
         effective = context.node.topic_configs.resolve(topic.name, topic.configs)
-        wanted = edited(change, topic.configs, TOPIC, effective)
+        wanted = edited(change, topic.configs, effective)
         names = {edit.name for edit in change.edits}
         reason = validate_change(topic.configs, {k: v for k, v in wanted.items() if k in names})
         if reason:
@@ -174,7 +181,7 @@ async def _alter_broker(change: Change, context: Context) -> None:
         table = context.node.configs
         explicit = table.explicit(resource)
         effective = {value.name: value for value in context.settings}
-        wanted = edited(change, explicit, BROKER, effective)
+        wanted = edited(change, explicit, effective)
         named = {edit.name: wanted[edit.name] for edit in change.edits if edit.name in wanted}
         try:
             _ = context.config.settings.with_dynamic({**valid(wanted, BROKER), **named})
@@ -193,7 +200,7 @@ async def _alter_group(change: Change, context: Context) -> None:
         await context.node.refresh_configs()
         table = context.node.configs
         effective = table.group(change.name, context.settings)
-        wanted = edited(change, table.explicit(resource), GROUP, effective)
+        wanted = edited(change, table.explicit(resource), effective)
         for edit in change.edits:
             if edit.name in wanted:
                 _check_group(edit.name, wanted[edit.name], context.settings)

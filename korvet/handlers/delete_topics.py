@@ -27,12 +27,19 @@ from korvet.wire.schema import ZERO_UUID
 async def delete_topics(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     times = Counter((state.name, state.topic_id) for state in wanted)
-    ids = {state.topic_id for state in wanted if state.name is None}
+    found = [
+        (state, await _find(state, context))
+        for state in {(state.name, state.topic_id): state for state in wanted}.values()
+    ]
+    both = {topic.uuid for state, topic in found if topic and state.name is None}
+    both &= {topic.uuid for state, topic in found if topic and state.name is not None}
     results = []
-    for state in {(state.name, state.topic_id): state for state in wanted}.values():
-        topic = await _find(state, context)
+    for state, topic in found:
         twice = times[state.name, state.topic_id] > 1
-        twice = twice or (state.name is not None and topic is not None and topic.uuid in ids)
+        if topic is not None and topic.uuid in both:
+            if state.name is None:
+                continue  # one answer is enough
+            twice = True
         results.append(_result(state, topic, *await outcome(_delete(state, topic, twice, context))))
     return DeleteTopicsResponse(responses=results)
 

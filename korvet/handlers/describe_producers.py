@@ -1,7 +1,8 @@
 """DescribeProducers (key 61), version 0. The producers that partitions remember.
 
 Behaviour
-- per partition: UNKNOWN_TOPIC_OR_PARTITION; producers of transactions with where theirs began
+- per partition: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION; producers of transactions
+  with where theirs began
 - a producer whose row is gone, or says that nothing is open, while readers of committed records
   wait before a transaction of it (older versions could leave that): with its start
 - the coordinator's epoch is -1 until a marker ended a transaction here, then 0: there is one
@@ -15,7 +16,7 @@ import asyncio
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts.remembered import ENDED, Remembered
-from korvet.topics import Topic
+from korvet.topics import refusal_of
 from korvet.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -35,7 +36,7 @@ async def describe_producers(
             TopicResponse(
                 name=asked.name,
                 partitions=[
-                    await _partition(await context.topics.get(asked.name), number, context)
+                    await _partition(asked.name, number, context)
                     for number in asked.partition_indexes
                 ],
             )
@@ -44,15 +45,12 @@ async def describe_producers(
     )
 
 
-async def _partition(topic: Topic | None, number: int, context: Context) -> PartitionResponse:
+async def _partition(name: str, number: int, context: Context) -> PartitionResponse:
+    topic = await context.topics.get(name)
+    if topic is None and refusal_of(name, reserved=True):
+        return _refusal(number, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if topic is None or not 0 <= number < topic.partitions:
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return PartitionResponse(
-            partition_index=number,
-            error_code=error,
-            error_message=error.message,
-            active_producers=[],
-        )
+        return _refusal(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     key = context.keys.partition(topic.name, number)
     flat, waiting = await asyncio.gather(
         context.store.command("HGETALL", key.producers),
@@ -67,6 +65,15 @@ async def _partition(topic: Topic | None, number: int, context: Context) -> Part
             _producer(producer_id, rows.get(producer_id, UNKNOWN), since.get(producer_id, -1))
             for producer_id in {**rows, **since}
         ],
+    )
+
+
+def _refusal(number: int, error: ErrorCode) -> PartitionResponse:
+    return PartitionResponse(
+        partition_index=number,
+        error_code=error,
+        error_message=error.message,
+        active_producers=[],
     )
 
 

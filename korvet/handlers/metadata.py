@@ -104,15 +104,30 @@ async def _one(
     if topic is not None:
         return _describe(topic, request, context)
     if refusal_of(name, reserved=context.node.topic_configs.reserved_names):
-        return _refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+        return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request)
     if not (
         request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
     ):
-        return _refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+        return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
     topic = await auto_create(name, context)
     if topic is None or context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)
     return _describe(topic, request, context)
+
+
+def _absent(error: ErrorCode, name: str, request: MetadataRequest) -> MetadataResponseTopic:
+    """Kafka says of a name, whether or not there is such a topic, what may be done with it."""
+    return MetadataResponseTopic(
+        error_code=error,
+        name=name,
+        partitions=[],
+        topic_authorized_operations=_operations(request),
+    )
+
+
+def _operations(request: MetadataRequest) -> int:
+    asked = request.include_topic_authorized_operations
+    return operations.TOPIC if asked else operations.UNASKED
 
 
 def _refusal(
@@ -136,12 +151,11 @@ def _describe(topic: Topic, request: MetadataRequest, context: Context) -> Metad
                 isr_nodes=[leader],
             )
         )
-    asked = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.uuid,
         is_internal=False,
         partitions=partitions,
-        topic_authorized_operations=operations.TOPIC if asked else operations.UNASKED,
+        topic_authorized_operations=_operations(request),
     )

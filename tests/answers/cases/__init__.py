@@ -12,6 +12,7 @@ from tests.answers.cases import (
     reading,
     refused,
     static,
+    topics,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "reading",
     "refused",
     "static",
+    "topics",
 ]

@@ -124,6 +124,40 @@ async def broker_configs_that_cannot_be(ask: Ask) -> Any:
     return [await ask(replacing(BROKERS, "", pair, check=True)) for pair in BROKER_BAD]
 
 
+@case("AlterConfigs")
+async def configs_of_absent_topics_that_cannot_be(ask: Ask) -> Any:
+    return [
+        await ask(replacing(TOPICS, name, pair, check=True))
+        for name in (ABSENT, "not legal", "")
+        for pair in BAD[:3]
+    ]
+
+
+@case("IncrementalAlterConfigs")
+async def changes_of_absent_topics_that_cannot_be(ask: Ask) -> Any:
+    return [
+        await ask(changing(TOPICS, name, row, check=True))
+        for name in (ABSENT, "not legal", "")
+        for row in (
+            ("bogus", SET, "1"),
+            ("retention.ms", SET, "soon"),
+            ("retention.ms", APPEND, "5"),
+            ("bogus", SUBTRACT, "5"),
+            ("cleanup.policy", APPEND, "compact"),
+            ("bogus", DELETE, None),
+        )
+    ]
+
+
+@case("IncrementalAlterConfigs")
+async def lists_of_groups_without_a_name(ask: Ask) -> Any:
+    return [
+        await ask(changing(GROUPS, "", (name, operation, "5"), check=True))
+        for name in ("consumer.session.timeout.ms", "bogus")
+        for operation in (APPEND, SUBTRACT, SET)
+    ]
+
+
 @case("IncrementalAlterConfigs")
 async def changes_of_what_nobody_has(ask: Ask) -> Any:
     return [await ask(changing(kind, name, ("retention.ms", SET, "1"))) for kind, name in NAMES]

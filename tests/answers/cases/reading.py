@@ -52,6 +52,16 @@ SPECIAL = (LATEST, EARLIEST, -3, -4, -5, -7, -100)
 
 
 @case("ListOffsets", since=1)
+async def moments_nobody_knows_of_what_nobody_has(ask: Ask) -> Any:
+    return [
+        await ask(listing((number, moment), topic=topic, epoch=epoch))
+        for topic, number in ((ABSENT, 0), (TOPIC, 9), (TOPIC, 0))
+        for moment in (-3, -5, -7)
+        for epoch in (-1, 99)
+    ]
+
+
+@case("ListOffsets", since=1)
 async def offsets_of_unknown_topics_and_partitions(ask: Ask) -> Any:
     return [
         await ask(listing((0, LATEST), topic=ABSENT)),
