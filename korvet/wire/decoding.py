@@ -9,6 +9,7 @@ Rules
    all lists and tag sections of a message have at most MOST_ITEMS elements together.
 5. No text is longer than classic lengths can say: what one client writes in a flexible version must
    be readable by all others in any.
+6. Text that is not UTF-8 is taken as Java takes it: a group named by a client in Latin-1 works.
 """
 
 import struct
@@ -18,10 +19,17 @@ from typing import Any
 
 from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
-from korvet.wire.primitives import MOST_ITEMS, UUIDS, Fault, skip_tags, unpackers, uvarint_tail
+from korvet.wire.primitives import (
+    AS_JAVA,
+    MOST_ITEMS,
+    MOST_TEXT,
+    UUIDS,
+    Fault,
+    skip_tags,
+    unpackers,
+    uvarint_tail,
+)
 from korvet.wire.source import Source, span
-
-MOST_TEXT = 2**15 - 1
 
 FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
 
@@ -139,7 +147,7 @@ class _Decoder:
         size = self.length("h" if slot.kind == "str" else "i")
         name, end = out.fresh("v"), out.fresh("e")
         read = {
-            "str": f"str(data[pos:{end}], 'utf-8')",
+            "str": f"str(data[pos:{end}], 'utf-8', '{AS_JAVA}')",
             "bytes": f"bytes(view[pos:{end}])",
             "records": f"view[pos:{end}]",
         }[slot.kind]

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from korvet.wire.errors import MalformedRequest
-from korvet.wire.primitives import Buffer, Fault, skip_tags, uvarint_tail
+from korvet.wire.primitives import AS_JAVA, Buffer, Fault, skip_tags, uvarint_tail
 
 API_VERSIONS: Final = 18
 CONTROLLED_SHUTDOWN: Final = 7
@@ -135,7 +135,7 @@ def _request_header(data: Buffer, offset: int) -> tuple[RequestHeader, int]:
         end = pos + length
         if end > len(data):
             raise Fault(f"a client id of {length} bytes where {len(data) - pos} are left")
-        client_id = str(data[pos:end], "utf-8")
+        client_id = str(data[pos:end], "utf-8", AS_JAVA)
         pos = end
     elif length != -1:
         raise Fault(f"a client id of {length} bytes")

@@ -9,6 +9,7 @@ Rules
    smallest take a byte or two on the wire, and a hundred of memory or as many nanoseconds.
 """
 
+import codecs
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -18,6 +19,20 @@ from uuid import UUID
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 MOST_ITEMS = 250_000
+MOST_TEXT = 2**15 - 1
+"""Text has so many bytes at most."""
+AS_JAVA = "korvet.as_java"
+"""How text that is not UTF-8 is decoded: each wrong piece is one U+FFFD. UnicodeDecodeError where
+that could make it longer than any text."""
+
+
+def _as_java(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError) or len(error.object) > MOST_TEXT // 3:
+        raise error
+    return "\ufffd", error.end
+
+
+codecs.register_error(AS_JAVA, _as_java)
 
 
 class Kind:

@@ -86,13 +86,17 @@ def test_more_tagged_fields_than_any_header_has_are_refused() -> None:
     ("text", "reason"),
     [
         ("0003 0001 00000007 fffe", "header: a client id of -2 bytes"),
-        ("0003 0001 00000007 0001 ff", "header.client_id: not UTF-8"),
         ("0003 0009 00000007 ffff 01 00 7f", "tagged field 0 claims 127 bytes"),
     ],
 )
 def test_a_broken_request_header_is_refused(text: str, reason: str) -> None:
     with pytest.raises(MalformedRequest, match=reason):
         decode_request_header(bytes.fromhex(text))
+
+
+def test_a_client_id_that_is_not_utf_8_is_taken_as_java_takes_it() -> None:
+    data = bytes.fromhex("0003 0001 00000007 0003 67 fc 6e")
+    assert decode_request_header(data) == (RequestHeader(3, 1, 7, "g\ufffdn"), len(data))
 
 
 def test_response_headers_are_short() -> None:

@@ -77,8 +77,6 @@ HUGE_COUNTS = [
     (MetadataRequest, 9, "02 ff7f", "topics[0].name: a length of 16382 where 0 bytes are left"),
     (MetadataRequest, 1, "00000001 fffe", "topics[0].name: a length of -2"),
     (MetadataRequest, 1, "00000001 ffff", "topics[0].name: a length of -1"),
-    (MetadataRequest, 1, "00000002 0000 0001 ff", "topics[1].name: not UTF-8"),
-    (MetadataRequest, 9, "02 02ff 00 00 00 00 00", "topics[0].name: not UTF-8"),
     (ProduceRequest, 3, "fffe 0001 00000000 00000000", "transactional_id: a length of -2"),
     (
         ProduceRequest,
@@ -165,3 +163,22 @@ def test_a_small_request_cannot_make_us_allocate_much() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 200_000
+
+
+@pytest.mark.parametrize("version", [1, 9])
+def test_text_that_is_not_utf_8_is_taken_as_java_takes_it(version: int) -> None:
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name="gr?n??")])
+    data = encode(asked, version).replace(b"?n??", b"\xfcn\xe2\x98")
+    found = decode(MetadataRequest, data, version)
+    assert found.topics is not None
+    assert found.topics[0].name == "gr\ufffdn\ufffd"
+
+
+def test_text_does_not_grow_beyond_what_text_can_be() -> None:
+    for size, fits in ((10_922, True), (10_923, False)):
+        data = bytes.fromhex("00000001") + size.to_bytes(2, "big") + b"\xff" * size
+        if fits:
+            found = decode(MetadataRequest, data, 1)
+            assert encode(found, 1)[6:] == "\ufffd".encode() * size
+        else:
+            assert refused(MetadataRequest, data, 1) == "topics[0].name: not UTF-8"
