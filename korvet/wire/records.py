@@ -204,10 +204,12 @@ def _counted(plain: Buffer) -> list[Record]:
     if left >= 0:
         left = MAX_HEADERS_TOGETHER
         for r in DefaultRecordBatch(plain):
-            left -= len(r.headers)
-            if left < 0:
-                break
-            found.append((r.offset, r.timestamp, r.key, r.value, r.headers))
+            headers = r.headers
+            if headers:
+                left -= len(headers)
+                if left < 0:
+                    break
+            found.append((r.offset, r.timestamp, r.key, r.value, headers))
     if left < 0:
         raise BadBatch(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -219,10 +221,19 @@ def _counted(plain: Buffer) -> list[Record]:
 def _headers_of_long(plain: memoryview) -> Iterator[int]:
     """How many headers each record says to have that is long enough for too many; none behind
     bytes that are no record."""
-    at = HEADER_SIZE
+    at, end = HEADER_SIZE, len(plain)
     try:
-        while at < len(plain):
-            length, at = _varint(plain, at)
+        while at < end:
+            low = plain[at]
+            if low & 1:
+                return  # below 0
+            # Nearly all are shorter than 8 KB: told without a call.
+            if low < 0x80:
+                length, at = low >> 1, at + 1
+            elif (high := plain[at + 1]) < 0x80:
+                length, at = (low & 0x7F | high << 7) >> 1, at + 2
+            else:
+                length, at = _varint(plain, at)
             if length > MAX_HEADERS_TOGETHER * _LEAST_HEADER:
                 _, place = _varint(plain, at + 1)  # behind the attributes: the time
                 _, place = _varint(plain, place)  # the offset
@@ -230,8 +241,6 @@ def _headers_of_long(plain: memoryview) -> Iterator[int]:
                     size, place = _varint(plain, place)
                     place += max(size, 0)
                 yield _varint(plain, place)[0]
-            if length < 0:
-                return
             at += length
     except IndexError:
         return

@@ -167,6 +167,19 @@ def test_headers_that_cost_nothing_on_the_wire_are_bounded(
     assert records.records_of(batch) == made
 
 
+@pytest.mark.parametrize("size", [5, 31, 32, 100, 8_000, 9_000, 3_000_000])
+def test_headers_are_counted_behind_records_of_any_length(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", 8)
+    before: list[Record] = [(0, 1, None, b"v" * size, []), (1, 1, b"k", None, [])]
+    batch = bytes(records.build([*before, (2, 1, None, None, [("", b"")] * 9)]))
+    assert max(records._headers_of_long(memoryview(batch))) == 9
+    with pytest.raises(BadBatch, match="headers at most"):
+        records.records_of(batch)
+    assert records.records_of(bytes(records.build(before))) == before
+
+
 def test_one_record_with_headers_without_end_is_not_even_parsed() -> None:
     many = 600_000
     body = bytearray(b"\x00\x00\x00\x01\x01")  # times, offset, key and value of none
