@@ -15,7 +15,16 @@ from typing import Any
 import msgspec
 
 from korvet.pipeline.errors import Overtaken
-from korvet.pipeline.plan import Aim, Step, aim, had_natives, next_step, reading
+from korvet.pipeline.plan import (
+    Aim,
+    Step,
+    aim,
+    had_natives,
+    next_step,
+    reading,
+    replaced,
+    tail_lost,
+)
 from korvet.pipeline.ranges import Commit, followed
 from korvet.pipeline.rows import DDL, checksum, dated, row_hash, sums, within
 from korvet.pipeline.table import Table
@@ -136,6 +145,9 @@ class Archiver:
             catalog.bounds([each.log for each in step.ranges])
             if not step.ranges:
                 return 0, 0
+            # Nor may what was read be others than those that the marks are of.
+            if others := replaced(catalog, step.marked):
+                raise tail_lost(others)
             found = seen.get
             return found["rows"], checksum(*(found[f"hash{n}"] for n in range(len(hashes))))
 
@@ -153,7 +165,7 @@ class Archiver:
         """The rows of a commit that is in the table, as they are there."""
         from pyspark.sql import functions as f
 
-        rows = self._table.frame().where(within(commit.spans))
+        rows = self._table.frame().where(within(s for s in commit.spans if not s.lost))
         found = rows.agg(f.count(f.lit(1)), *sums(row_hash())).first()
         return found[0], checksum(*found[1:])
 

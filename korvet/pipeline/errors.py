@@ -29,3 +29,7 @@ class TrimmedEarly(PipelineError):
 
 class OtherLog(PipelineError):
     """The table holds a topic that is not this one, though the name is the same."""
+
+
+class TailLost(PipelineError):
+    """The log lost records that the table has, and gave their offsets to others since."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from korvet.pipeline.errors import OtherLog, TrimmedEarly
+from korvet.pipeline.errors import OtherLog, TailLost, TrimmedEarly
+from korvet.pipeline.marks import marks
 from korvet.pipeline.ranges import Commit, Span
 from korvet.spark.catalog import Catalog, Live, Log, Range
 from korvet.spark.limits import limited
@@ -23,6 +24,12 @@ class Step(msgspec.Struct, frozen=True):
     records: int
     partitions: dict[str, int]
     """How many each topic has."""
+
+    @property
+    def marked(self) -> list[tuple[Log, Span | None]]:
+        """The logs that are read, and what the commit says of each."""
+        spans = self.spans[len(self.spans) - len(self.ranges) :]
+        return [(each.log, span) for each, span in zip(self.ranges, spans, strict=True)]
 
 
 class Aim(msgspec.Struct, frozen=True):
@@ -43,11 +50,13 @@ def next_step(
 ) -> Step | None:
     """What to archive next, at most about `most` records; None when the aim is reached.
 
-    TrimmedEarly names what left the log too soon; with `skip_lost` such offsets are given up, and
-    the commit says so.
+    TrimmedEarly names what left the log too soon, TailLost where it has others in place of records
+    that the table has; with `skip_lost` such offsets are given up, and the commit says so.
     """
     bounds = catalog.bounds(target.logs, committed=True)
-    gone: list[Span] = []
+    gone = replaced(catalog, [(part, _known(state, part)) for part in target.logs])
+    if gone and not skip_lost:
+        raise tail_lost(gone)
     starts: list[int] = []
     for part, bound, end in zip(target.logs, bounds, target.ends, strict=True):
         start = _start(state, part, bound)
@@ -68,10 +77,31 @@ def next_step(
     )
     if not ranges and not gone:
         return None
-    spans = [Span(r.log.topic, r.log.partition, r.log.topic_id, r.start, r.end) for r in ranges]
+    last = marks(catalog, [(each.log, each.end - 1) for each in ranges])
+    spans = [
+        Span(r.log.topic, r.log.partition, r.log.topic_id, r.start, r.end, mark=mark)
+        for r, mark in zip(ranges, last, strict=True)
+    ]
     begun = _begun(state, target.logs, starts, ends)
     partitions = Counter(part.topic for part in target.logs)
     return Step((*gone, *begun, *spans), ranges, sum(catalog.count(ranges)), dict(partitions))
+
+
+def _known(state: Commit, part: Log) -> Span | None:
+    """What the table holds of the partition, if it is this topic's."""
+    held = state.held(part.topic, part.partition)
+    return held if held is not None and held.topic_id == part.topic_id else None
+
+
+def replaced(catalog: Catalog, held: Sequence[tuple[Log, Span | None]]) -> list[Span]:
+    """The last offset of each span where the log has another record now, as a lost span."""
+    marked = [(part, span) for part, span in held if span is not None and span.mark]
+    found = marks(catalog, [(part, span.end - 1) for part, span in marked])
+    return [
+        msgspec.structs.replace(span, start=span.end - 1, lost=True, mark="")
+        for (_, span), mark in zip(marked, found, strict=True)
+        if mark not in (span.mark, "")
+    ]
 
 
 def _begun(
@@ -97,7 +127,8 @@ def _start(state: Commit, part: Log, bound: Live) -> int:
     if held.end > bound.end:
         raise OtherLog(
             f"{part}: the table holds offsets up to {held.end - 1}, and the log ends at "
-            f"{bound.end}: this is another Redis, or it has lost data."
+            f"{bound.end}: this is another Redis, or it has lost data. If it is the right one, "
+            "archive it into another table."
         )
     return held.end
 
@@ -124,6 +155,19 @@ def _trimmed(gone: Sequence[Span]) -> TrimmedEarly:
     return TrimmedEarly(
         f"Gone from the log before they were archived: {what}. Retention or a trim was faster. "
         "--skip-lost goes on behind them, and the table says so."
+    )
+
+
+def tail_lost(found: Sequence[Span]) -> TailLost:
+    """What to raise where the log has other records than the table at the end of what it holds."""
+    what = "; ".join(
+        f"topic {span.topic!r} partition {span.partition}: offset {span.start}" for span in found
+    )
+    return TailLost(
+        f"The log has another record than the table: {what}. Redis lost the end of the log, as in "
+        "a failover, and what came then took the offsets of what the table has. Archive into "
+        "another table, which gets all that the log still has; or --skip-lost goes on behind these "
+        "offsets, and the table says so."
     )
 
 

@@ -6,6 +6,8 @@ Rules
   offsets were lost and the operator said to go on, a span says so (`lost`).
 - An empty span says from where on a partition is archived: one that had nothing yet when its topic
   was first archived, or that has to wait for a later commit. What leaves the log behind it is lost.
+- Where the log has others in place of records that the table has, the span that says so (`lost`)
+  is the last offset of the one before it.
 - Every commit repeats the whole state, so that the newest commit alone tells it.
 """
 
@@ -27,6 +29,9 @@ class Span(msgspec.Struct, frozen=True, order=True):
     start: int
     end: int
     lost: bool = False
+    mark: str = ""
+    """What the log had at its last offset (see korvet.pipeline.marks); nothing where nobody knows,
+    as in all tables of before."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"

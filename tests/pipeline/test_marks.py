@@ -1,0 +1,123 @@
+"""A log that lost its end in a failover, and gave the offsets of what a table has to others."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from korvet.pipeline.errors import TailLost
+from korvet.pipeline.marks import marks
+from korvet.pipeline.plan import aim, replaced, tail_lost
+from korvet.pipeline.ranges import NOTHING, Commit, decode, encode
+from korvet.spark.catalog import Catalog
+from korvet.spark.options import Connection
+from tests.pipeline.test_plan import catalog, grown_by, step
+from tests.spark.logs import Log, plain
+
+FORMS = ["record", "batch"]
+
+
+@contextmanager
+def forgotten(log: Log) -> Iterator[None]:
+    """Redis knows nothing of what happens meanwhile."""
+    names = log.store.command("KEYS", "*orders*")
+    before = {name: log.store.command("DUMP", name) for name in names}
+    yield
+    for name, dump in before.items():
+        log.store.command("RESTORE", name, 0, dump, "REPLACE")
+
+
+def archived(log: Log, state: Commit = NOTHING) -> Commit:
+    """What a table says that has all that the log has, as it reads it back."""
+    return decode(encode(grown_by(state, step(log, state))))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("others", [(20,), (12,), (6, 30), (3, 7)])
+def test_records_in_place_of_archived_ones_are_named(
+    log: Log, form: str, others: tuple[int, ...]
+) -> None:
+    topic = log.create("orders", 2, form)
+    for number in range(2):
+        log.append(topic, number, plain(10))
+    with forgotten(log):
+        log.append(topic, 1, plain(5))
+        log.append(topic, 1, plain(5))
+        state = archived(log)
+    for count in others:
+        log.append(topic, 1, plain(count, size=30))
+    with pytest.raises(TailLost, match="'orders' partition 1: offset 19"):
+        step(log, state)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_records_in_place_of_archived_ones_are_given_up_only_by_order_and_told(
+    log: Log, form: str
+) -> None:
+    topic = log.create("orders", 1, form)
+    with forgotten(log):
+        log.append(topic, 0, plain(10))
+        state = archived(log)
+    log.append(topic, 0, plain(15, size=30))
+    found = step(log, state, skip_lost=True)
+    assert found is not None
+    assert [(each.start, each.end) for each in found.ranges] == [(10, 15)]
+    state = grown_by(state, found)
+    assert [(each.start, each.end) for each in state.lost] == [(9, 10)]
+    assert [(each.start, each.end) for each in state.archived] == [(0, 15)]
+    log.append(topic, 0, plain(1))
+    assert step(log, state) is not None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_only_trimmed_or_compacted_is_no_loss(log: Log, form: str) -> None:
+    topic = log.create("orders", 1, form)
+    log.append(topic, 0, plain(10))
+    state = archived(log)
+    log.append(topic, 0, plain(10))
+    log.truncate(topic, 0, 10)
+    state = archived(log, state)
+    assert state.archived[0].mark
+    # A compaction writes entries anew; the log keeps that there was one.
+    log.store.command("HSET", log.keys.partition("orders", 0).log, "cleaned", 20)
+    log.store.command("DEL", "korvet:orders:0")
+    log.append(topic, 0, plain(3))
+    assert step(log, state) is not None
+
+
+def test_a_table_without_marks_goes_on(log: Log) -> None:
+    topic = log.create("orders")
+    with forgotten(log):
+        log.append(topic, 0, plain(10))
+        told = encode(archived(log)).replace('"mark":', '"other":')
+    log.append(topic, 0, plain(15))
+    assert step(log, decode(told)) is not None
+
+
+def test_what_is_read_behind_a_failover_is_not_what_was_planned(log: Log) -> None:
+    topic = log.create("orders")
+    with forgotten(log):
+        log.append(topic, 0, plain(10))
+        found = step(log, NOTHING)
+        assert found is not None
+        assert not replaced(catalog(log), found.marked)
+    log.append(topic, 0, plain(10, size=30))
+    others = replaced(catalog(log), found.marked)
+    assert "partition 0: offset 9" in str(tail_lost(others))
+
+
+def test_ids_that_tell_the_time_do_not_come_again(log: Log) -> None:
+    topic = log.create("orders", 1, "record", "time")
+    log.append(topic, 0, plain(10))
+    assert archived(log).archived[0].mark == ""
+
+
+def test_entries_at_many_offsets_have_their_own_marks_each(log: Log) -> None:
+    topic = log.create("orders", 70)
+    for number in range(0, 70, 2):
+        log.append(topic, number, plain(1 + number))
+    parts = Catalog(Connection(log.url), log.store)
+    logs = aim(parts, ["orders"]).logs
+    found = marks(parts, [(part, part.partition) for part in logs])
+    assert [bool(each) for each in found] == [part.partition % 2 == 0 for part in logs]
+    assert len(set(found)) == 36
