@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from korvet.pipeline import trim
 from korvet.pipeline.errors import Overtaken
 from korvet.pipeline.plan import (
     Aim,
     Step,
     aim,
-    had_natives,
     next_step,
     reading,
     replaced,
@@ -29,8 +29,7 @@ from korvet.pipeline.ranges import Commit, followed
 from korvet.pipeline.rows import DDL, checksum, dated, row_hash, sums, within
 from korvet.pipeline.table import Table
 from korvet.pipeline.values import Typing
-from korvet.scripts import log
-from korvet.spark.catalog import Catalog, Log, refuse
+from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
 
 TRIES = 8
@@ -112,19 +111,16 @@ class Archiver:
             return 0
         moment = int(time.time() * 1000) - self._job.trim_older_ms
         state = self._table.state()
-        removed = 0
-        for part in target.logs:
-            held = state.held(part.topic, part.partition)
-            if held is None or held.topic_id != part.topic_id:
-                continue
-            names = (catalog.keys, part.topic, part.partition)
-            before = min(held.end, _old_until(catalog, part, moment))
-            while before >= 0:
-                call = log.truncate(*names, topic_id=part.topic_id, before=before)
-                reply = catalog.store.run(call)
-                refuse(part, reply.error)
-                removed, before = removed + reply.removed, reply.again
-        return removed
+        held = [(part, state.held(part.topic, part.partition)) for part in target.logs]
+        return trim.trim(
+            catalog,
+            [
+                (part, span.end)
+                for part, span in held
+                if span is not None and span.topic_id == part.topic_id
+            ],
+            moment,
+        )
 
     def _next(self, catalog: Catalog, target: Aim, most: int) -> Step | None:
         state = self._table.state()
@@ -180,6 +176,7 @@ class Archiver:
         pieces = max(-(-size // self._job.target_bytes), min(cores, -(-size // LEAST_FILE)), 1)
         options["minPartitions"] = str(pieces)
         options["maxBytesPerPartition"] = str(max(LEAST_FILE, -(-size // pieces)))
+        options["joinPartitions"] = "true"
         frame = self._spark.read.format("korvet").options(**options).load()
         return frame.coalesce(pieces)
 
@@ -189,46 +186,6 @@ def _size(catalog: Catalog, step: Step) -> int:
     from korvet.spark.plan import bytes_in
 
     return sum(bytes_in(catalog, step.ranges))
-
-
-def _old_until(catalog: Catalog, part: Log, moment: int) -> int:
-    """Before which offset of the log every record is older than the moment.
-
-    What the log is told of times at an append leaves out two kinds of records. Those without a
-    timestamp are as old as their append. Entries that others XADD stand behind all appends: they
-    are as old as the milliseconds of their ids, or, where ids tell no time, not old yet: but those
-    that appends stand behind are as old as these, where log.seek believes any of them to be new.
-    """
-    names = (catalog.keys, part.topic, part.partition)
-    older = catalog.store.run(log.seek(*names, topic_id=part.topic_id, timestamp=moment))
-    refuse(part, older.error)
-    fields = ("next", "untimed", "entries")
-    told = catalog.store.command("HMGET", catalog.keys.partition(*names[1:]).log, *fields)
-    [bound] = catalog.bounds([part])
-    if told[0] is None or max(bound.newest, int(told[1] or -1)) >= moment:
-        natives = had_natives(part, bound.end, int(told[2] or 0))
-        step = _old_step(catalog, part, moment) if natives else 0
-        return max(int(older.offset), step)
-    appended = int(told[0])
-    if part.mode != "time" or bound.first == bound.end:
-        return appended
-    return max(appended, moment << part.bits)
-
-
-def _old_step(catalog: Catalog, part: Log, moment: int) -> int:
-    """The last step of the index before which all that was appended is older than the moment, or 0.
-    A trim meanwhile moves the steps: then there may be a later one."""
-    index = catalog.keys.partition(part.topic, part.partition).index
-    found, low, high = 0, 0, int(catalog.store.command("ZCARD", index))
-    while low < high:
-        middle = (low + high) // 2
-        row = catalog.store.command("ZRANGE", index, middle, middle)
-        offset, newest, *_ = map(int, row[0].split(b":")) if row else (0, moment)
-        if newest < moment:
-            found, low = offset, middle + 1
-        else:
-            high = middle
-    return found
 
 
 def _done(commit: Commit, began: float, trimmed: int) -> Done:

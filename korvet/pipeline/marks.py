@@ -13,8 +13,8 @@ Rules
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
+from korvet.contents import batch_of
 from korvet.offsets import DENSE_MS, entry_id, split_id
-from korvet.reading import batch_of
 from korvet.spark.catalog import Catalog, Log
 
 AT_ONCE = 64

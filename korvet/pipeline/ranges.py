@@ -12,6 +12,7 @@ Rules
 """
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -37,7 +38,7 @@ class Span(msgspec.Struct, frozen=True, order=True):
         return f"{self.topic}-{self.partition} [{self.start}, {self.end})"
 
 
-class Commit(msgspec.Struct, frozen=True):
+class Commit(msgspec.Struct, frozen=True, dict=True):
     """What one commit of a table says: its own part, and the state behind it."""
 
     number: int
@@ -68,10 +69,11 @@ class Commit(msgspec.Struct, frozen=True):
 
     def held(self, topic: str, partition: int) -> Span | None:
         """What the table holds of the partition."""
-        for span in self.archived:
-            if span.topic == topic and span.partition == partition:
-                return span
-        return None
+        return self._spans.get((topic, partition))
+
+    @cached_property
+    def _spans(self) -> dict[tuple[str, int], Span]:
+        return {(span.topic, span.partition): span for span in self.archived}
 
 
 NOTHING = Commit(0, "", (), (), 0, 0, 0)

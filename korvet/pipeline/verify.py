@@ -197,6 +197,7 @@ def _sums_of_log(
         return {}
     options = reading(ranges) | {"redis": connection.redis, "namespace": connection.namespace}
     options["minPartitions"] = str(spark.sparkContext.defaultParallelism)
+    options["joinPartitions"] = "true"
     options["failOnDataLoss"] = "false"
     frame = spark.read.format("korvet").options(**options).load()
     rows = (

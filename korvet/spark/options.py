@@ -59,6 +59,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     min_partitions: int | None = None
     max_records: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
+    joined: bool = False
+    """Small partitions are read together, up to `split_bytes` a task."""
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     trigger_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS

@@ -43,7 +43,7 @@ _READ = (
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
     "maxBytesPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "failOnDataLoss", "includeHeaders", "columns", "isolation", "kafka.isolation.level",
-    "archive", "archiveFormat",
+    "archive", "archiveFormat", "joinPartitions",
 )  # fmt: skip
 _WRITE = (
     "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
@@ -70,6 +70,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             given.refuse(name, "a stream has no end.")
         given.refuse("archive", "only a batch read goes back into an archive.")
+        given.refuse("joinPartitions", "a stream's tasks are cut alike when a batch is repeated.")
     else:
         for name in PER_TRIGGER:
             given.refuse(name, "a batch read has no trigger; see 'endingOffsets'.")
@@ -85,6 +86,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_partitions=given.number("minPartitions"),
         max_records=given.number("maxRecordsPerPartition"),
         split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
+        joined=given.flag("joinPartitions", False),
         max_per_trigger=given.number("maxOffsetsPerTrigger"),
         min_per_trigger=given.least(),
         trigger_delay_ms=given.duration("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),

@@ -30,6 +30,30 @@ def pieces(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -> l
     return _by_records(catalog, found, max(1, sum(catalog.count(found)) // least))
 
 
+def together(
+    catalog: Catalog, options: ReadOptions, found: Sequence[Range]
+) -> list[tuple[Range, ...]]:
+    """The pieces, neighbours together up to `split_bytes`; as many groups as are asked for."""
+    sizes = bytes_in(catalog, found)
+    least = min(options.min_partitions or 1, len(found))
+    most = min(options.split_bytes, sum(sizes) // max(1, least))
+    while len(groups := _grouped(found, sizes, most)) < least:
+        most //= 2
+    return groups
+
+
+def _grouped(found: Sequence[Range], sizes: Sequence[int], most: int) -> list[tuple[Range, ...]]:
+    groups: list[list[Range]] = []
+    left = 0
+    for each, size in zip(found, sizes, strict=True):
+        if size > left:
+            groups.append([])
+            left = most
+        groups[-1].append(each)
+        left -= size
+    return [tuple(group) for group in groups]
+
+
 def _by_records(catalog: Catalog, ranges: Sequence[Range], most: int) -> list[Range]:
     """Pieces of at most so many records."""
     return [piece for each in ranges for piece in _runs(catalog, each, most)]

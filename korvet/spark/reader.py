@@ -11,7 +11,7 @@ from korvet.spark.catalog import Catalog, Log, Range
 from korvet.spark.errors import DataLost, Vanished
 from korvet.spark.options import ReadOptions
 from korvet.spark.places import ranges
-from korvet.spark.plan import pieces
+from korvet.spark.plan import pieces, together
 from korvet.spark.pushdown import Bounds, Pushdown, narrowed, understood
 from korvet.spark.worker import at_work
 
@@ -30,6 +30,16 @@ class Piece(InputPartition):
 
 class ColdPiece(Piece):
     """What one task reads that the log does not have any more."""
+
+
+class Pieces(InputPartition):
+    """What one task reads, piece by piece."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = tuple(pieces)
+
+    def __repr__(self) -> str:
+        return ", ".join(map(repr, self.pieces))
 
 
 class BatchReader(DataSourceReader):
@@ -65,10 +75,11 @@ class BatchReader(DataSourceReader):
             hot = narrowed(catalog, self._bounds, [each for each in whole if self._covers(each)])
         else:
             cold, hot = self._parted(catalog, selected)
-        return [
-            *(ColdPiece(each) for each in cold),
-            *(Piece(piece) for piece in pieces(catalog, self._options, hot)),
-        ]
+        found = pieces(catalog, self._options, hot)
+        if self._options.joined:
+            groups = together(catalog, self._options, found)
+            return [*map(ColdPiece, cold), *(Pieces([*map(Piece, each)]) for each in groups)]
+        return [*map(ColdPiece, cold), *map(Piece, found)]
 
     def _parted(self, catalog: Catalog, logs: Sequence[Log]) -> tuple[list[Range], list[Range]]:
         """What only the archive has, and what Redis has, too."""
@@ -87,6 +98,9 @@ class BatchReader(DataSourceReader):
         return self._bounds.covers(each.log.topic, each.log.partition)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        if isinstance(partition, Pieces):
+            for piece in partition.pieces:
+                yield from self.read(piece)
         if not isinstance(partition, Piece):
             return
         if self._options.archive is None:

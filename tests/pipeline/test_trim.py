@@ -108,3 +108,18 @@ def test_an_entry_that_others_added_long_ago_keeps_nothing_behind_it(
     log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
     assert trimmed(log, tmp_path) > 30
     assert trimmed(log, tmp_path) == 0
+
+
+def test_many_partitions_are_trimmed_in_few_round_trips(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.create("orders", 60, "record", "dense")
+    for number in range(60):
+        log.append(topic, number, plain(1 + number))
+    asked = []
+    for name in ("run", "run_many", "command", "commands"):
+        done = getattr(log.store, name)
+        monkeypatch.setattr(log.store, name, lambda *a, done=done: asked.append(a) or done(*a))
+    assert trimmed(log, tmp_path) == sum(range(61))
+    assert len(asked) < 40
+    assert trimmed(log, tmp_path) == 0

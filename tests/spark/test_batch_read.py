@@ -19,7 +19,7 @@ from korvet.spark.replies import Reply
 from korvet.spark.scan import CHUNK_BYTES, NATIVE_ENTRIES, Scan
 from korvet.wire import codecs, records
 from korvet.wire.records import Record
-from tests.spark.driving import Row, pieces, read
+from tests.spark.driving import Row, pieces, read, schema_of, source
 from tests.spark.logs import LAYOUTS, Log, plain
 
 layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
@@ -196,6 +196,37 @@ def test_there_are_at_least_as_many_pieces_as_asked_for(log: Log, form: str, mod
         assert read(log.url, subscribe="small", columns=columns, minPartitions=least) == whole
     assert len(pieces(log.url, subscribe="small", minPartitions=1000)) == 75
     assert pieces(log.url, subscribe="none", minPartitions=5) == []
+
+
+@layouts
+def test_small_partitions_are_read_together_where_that_is_asked_for(
+    log: Log, form: str, mode: str
+) -> None:
+    topic = log.create("many", 12, form, mode)
+    log.create("none", 2, form, mode)
+    for part in range(12):
+        log.append(topic, part, plain(1 + part))
+    for _ in range(4):
+        log.append(topic, 7, [(0, 5, b"k", os.urandom(700), []) for _ in range(200)])
+    columns = "partition,offset"
+    whole = read(log.url, subscribe="many", columns=columns)
+    for options, most in (
+        ({}, 1),
+        ({"maxBytesPerPartition": "300k"}, 8),
+        ({"minPartitions": 5}, 9),
+    ):
+        given = {"subscribe": "many", "columns": columns, "joinPartitions": "true", **options}
+        assert read(log.url, **given) == whole
+        made = source(log.url, **given)
+        tasks = made.reader(schema_of(made)).partitions()
+        assert options.get("minPartitions", 1) <= len(tasks) <= most, len(tasks)
+    assert read(log.url, subscribe="none", joinPartitions="true", minPartitions=3) == []
+
+
+def test_a_topic_may_have_fewer_partitions_than_tasks_are_asked_for(log: Log) -> None:
+    topic = log.create("few", 2)
+    log.append(topic, 0, plain(1))
+    assert len(read(log.url, subscribe="few", joinPartitions="true", minPartitions=9)) == 1
 
 
 def test_small_batches_are_cut_and_counted_like_others(log: Log) -> None:
