@@ -3,11 +3,15 @@
 Rules
 - PRODUCE has no answer. Sets for known topics leave for Redis at once, in the order they came; what
   reads afterwards on this connection waits for them, so that a client finds what it has sent.
+- While Redis is away, or refuses for the moment, sets that it has certainly not taken are held, in
+  order, and what comes behind them waits: soon nothing is read of the client any more, which its
+  own sends then notice. Nobody would send a set again that was dropped.
 - What cannot be stored is counted and logged with the client's address; only a frame that is no
   request of 0.7 ends the connection.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -40,9 +44,21 @@ from korvet.store.errors import StoreError
 from korvet.wire.records import BadBatch
 
 Answer: TypeAlias = Coroutine[Any, Any, list[Buffer]]
+LEAST_PAUSE_S, MOST_PAUSE_S = 0.05, 1.0
+"""Between two attempts to store what is held."""
+ENDS = "the broker stops before Redis has taken it"
+MOST_ORPHANED = 64 << 20
+"""So many bytes are held for clients that have hung up: of those nobody stops sending."""
 _STALE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 log = logs.get("legacy")
+
+
+class Orphans:
+    """What all connections hold for clients that have hung up, in bytes."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 class LegacyConnection(Connection):
@@ -59,11 +75,16 @@ class LegacyConnection(Connection):
         most: int,
         most_per_host: int,
         reader: PartitionReader,
+        orphans: Orphans,
     ) -> None:
         super().__init__(node, connections, max_frame, most, most_per_host)
         self._reader = reader
         self._appending: set[asyncio.Future[AppendReply]] = set()
         self._slow: set[asyncio.Task[list[Buffer]]] = set()
+        self._held: deque[Produce] = deque()
+        self._holder: asyncio.Task[list[Buffer]] | None = None
+        self._orphans = orphans
+        self._patient, self._told = True, False
 
     def _gone(self) -> None:
         """A producer that has sent everything may hang up: what it sent is stored all the same, and
@@ -77,9 +98,13 @@ class LegacyConnection(Connection):
     async def _gone_later(
         self, left: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
+        size = self._weight + sum(map(len, [*left, *(each.messages for each in self._held)]))
+        self._orphans.bytes += size
+        self._patient = self._orphans.bytes <= MOST_ORPHANED
         try:
             return await self._store(left, before)
         finally:
+            self._orphans.bytes -= size
             super()._gone()
 
     def drain(self) -> None:
@@ -106,15 +131,25 @@ class LegacyConnection(Connection):
         self, frames: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
         """What of these frames produces is stored, in order, behind what was under way before."""
-        if before:
-            await asyncio.wait(before)
-        for frame in frames:
-            try:
-                found = parse(frame)
-            except BrokenFrame:
-                break
-            if found.requests and isinstance(found.requests[0], Produce):
-                await self._append_later(list(found.requests), found, perf_counter())
+        left = deque(frames)
+        try:
+            if before:
+                await asyncio.wait(before)
+            while self._holder is not None:
+                await asyncio.wait([self._holder])
+            while left:
+                try:
+                    found = parse(left.popleft())
+                except BrokenFrame:
+                    break
+                if found.requests and isinstance(found.requests[0], Produce):
+                    await self._append_later(list(found.requests), found, perf_counter())
+        except asyncio.CancelledError:
+            if left:
+                log.warning(
+                    "requests are dropped", client=self.client, count=len(left), reason=ENDS
+                )
+            raise
         return []
 
     def _begin(self, frame: Buffer) -> Answer | list[Buffer]:
@@ -124,6 +159,10 @@ class LegacyConnection(Connection):
             raise Hang(str(error)) from None
         began = perf_counter()
         if not found.requests or isinstance(found.requests[0], Produce):
+            if self._holder is not None and found.requests:
+                behind = [self._holder]
+                work = self._append_later(list(found.requests), found, began, behind)
+                return self._shielded(self._keep(work))
             later = [request for request in found.requests if not self._append(request)]
             if not later and found.kind != MULTIFETCH:
                 self._count(found, "NONE", began)
@@ -170,7 +209,9 @@ class LegacyConnection(Connection):
         if done.cancelled():
             return
         error = done.exception()
-        if error is not None:
+        if isinstance(error, writes.UNDONE):
+            self._hold(request, str(error))
+        elif error is not None:
             self._refused(request, str(error))
         elif done.result().error:
             self._stale(request, done.result())
@@ -180,18 +221,71 @@ class LegacyConnection(Connection):
             self._node.topics.drop()
         self._refused(request, ErrorCode(reply.error).message)
 
-    async def _append_later(self, requests: list[Any], frame: Frame, began: float) -> list[Buffer]:
+    async def _append_later(
+        self,
+        requests: list[Any],
+        frame: Frame,
+        began: float,
+        behind: Sequence["asyncio.Future[Any]"] = (),
+    ) -> list[Buffer]:
         """The slow way, topics looked up or created first: the client's next request waits."""
-        for request in requests:
-            try:
-                reply = await writes.append_to_new(request, self._node)
-            except (Refusal, BadBatch, StoreError) as refusal:
-                self._refused(request, str(refusal))
-                continue
-            if reply.error:
-                self._stale(request, reply)
+        left = deque(requests)
+        try:
+            if behind:
+                await asyncio.wait(behind)
+            await self._store_all(left)
+        except asyncio.CancelledError:
+            self._dropped(left)
+            raise
         self._count(frame, "NONE", began)
         return []
+
+    def _hold(self, request: Produce, reason: str) -> None:
+        """The set is stored once Redis is there again; what comes behind it waits for that."""
+        self._say_away(reason)
+        self._held.append(request)
+        if self._holder is None:
+            self._holder = self._keep(self._store_held())
+
+    async def _store_held(self) -> list[Buffer]:
+        try:
+            await self._store_all(self._held)
+        except asyncio.CancelledError:
+            self._dropped(self._held)
+            raise
+        finally:
+            self._holder = None
+        return []
+
+    async def _store_all(self, left: "deque[Any]") -> None:
+        """Nothing is left, however long Redis is away."""
+        pause = LEAST_PAUSE_S
+        while left:
+            try:
+                reply = await writes.append_to_new(left[0], self._node)
+            except writes.Away as away:
+                if self._patient:
+                    self._say_away(str(away))
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, MOST_PAUSE_S)
+                    continue
+                self._refused(left.popleft(), str(away))
+            except (Refusal, BadBatch, StoreError) as refusal:
+                self._refused(left.popleft(), str(refusal))
+            else:
+                request = left.popleft()
+                if reply.error:
+                    self._stale(request, reply)
+            pause, self._told = LEAST_PAUSE_S, False
+
+    def _say_away(self, reason: str) -> None:
+        if not self._told:
+            self._told = True
+            log.warning("produced sets wait for Redis", client=self.client, reason=reason)
+
+    def _dropped(self, left: "deque[Any]") -> None:
+        while left:
+            self._refused(left.popleft(), ENDS)
 
     def _refused(self, request: Produce, reason: str) -> None:
         self._node.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")

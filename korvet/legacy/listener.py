@@ -6,7 +6,7 @@ import socket
 from korvet.broker.connection import Connection
 from korvet.config import Address, Config
 from korvet.context import Node
-from korvet.legacy.connection import LegacyConnection
+from korvet.legacy.connection import LegacyConnection, Orphans
 from korvet.legacy.zookeeper import Registry, Registry08
 from korvet.reading import PartitionReader
 from korvet.settings.setting import StartError
@@ -81,11 +81,12 @@ async def _listen(
 ) -> asyncio.base_events.Server:
     max_frame = config.settings.integer("socket.request.max.bytes")
     reader = PartitionReader(node.store, node.keys)
+    orphans = Orphans()
 
     def accept() -> asyncio.BaseProtocol:
         most = node.settings.integer("max.connections")
         per_host = node.settings.integer("max.connections.per.ip")
-        return LegacyConnection(node, connections, max_frame, most, per_host, reader)
+        return LegacyConnection(node, connections, max_frame, most, per_host, reader, orphans)
 
     try:
         return await asyncio.get_running_loop().create_server(

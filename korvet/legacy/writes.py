@@ -16,7 +16,15 @@ from korvet.context import Node
 from korvet.legacy.frames import RANDOM_PARTITION, Produce
 from korvet.legacy.topics import created, usable
 from korvet.scripts.log import AppendReply, count_of
+from korvet.store.errors import RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.topics import Topic
+
+UNDONE = (RedisUnreachable, StoreRefused)
+"""What an append fails with that has certainly not happened: the same may be sent again."""
+
+
+class Away(Exception):
+    """Redis is away, or refuses for the moment, and has done nothing."""
 
 
 def append(request: Produce, node: Node) -> "asyncio.Future[AppendReply] | None":
@@ -29,9 +37,17 @@ def append(request: Produce, node: Node) -> "asyncio.Future[AppendReply] | None"
 
 
 async def append_to_new(request: Produce, node: Node) -> AppendReply:
-    """The same for a topic that may have to be created."""
-    answer: Awaitable[AppendReply] = _submit(await created(request.topic, node), request, node)
-    return await answer
+    """The same for a topic that may have to be created; or Away."""
+    try:
+        topic = await created(request.topic, node)
+    except StoreUnavailable as error:
+        # That it may have been created all the same does no harm.
+        raise Away(str(error)) from error
+    answer: Awaitable[AppendReply] = _submit(topic, request, node)
+    try:
+        return await answer
+    except UNDONE as error:
+        raise Away(str(error)) from error
 
 
 def _submit(topic: Topic, request: Produce, node: Node) -> "asyncio.Future[AppendReply]":

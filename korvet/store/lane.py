@@ -18,7 +18,6 @@ from korvet.store.errors import (
     RedisUnreachable,
     StoreError,
     StoreRefused,
-    StoreUnavailable,
 )
 from korvet.store.link import Link, Ticket
 
@@ -76,7 +75,7 @@ class Down:
 
     def send(self, ticket: Ticket) -> None:
         """The ticket has failed; nothing was sent."""
-        ticket.fail(StoreUnavailable(f"there is no connection to Redis: {self.reason}"))
+        ticket.fail(RedisUnreachable(f"there is no connection to Redis: {self.reason}"))
 
 
 class Lane:
