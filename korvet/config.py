@@ -171,7 +171,10 @@ def checked_namespace(text: str) -> str:
 def redis_url(text: str) -> str:
     """The URL, if it could be one of a Redis."""
     if not _SCHEMES.match(text):
-        raise ConfigError(f"--redis must be a URL such as redis://localhost:6379, not {text!r}.")
+        raise ConfigError(
+            "--redis must be a URL such as redis://localhost:6379, unix:///PATH, "
+            f"redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT, not {text!r}."
+        )
     return text
 
 

@@ -22,7 +22,7 @@ from korvet.membership import Node as Member
 from korvet.metrics import Metrics
 from korvet.settings.setting import StartError
 from korvet.store.aio import AsyncStore
-from korvet.store.errors import StoreError
+from korvet.store.errors import StoreError, advised
 from korvet.store.wake import Wake
 from korvet.topics import TopicTable
 
@@ -95,7 +95,7 @@ async def connected(config: Config) -> AsyncIterator[Node]:
             timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
         )
     except StoreError as error:
-        raise StartError(f"--redis: {error}.") from None
+        raise StartError(f"--redis: {advised(error)}") from None
     async with store:
         store.on_call = _count_calls(metrics)
         metrics.redis_round_trips.ask = lambda: store.round_trips
@@ -179,7 +179,7 @@ async def _join(node: Node, host: str, port: int) -> None:
         await node.refresh_configs()
         await node.topics.refresh()
     except StoreError as error:
-        raise StartError(f"--redis: {error}.") from None
+        raise StartError(f"--redis: {advised(error)}") from None
 
 
 async def _leave(node: Node) -> None:

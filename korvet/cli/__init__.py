@@ -16,7 +16,7 @@ from korvet.cli.failure import complain, sentence
 
 app = typer.Typer(
     name="korvet",
-    help="Speaks the Kafka protocol and keeps the log in Redis Streams. Without a command: serve.",
+    help="Speaks the Kafka protocol and keeps the log in Redis Streams. No command: it serves.",
     add_completion=False,
     no_args_is_help=False,
     pretty_exceptions_enable=False,

@@ -3,6 +3,7 @@
 import errno
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import typer
 
@@ -39,12 +40,23 @@ def _words(error: BaseException) -> str | None:
     from korvet.scripts.bundle import BundleError
     from korvet.scripts.contract import ContractError
     from korvet.store.address import BadAddress
-    from korvet.store.errors import StoreError
+    from korvet.store.errors import StoreError, advised
 
     if isinstance(error, _Refusal):
-        return str(error.format_message())  # type: ignore[attr-defined]
+        return _usage(error)
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
         return f"{error.strerror}: choose another port with --listen, or stop who has it."
-    if isinstance(error, StartError | StoreError | BadAddress | BundleError | ContractError):
+    if isinstance(error, StoreError):
+        return advised(error)
+    if isinstance(error, StartError | BadAddress | BundleError | ContractError):
         return str(error)
     return None
+
+
+def _usage(error: Any) -> str:
+    """What typer refuses, and where to read what there is."""
+    text = str(error.format_message())
+    wrong_value = isinstance(error, typer.BadParameter) and not text.startswith("Missing")
+    if wrong_value or error.ctx is None:
+        return text
+    return f"{text.rstrip('.')}; `{error.ctx.command_path} --help` tells what there is."

@@ -26,6 +26,30 @@ _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTA
 _AGAIN = re.compile(rf"ERR ({'|'.join(sorted(PASSING))}) ")
 
 
+_SCRIPT = re.compile(r" script: [0-9a-f]{40}, on .*$")
+_ADVICE = tuple(
+    (re.compile(words), advice)
+    for words, advice in (
+        (
+            "NOAUTH|Authentication required",
+            "give its password: --redis redis://:PASSWORD@HOST:PORT",
+        ),
+        (
+            "WRONGPASS|invalid (username-)?password",
+            "give the right one: --redis redis://USER:PASSWORD@HOST:PORT",
+        ),
+        (
+            "READONLY",
+            "this is a replica: give the URL of its master, or of the Sentinels that know it, "
+            "redis+sentinel://HOST:PORT/MASTER",
+        ),
+        ("NOPERM|no permissions", "its user needs that permission (ACL SETUSER)"),
+        ("^no answer from Redis: Error", "start it, or give another --redis URL"),
+        ("Connection closed by server", "is it a Redis that listens there?"),
+    )
+)
+
+
 class StoreError(Exception):
     """Something between a call and its answer went wrong."""
 
@@ -91,3 +115,11 @@ def refusal(script: str, version: int, message: str) -> StoreError:
 def command_refusal(command: str, message: str) -> StoreError:
     """The exception for an error that Redis answered to a plain command."""
     return StoreRefused(message) if passing(message) else CommandFailed(command, message)
+
+
+def advised(error: StoreError) -> str:
+    """The error as a sentence for a person, with what to do about it."""
+    text = _SCRIPT.sub("", str(error)).rstrip(". ")
+    advice = next((advice for words, advice in _ADVICE if words.search(text)), "")
+    said = f"{text}; {advice}" if advice else text
+    return said if said.endswith("?") else f"{said}."

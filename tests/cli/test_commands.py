@@ -57,9 +57,9 @@ def given(content: bytes) -> Iterator[io.TextIOWrapper]:
 
 REFUSED = [
     (("--bogus",), "No such option: --bogus"),
-    (("bogus",), "No such command 'bogus'."),
-    (("topics",), "Missing command."),
-    (("topics", "delete"), "Missing argument 'TOPIC...'."),
+    (("bogus",), "No such command 'bogus'; `korvet --help` tells what there is."),
+    (("topics",), "Missing command; `korvet topics --help` tells what there is."),
+    (("topics", "delete"), "Missing argument 'TOPIC...'; `korvet topics delete --help`"),
     (("--listen", "9092"), "--listen must be HOST:PORT"),
     (("--set", "num.partitons=1"), "did you mean num.partitions?"),
     (("--config", "no-such.toml"), "--config no-such.toml: No such file or directory."),
@@ -70,8 +70,8 @@ REFUSED = [
     (("topics", "create", "t", "--namespace", "a{b}"), "--namespace may hold letters"),
     (("consume", "t", "--namespace", "a:b"), "--namespace may hold letters"),
     (("doctor",), "There is no Korvet data in"),
-    (("doctor", "--redis", "redis://127.0.0.1:1"), "no answer from Redis"),
-    (("doctor", "--redis", "nonsense"), "--redis must be a URL"),
+    (("doctor", "--redis", "redis://127.0.0.1:1"), "start it, or give another --redis URL."),
+    (("doctor", "--redis", "nonsense"), "redis+sentinel://HOST:PORT/MASTER"),
     (("scripts", "show", "log.nothing"), "there is no script 'log.nothing'"),
     (("produce", "orders", "--format", "xml"), "--format must be text or json, not 'xml'"),
     (

@@ -237,3 +237,9 @@ def test_members_of_the_newer_protocol_are_shown(
         assert lines[-1] == "orders\t0\t-\t5\t-\t-\t-\tm1"
         code, _, said = korvet("groups", "delete", "readers")
         assert code == 2 and "has members" in said
+
+
+def test_a_group_of_any_name_is_one_line(korvet: Korvet, orders: redis.Redis) -> None:
+    name = "two\nlines\tand\x1b[2J"
+    assert korvet("groups", "create", name, "-t", "orders")[0] == 0
+    assert korvet("groups", "list")[1] == ["two\\nlines\\tand\\x1b[2J\tclassic\tEmpty\t-\t0"]

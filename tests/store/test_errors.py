@@ -22,3 +22,23 @@ def test_an_error_of_a_script_itself_does_not_pass() -> None:
     assert errors.code_of("ERR user_script:3: attempt to index a nil value") == "ERR"
     assert not errors.passing("ERR user_script:3: attempt to index a nil value")
     assert errors.code_of("ERR OOMPH is no word of Redis's") == "ERR"
+
+
+ADVICE = {
+    "Redis at h:1 refused CLIENT: NOAUTH Authentication required.": "redis://:PASSWORD@HOST:PORT.",
+    "no answer from Redis: Authentication required.": "redis://:PASSWORD@HOST:PORT.",
+    "no answer from Redis: invalid username-password pair or user is disabled.": "redis://USER:",
+    _IN_7.replace(
+        "6e", "6e" * 20
+    ): "You can't write against a read only replica; this is a replica",
+    "no answer from Redis: Connection closed by server.": "is it a Redis that listens there?",
+    "no answer from Redis: Error 111 connecting to h:1. Connection refused.": "start it, or give",
+    "Redis at h:1 is 5.0: 6.2 is needed": "6.2 is needed.",
+}
+
+
+@pytest.mark.parametrize("message", ADVICE)
+def test_a_person_is_told_what_to_do(message: str) -> None:
+    said = errors.advised(errors.StoreError(message))
+    assert ADVICE[message] in said and said.count(".") <= 1 + message.count(".")
+    assert said[-1] in ".?" and " script: " not in said
