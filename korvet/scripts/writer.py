@@ -57,9 +57,11 @@ def claim(
     return Call(CLAIM, (keys.writer(writer_id),), (slot, producer_id, keep_ms))
 
 
-def commit(keys: Keys, writer_id: str, *, epoch: int, keep_ms: int) -> Call[CommitReply]:
-    """The epoch is done."""
-    return Call(COMMIT, (keys.writer(writer_id),), (epoch, keep_ms))
+def commit(
+    keys: Keys, writer_id: str, *, epoch: int, keep_ms: int, last: int = 0
+) -> Call[CommitReply]:
+    """The epoch is done; 1 for `last`: and so is the writer, of whose tasks nothing is kept."""
+    return Call(COMMIT, (keys.writer(writer_id),), (epoch, keep_ms, last))
 
 
 def spread(

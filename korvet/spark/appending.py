@@ -16,7 +16,7 @@ Rules
 import logging
 import time
 from collections.abc import Sequence
-from secrets import randbelow
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,8 @@ class Claim:
     """A task's producer id and epoch; `done` when the epoch has been committed before. Partitions
     remember for writer.KEEP_MS what a writer appended that may come back, days after a crash.
 
-    Ids are drawn, not counted: a Redis that fails over may forget how far it had counted."""
+    The id follows from the writer and the task: a Redis that fails over may forget what it was told
+    of them, or how far it had counted, and then the log knows the task's records all the same."""
 
     def __init__(
         self,
@@ -85,10 +86,15 @@ class Claim:
 
         found = claim(-1)
         if found.producer_id < 0 and found.committed < epoch:
-            found = claim(ids_from + randbelow(writer.JOB_IDS_FROM))
+            found = claim(ids_from + _number(writer_id, slot) % writer.JOB_IDS_FROM)
         self.producer_id = found.producer_id
         self.producer_epoch = epoch % EPOCHS
         self.done = found.committed >= epoch
+
+
+def _number(writer_id: str, slot: str) -> int:
+    """As good as drawn, and the same whenever it is asked for."""
+    return int.from_bytes(blake2b(f"{writer_id}/{slot}".encode(), digest_size=8).digest())
 
 
 class Outbox:

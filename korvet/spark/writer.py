@@ -53,7 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
         return append(self._options, self._id, 0, task, iterator, comes_back=known)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        done(self._options, messages, comes_back=bool(self._options.write_id))
+        done(self._options, messages, last=True, comes_back=bool(self._options.write_id))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """What tasks have appended stays: a log is not taken back."""
@@ -144,9 +144,10 @@ def done(
     options: WriteOptions,
     messages: Sequence[WriterCommitMessage | None],
     *,
+    last: bool = False,
     comes_back: bool = True,
 ) -> None:
-    """The epoch of these messages is recorded as committed."""
+    """The epoch of these messages is recorded as committed; the `last` one ends its writer."""
     from korvet.scripts import writer
 
     keep_ms = writer.KEEP_MS if comes_back else writer.KEEP_JOB_MS
@@ -155,7 +156,9 @@ def done(
         with Catalog(options.connection).patient() as catalog:
             for writer_id, epoch in found:
                 catalog.store.run(
-                    writer.commit(catalog.keys, writer_id, epoch=epoch, keep_ms=keep_ms)
+                    writer.commit(
+                        catalog.keys, writer_id, epoch=epoch, keep_ms=keep_ms, last=int(last)
+                    )
                 )
                 if options.replicas:
                     _secure(options, catalog, writer_id, epoch)

@@ -1,23 +1,32 @@
---- writer.commit  version 1  writes
+--- writer.commit  version 2  writes
 --- An epoch of a writer is done: what a replay of it brings is passed over.
 ---
 --- KEYS     writer     hash  the tasks of one Spark query or job, and what it has committed
 --- ARGV     epoch      int   the epoch, 0 for a batch job
 ---          keep_ms    int   the writer is remembered for so long from now, ms
+---          last       int   1: no epoch comes after it, and nothing of its tasks is kept
 --- RETURNS  error      int   a lib.codes value
 ---          committed  int   the last committed epoch
---- COST     O(1), at most 3 calls
+--- COST     O(1), of the last epoch O(tasks), at most 4 calls
 local codes = require("lib.codes")
 
 local writer = KEYS[1]
-local epoch, keep_ms = ARGV[1], ARGV[2]
+local epoch, keep_ms, last = ARGV[1], ARGV[2], ARGV[3] == "1"
 
-local committed = redis.call("HGET", writer, "committed")
+local state = redis.call("HMGET", writer, "committed", "plan")
+local committed, plan = state[1], state[2]
+if not committed or tonumber(committed) < tonumber(epoch) then
+  committed = epoch
+end
 
 -- Write.
-if not committed or tonumber(committed) < tonumber(epoch) then
-  redis.call("HSET", writer, "committed", epoch)
-  committed = epoch
+if last then
+  redis.call("UNLINK", writer)
+end
+if last and plan then
+  redis.call("HSET", writer, "committed", committed, "plan", plan)
+else
+  redis.call("HSET", writer, "committed", committed)
 end
 redis.call("PEXPIRE", writer, keep_ms)
 return { codes.NONE, tonumber(committed) }

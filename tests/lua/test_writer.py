@@ -37,6 +37,21 @@ def test_a_commit_is_never_taken_back(runner: Runner) -> None:
     assert claim(runner, "0.0", -1).committed == 3
 
 
+def test_of_a_job_that_is_done_only_that_is_kept(runner: Runner) -> None:
+    claim(runner, "0.0", 7)
+    call = writer.spread(KEYS, "w", topic_id="1" * 32, epoch=0, partitions=3)
+    assert runner.run(call).partitions == 3
+    runner.run(writer.pin(KEYS, "w", plan=b"first", keep_ms=YEAR))
+    for _ in range(2):
+        done = runner.run(writer.commit(KEYS, "w", epoch=0, keep_ms=YEAR, last=1))
+        assert done.committed == 0
+        assert runner.command("HLEN", KEYS.writer("w")) == 2
+    assert claim(runner, "0.0", -1) == ClaimReply(0, -1, 0)
+    assert runner.run(call).partitions == -1, "a straggler"
+    assert runner.run(writer.pin(KEYS, "w", plan=b"second", keep_ms=YEAR)).plan == b"first"
+    assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR
+
+
 def test_a_writer_is_forgotten_in_the_end(runner: Runner) -> None:
     claim(runner, "0.0", 7)
     assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR

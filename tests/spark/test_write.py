@@ -127,6 +127,23 @@ def test_partitions_that_came_between_two_attempts_get_no_row_again(
     assert {row["partition"] for row in read(log.url, subscribe="out")} == set(range(5))
 
 
+@layouts
+def test_a_redis_that_forgot_the_writer_gets_no_row_again(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cluster its key may have been lost in a failover that the partitions had no part in."""
+    monkeypatch.setattr(appending, "BATCH_RECORDS", 7)
+    log.create("out", 2, form, mode)
+    columns = frame(600)
+    with pytest.raises(Killed):
+        append(options(log), "w", 0, 5, iter(Dying(head(columns, 300))))
+    for _ in range(2):
+        log.store.command("DEL", log.keys.writer("w"))
+        assert write(options(log), columns, task=5).records == 600
+        log.store.run(scripts.commit(log.keys, "w", epoch=0, keep_ms=1000))
+    assert sorted(values(log)) == sorted(columns["value"])
+
+
 def test_partitions_remember_writers_that_may_come_back(log: Log) -> None:
     def remembered() -> list[bool]:
         topic = log.keys.partition("out", 0)
