@@ -6,7 +6,7 @@ Each duty is held by one broker at a time, by a lease in Redis; a dead holder's 
 import asyncio
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import TypeVar
 
@@ -68,6 +68,7 @@ class Housekeeping:
         self._holder = f"{node.config.node_id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._said: dict[str, float] = {}
         self._held_at = 0.0
+        self._without_twins: set[str] = set()
 
     def _away(self, what: str, error: StoreError) -> None:
         """It is said now and then, however often it is tried again before Redis is back."""
@@ -276,12 +277,27 @@ class Housekeeping:
 
     async def compact_all(self) -> None:
         """Every compacted topic is compact, as far as that was worth while."""
-        node = self._node
-        for topic in await node.topics.all():
+        topics = await self._node.topics.all()
+        if not await self._drop_twins([each for each in topics if not each.policy.compact]):
+            return
+        for topic in topics:
             for number in range(topic.partitions if topic.policy.compact else 0):
                 if not await self._holds_compaction():
                     return
                 await self._compact_one(topic, number)
+
+    async def _drop_twins(self, topics: Sequence[Topic]) -> bool:
+        """What a pass that died left of its copy is gone, where no other pass will come to take it
+        away: these topics are compacted no more. False where that is another process's duty."""
+        new = [each for each in topics if each.id not in self._without_twins]
+        if new and not await self._holds_compaction():
+            return False
+        store, keys = self._node.store, self._node.keys
+        for topic in new:
+            names = [keys.partition(topic.name, n).compacted for n in range(topic.partitions)]
+            await asyncio.gather(*(store.submit_command("UNLINK", name) for name in names))
+        self._without_twins = {each.id for each in topics}
+        return True
 
     async def _compact_one(self, topic: Topic, number: int) -> None:
         """One pass over a partition; what it holds can stop no other's."""

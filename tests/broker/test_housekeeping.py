@@ -11,6 +11,7 @@ from korvet.compaction import Compaction
 from korvet.membership import Node as Member
 from korvet.store.errors import ScriptFailed, StoreRefused
 from tests.handlers.conftest import Broker, broker
+from tests.handlers.test_incremental_alter_configs import TOPIC, replace
 
 __all__ = ["broker"]
 
@@ -41,6 +42,27 @@ async def test_a_compaction_that_fails_leaves_the_other_partitions_theirs(
     await Housekeeping(broker.node).compact_all()
     assert seen == [0, 1, 2]
     assert "a compaction f" in caplog.text
+
+
+async def test_a_topic_that_is_compacted_no_more_keeps_no_half_of_a_copy(broker: Broker) -> None:
+    await broker.create("t", partitions=2, cleanup_policy="compact")
+    store, duties = broker.node.store, Housekeeping(broker.node)
+    twins = [broker.node.keys.partition("t", number).compacted for number in range(2)]
+
+    async def left(policy: str) -> int:
+        await store.command("XADD", twins[1], "*", "a pass", "that died")
+        answer = await replace(broker, TOPIC, "t", cleanup_policy=policy)
+        assert answer.error_code == 0
+        await duties.compact_all()
+        return int(await store.command("EXISTS", *twins))
+
+    # What lies there while a topic is compacted is the next pass's, as soon as one is worth while.
+    assert [await left(policy) for policy in ("compact", "delete", "compact", "delete")] == [
+        1,
+        0,
+        1,
+        0,
+    ]
 
 
 async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retention(
