@@ -5,7 +5,8 @@ Rules
   COUNT comes from the average entry, and where the largest could make that far too much, its end
   comes from the sparse index, which knows bytes.
 - What is compressed at rest counts as it is when it is sent on, in the state's bytes too.
-- The first read of a partition asks for the state alone: nothing is known of its sizes yet.
+- Where nothing is known of a partition's sizes, or no longer (`korvet/shapes.py`), the state is
+  asked for alone, and then the entries.
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
   into it. The state is read first: what has ended by then is in the index of aborted ones for sure.
 - What lies below the stored start or above the end is OFFSET_OUT_OF_RANGE. Anything else, gaps
@@ -169,8 +170,10 @@ class PartitionReader:
         """The log's state, and the entries if their sizes are known well enough to ask."""
         submit = self._store.submit_command
         asked = submit("HMGET", k.log, *STATE)
+        if not self._shapes.suffice(topic, partition):
+            return await asked, None
         shape = self._shapes.expected(topic, partition)
-        if shape is None or shape.skewed(count := shape.count_for(max_bytes, self._most)):
+        if shape.skewed(count := shape.count_for(max_bytes, self._most)):
             return await asked, None
         reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
         try:
@@ -269,7 +272,6 @@ class PartitionReader:
     ) -> list[Any]:
         """An XRANGE that ends where the index says that enough bytes lie."""
         shape = self._shapes.expected(topic, partition)
-        assert shape is not None
         count, end = shape.count_for(max_bytes, self._most), "+"
         if shape.skewed(count):
             steps = await self._store.submit_command(

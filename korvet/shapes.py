@@ -3,7 +3,11 @@
 Rules
 - The state's sizes are not those of native entries: the average is at least that of what was read
   last, and a cautious one where there is nothing else.
+- What the state said of an empty log, or a while ago, says nothing of what was appended since: it
+  is asked again before any entries are.
 """
+
+from time import monotonic
 
 import msgspec
 
@@ -17,6 +21,8 @@ ROUND_BYTES = 8 << 20
 STRANGER_BYTES = 1 << 16
 """What an entry is taken to have where nobody can say how large any is."""
 MOST_SHAPES = 100_000
+STALE_S = 1.0
+"""A state that is so old is asked for again: entries of any size may have come."""
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -40,14 +46,17 @@ class Shapes:
 
     def __init__(self) -> None:
         self._stated: dict[tuple[str, int], Shape] = {}
+        self._learned: dict[tuple[str, int], float] = {}
         self._met: dict[tuple[str, int], float] = {}
 
     def learn(self, topic: Topic, partition: int, shape: Shape) -> None:
         """The log's state says this."""
         if len(self._stated) > MOST_SHAPES:
             self._stated.clear()
+            self._learned.clear()
             self._met.clear()
         self._stated[topic.id, partition] = shape
+        self._learned[topic.id, partition] = monotonic()
 
     def met(self, topic: Topic, partition: int, average: float) -> None:
         """What was read last was so large, in bytes an entry."""
@@ -61,11 +70,17 @@ class Shapes:
         """What the log's state says of a partition that is known."""
         return self._stated[topic.id, partition].average
 
-    def expected(self, topic: Topic, partition: int) -> Shape | None:
-        """How large entries have to be expected, None before the state was asked for."""
+    def suffice(self, topic: Topic, partition: int) -> bool:
+        """Whether entries can be asked for by what is known, without asking for the state first."""
         place = topic.id, partition
         shape = self._stated.get(place)
-        if shape is None or topic.is_batch:
-            return shape
+        if shape is None or monotonic() - self._learned[place] >= STALE_S:
+            return False
+        return shape.average > 0 or place in self._met
+
+    def expected(self, topic: Topic, partition: int) -> Shape:
+        """How large entries have to be expected in a partition that is known."""
+        place = topic.id, partition
+        shape = self._stated[place]
         met = self._met.get(place, 0.0 if shape.average else STRANGER_BYTES)
         return shape if met <= shape.average else Shape(met, shape.largest)

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import struct
 from random import Random
+from time import monotonic
 from time import time as now
 from typing import Any
 from uuid import uuid4
@@ -16,6 +17,7 @@ from korvet.errors import ErrorCode as E
 from korvet.fetching import Wanted, collect
 from korvet.producing import prepare
 from korvet.scripts import log
+from korvet.shapes import STALE_S
 from korvet.wire import codecs, message_sets, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.incremental_alter_configs import (
@@ -416,6 +418,51 @@ async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
     for size in (0, 1, 100):
         found = told((await fetch(broker, base, size=size)).records)
         assert [row[0] for row in found] == [base]
+
+
+@shapes
+async def test_who_read_a_log_while_it_was_empty_gets_all_that_fits_of_what_came(
+    broker: Broker, form: str, mode: str
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    await fetch(broker, 0)
+    first = (await produce(broker, packed(rows(*[b"v"] * 10), 13))).base_offset
+    answer = await fetch(broker, first, size=1 << 16)
+    assert [row[0] for row in told(answer.records)] == list(range(first, first + 10))
+
+
+@shapes
+@pytest.mark.parametrize("small", [0, 50])
+async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_fits(
+    broker: Broker, form: str, mode: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    for _ in range(small):
+        await produce(broker, packed(rows(b"small"), 13))
+    at = (await fetch(broker, 0)).high_watermark
+    store, submit = broker.node.store, broker.node.store.submit_command
+    for _ in range(40):
+        data = packed(rows(Random(7).randbytes(100_000)), 13)
+        settings = broker.node.settings
+        call = prepare(broker.node.keys, topic, 0, data, version=13, now_ms=0, settings=settings)
+        assert (await store.run(call)).error == E.NONE
+    read: list[int] = []
+
+    async def counted(*command: Any) -> Any:
+        reply = await submit(*command)
+        if command[0] == "XRANGE":
+            read.append(sum(len(word) for _, fields in reply for word in fields))
+        return reply
+
+    monkeypatch.setattr(
+        store, "submit_command", lambda *command: asyncio.ensure_future(counted(*command))
+    )
+    later = monotonic() + STALE_S
+    monkeypatch.setattr("korvet.shapes.monotonic", lambda: later)
+    assert len(told((await fetch(broker, at, size=500_000)).records)) == 4
+    assert max(read) <= 1_500_000  # of 4,000,000
 
 
 @shapes
