@@ -155,7 +155,7 @@ class Keys:
         return f"{self.namespace}:brokers"
 
     def writer(self, writer_id: str) -> str:
-        """hash: a Spark job's task -> producer id; committed; topic id -> epoch:partitions."""
+        """hash: a Spark job's task -> producer id; committed; topic id -> epoch:partitions:turn."""
         return f"{self.namespace}:writer:{encode_group(writer_id)}"
 
     def cluster(self) -> str:

@@ -20,10 +20,12 @@ class CommitReply(Reply):
 
 
 class SpreadReply(Reply):
-    """`partitions` is how many there are for the epoch, -1 when it has passed."""
+    """`partitions` is how many there are for the epoch, -1 when it has passed; `turn` says which of
+    them is the first to be given rows."""
 
     error: int
     partitions: int
+    turn: int
 
 
 class PinReply(Reply):
@@ -65,10 +67,10 @@ def commit(
 
 
 def spread(
-    keys: Keys, writer_id: str, *, topic_id: str, epoch: int, partitions: int
+    keys: Keys, writer_id: str, *, topic_id: str, epoch: int, partitions: int, turn: int
 ) -> Call[SpreadReply]:
-    """Over how many partitions all attempts at the epoch spread a topic's rows."""
-    return Call(SPREAD, (keys.writer(writer_id),), (topic_id, epoch, partitions))
+    """Over how many partitions all attempts at the epoch spread a topic's rows, and from which."""
+    return Call(SPREAD, (keys.writer(writer_id),), (topic_id, epoch, partitions, turn))
 
 
 def pin(keys: Keys, writer_id: str, *, plan: bytes, keep_ms: int) -> Call[PinReply]:

@@ -3,8 +3,8 @@
 Rules
 - As Kafka's sink: option `topic` wins over column `topic`, column `partition` over the key's hash.
 - A row without a key goes where the rows near it go: runs of RUN rows take the partitions in turn,
-  beginning with the task's number. Nothing is drawn by lot, so a task that runs again sends every
-  row to the same place.
+  beginning with the turn of the task in its epoch. Nothing is drawn by lot, so a task that runs
+  again sends every row to the same place.
 """
 
 from collections.abc import Iterator
@@ -47,15 +47,15 @@ class Rows:
             yield name, np.flatnonzero(pc.equal(column, name).to_numpy(zero_copy_only=False))
 
     def partitions(
-        self, rows: npt.NDArray[np.int64], topic: Topic, spread: int, task: int, seen: int
+        self, rows: npt.NDArray[np.int64], topic: Topic, spread: int, turn: int, seen: int
     ) -> npt.NDArray[np.int64]:
         """The partition of each of the rows, one of the first `spread` where a row does not say;
         `seen` rows without a key came before."""
         key = self._columns.get("key")
         if key is None or pa.types.is_null(key.type):
-            chosen = _in_turn(len(rows), spread, task, seen)
+            chosen = _in_turn(len(rows), spread, turn, seen)
         else:
-            chosen = self._hashed(key.take(arrays.of(rows)), spread, task, seen)
+            chosen = self._hashed(key.take(arrays.of(rows)), spread, turn, seen)
         asked = self._columns.get("partition")
         if asked is not None and not pa.types.is_null(asked.type):
             mine = asked.take(arrays.of(rows))
@@ -115,7 +115,7 @@ class Rows:
         micros = self._columns["timestamp"].take(index).cast(pa.int64())
         return pc.fill_null(pc.divide(micros, 1000), self._now_ms)
 
-    def _hashed(self, key: Any, partitions: int, task: int, seen: int) -> npt.NDArray[np.int64]:
+    def _hashed(self, key: Any, partitions: int, turn: int, seen: int) -> npt.NDArray[np.int64]:
         if not pa.types.is_binary(key.type):
             key = key.cast(pa.binary())
         none = arrays.nulls(key)
@@ -124,10 +124,10 @@ class Rows:
         body = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
         chosen = partitions_of(arrays.edges(filled).astype(np.int64), body, partitions)
         if key.null_count:
-            chosen[none] = _in_turn(int(none.sum()), partitions, task, seen)
+            chosen[none] = _in_turn(int(none.sum()), partitions, turn, seen)
         return chosen
 
 
-def _in_turn(count: int, partitions: int, task: int, seen: int) -> npt.NDArray[np.int64]:
-    turns: npt.NDArray[np.int64] = (np.arange(seen, seen + count) // RUN + task) % partitions
+def _in_turn(count: int, partitions: int, turn: int, seen: int) -> npt.NDArray[np.int64]:
+    turns: npt.NDArray[np.int64] = (np.arange(seen, seen + count) // RUN + turn) % partitions
     return turns

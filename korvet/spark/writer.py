@@ -2,6 +2,7 @@
 
 import time
 import uuid
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ def append(
         if claim.done:
             return Written(writer_id, epoch, 0, sum(batch.num_rows for batch in batches))
         outbox = Outbox(catalog.store, catalog.keys, claim, options.compression)
-        targets: dict[str, tuple[Any, int]] = {}
+        targets: dict[str, tuple[Any, Any]] = {}
         unkeyed: dict[str, int] = {}
         for batch in batches:
             rows = Rows(batch, options, int(time.time() * 1000))
@@ -114,8 +115,9 @@ def append(
                     topic = catalog.topic(name)
                     targets[name] = topic, _spread(catalog, writer_id, epoch, topic)
                 topic, spread = targets[name]
-                chosen = rows.partitions(mine, topic, spread, task, unkeyed.get(name, 0))
-                unkeyed[name] = unkeyed.get(name, 0) + rows.unkeyed(mine)
+                seen = unkeyed.get(name, 0)
+                chosen = rows.partitions(mine, topic, spread.partitions, task + spread.turn, seen)
+                unkeyed[name] = seen + rows.unkeyed(mine)
                 for number in np.unique(chosen):
                     outbox.put(topic, int(number), rows.block(mine[chosen == number]))
         outbox.flush()
@@ -124,16 +126,23 @@ def append(
         return Written(writer_id, epoch, outbox.records, outbox.repeated)
 
 
-def _spread(catalog: Catalog, writer_id: str, epoch: int, topic: Any) -> int:
+def _spread(catalog: Catalog, writer_id: str, epoch: int, topic: Any) -> Any:
     """Over how many of the topic's partitions rows go: all that there were at the first attempt.
-    Partitions that came since would be given rows that others have already."""
+    Partitions that came since would be given rows that others have already. Rows without a key
+    begin with another partition in each epoch, or small batches would all go to the same."""
     from korvet.scripts import writer
 
+    turn = (zlib.crc32(writer_id.encode()) + epoch) % topic.partitions
     call = writer.spread(
-        catalog.keys, writer_id, topic_id=topic.id, epoch=epoch, partitions=topic.partitions
+        catalog.keys,
+        writer_id,
+        topic_id=topic.id,
+        epoch=epoch,
+        partitions=topic.partitions,
+        turn=turn,
     )
-    found = int(catalog.store.run(call).partitions)
-    if found < 0:
+    found = catalog.store.run(call)
+    if found.partitions < 0:
         raise NotRepeatable(
             f"{topic.name}: this epoch, or a later one, has been written; this task comes too late."
         )

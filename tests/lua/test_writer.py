@@ -66,13 +66,23 @@ def test_the_first_plan_stays(runner: Runner) -> None:
 
 
 def test_an_epoch_has_as_many_partitions_as_its_first_attempt_found(runner: Runner) -> None:
-    def spread(epoch: int, partitions: int, topic_id: str = "1" * 32) -> int:
-        call = writer.spread(KEYS, "w", topic_id=topic_id, epoch=epoch, partitions=partitions)
-        return runner.run(call).partitions
+    def spread(epoch: int, partitions: int, topic_id: str = "1" * 32) -> tuple[int, int]:
+        call = writer.spread(
+            KEYS, "w", topic_id=topic_id, epoch=epoch, partitions=partitions, turn=partitions - 1
+        )
+        found = runner.run(call)
+        return found.partitions, found.turn
 
-    assert [spread(0, 2), spread(0, 4), spread(0, 3, "2" * 32)] == [2, 2, 3]
-    assert [spread(7, 4), spread(7, 6), spread(7, 4)] == [4, 4, 4]
-    assert spread(6, 9) == -1, "somebody late"
-    assert spread(7, 9) == 4
+    assert [spread(0, 2), spread(0, 4), spread(0, 3, "2" * 32)] == [(2, 1), (2, 1), (3, 2)]
+    assert [spread(7, 4), spread(7, 6), spread(7, 4)] == [(4, 3)] * 3
+    assert spread(6, 9) == (-1, 0), "somebody late"
+    assert spread(7, 9) == (4, 3)
     runner.run(writer.commit(KEYS, "w", epoch=7, keep_ms=1000))
-    assert [spread(7, 9), spread(7, 9, "3" * 32), spread(8, 9)] == [-1, -1, 9]
+    assert [spread(7, 9), spread(7, 9, "3" * 32), spread(8, 9)] == [(-1, 0), (-1, 0), (9, 8)]
+
+
+def test_an_epoch_that_an_older_version_began_has_no_turn(runner: Runner) -> None:
+    runner.command("HSET", KEYS.writer("w"), "spread:" + "1" * 32, "5:4")
+    call = writer.spread(KEYS, "w", topic_id="1" * 32, epoch=5, partitions=6, turn=3)
+    found = runner.run(call)
+    assert (found.partitions, found.turn) == (4, 0)

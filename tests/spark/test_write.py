@@ -437,6 +437,19 @@ def test_rows_without_a_key_are_spread_in_runs_and_always_alike(log: Log) -> Non
     assert counts == [500, 1000, 500] or sorted(counts) == [500, 500, 1000]
 
 
+def test_small_batches_without_keys_do_not_all_go_to_one_partition(log: Log) -> None:
+    log.create("out", 3)
+    for epoch in range(6):
+        write(options(log), {"value": [b"%d" % epoch] * 10}, writer="query", epoch=epoch)
+    for job in range(40):
+        write(options(log), {"value": [b"job"]}, writer=f"job-{job}")
+    found = read(log.url, subscribe="out")
+    of_jobs = [row["partition"] for row in found if row["value"] == b"job"]
+    of_epochs = [row["partition"] for row in found if row["value"] != b"job"]
+    assert [of_epochs.count(each) for each in range(3)] == [20, 20, 20]
+    assert min(of_jobs.count(each) for each in range(3)) >= 5
+
+
 def test_each_row_can_name_its_topic(log: Log) -> None:
     for name in ("one", "two"):
         log.create(name, 2)
