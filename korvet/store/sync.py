@@ -50,9 +50,10 @@ class SyncStore:
     patience_s: float = 0.0
     """While Redis is away, what is asked is sent again for so many seconds."""
 
-    def __init__(self, client: Any, address: Address | None = None) -> None:
+    def __init__(self, client: Any, address: Address | None = None, where: object = None) -> None:
         self._client = client
         self._address = address
+        self._where = f" at {where or address}" if where or address else ""
         # A twin on the same connections, that gives replies as Redis sent them.
         self._raw = copy.copy(client)
         self._loaded: set[Script[Any]] = set()
@@ -70,9 +71,9 @@ class SyncStore:
         except BadAddress as error:
             raise RedisUnreachable(str(error)) from error
         if location.kind == "cluster":
-            return cls(SyncCluster(location.seeds, open_client))
+            return cls(SyncCluster(location.seeds, open_client), where=location)
         if location.kind == "sentinel":
-            return cls(open_master(location))
+            return cls(open_master(location), where=location)
         return cls(open_client(location.seeds[0]), location.seeds[0])
 
     def close(self) -> None:
@@ -114,7 +115,7 @@ class SyncStore:
         except ResponseError as error:
             raise command_refusal(str(command[0]), _message(error)) from error
         except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+            raise self._away(error) from error
 
     def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
         """The raw replies to plain commands, in their order, in one round trip (on a cluster, one
@@ -133,10 +134,10 @@ class SyncStore:
         try:
             replies: list[Any] = pipeline.execute(raise_on_error=False)
         except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+            raise self._away(error) from error
         for command, reply in zip(todo, replies, strict=True):
             if isinstance(reply, _AWAY):
-                raise StoreUnavailable(f"no answer from Redis: {reply}") from reply
+                raise self._away(reply) from reply
             if isinstance(reply, Exception):
                 raise command_refusal(str(command[0]), _message(reply)) from reply
         return replies
@@ -189,7 +190,7 @@ class SyncStore:
                 client = client.client_of(self._wanted[0])
             self._bulk.ask(client, *self._wanted)
         except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+            raise self._away(error) from error
 
     def _wanted_reply(self) -> tuple[memoryview, list[Any]]:
         if not self._bulk.is_asked:
@@ -197,7 +198,7 @@ class SyncStore:
         try:
             return self._bulk.reply()
         except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+            raise self._away(error) from error
 
     def forget_bulk(self) -> None:
         """What was asked for and not waited for is not wanted any more."""
@@ -221,6 +222,9 @@ class SyncStore:
                 self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
 
+    def _away(self, error: object) -> StoreUnavailable:
+        return StoreUnavailable(f"no answer from Redis{self._where}: {error}")
+
     def _leave(self) -> None:
         """The next command opens a connection, wherever the address leads by then."""
         pool = getattr(self._raw, "connection_pool", None)  # a cluster follows its own map
@@ -238,7 +242,7 @@ class SyncStore:
         except ResponseError as error:
             return error
         except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+            raise self._away(error) from error
 
     def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
         pipeline = self._raw.pipeline(transaction=False)
@@ -250,7 +254,7 @@ class SyncStore:
         try:
             raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
         except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+            raise self._away(error) from error
         self._loaded.update(scripts)
         # These two errors say that nothing was done.
         again = (NoScriptError, MovedError)
@@ -276,7 +280,7 @@ class SyncStore:
 
     def _failure(self, call: Call[Any], error: Exception) -> StoreError:
         if isinstance(error, _AWAY):
-            return StoreUnavailable(f"no answer from Redis: {error}")
+            return self._away(error)
         return refusal(call.script.name, call.script.version, _message(error))
 
 

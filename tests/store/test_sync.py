@@ -111,6 +111,27 @@ def test_a_server_that_became_a_replica_is_left(redis_server: TestServer) -> Non
             store.command("REPLICAOF", "NO", "ONE")
 
 
+def test_who_gives_no_answer_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def hang_up() -> None:
+            while True:
+                try:
+                    listening.accept()[0].close()
+                except OSError:
+                    return
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with SyncStore.connect(f"redis://:secret@127.0.0.1:{port}") as store:
+            with pytest.raises(
+                StoreUnavailable, match=f"from Redis at 127.0.0.1:{port}: "
+            ) as caught:
+                store.command("PING")
+            assert "secret" not in str(caught.value)
+        listening.shutdown(socket.SHUT_RDWR)
+
+
 def test_a_server_that_is_gone_is_unavailable() -> None:
     with server("valkey") as running:
         store = SyncStore.connect(running.url)
