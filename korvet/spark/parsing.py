@@ -59,6 +59,8 @@ _MEANINGLESS = {
     "kafkaconsumer.polltimeoutms": "there is no Kafka consumer here. Remove it.",
     "fetchoffset.numretries": "offsets come from one Redis script. Remove it.",
     "fetchoffset.retryintervalms": "offsets come from one Redis script. Remove it.",
+    "provider": "tables of a catalog do not work, as Spark gives a Python source none of their "
+    "options: say CREATE TEMPORARY VIEW.",
     "path": "topics are chosen with 'subscribe', 'subscribePattern' or 'assign', and 'topic'.",
 }
 

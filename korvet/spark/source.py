@@ -48,9 +48,12 @@ class KorvetDataSource(DataSource):
 
     def streamReader(self, schema: Any) -> "DataSourceStreamReader":
         with unsearched():
-            from korvet.spark.stream import StreamReader
+            from korvet.spark.stream import RefusedReader, StreamReader
 
-        return StreamReader(self._read(streaming=True), _names(schema))
+        try:
+            return StreamReader(self._read(streaming=True), _names(schema))
+        except BadOption as error:
+            return RefusedReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> "DataSourceWriter":
         from korvet.spark.writer import BatchWriter
@@ -92,4 +95,6 @@ def _names(schema: Any) -> tuple[str, ...]:
             raise BadOption(
                 "schema", f"column {field.name} is {columns.TYPES[field.name]}, not {type_}."
             )
+        if not field.nullable:
+            raise BadOption("schema", f"column {field.name} may be null: leave out NOT NULL.")
     return names

@@ -260,6 +260,26 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         logger.warning("%s", error)
 
 
+class RefusedReader(DataSourceStreamReader):
+    """Tells what is wrong with a query as soon as Spark asks for anything: an error that is raised
+    where a reader is made ends, in Spark's process, in another one that tells nothing."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def initialOffset(self) -> Offset:
+        raise self._error
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
+        raise self._error
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        raise self._error
+
+
 def offset_of(logs: Sequence[Log], places: Sequence[int]) -> Offset:
     """The offset that says to go on at these places."""
     found: Offset = {}

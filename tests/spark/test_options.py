@@ -1,6 +1,7 @@
 """What is asked for is done, or refused by name: never ignored."""
 
 import pytest
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import _parse_datatype_json_string
 
 from korvet.spark.errors import BadOption
@@ -8,7 +9,7 @@ from korvet.spark.options import EARLIEST, LATEST
 from korvet.spark.parsing import parse_read, parse_write
 from korvet.spark.schema import spark_json
 from korvet.spark.source import KorvetDataSource
-from tests.spark.driving import source
+from tests.spark.driving import schema_of, source
 
 HERE = {"redis": "redis://localhost:6379"}
 READ = {**HERE, "subscribe": "orders"}
@@ -136,9 +137,9 @@ def test_a_column_is_there_once_however_often_it_is_named() -> None:
     )
     schema = _parse_datatype_json_string(spark_json(("offset", "key", "offset")))
     made = KorvetDataSource(READ)
-    for reader in (made.reader, made.streamReader):
+    for make in (made.reader, lambda schema: made.streamReader(schema).initialOffset()):
         with pytest.raises(BadOption, match="each column once"):
-            reader(schema)
+            make(schema)
 
 
 def test_letter_case_does_not_count() -> None:
@@ -183,6 +184,27 @@ def test_a_query_for_either_kind_of_read_has_a_schema() -> None:
     assert made.schema().startswith("key binary, value binary, topic string")
     latest = source(HERE["redis"], subscribe="orders", startingOffsets="latest", columns="value")
     assert latest.schema() == "value binary"
+
+
+def test_a_schema_that_promises_no_nulls_is_refused() -> None:
+    made = source(HERE["redis"], subscribe="orders")
+    schema = schema_of(made)
+    schema["offset"].nullable = False
+    with pytest.raises(BadOption, match="column offset may be null: leave out NOT NULL"):
+        made.reader(schema)
+
+
+def test_a_stream_that_is_refused_says_so_whatever_spark_asks_first() -> None:
+    made = source(HERE["redis"], subscribe="orders", endingOffsets="latest")
+    reader = made.streamReader(schema_of(made))
+    for ask in (
+        reader.initialOffset,
+        reader.latestOffset,
+        lambda: reader.partitions({}, {}),
+        lambda: list(reader.read(InputPartition(0))),
+    ):
+        with pytest.raises(BadOption, match="a stream has no end"):
+            ask()
 
 
 EACH = '{"orders": {"0": 5}}'

@@ -117,6 +117,20 @@ def test_what_cannot_work_is_said_before_any_task(
         frame(spark, log, **options).count()
 
 
+def test_what_a_stream_refuses_is_the_last_that_spark_tells(spark: Any, log: Log) -> None:
+    log.create("s", 1)
+    made = spark.readStream.format("korvet").option("redis", log.url).option("subscribe", "s")
+    running = made.option("endingOffsets", "latest").load().writeStream.format("noop")
+    with pytest.raises(Exception, match="'endingOffsets': a stream has no end") as caught:
+        running.trigger(availableNow=True).start().awaitTermination(60)
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_a_table_of_a_catalog_is_refused_with_what_to_say_instead(spark: Any, log: Log) -> None:
+    with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
+        spark.sql(f"CREATE TABLE t USING korvet OPTIONS (redis '{log.url}', subscribe 's')")
+
+
 def test_tasks_are_told_of_catalogs(spark: Any, log: Log, tmp_path: Path) -> None:
     fill(log, "s", "record", "dense")
     settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop"}
