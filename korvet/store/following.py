@@ -1,6 +1,9 @@
-"""Hearing from Sentinels that there is another master.
+"""Hearing from Sentinels that there is another master, or will be in a moment.
 
 Rules
+- A second before anybody knows of the new master it has been made one, and what the old one takes
+  meanwhile is lost. The Sentinel that leads the failover tells when it begins: from then on there
+  is no master, until one is named, the failover is given up, or HOLD_S have passed.
 - A master that fails over need not be gone. It may take writes for many seconds, until Sentinels
   make it a replica, which then forgets them: it is left as soon as one Sentinel tells of the other.
 - What was on its way to it then is unanswered: nobody knows what such an answer would be worth.
@@ -10,6 +13,7 @@ Rules
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +23,18 @@ from korvet.store.ear import Ear
 from korvet.store.errors import StoreError
 from korvet.store.lane import Lane, Listener, Manner
 from korvet.store.link import Link
+from korvet.store.locate import finder
 
-EVENTS = ("+switch-master", "+promoted-slave")
-"""The second comes first, from the Sentinel that leads the failover."""
+BEGINNING = "+failover-state-send-slaveof-noone"
+EVENTS = (BEGINNING, "+promoted-slave", "+switch-master", "-failover-abort-slave-timeout")
+"""All but the third come from the Sentinel that leads the failover alone."""
+HOLD_S = 5.0
 AGAIN_S = 1.0
 
 
 class Follower(Listener):
-    """Ears at all Sentinels of a location. Who is given no Sentinels has nothing to do."""
+    """Ears at all Sentinels of a location, and the way to its master. Without Sentinels there is
+    nothing to hear."""
 
     def __init__(
         self, location: Location, manner: Manner, lanes: Callable[[], Sequence[Lane]]
@@ -36,8 +44,11 @@ class Follower(Listener):
         self._lanes = lanes
         self._looking: asyncio.Task[None] | None = None
         self._news = False
+        self._find = finder(location, manner.connect_s)
+        self._named = asyncio.Event()
+        self._named.set()
         seeds = location.seeds if location.kind == "sentinel" else ()
-        self._ears = [Lane(_finder(location, seed), manner, self, Ear) for seed in seeds]
+        self._ears = [Lane(_way_to(location, seed), manner, self, Ear) for seed in seeds]
 
     def open(self) -> None:
         """It listens to each Sentinel as soon as that one can be reached."""
@@ -51,6 +62,14 @@ class Follower(Listener):
         for ear in self._ears:
             await ear.close()
 
+    async def find(self) -> Address:
+        """Where to connect: the master, or whatever the location names."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HOLD_S):
+                await self._named.wait()
+        self._named.set()
+        return await self._find()
+
     def opened(self, lane: Lane, link: Link) -> None:
         assert isinstance(link, Ear)
         link.hear(self._heard)
@@ -60,6 +79,15 @@ class Follower(Listener):
         """Something happened, or may have before this Sentinel was listened to."""
         if message[0] not in (b"message", b"subscribe"):
             return
+        if message[0] == b"message" and message[1] == BEGINNING.encode():
+            # slave NAME HOST PORT @ MASTER HOST PORT
+            if message[2].split(b" ")[5:6] == [self._location.master.encode()]:
+                self._named.clear()
+                for lane in self._lanes():
+                    lane.leave("the Sentinels are making another server the master")
+            return
+        if message[0] == b"message":
+            self._named.set()
         self._news = True
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -86,7 +114,7 @@ class Follower(Listener):
         return all(lane.up and lane.place == place for lane in lanes)
 
 
-def _finder(location: Location, seed: Address) -> Callable[[], Any]:
+def _way_to(location: Location, seed: Address) -> Callable[[], Any]:
     entered = replace(
         seed, username=location.sentinel_username, password=location.sentinel_password, db=0
     )

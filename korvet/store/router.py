@@ -11,7 +11,6 @@ from korvet.store.following import Follower
 from korvet.store.lane import Lane, Listener, Manner, Server
 from korvet.store.lanes import Lanes
 from korvet.store.link import Ticket
-from korvet.store.locate import finder
 
 LEFT_FOR_S = 0.5
 """How soon a replica is left again: the address may lead to it for long, and who leaves a server
@@ -47,8 +46,8 @@ class SingleRouter:
     is_cluster = False
 
     def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
-        self._lanes = Lanes(finder(location, manner.connect_s), manner, listener)
         self._follower = Follower(location, manner, self.lanes)
+        self._lanes = Lanes(self._follower.find, manner, listener)
         self._left_at = -LEFT_FOR_S
         self.server: Server
 

@@ -26,7 +26,6 @@ from korvet.store.errors import RedisUnreachable
 from korvet.store.following import Follower
 from korvet.store.lane import Lane, Listener, Manner
 from korvet.store.link import Link
-from korvet.store.locate import finder
 
 Hear = Callable[[bytes], None]
 
@@ -115,8 +114,8 @@ class Wake(Listener):
             raise RedisUnreachable(str(error)) from error
         wake = cls(linger_s)
         manner = Manner(client_name, connect_s, timeout_s)
-        wake._lane = Lane(finder(location, connect_s), manner, wake, Ear)
         wake._follower = Follower(location, manner, lambda: [wake._lane])
+        wake._lane = Lane(wake._follower.find, manner, wake, Ear)
         await wake._lane.open()
         wake._follower.open()
         wake._sweep_handle = wake._loop.call_later(linger_s, wake._sweep)

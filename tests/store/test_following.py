@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from korvet.store import following
 from korvet.store.aio import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.store.sentinels import Opinion, elected, opinion
 from korvet.store.sync import SyncStore
 from korvet.store.wake import Wake
 from tests.store.clusters import free_ports
-from tests.store.scripts import push
+from tests.store.scripts import Counted, push
 from tests.store.test_sentinel import start
 
 OLD, NEW = ("127.0.0.1", 1), ("127.0.0.1", 2)
@@ -66,8 +67,12 @@ class FakeSentinel:
         """Another server is the master, and whoever listens hears of it."""
         self.master = master
         self.epoch += 1
+        self.tell("+switch-master", "m h 1 h 2")
+
+    def tell(self, event: str, what: str) -> None:
+        """Whoever listens hears of it."""
         for writer in self.listeners:
-            writer.write(_array("message", "+switch-master", "m h 1 h 2"))
+            writer.write(_array("message", event, what))
 
     def reply(self, words: list[bytes]) -> bytes:
         """What it answers to a command."""
@@ -162,6 +167,39 @@ async def test_a_master_that_lives_is_left_when_one_sentinel_tells_of_another(sp
             pass
         while (await store.command("PUBLISH", "a", "x")) == 0:
             await bell.wait(0.01)
+
+
+@pytest.mark.parametrize("ending", ["+switch-master", "-failover-abort-slave-timeout", ""])
+async def test_nothing_is_written_between_the_beginning_of_a_failover_and_its_end(
+    split: Split, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "HOLD_S", 0.05 if not ending else 1000)
+    begun = "slave h:2 h 2 @ {} h 1"
+    async with (
+        asyncio.timeout(30),
+        await AsyncStore.connect(split.url) as store,
+        await Wake.connect(split.url),
+    ):
+        assert await length(store) == 1
+        sentinel = split.sentinels[1]
+        await sentinel.both.wait()
+        sentinel.tell(following.BEGINNING, begun.format("another"))
+        sentinel.tell(following.BEGINNING, begun.format("m"))
+        with pytest.raises(StoreUnavailable, match="making another server the master"):
+            while True:
+                await store.run(push(b"x"))
+        before = (await asyncio.to_thread(old_length, split)).length
+        if ending == "+switch-master":
+            sentinel.switch(split.ports[1])
+        elif ending:
+            sentinel.tell(ending, begun.format("m"))
+        assert await length(store) == (1 if ending == "+switch-master" else before + 1)
+
+
+def old_length(split: Split) -> Counted:
+    """How long the list at the old master is with one more."""
+    with SyncStore.connect(f"redis://127.0.0.1:{split.ports[0]}") as store:
+        return store.run(push(b"x"))
 
 
 async def test_what_a_master_that_stands_still_has_not_answered_fails_at_the_switch(
