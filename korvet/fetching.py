@@ -157,6 +157,7 @@ def reader(context: Context) -> PartitionReader:
             context.keys,
             context.settings.integer("fetch.cache.bytes"),
             turns=lambda: store.turns,
+            is_promoted=store.is_promoted,
         )
         context.node.metrics.strays.ask = lambda: made.passed_over
     return found

@@ -10,8 +10,9 @@ Rules
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
   into it. The state is read first: what has ended by then is in the index of aborted ones for sure.
 - What lies below the stored start or above the end is OFFSET_OUT_OF_RANGE. Anything else, gaps
-  included, gives the next records there are. In time mode the end is now: who stands between it
-  and the last record has read what a failover has lost, and goes on with what comes.
+  included, gives the next records there are. In time mode, on a server that has taken over from
+  another, the end is now: who stands between it and the last record has read what the failover
+  lost, and goes on with what comes.
 """
 
 import asyncio
@@ -75,7 +76,8 @@ class Slice(msgspec.Struct):
 
 class PartitionReader:
     """Reads partitions of one store. Keeps each partition's shape between reads, and of batches
-    `cache_bytes`, as long as `turns` says the same: then no other server can have taken over."""
+    `cache_bytes`, as long as `turns` says the same: then no other server can have taken over. Where
+    the server `is_promoted`, a log may have ended later than it does."""
 
     def __init__(
         self,
@@ -84,9 +86,11 @@ class PartitionReader:
         cache_bytes: int = 0,
         most: int = MAX_ENTRIES,
         turns: Callable[[], int] = lambda: 0,
+        is_promoted: Callable[[str], bool] = lambda key: False,
     ) -> None:
         self._store = store
         self._turns = turns
+        self._is_promoted = is_promoted
         self._turn = 0
         self._most = most
         self._cache: BatchCache[Entry] = BatchCache(cache_bytes)
@@ -379,9 +383,12 @@ class PartitionReader:
         )
         if bounds.error:
             return Slice(ErrorCode(bounds.error))
-        if not bounds.start <= offset <= bounds.coming:
+        lost = bounds.next < offset <= bounds.coming and self._is_promoted(
+            self._keys.partition(topic.name, partition).stream
+        )
+        if not lost and not bounds.start <= offset <= bounds.next:
             # Without bounds: Kafka's answer has none.
             return Slice(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if offset > bounds.next:
+        if lost:
             return Slice(ErrorCode.NONE, bounds.start, offset, bounds.epoch, [], 0, offset)
         return Slice(ErrorCode.NONE, bounds.start, bounds.next, bounds.epoch, [], 0, bounds.stable)

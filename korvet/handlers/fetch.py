@@ -1,9 +1,9 @@
 """Fetch (key 1), versions 0-18. Records from an offset on, waiting for them when there are few.
 
 Behaviour
-- per partition: OFFSET_OUT_OF_RANGE below the stored log start or above the end (in time mode the
-  end is now), anything between gives the next records there are; UNKNOWN_TOPIC_OR_PARTITION,
-  UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH
+- per partition: OFFSET_OUT_OF_RANGE below the stored log start or above the end (now, in time mode
+  on a Redis that has taken over from another), anything between gives the next records there are;
+  UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, FENCED_LEADER_EPOCH and UNKNOWN_LEADER_EPOCH
 - max_bytes and partition_max_bytes hold, but the first batch there is always comes whole
 - with fewer than min_bytes, and no more than that there, the answer waits, at most max_wait_ms; an
   append through any broker ends the wait, a native XADD is noticed within 200 ms (of more than 100

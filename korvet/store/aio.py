@@ -185,6 +185,10 @@ class AsyncStore(Listener):
         before. Empty while there is none."""
         return self._router.for_write(key).run
 
+    def is_promoted(self, key: str) -> bool:
+        """Whether that server has taken over from another one, as far as it knows."""
+        return self._router.for_write(key).promoted
+
     # What the lanes call.
 
     def settled(self, ticket: Ticket, outcome: str) -> None:

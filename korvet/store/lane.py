@@ -121,6 +121,13 @@ class Lane:
         """Which run of which server the link leads to; empty while there is none."""
         return self._server.info.get("run_id", "") if self.up and self._server else ""
 
+    @property
+    def promoted(self) -> bool:
+        """Whether the server was a replica once, or began anew from a file: it may lack what was
+        acknowledged before."""
+        info = self._server.info if self._server else {}
+        return int(info.get("second_repl_offset", "-1")) >= 0
+
     async def open(self) -> Server:
         """There is a link and its server is known; or the exception says what to do."""
         async with self._opening:
@@ -266,6 +273,7 @@ async def _greet(link: Link, address: Address, manner: Manner) -> Server:
         info = {
             **parse_info(await ask(link, "INFO", "server")),
             **parse_info(await ask(link, "INFO", "cluster")),
+            **parse_info(await ask(link, "INFO", "replication")),
         }
         await _wait_until_loaded(link)
     except CommandFailed as error:

@@ -630,10 +630,22 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
+async def test_nobody_stands_behind_the_end_where_nothing_was_lost(
     broker: Broker, mode: str
 ) -> None:
+    await broker.create("t", offset_mode=mode)
+    base = (await produce(broker, packed(rows(b"a"), 13))).base_offset
+    while int(now() * 1000) << 10 <= base + 5 and mode == "time":  # until the next millisecond
+        await fetch(broker, 0)
+    assert E((await fetch(broker, base + 5)).error_code) is E.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
+    broker: Broker, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would begin at the first record there is, or at the end, as its reset policy says."""
+    monkeypatch.setattr(broker.node.store, "is_promoted", lambda key: True)
     await broker.create("t", offset_mode=mode)
     await produce(broker, packed(rows(b"a"), 13))
     position = (await fetch(broker, 0)).high_watermark + 5
