@@ -6,6 +6,8 @@ Rules
 - They cover what their own connection wrote. So each begins with a write that changes nothing, a
   PUBLISH nobody hears: by then the server has everything that was answered before.
 - They say nothing of what another server took: the caller tells which run of which server it was.
+- A server that the store has left is not waited for: another is the master by now, and what its
+  replicas have is worth nothing. It may live on for long without any.
 """
 
 import asyncio
@@ -15,8 +17,8 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic
 
 from korvet.store.address import Address
-from korvet.store.aio import AsyncStore
-from korvet.store.errors import CommandFailed
+from korvet.store.aio import AsyncStore, let_go
+from korvet.store.errors import CommandFailed, StoreUnavailable
 from korvet.store.lane import Lane, Listener, Manner, ask, parse_info
 from korvet.store.link import Link, Ticket
 
@@ -24,6 +26,7 @@ MOST = 32
 """Callers that wait at the same time; more of them queue."""
 LONGEST_S = 60.0
 FRESH_S = 1.0
+LOOK_S = 0.1
 CHANNEL = "korvet:copies"
 OURS = b"korvet"
 """What a server that Korvet has started is called in its configuration."""
@@ -69,12 +72,18 @@ class Copies:
             # Behind one another in one burst: the wait is for what stands before it.
             written = asyncio.get_running_loop().create_future()
             link.send(Ticket(written, command=("PUBLISH", CHANNEL, "")))
-            if fsync:
-                reply = await ask(link, "WAITAOF", 1, replicas, limit_ms)
-            else:
-                reply = [1, await ask(link, "WAIT", replicas, limit_ms)]
+            let_go(written)
+            words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
+            asked = asyncio.ensure_future(ask(link, *words, limit_ms))
+            while not asked.done() and self._store.run_of(key) == run:
+                await asyncio.wait([asked], timeout=LOOK_S)
+            if not asked.done():
+                asked.cancel()
+                raise StoreUnavailable("its server is not the master any more")
+            reply = asked.result() if fsync else [1, asked.result()]
             await written
-        return bool(reply[0] >= 1 and reply[1] >= replicas)
+        enough = bool(reply[0] >= 1 and reply[1] >= replicas)
+        return enough and self._store.run_of(key) == run
 
     @asynccontextmanager
     async def _connected(self, place: Address) -> AsyncIterator[tuple[Link, str]]:
