@@ -15,7 +15,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
+from typing import Any
 
+from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.aio import AsyncStore, let_go
 from korvet.store.errors import CommandFailed, StoreUnavailable
@@ -48,8 +50,9 @@ class Copies:
         until, count = self._known.get(str(place), (0.0, 0))
         if monotonic() < until:
             return count
+        run = self._store.run_of(key)
         async with self._room, self._connected(place) as (link, _):
-            rows = parse_info(await ask(link, "INFO", "replication"))
+            rows = parse_info(await self._ask(key, run, link, "INFO", "replication"))
         count = sum(
             "state=online" in value
             for name, value in rows.items()
@@ -74,16 +77,22 @@ class Copies:
             link.send(Ticket(written, command=("PUBLISH", CHANNEL, "")))
             let_go(written)
             words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
-            asked = asyncio.ensure_future(ask(link, *words, limit_ms))
-            while not asked.done() and self._store.run_of(key) == run:
-                await asyncio.wait([asked], timeout=LOOK_S)
-            if not asked.done():
-                asked.cancel()
-                raise StoreUnavailable("its server is not the master any more")
-            reply = asked.result() if fsync else [1, asked.result()]
+            reply = await self._ask(key, run, link, *words, limit_ms)
+            if not fsync:
+                reply = [1, reply]
             await written
         enough = bool(reply[0] >= 1 and reply[1] >= replicas)
         return enough and self._store.run_of(key) == run
+
+    async def _ask(self, key: str, run: str, link: Link, *command: Arg) -> Any:
+        """The reply, unless the store leaves that run of the key's server meanwhile."""
+        asked = asyncio.ensure_future(ask(link, *command))
+        while not asked.done() and self._store.run_of(key) == run:
+            await asyncio.wait([asked], timeout=LOOK_S)
+        if not asked.done():
+            asked.cancel()
+            raise StoreUnavailable("its server is not the master any more")
+        return asked.result()
 
     @asynccontextmanager
     async def _connected(self, place: Address) -> AsyncIterator[tuple[Link, str]]:

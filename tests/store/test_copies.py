@@ -31,6 +31,22 @@ async def test_a_server_that_was_left_is_not_waited_for(
         await copies.close()
 
 
+async def test_a_server_that_was_left_is_not_asked_for_its_replicas_either(
+    redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(30), await AsyncStore.connect(redis_server.url) as store:
+        copies, runs = Copies(store), iter(["one"])
+
+        async def silence(*_: object) -> None:
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(module, "ask", silence)
+        monkeypatch.setattr(store, "run_of", lambda key: next(runs, "another"))
+        with pytest.raises(StoreUnavailable, match="not the master any more"):
+            await copies.replicas("k")
+        await copies.close()
+
+
 async def test_what_replicas_of_a_server_that_was_left_have_is_worth_nothing(
     redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
