@@ -3,6 +3,12 @@ local entry = require("lib.entry")
 
 local M = {}
 
+--- Raises where one of the keys is of another type, before anything is written to others.
+function M.check(stream, log)
+  redis.call("HLEN", log)
+  redis.call("XLEN", stream)
+end
+
 --- The state hash of an empty log stands at `log`. In dense and bytes mode the stream exists too,
 --- so that a native XADD lands on the next offset; in time mode Redis makes it with the first XADD.
 function M.open(stream, log, topic_id, format, mode, bits)

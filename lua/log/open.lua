@@ -1,4 +1,4 @@
---- log.open  version 1  writes
+--- log.open  version 2  writes
 --- A partition has its empty log, as topic.create makes it; a log of the same topic stays as it is.
 ---
 --- KEYS     log       hash    the partition's state
@@ -10,7 +10,7 @@
 --- RETURNS  error     int     a lib.codes value
 ---          opened    int     1 made now, 0 it was there
 --- REFUSES  TOPIC_ALREADY_EXISTS
---- COST     O(1), at most 5 calls
+--- COST     O(1), at most 7 calls
 --- NOTES    For Redis Cluster, where a topic is made slot by slot. Refused when another topic's log
 ---          is there: its deletion is not finished.
 local codes = require("lib.codes")
@@ -27,6 +27,7 @@ end
 if there then
   return { codes.TOPIC_ALREADY_EXISTS, 0 }
 end
+opened.check(stream, log)
 
 -- Write.
 opened.open(stream, log, topic_id, format, mode, bits)

@@ -1,4 +1,4 @@
---- topic.create  version 2  writes
+--- topic.create  version 3  writes
 --- A topic exists: its definition is registered and each of its partitions has an empty log.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -13,7 +13,7 @@
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the topics table's version, -1 when refused
 --- REFUSES  TOPIC_ALREADY_EXISTS
---- COST     O(partitions), at most 6 calls + 2 per key
+--- COST     O(partitions), at most 6 calls + 3 per key
 --- NOTES    Redis Cluster takes `log.open` for each partition first, then this without partitions.
 local codes = require("lib.codes")
 local opened = require("lib.opened")
@@ -28,8 +28,12 @@ if redis.call("HEXISTS", topics, topic) == 1 then
   return { codes.TOPIC_ALREADY_EXISTS, -1 }
 end
 
--- Write.
 local partitions = (#KEYS - 1) / 2
+for i = 1, partitions do
+  opened.check(KEYS[2 * i + 1], KEYS[2 * i])
+end
+
+-- Write.
 for i = 1, partitions do
   opened.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
 end

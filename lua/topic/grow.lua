@@ -1,4 +1,4 @@
---- topic.grow  version 2  writes
+--- topic.grow  version 3  writes
 --- A topic has more partitions: the new ones have empty logs, and the definition says so.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -14,7 +14,7 @@
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the topics table's version, -1 when refused
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
---- COST     O(new partitions), at most 6 calls + 2 per key
+--- COST     O(new partitions), at most 6 calls + 3 per key
 --- NOTES    CONCURRENT_TRANSACTIONS means that the definition is no longer the expected one: read
 ---          it again and decide again. It never reaches a client.
 local codes = require("lib.codes")
@@ -34,8 +34,12 @@ if current ~= expected then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 
--- Write.
 local partitions = (#KEYS - 1) / 2
+for i = 1, partitions do
+  opened.check(KEYS[2 * i + 1], KEYS[2 * i])
+end
+
+-- Write.
 for i = 1, partitions do
   opened.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
 end

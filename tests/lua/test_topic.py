@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode
 from korvet.scripts import config, log, topic
 from korvet.scripts.call import Call
-from korvet.store.errors import StoreRefused
-from tests.lua.harness import LuaRunner
+from korvet.store.errors import ScriptFailed, StoreRefused
+from tests.lua.harness import LuaRunner, ScriptError
 from tests.lua.partition import ID, KEYS
 from tests.runners import Runner, StoreRunner
 from tests.servers import TestServer
@@ -97,6 +97,27 @@ def test_a_topic_exists_with_an_empty_log_for_each_partition(runner: Runner) -> 
         assert (bounds.error, bounds.first, bounds.next) == (ErrorCode.NONE, 0, 0)
     missing = runner.run(log.bounds(KEYS, "t", 3, topic_id=ID))
     assert missing.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("which", ["stream", "log"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_a_topic_is_not_made_in_part_where_a_key_is_somebody_elses(
+    runner: Runner, which: str, mode: str
+) -> None:
+    shape = {**SHAPE, "mode": mode}
+    for number, call in (
+        (1, topic.create(KEYS, 3, topic="new", definition=b"one", **shape)),
+        (4, topic.grow(KEYS, range(3, 5), topic="t", expected=b"", definition=b"", **shape)),
+        (0, log.open_log(KEYS, "new", 0, **shape)),
+    ):
+        runner.command("FLUSHALL")
+        runner.command("HSET", KEYS.topics(), "t", b"")
+        name = "t" if call.script.name == "topic.grow" else "new"
+        runner.command("SET", getattr(KEYS.partition(name, number), which), "mine")
+        before = dump(runner)
+        with pytest.raises((ScriptFailed, ScriptError), match="WRONGTYPE"):
+            runner.run(call)
+        assert dump(runner) == before
 
 
 def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
