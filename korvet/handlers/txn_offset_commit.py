@@ -68,6 +68,8 @@ async def txn_offset_commit(
 async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
     if not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
+    if not request.group_id:
+        return ErrorCode.INVALID_GROUP_ID
     who = (request.transactional_id, request.producer_id, request.producer_epoch)
     member = member_group(request.group_id)
     if context.version >= IMPLICIT_SINCE:

@@ -14,6 +14,11 @@ from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from korvet.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from tests.answers.asking import ABSENT, COMPACTED, TOPIC, Ask, case
 from tests.answers.cases.membership import ended as rebalance_ended
 from tests.answers.cases.membership import leaving, rebalancing
@@ -233,3 +238,22 @@ async def commit_with_a_retention(ask: Ask) -> Any:
     return [
         await ask(await committing(ask, retention_time_ms=kept)) for kept in (-1, -2, 0, 60_000)
     ]
+
+
+@case("TxnOffsetCommit")
+async def commit_in_a_transaction_for_no_group(ask: Ask) -> Any:
+    part = TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_metadata=None
+    )
+    topic = TxnOffsetCommitRequestTopic(
+        name=TOPIC, topic_id=await ask.topic_id(), partitions=[part]
+    )
+    return await ask(
+        TxnOffsetCommitRequest(
+            transactional_id=ask.group,
+            group_id="",
+            producer_id=1,
+            producer_epoch=0,
+            topics=[topic],
+        )
+    )
