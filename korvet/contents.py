@@ -77,7 +77,7 @@ def runs_of(entries_read: Sequence[Entry]) -> Iterator[tuple[int | None, bool, l
 
 
 def any_stamped(entries_read: Sequence[Entry]) -> bool:
-    """Whether one of the entries of a `record` topic says when it was appended."""
+    """Whether one of the entries says when it was appended."""
     return bool([entry for entry in entries_read if entry.fields[0] == b"append.time"])
 
 

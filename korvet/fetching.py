@@ -1,7 +1,7 @@
 """Filling the partitions of a fetch answer, within its bytes and in its client's message format."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -276,12 +276,21 @@ def _message_set(wanted: Wanted, found: Slice, version: int) -> Buffer:
     rows = [row for row in records_in(wanted.topic, found.entries) if row[0] >= asked.fetch_offset]
     if not rows:
         return b""
+    appended = _appended(wanted.topic, found.entries) if magic else ()
     if version > 2:
-        return message_sets.build(rows, magic=magic, codec=codec)
+        return message_sets.build(rows, magic=magic, codec=codec, appended=appended)
     most = max(asked.partition_max_bytes, 0)
     rows = message_sets.within(rows, most, magic=magic)
-    built = message_sets.build(rows, magic=magic, codec=codec)
+    built = message_sets.build(rows, magic=magic, codec=codec, appended=appended)
     while len(built) > most and len(rows) > 1 and message_sets.is_compressed(built):
         rows = rows[: len(rows) // 2]  # half of one compressed message would be nothing
         built = message_sets.build(rows, magic=magic, codec=codec)
     return memoryview(built)[:most]
+
+
+def _appended(topic: Topic, entries_read: Sequence[Entry]) -> Collection[int]:
+    """The offsets of records that were stamped when they were appended."""
+    if topic.is_bytes or not any_stamped(entries_read):
+        return ()
+    stamped = [e for e in entries_read if entries.append_time_of(e.fields) is not None]
+    return {offset for entry in stamped for offset in range(entry.first, entry.last + 1)}

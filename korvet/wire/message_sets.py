@@ -7,13 +7,14 @@ level of nesting is allowed (seed 004; KIP-31 for the relative inner offsets of 
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from korvet.errors import ErrorCode
 from korvet.wire import codecs
 from korvet.wire.records import (
+    LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAX_TAKEN_APART,
     BadBatch,
@@ -130,19 +131,27 @@ def is_compressed(built: Buffer) -> bool:
     return bool(_HEAD.unpack_from(built)[4] & 0x07)
 
 
-def build(records: Iterable[Record], *, magic: int, codec: int = codecs.NONE) -> bytearray:
+def build(
+    records: Iterable[Record],
+    *,
+    magic: int,
+    codec: int = codecs.NONE,
+    appended: Collection[int] = (),
+) -> bytearray:
     """A message set of these records at their own offsets; headers are left out, v0 has no times.
 
     With a codec the set is one compressed message. zstd, and lz4 in v0, cannot be said in these
-    formats: such sets are built uncompressed.
+    formats: such sets are built uncompressed. So are those with records at offsets in `appended`,
+    whose times v1 calls that of the append: a compressed message has one such time for all.
     """
-    if codec == codecs.ZSTD or (codec == codecs.LZ4 and magic == 0):
+    if codec == codecs.ZSTD or (codec == codecs.LZ4 and magic == 0) or appended:
         codec = codecs.NONE
     if codec == codecs.NONE:
         builder = LegacyRecordBatchBuilder(magic, codecs.NONE, 2**31 - 1)
         for offset, timestamp, key, value, _ in records:
             builder.append(offset, timestamp, key, value)
-        return bytearray(builder.build())
+        built = bytearray(builder.build())
+        return _stamped(built, appended) if appended and magic == 1 else built
     rows = list(records)
     base = rows[0][0] if magic == 1 else 0
     builder = LegacyRecordBatchBuilder(magic, codecs.NONE, 2**31 - 1)
@@ -156,3 +165,17 @@ def build(records: Iterable[Record], *, magic: int, codec: int = codecs.NONE) ->
     body += struct.pack(">ii", -1, len(value)) + value
     crc = zlib.crc32(body)
     return bytearray(struct.pack(">qiI", rows[-1][0], len(body) + 4, crc) + body)
+
+
+def _stamped(built: bytearray, appended: Collection[int]) -> bytearray:
+    """The uncompressed set; its messages at these offsets say that their time is the append's."""
+    at = 0
+    while at < len(built):
+        offset, size, _, magic, attributes = _HEAD.unpack_from(built, at)
+        body, end = at + LOG_OVERHEAD + _CRC_FROM, at + LOG_OVERHEAD + size
+        if offset in appended:
+            struct.pack_into(">bb", built, body, magic, attributes | LOG_APPEND_TIME)
+            crc = zlib.crc32(memoryview(built)[body:end])
+            struct.pack_into(">I", built, at + LOG_OVERHEAD, crc)
+        at = end
+    return built

@@ -31,7 +31,7 @@ from korvet.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from korvet.wire.records import Record
+from korvet.wire.records import LOG_APPEND_TIME, Record
 from tests.handlers.conftest import Broker
 
 SHAPES = [("record", "time"), ("record", "dense"), ("batch", "time"), ("batch", "dense")]
@@ -109,6 +109,14 @@ def told(data: Any, version: int = 18) -> list[Record]:
         offsets.append(offset)
         at += 12 + size
     return [(offset, *row[1:]) for offset, row in zip(offsets, found, strict=True)]
+
+
+async def stamp_with(broker: Broker, kind: str) -> None:
+    """The topic's message.timestamp.type is changed."""
+    change = AlterableConfig(name="message.timestamp.type", config_operation=0, value=kind)
+    row = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+    answer = await broker.ask(IncrementalAlterConfigsRequest(resources=[row], validate_only=False))
+    assert answer.responses[0].error_code == 0
 
 
 @shapes
@@ -324,6 +332,27 @@ async def test_a_topic_may_stamp_its_records(broker: Broker, form: str) -> None:
     assert [row[1] for row in found] == [answer.log_append_time_ms] * 2
 
 
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+async def test_old_clients_are_told_whose_time_it_is(
+    broker: Broker, form: str, version: int, codec: str
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode="dense", compression_type=codec)
+    assert (await produce(broker, packed(rows(b"a", time=5), 13))).error_code == E.NONE
+    await stamp_with(broker, "LogAppendTime")
+    appended = await produce(broker, packed(rows(b"b", b"c", time=5), 13, codecs.GZIP))
+    records_sent = bytes((await fetch(broker, 0, version=version)).records)
+    times = [row[1] for row in told(records_sent, version)]
+    assert times == [5, appended.log_append_time_ms, appended.log_append_time_ms]
+    kinds, at = [], 0
+    while at < len(records_sent):
+        _, size, _, _, attributes = struct.unpack_from(">qiIbb", records_sent, at)
+        kinds.append(attributes)
+        at += 12 + size
+    assert kinds == [0, LOG_APPEND_TIME, LOG_APPEND_TIME]
+
+
 @pytest.mark.parametrize("version", [3, 4, 18])
 @pytest.mark.parametrize("form", ["record", "batch"])
 async def test_each_record_has_the_time_of_its_own_append(
@@ -332,11 +361,7 @@ async def test_each_record_has_the_time_of_its_own_append(
     await broker.create("t", storage_format=form, offset_mode="dense")
     times = []
     for turn, kind in enumerate(("CreateTime", *["LogAppendTime"] * 3, "CreateTime")):
-        change = AlterableConfig(name="message.timestamp.type", config_operation=0, value=kind)
-        row = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
-        request = IncrementalAlterConfigsRequest(resources=[row], validate_only=False)
-        altered = await broker.ask(request)
-        assert altered.responses[0].error_code == 0
+        await stamp_with(broker, kind)
         answer = await produce(broker, packed(rows(b"a", b"b", time=turn), 13))
         assert (answer.log_append_time_ms < 0) == (kind == "CreateTime")
         times += [max(turn, answer.log_append_time_ms)] * 2
