@@ -34,6 +34,9 @@ LONGEST_WAIT_S = 5.0
 """A waiting member looks at least so often, should a ring be lost with Redis's connection."""
 HOLD_MS = 10_000
 CLAIM = 100
+SILENCE_S = 2.5
+"""A broker that looks for due groups all the time and has not had an answer for so long could hear
+no member: Redis was away or stood still, or the broker did."""
 
 Row = tuple[str, int, int, int, str, str]
 """A commit: topic, partition, offset, leader epoch, topic id, metadata."""
@@ -61,6 +64,8 @@ class Groups:
         self._wake = wake
         self._on_rebalance = on_rebalance
         self._present_ms = present_ms
+        self._answered_at: float | None = None
+        self._back_at: float | None = None
         self._scheduled: dict[str, float] = {}
         self.beats = Beats(store, keys, self)
 
@@ -158,9 +163,10 @@ class Groups:
         retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
         reply = await self._store.run(
             scripts.tick(
-                self._keys, group_id, retention_ms=retention_ms, present_ms=self._present_ms()
+                self._keys, group_id, retention_ms=retention_ms, present_ms=self._hearing_ms()
             )
         )
+        self._answered()
         self._began(reply.began)
         if reply.gone:
             logger.info("group expired", group=group_id)
@@ -168,11 +174,31 @@ class Groups:
         await self.unfollow(group_id, reply.expired)
         return reply.wait_ms
 
+    def _answered(self) -> None:
+        """Redis is there; if it was away for this process, then from now on."""
+        now = monotonic()
+        if self._answered_at is not None:
+            if now - self._answered_at > SILENCE_S:
+                self._back_at = now
+            self._answered_at = now
+
+    def _hearing_ms(self) -> int:
+        """For how long members can be heard again; -1 if they could all the while."""
+        now, present_ms = monotonic(), self._present_ms()
+        if self._answered_at is not None and now - self._answered_at > SILENCE_S:
+            return 0
+        if self._back_at is None:
+            return present_ms
+        back_ms = int((now - self._back_at) * 1000)
+        return back_ms if present_ms < 0 else min(back_ms, present_ms)
+
     async def tick_due(self) -> int:
         """Groups whose moment has passed were ticked; how many. An error on the way is raised once
         all of them had their turn."""
         store, keys = self._store, self._keys
+        self._answered_at = self._answered_at or monotonic()
         claimed = await store.run(scripts.claim(keys, hold_ms=HOLD_MS, limit=CLAIM))
+        self._answered()
         failed: StoreError | None = None
         for encoded in claimed.groups:
             group_id = decode_group(encoded.decode())
