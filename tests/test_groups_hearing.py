@@ -1,4 +1,4 @@
-"""Whether members could be heard: what group.tick is told after Redis gave no answer for a while."""
+"""Whether members could be heard: what group.tick is told after Redis was silent for a while."""
 
 from collections.abc import Iterator
 from typing import Any, cast
