@@ -11,6 +11,7 @@ Rules
 """
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from time import perf_counter
@@ -44,11 +45,13 @@ from korvet.store.errors import StoreError
 from korvet.wire.records import BadBatch
 
 Answer: TypeAlias = Coroutine[Any, Any, list[Buffer]]
-LEAST_PAUSE_S, MOST_PAUSE_S = 0.05, 1.0
+LEAST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
 """Between two attempts to store what is held."""
 ENDS = "the broker stops before Redis has taken it"
 MOST_ORPHANED = 64 << 20
 """So many bytes are held for clients that have hung up: of those nobody stops sending."""
+ORPHAN_BYTES = 16 << 10
+"""What there is of a connection beside what it holds."""
 _STALE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 log = logs.get("legacy")
@@ -98,7 +101,8 @@ class LegacyConnection(Connection):
     async def _gone_later(
         self, left: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
-        size = self._weight + sum(map(len, [*left, *(each.messages for each in self._held)]))
+        waits = [*left, *(each.messages for each in self._held)]
+        size = ORPHAN_BYTES + self._weight + sum(map(len, waits))
         self._orphans.bytes += size
         self._patient = self._orphans.bytes <= MOST_ORPHANED
         try:
@@ -266,7 +270,7 @@ class LegacyConnection(Connection):
             except writes.Away as away:
                 if self._patient:
                     self._say_away(str(away))
-                    await asyncio.sleep(pause)
+                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                     pause = min(2 * pause, MOST_PAUSE_S)
                     continue
                 self._refused(left.popleft(), str(away))
