@@ -70,13 +70,20 @@ def archive(
     from korvet.pipeline.archive import Archiver, Job, run
     from korvet.pipeline.table import Making, open_table
     from korvet.pipeline.told import telling
+    from korvet.pipeline.values import check_mode
 
     every_s = None if every is None else amounts.milliseconds("--every", every) / 1000
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other")
-    older = delete_archived_before
+    older_ms = None
+    if delete_archived_before is not None:
+        older_ms = amounts.milliseconds("--delete-archived-before", delete_archived_before)
+    target_bytes = amounts.size("--target-file-size", target_file_size)
+    schema = None if avro_schema is None else _text_of(avro_schema)
+    check_mode(value, schema)
+    where = redis, data_dir, namespace
     with _spark(
-        "archive", to, format, (redis, data_dir, namespace), master, conf, avro=value == "avro"
+        "archive", to, format, where, master, conf, topics=topics, avro=value == "avro"
     ) as (
         spark,
         place,
@@ -86,12 +93,10 @@ def archive(
             connection=connection,
             topics=tuple(topics),
             values=value,
-            avro_schema=None if avro_schema is None else _text_of(avro_schema),
+            avro_schema=schema,
             most=batch_records,
-            target_bytes=amounts.size("--target-file-size", target_file_size),
-            trim_older_ms=(
-                None if older is None else amounts.milliseconds("--delete-archived-before", older)
-            ),
+            target_bytes=target_bytes,
+            trim_older_ms=older_ms,
             skip_lost=skip_lost,
         )
         table = open_table(spark, place, Making(values=value))
@@ -141,7 +146,8 @@ def replay(
     from korvet.pipeline.told import line
 
     wanted = Wanted(since, until, where, rate, keep_timestamps, name)
-    with _spark("replay", table, format, (redis, data_dir, namespace), master, conf) as (
+    where_ = redis, data_dir, namespace
+    with _spark("replay", table, format, where_, master, conf, topics=[to], there=True) as (
         spark,
         place,
         connection,
@@ -165,7 +171,8 @@ def verify(
     from korvet.pipeline.table import open_table
     from korvet.pipeline.verify import verify as verdict_of
 
-    with _spark("verify", table, format, (redis, data_dir, namespace), master, conf) as (
+    where = redis, data_dir, namespace
+    with _spark("verify", table, format, where, master, conf, topics=topics, there=True) as (
         spark,
         place,
         connection,
@@ -196,7 +203,8 @@ def stats(
     from korvet.pipeline.report import show as report
     from korvet.pipeline.stats import stats as numbers
 
-    with _spark("stats", None, None, (redis, data_dir, namespace), master, conf) as (
+    where = redis, data_dir, namespace
+    with _spark("stats", None, None, where, master, conf, topics=topics) as (
         spark,
         _,
         connection,
@@ -253,9 +261,12 @@ def _spark(
     master: str | None,
     conf: list[str] | None,
     *,
+    topics: list[str],
+    there: bool = False,
     avro: bool = False,
 ) -> Iterator[tuple[Any, Any, Any]]:
-    """A session, the table's place and the connection; the session is stopped behind it."""
+    """A session, the table's place and the connection; the session is stopped behind it. What is
+    wrong with topics, or with a table that should be `there`, is told before Spark starts."""
     import sys
 
     from korvet.cli import reach
@@ -270,6 +281,7 @@ def _spark(
     place = None if table is None else parse(table, format, given)
     with reach.url(redis, data_dir) as url:
         connection = Connection(url, namespace or "korvet")
+        _look(connection, topics, place if there else None)
         spark = open_session(place, app=f"korvet {app_name}", master=master, conf=given, avro=avro)
         try:
             yield spark, place, connection
@@ -277,6 +289,26 @@ def _spark(
             raise plain(error) from error
         finally:
             stop(spark)
+
+
+def _look(connection: Any, topics: list[str], place: Any) -> None:
+    """Nothing, or why there is nothing to do: Spark takes seconds to find out."""
+    from pathlib import Path
+
+    from korvet.config import StartError
+    from korvet.pipeline.table import missing
+    from korvet.spark.catalog import Catalog
+    from korvet.spark.errors import UnknownTopic
+
+    try:
+        with Catalog(connection) as catalog:
+            for name in topics:
+                catalog.topic(name)
+    except UnknownTopic as error:
+        raise StartError(str(error)) from None
+    local = place is not None and place.is_path and "://" not in place.path
+    if local and not Path(place.path).exists():
+        raise missing(place)
 
 
 def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:

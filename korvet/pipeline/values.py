@@ -17,14 +17,19 @@ PREFIX = "value_"
 _UNFIT = set(" ,;{}()\n\t=.`")
 
 
+def check_mode(mode: str, avro_schema: str | None) -> None:
+    """Nothing, or PipelineError where there is no such mode."""
+    if mode not in MODES:
+        raise PipelineError(f"--value must be one of {', '.join(MODES)}, not {mode!r}.")
+    if (mode == "avro") != (avro_schema is not None):
+        raise PipelineError("--value avro and --avro-schema FILE belong together.")
+
+
 class Typing:
     """Adds the typed columns of one mode."""
 
     def __init__(self, spark: Any, mode: str, avro_schema: str | None = None) -> None:
-        if mode not in MODES:
-            raise PipelineError(f"--value must be one of {', '.join(MODES)}, not {mode!r}.")
-        if (mode == "avro") != (avro_schema is not None):
-            raise PipelineError("--value avro and --avro-schema FILE belong together.")
+        check_mode(mode, avro_schema)
         self._spark = spark
         self._mode = mode
         self._avro_schema = avro_schema

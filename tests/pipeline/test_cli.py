@@ -66,6 +66,34 @@ def test_a_topic_goes_to_a_lake_and_back(
     assert values == [value for _, _, _, value, _ in plain(50)]
 
 
+EARLY = {
+    ("archive", "nope", "--to", "LAKE"): "There is no topic 'nope'; there are orders.",
+    ("archive", "orders", "--to", "LAKE", "--value", "xml"): "--value must be one of bytes",
+    ("archive", "orders", "--to", "LAKE", "--value", "avro"): "--avro-schema FILE belong together",
+    ("archive", "orders", "--to", "LAKE", "--target-file-size", "big"): "a size such as 128m",
+    ("archive", "orders", "--to", "LAKE", "--delete-archived-before", "soon"): "a time such as",
+    ("verify", "orders", "LAKE"): "There is no archive at ",
+    ("replay", "LAKE", "--to", "orders"): "There is no archive at ",
+    ("replay", "LAKE", "--to", "nope"): "There is no topic 'nope'",
+    ("stats", "nope"): "There is no topic 'nope'",
+}
+
+
+@pytest.mark.parametrize("words", EARLY)
+def test_what_cannot_be_done_is_told_before_spark_starts(
+    log: Log,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(session, "open_session", None)
+    log.create("orders")
+    lake = str(tmp_path / "lake")
+    assert job(log, *(lake if word == "LAKE" else word for word in words)) == 2
+    assert EARLY[words] in capsys.readouterr().err
+
+
 def test_a_difference_is_an_exit_code(shared: None, log: Log, tmp_path: Path) -> None:
     topic = log.create("orders", 1, "batch", "dense")
     lake = str(tmp_path / "lake")
