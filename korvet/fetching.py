@@ -157,7 +157,7 @@ def reader(context: Context) -> PartitionReader:
             context.keys,
             context.settings.integer("fetch.cache.bytes"),
             turns=lambda: store.turns,
-            is_promoted=store.is_promoted,
+            is_promoted=lambda key: store.is_promoted(key),
         )
         context.node.metrics.strays.ask = lambda: made.passed_over
     return found

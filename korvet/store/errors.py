@@ -44,7 +44,7 @@ _ADVICE = tuple(
             "redis+sentinel://HOST:PORT/MASTER",
         ),
         ("NOPERM|no permissions", "its user needs that permission (ACL SETUSER)"),
-        ("^no answer from Redis: Error", "start it, or give another --redis URL"),
+        ("^no answer from Redis( at .*)?: Error", "start it, or give another --redis URL"),
         ("Connection closed by server", "is it a Redis that listens there?"),
     )
 )

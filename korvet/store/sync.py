@@ -165,7 +165,7 @@ class SyncStore:
         except ResponseError as error:
             raise command_refusal(str(command[0]), _message(error)) from error
         except _AWAY as error:
-            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+            raise self._away(error) from error
         return reply, count >= replicas
 
     def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:

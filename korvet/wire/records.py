@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from korvet.errors import ErrorCode
 from korvet.wire import codecs
+from korvet.wire.header_counts import claimed_headers
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Headers: TypeAlias = list[tuple[str, bytes | None]]
@@ -199,7 +200,10 @@ def _counted(plain: Buffer) -> list[Record]:
     """The records of a batch that is long enough to have too many headers."""
     from aiokafka.record.default_records import DefaultRecordBatch
 
-    left = MAX_HEADERS_TOGETHER - max(_headers_of_long(memoryview(plain)), default=0)
+    longest = MAX_HEADERS_TOGETHER * _LEAST_HEADER
+    left = MAX_HEADERS_TOGETHER - max(
+        claimed_headers(memoryview(plain), HEADER_SIZE, longest), default=0
+    )
     found: list[Record] = []
     if left >= 0:
         left = MAX_HEADERS_TOGETHER
@@ -216,45 +220,6 @@ def _counted(plain: Buffer) -> list[Record]:
             f"The records of a batch have {MAX_HEADERS_TOGETHER} headers at most.",
         )
     return found
-
-
-def _headers_of_long(plain: memoryview) -> Iterator[int]:
-    """How many headers each record says to have that is long enough for too many; none behind
-    bytes that are no record."""
-    at, end = HEADER_SIZE, len(plain)
-    try:
-        while at < end:
-            low = plain[at]
-            if low & 1:
-                return  # below 0
-            # Nearly all are shorter than 8 KB: told without a call.
-            if low < 0x80:
-                length, at = low >> 1, at + 1
-            elif (high := plain[at + 1]) < 0x80:
-                length, at = (low & 0x7F | high << 7) >> 1, at + 2
-            else:
-                length, at = _varint(plain, at)
-            if length > MAX_HEADERS_TOGETHER * _LEAST_HEADER:
-                _, place = _varint(plain, at + 1)  # behind the attributes: the time
-                _, place = _varint(plain, place)  # the offset
-                for _ in ("key", "value"):
-                    size, place = _varint(plain, place)
-                    place += max(size, 0)
-                yield _varint(plain, place)[0]
-            at += length
-    except IndexError:
-        return
-
-
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """A zigzag number of at most ten bytes, and where the next byte is; else IndexError."""
-    number = 0
-    for n in range(10):
-        byte = view[at + n]
-        number |= (byte & 0x7F) << 7 * n
-        if byte < 0x80:
-            return number >> 1 ^ -(number & 1), at + n + 1
-    raise IndexError
 
 
 def taken_apart(batch: Buffer, *, limit: int) -> list[Record]:

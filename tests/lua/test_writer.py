@@ -39,7 +39,7 @@ def test_a_commit_is_never_taken_back(runner: Runner) -> None:
 
 def test_of_a_job_that_is_done_only_that_is_kept(runner: Runner) -> None:
     claim(runner, "0.0", 7)
-    call = writer.spread(KEYS, "w", topic_id="1" * 32, epoch=0, partitions=3)
+    call = writer.spread(KEYS, "w", topic_id="1" * 32, epoch=0, partitions=3, turn=0)
     assert runner.run(call).partitions == 3
     runner.run(writer.pin(KEYS, "w", plan=b"first", keep_ms=YEAR))
     for _ in range(2):

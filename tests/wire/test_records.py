@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
 from korvet.wire import codecs, records
+from korvet.wire.header_counts import claimed_headers
 from korvet.wire.records import BadBatch, Record
 
 blobs = st.none() | st.binary(max_size=40)
@@ -174,7 +175,7 @@ def test_headers_are_counted_behind_records_of_any_length(
     monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", 8)
     before: list[Record] = [(0, 1, None, b"v" * size, []), (1, 1, b"k", None, [])]
     batch = bytes(records.build([*before, (2, 1, None, None, [("", b"")] * 9)]))
-    assert max(records._headers_of_long(memoryview(batch))) == 9
+    assert max(claimed_headers(memoryview(batch), records.HEADER_SIZE, 16)) == 9
     with pytest.raises(BadBatch, match="headers at most"):
         records.records_of(batch)
     assert records.records_of(bytes(records.build(before))) == before

@@ -1,0 +1,45 @@
+"""How many headers the records of a batch say to have, before anything is made of them.
+
+A header of two bytes becomes a hundred in memory, and a compressed batch may have millions.
+"""
+
+from collections.abc import Iterator
+
+
+def claimed_headers(plain: memoryview, at: int, longest: int) -> Iterator[int]:
+    """How many headers each record from `at` on says to have that is longer than `longest` bytes;
+    none behind bytes that are no record."""
+    end = len(plain)
+    try:
+        while at < end:
+            low = plain[at]
+            if low & 1:
+                return  # below 0
+            # Nearly all are shorter than 8 KB: told without a call.
+            if low < 0x80:
+                length, at = low >> 1, at + 1
+            elif (high := plain[at + 1]) < 0x80:
+                length, at = (low & 0x7F | high << 7) >> 1, at + 2
+            else:
+                length, at = _varint(plain, at)
+            if length > longest:
+                _, place = _varint(plain, at + 1)  # behind the attributes: the time
+                _, place = _varint(plain, place)  # the offset
+                for _ in ("key", "value"):
+                    size, place = _varint(plain, place)
+                    place += max(size, 0)
+                yield _varint(plain, place)[0]
+            at += length
+    except IndexError:
+        return
+
+
+def _varint(view: memoryview, at: int) -> tuple[int, int]:
+    """A zigzag number of at most ten bytes, and where the next byte is; else IndexError."""
+    number = 0
+    for n in range(10):
+        byte = view[at + n]
+        number |= (byte & 0x7F) << 7 * n
+        if byte < 0x80:
+            return number >> 1 ^ -(number & 1), at + n + 1
+    raise IndexError
