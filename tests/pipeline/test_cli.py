@@ -152,6 +152,7 @@ def test_what_ends_a_job_is_no_difference(
 
     monkeypatch.setattr(session, "open_session", lambda *_, **__: Gone())
     monkeypatch.setattr("korvet.pipeline.table.open_table", ends)
+    log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 2
     assert told in capsys.readouterr().err
 
@@ -171,6 +172,7 @@ def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
     monkeypatch.setattr(session, "open_session", lambda *_, **__: Idle())
     monkeypatch.setattr("korvet.pipeline.table.open_table", ends)
     monkeypatch.setattr("korvet.cli._hang_up", lambda: 0)
+    log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 0
     assert not capsys.readouterr().err
 
