@@ -10,32 +10,61 @@ Rules
 - A broker that died stays listed until its registration ends. No client is sent there meanwhile:
   before another broker is named it is connected to, and passed over where that fails. What was
   found holds for KNOWN_S, for all who ask.
+- Nobody waits longer than REACH_S, however many brokers give no answer and however many keys are
+  asked about: they are looked at side by side, and who was not there lately is looked at again
+  while others are named. There is one look at a broker at a time: a lookup of its name that hangs
+  keeps a thread of those that find Redis's name, too.
 - Where brokers cannot reach each other at the addresses that clients are told, each names itself.
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
+from itertools import takewhile
 from time import monotonic
 
 from korvet.membership import Membership, Node
 
 KNOWN_S = 1.0
 REACH_S = 1.0
+GONE_S = 10.0
+"""So long nobody waits for one who was not there, even if what was found is no longer new."""
 
 Reach = Callable[[str, int], Awaitable[bool]]
 
 
 async def reach(host: str, port: int) -> bool:
-    """Whether somebody takes connections there."""
+    """Whether somebody takes connections there. However long it takes to look the name up."""
     loop = asyncio.get_running_loop()
     try:
+        rows = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         async with asyncio.timeout(REACH_S):
-            transport, _ = await loop.create_connection(asyncio.Protocol, host, port)
-    except (OSError, UnicodeError):
+            for address in dict.fromkeys(str(row[4][0]) for row in rows):
+                if await _takes_connections(address, port):
+                    return True
+    except (OSError, UnicodeError, OverflowError):
+        pass
+    return False
+
+
+async def _takes_connections(address: str, port: int) -> bool:
+    try:
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            asyncio.Protocol, address, port
+        )
+    except OSError:
         return False
     transport.close()
     return True
+
+
+class Look:
+    """What was found of one broker, when, and the look that is on its way."""
+
+    there: bool | None = None
+    at = 0.0
+    task: asyncio.Task[None] | None = None
 
 
 class Coordinators:
@@ -44,25 +73,45 @@ class Coordinators:
     def __init__(self, membership: Membership, reach: Reach = reach) -> None:
         self._membership = membership
         self._reach = reach
-        self._looked: dict[Node, tuple[float, asyncio.Future[bool]]] = {}
+        self._looks: dict[Node, Look] = {}
 
     async def of(self, key: str) -> Node:
         """The broker that clients of the group or transactional id should work with."""
         me = self._membership.me
-        for node in in_order(self._membership.nodes, key):
-            if node.id == me.id or await self._is_there(node):
+        nodes = in_order(self._membership.nodes, key)
+        before = list(takewhile(lambda node: node.id != me.id, nodes))
+        looks = [self._look(node) for node in before]
+        for node, look in zip(before, looks, strict=True):
+            if await _is_there(look):
                 return node
-        return me
+        return nodes[len(before)] if len(before) < len(nodes) else me
 
-    async def _is_there(self, node: Node) -> bool:
-        now = monotonic()
-        at, found = self._looked.get(node, (now, None))
-        if found is None or now - at > KNOWN_S:
+    def _look(self, node: Node) -> Look:
+        look = self._looks.get(node)
+        if look is None:
             listed = self._membership.nodes
-            self._looked = {one: row for one, row in self._looked.items() if one in listed}
-            found = asyncio.ensure_future(self._reach(node.host, node.port))
-            self._looked[node] = now, found
-        return await asyncio.shield(found)
+            self._looks = {one: row for one, row in self._looks.items() if one in listed}
+            look = self._looks[node] = Look()
+        if look.task is None and (look.there is None or monotonic() - look.at > KNOWN_S):
+            look.task = asyncio.create_task(self._find_out(node, look))
+        return look
+
+    async def _find_out(self, node: Node, look: Look) -> None:
+        try:
+            look.there = await self._reach(node.host, node.port)
+        finally:
+            look.at, look.task = monotonic(), None
+
+
+async def _is_there(look: Look) -> bool:
+    if look.task is None:
+        return bool(look.there)
+    if look.there is False and monotonic() - look.at < GONE_S:
+        return False
+    await asyncio.wait([look.task], timeout=REACH_S)
+    if look.task is not None:
+        look.there, look.at = False, monotonic()
+    return bool(look.there)
 
 
 def in_order(nodes: list[Node], key: str) -> list[Node]:

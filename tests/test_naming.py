@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import Counter
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from korvet.membership import Membership, Node
-from korvet.naming import KNOWN_S, Coordinators, in_order, reach
+from korvet.naming import GONE_S, KNOWN_S, Coordinators, in_order, reach
 
 NODES = [Node(number, f"b{number}", 9092) for number in (1, 2, 3, 7)]
 KEYS = [f"group-{number}" for number in range(200)]
@@ -79,7 +79,7 @@ async def test_however_many_ask_at_once_a_broker_is_looked_at_once() -> None:
     asked[0].cancel()  # whoever asked first may have gone
     found = await asyncio.gather(*asked[1:])
     assert found == [first] * 99
-    assert network.looks == [first.host]
+    assert Counter(network.looks) == {node.host: 1 for node in NODES if node != last}
 
 
 async def test_who_was_found_is_looked_at_again_after_a_while(
@@ -97,6 +97,55 @@ async def test_who_was_found_is_looked_at_again_after_a_while(
     now += 0.1
     assert await coordinators.of("g") != first
     assert Counter(network.looks)[first.host] == 2
+
+
+async def test_brokers_that_give_no_answer_keep_hardly_anybody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("korvet.naming.REACH_S", 0.01)
+    looks: list[str] = []
+
+    async def silent(host: str, port: int) -> bool:
+        looks.append(host)
+        return await asyncio.Future[bool]()
+
+    me = NODES[-1]
+    coordinators = Coordinators(cast(Membership, Listed(me)), silent)
+    waits = 0
+    wait = asyncio.wait
+
+    async def counted(*given: Any, **options: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return await wait(*given, **options)
+
+    monkeypatch.setattr("korvet.naming.asyncio.wait", counted)
+    async with asyncio.timeout(30):
+        assert {(await coordinators.of(key)).id for key in KEYS} == {me.id}
+    assert waits <= len(NODES) - 1
+    assert Counter(looks) == {node.host: 1 for node in NODES[:-1]}
+
+
+async def test_who_was_not_there_is_looked_at_again_while_others_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("korvet.naming.monotonic", lambda: now)
+    first, second, *_, last = in_order(NODES, "g")
+    network = Network(first.host)
+    coordinators = network.seen_by(last)
+    assert await coordinators.of("g") == second
+    network.down = ()
+    now = KNOWN_S + 0.1
+    assert await coordinators.of("g") == second
+    await asyncio.sleep(0)
+    assert await coordinators.of("g") == first
+    network.down = (first.host,)
+    now += KNOWN_S + 0.1
+    assert await coordinators.of("g") == second
+    network.down = ()
+    now += GONE_S
+    assert await coordinators.of("g") == first
 
 
 async def test_a_port_is_there_while_somebody_listens() -> None:

@@ -10,6 +10,8 @@ Left out
 - share groups (key type 2, v6): INVALID_REQUEST
 """
 
+import asyncio
+
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.wire.messages.find_coordinator import (
@@ -34,9 +36,9 @@ async def find_coordinator(
             port=only.port,
         )
     return FindCoordinatorResponse(
-        coordinators=[
-            await _coordinator(key, request.key_type, context) for key in request.coordinator_keys
-        ]
+        coordinators=await asyncio.gather(
+            *(_coordinator(key, request.key_type, context) for key in request.coordinator_keys)
+        )
     )
 
 
