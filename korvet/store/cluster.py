@@ -218,6 +218,7 @@ class ClusterRouter:
                 for node in self._silent.difference(self._slots):
                     for lane in node.all:
                         lane.leave("another node has become the master")
+                self._refresh()  # others may have new masters as well, which nobody calls yet
 
     async def _read_from_any(self) -> None:
         for node in sorted(self._nodes.values(), key=self._silent.__contains__):

@@ -13,7 +13,7 @@ from korvet.store.aio import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 from korvet.store.sync import SyncStore
 from korvet.store.wake import Wake
-from tests.store.clusters import TestCluster, cluster, key_of_node
+from tests.store.clusters import TestCluster, cluster, key_of_node, until
 from tests.store.scripts import PUSH, Counted, echo
 
 
@@ -193,3 +193,25 @@ async def test_a_master_that_stands_still_is_left_once_it_is_replaced() -> None:
                     continue
                 break
             nodes.processes[0].send_signal(signal.SIGCONT)
+
+
+async def test_a_master_that_is_heard_of_while_another_stands_still_is_connected_to() -> None:
+    with cluster() as nodes:
+        key, slow = key_of_node(nodes, 0), key_of_node(nodes, 1)
+        async with asyncio.timeout(30), connect(nodes.url) as store:
+            await store.run(push(key, b"before"))
+            nodes.ask(0, "WAIT", 1, 1000)
+            for node in range(4):
+                nodes.ask(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
+            nodes.ask(3, "CLUSTER", "FAILOVER")
+            await asyncio.to_thread(until, lambda: nodes.owner(key) == 3)
+            script = "local t repeat t = redis.call('TIME') until t[1] + 0 >= ARGV[1] + 0"
+            now = int(nodes.ask(1, "TIME")[0])  # type: ignore[index]
+            await store.command("EVAL", script, 1, slow, now + 4)
+            while True:
+                try:
+                    assert (await store.run(push(key, b"after"))).length == 2
+                except StoreUnavailable:
+                    await asyncio.sleep(0)
+                    continue
+                break
