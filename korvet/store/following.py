@@ -79,14 +79,12 @@ class Follower(Listener):
         """Something happened, or may have before this Sentinel was listened to."""
         if message[0] not in (b"message", b"subscribe"):
             return
-        if message[0] == b"message" and message[1] == BEGINNING.encode():
-            # slave NAME HOST PORT @ MASTER HOST PORT
-            if message[2].split(b" ")[5:6] == [self._location.master.encode()]:
+        if message[0] == b"message" and _master_of(message) == self._location.master.encode():
+            if message[1] == BEGINNING.encode():
                 self._named.clear()
                 for lane in self._lanes():
                     lane.leave("the Sentinels are making another server the master")
-            return
-        if message[0] == b"message":
+                return
             self._named.set()
         self._news = True
         if self._looking is None or self._looking.done():
@@ -112,6 +110,15 @@ class Follower(Listener):
             if lane.up and lane.place != place:
                 lane.leave(f"the Sentinels call {place} the master")
         return all(lane.up and lane.place == place for lane in lanes)
+
+
+def _master_of(message: list[Any]) -> bytes:
+    """Which of the masters that a Sentinel watches it tells about: `NAME HOST PORT HOST PORT` of a
+    switch, else `master NAME HOST PORT` or `slave NAME HOST PORT @ MASTER HOST PORT`."""
+    event, words = message[1], message[2].split(b" ")
+    if event == b"+switch-master":
+        return bytes(words[0])
+    return b"".join(words[1:2] if words[0] == b"master" else words[5:6])
 
 
 def _way_to(location: Location, seed: Address) -> Callable[[], Any]:

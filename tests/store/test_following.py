@@ -192,8 +192,34 @@ async def test_nothing_is_written_between_the_beginning_of_a_failover_and_its_en
         if ending == "+switch-master":
             sentinel.switch(split.ports[1])
         elif ending:
-            sentinel.tell(ending, begun.format("m"))
+            sentinel.tell(ending, "master m h 1")
         assert await length(store) == (1 if ending == "+switch-master" else before + 1)
+
+
+async def test_what_befalls_other_masters_of_the_sentinels_ends_no_failover(
+    split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "HOLD_S", 1000)
+    async with (
+        asyncio.timeout(30),
+        await AsyncStore.connect(split.url) as store,
+        await Wake.connect(split.url),
+    ):
+        sentinel = split.sentinels[1]
+        await sentinel.both.wait()
+        await length(store)
+        sentinel.tell(following.BEGINNING, "slave h:2 h 2 @ m h 1")
+        with pytest.raises(StoreUnavailable, match="making another server the master"):
+            while True:
+                await store.run(push(b"x"))
+        sentinel.tell("+promoted-slave", "slave h:4 h 4 @ another h 3")
+        sentinel.tell("+switch-master", "another h 3 h 4")
+        sentinel.tell("-failover-abort-slave-timeout", "master another h 3")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await store.ready()
+        sentinel.tell("+promoted-slave", "slave h:2 h 2 @ m h 1")
+        await store.ready()
 
 
 def old_length(split: Split) -> Counted:
