@@ -1,11 +1,14 @@
 """A connection that listens: once subscribed it takes messages where others take replies."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from korvet.scripts.call import Arg
 from korvet.store.link import Link
-from korvet.store.resp import NOTHING, Packer
+from korvet.store.resp import NOTHING, ErrorReply, Packer
+
+logger = logging.getLogger("korvet.store")
 
 
 class Ear(Link):
@@ -13,6 +16,7 @@ class Ear(Link):
 
     _hear: Callable[[list[Any]], None] | None = None
     _alive = True
+    _refused = False
 
     def hear(self, heard: Callable[[list[Any]], None]) -> None:
         """From now on whatever arrives goes to `heard`."""
@@ -34,6 +38,9 @@ class Ear(Link):
         while (reply := self._gets()) is not NOTHING:
             if isinstance(reply, list):
                 self._hear(reply)
+            elif isinstance(reply, ErrorReply) and not self._refused:
+                self._refused = True
+                logger.warning("Redis or a Sentinel refuses to be listened to: %s", reply)
 
     def _watch(self) -> None:
         """Silence is normal here, so the server is asked; no answer until next time is the end."""

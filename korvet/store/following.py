@@ -12,6 +12,7 @@ Rules
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +32,8 @@ EVENTS = (BEGINNING, "+promoted-slave", "+switch-master", "-failover-abort-slave
 HOLD_S = 5.0
 AGAIN_S = 1.0
 
+logger = logging.getLogger("korvet.store")
+
 
 class Follower(Listener):
     """Ears at all Sentinels of a location, and the way to its master. Without Sentinels there is
@@ -48,17 +51,19 @@ class Follower(Listener):
         self._named = asyncio.Event()
         self._named.set()
         seeds = location.seeds if location.kind == "sentinel" else ()
+        self._starting: list[asyncio.Task[None]] = []
         self._ears = [Lane(_way_to(location, seed), manner, self, Ear) for seed in seeds]
 
     def open(self) -> None:
-        """It listens to each Sentinel as soon as that one can be reached."""
-        for ear in self._ears:
-            ear.ensure_opening()
+        """It listens to each Sentinel as soon as that one can be reached. Of whom that is not at
+        once is in the log: who hears of no failover loses what the old master takes meanwhile."""
+        self._starting = [asyncio.create_task(_listen(ear)) for ear in self._ears]
 
     async def close(self) -> None:
         """It listens no more."""
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in (*self._starting, self._looking):
+            if task is not None:
+                task.cancel()
         for ear in self._ears:
             await ear.close()
 
@@ -110,6 +115,14 @@ class Follower(Listener):
             if lane.up and lane.place != place:
                 lane.leave(f"the Sentinels call {place} the master")
         return all(lane.up and lane.place == place for lane in lanes)
+
+
+async def _listen(ear: Lane) -> None:
+    try:
+        await ear.open()
+    except StoreError as error:
+        logger.warning("a Sentinel is not listened to: %s", error)
+        ear.ensure_opening()
 
 
 def _master_of(message: list[Any]) -> bytes:

@@ -62,6 +62,7 @@ class FakeSentinel:
     listeners: list[asyncio.StreamWriter] = field(default_factory=list)
     both: asyncio.Event = field(default_factory=asyncio.Event)
     """A store and a wake listen."""
+    refused: bytes = b""
 
     def switch(self, master: int) -> None:
         """Another server is the master, and whoever listens hears of it."""
@@ -76,6 +77,8 @@ class FakeSentinel:
 
     def reply(self, words: list[bytes]) -> bytes:
         """What it answers to a command."""
+        if words[0].upper() == self.refused:
+            return b"-NOPERM %s\r\n" % self.refused
         address = ("127.0.0.1", str(self.master))
         match words[0].upper(), words[1].upper() if len(words) > 1 else b"":
             case b"SENTINEL", b"MASTER":
@@ -92,6 +95,11 @@ class FakeSentinel:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
+        with contextlib.suppress(ConnectionResetError):
+            await self._answer(reader, writer)
+        writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.readline():
             words = []
             for _ in range(int(head[1:])):
@@ -102,7 +110,6 @@ class FakeSentinel:
                 if len(self.listeners) == 2:
                     self.both.set()
             writer.write(self.reply(words))
-        writer.close()
 
 
 def _array(*words: str) -> bytes:
@@ -220,6 +227,19 @@ async def test_what_befalls_other_masters_of_the_sentinels_ends_no_failover(
                 await store.ready()
         sentinel.tell("+promoted-slave", "slave h:2 h 2 @ m h 1")
         await store.ready()
+
+
+@pytest.mark.parametrize("refused", [b"INFO", b"SUBSCRIBE"])
+async def test_a_sentinel_that_must_not_be_listened_to_is_in_the_log(
+    split: Split, refused: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    split.sentinels[0].refused = refused
+    async with asyncio.timeout(30), await AsyncStore.connect(split.url) as store:
+        while not caplog.messages:
+            await length(store)
+    (message,) = caplog.messages
+    assert "listened to" in message
+    assert f"NOPERM {refused.decode()}" in message
 
 
 def old_length(split: Split) -> Counted:
