@@ -87,12 +87,14 @@ class Copies:
     async def _ask(self, key: str, run: str, link: Link, *command: Arg) -> Any:
         """The reply, unless the store leaves that run of the key's server meanwhile."""
         asked = asyncio.ensure_future(ask(link, *command))
-        while not asked.done() and self._store.run_of(key) == run:
-            await asyncio.wait([asked], timeout=LOOK_S)
-        if not asked.done():
+        try:
+            while not asked.done() and self._store.run_of(key) == run:
+                await asyncio.wait([asked], timeout=LOOK_S)
+            if not asked.done():
+                raise StoreUnavailable("its server is not the master any more")
+            return asked.result()
+        finally:
             asked.cancel()
-            raise StoreUnavailable("its server is not the master any more")
-        return asked.result()
 
     @asynccontextmanager
     async def _connected(self, place: Address) -> AsyncIterator[tuple[Link, str]]:

@@ -1,6 +1,7 @@
 """Waiting for replicas: of the server that is the master, and of no other."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -66,4 +67,25 @@ async def test_what_replicas_of_a_server_that_was_left_have_is_worth_nothing(
         monkeypatch.setattr(module, "ask", ask_and_leave)
         monkeypatch.setattr(store, "run_of", lambda key: "another" if left else run)
         assert not await copies.wait("k", **wanted)  # type: ignore[arg-type]
+        await copies.close()
+
+
+async def test_whose_client_goes_while_it_waits_leaves_no_error_behind(
+    redis_server: TestServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with asyncio.timeout(30), await AsyncStore.connect(redis_server.url) as store:
+        copies, run = Copies(store), store.run_of("k")
+        waiting = asyncio.create_task(
+            copies.wait("k", run=run, replicas=1, fsync=False, timeout_s=1000)
+        )
+        while b"cmd=wait" not in await store.command("CLIENT", "LIST"):
+            pass
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        while b"cmd=wait" in await store.command("CLIENT", "LIST"):
+            pass
+        del waiting
+        gc.collect()
+        assert not caplog.messages
         await copies.close()
