@@ -12,13 +12,14 @@ Rules
   there is no tool for these.
 """
 
-import asyncio
+from collections.abc import Collection
 from time import monotonic, time
+from typing import NamedTuple
 
 from korvet import logs
 from korvet.context import Context
 from korvet.scripts import group
-from korvet.transactions import member_group
+from korvet.transactions import member_group, names
 
 OPEN = (b"Ongoing", b"PrepareCommit", b"PrepareAbort")
 LOOKED_AT_EVERY_S = 60.0
@@ -28,19 +29,29 @@ MOST = 1_000
 logger = logs.get("transactions")
 
 
-async def is_somebodys(producer_id: int, number: int, member: str, context: Context) -> bool:
-    """Whether a transactional id has the producer's transaction of that number, and the member in
-    it: then it will be ended."""
-    ids = await context.transactions.ids()
-    views = await asyncio.gather(*(context.transactions.view(id) for id in ids))
-    return any(
-        not view.error
-        and view.producer_id == producer_id
-        and view.transaction == number
-        and view.state in OPEN
-        and member.encode("utf-8", "surrogateescape") in view.members
-        for view in views
-    )
+class Part(NamedTuple):
+    """A member's part in the producer's transaction of that number."""
+
+    producer_id: int
+    number: int
+    member: str
+
+
+async def somebodys(asked: Collection[Part], context: Context) -> set[Part]:
+    """Those of them whose transaction a transactional id has, with the member in it: these will be
+    ended. All ids are looked at once, however many are asked for."""
+    wanted: dict[tuple[int, int], set[Part]] = {}
+    for part in asked:
+        wanted.setdefault((part.producer_id, part.number), set()).add(part)
+    found: set[Part] = set()
+    if not wanted:
+        return found
+    async for _, view in context.transactions.views(await context.transactions.ids()):
+        parts = wanted.get((view.producer_id, view.transaction))
+        if parts and not view.error and view.state in OPEN:
+            members = set(names(view.members))
+            found |= {part for part in parts if part.member in members}
+    return found
 
 
 async def let_go(group_id: str, context: Context) -> bool:
@@ -51,29 +62,27 @@ async def let_go(group_id: str, context: Context) -> bool:
     flat = await context.store.command("HGETALL", context.keys.group(group_id).waiting)
     # This broker's clock will do: what is looked at too early is still somebody's.
     oldest_ms = int(time() * 1000) - context.settings.integer("transaction.max.timeout.ms")
-    found = False
+    member, epochs = member_group(group_id), dict[Part, int]()
     for field, text in zip(flat[::2], flat[1::2], strict=True):
         if not field.isdigit():
             continue
         number, epoch, is_open, since_ms = map(int, text.split())
-        if not is_open or since_ms >= oldest_ms:
-            continue
-        producer_id = int(field)
-        if await is_somebodys(producer_id, number, member_group(group_id), context):
-            continue
-        logger.warning("nobody will end a transaction", group=group_id, producer=producer_id)
+        if is_open and since_ms < oldest_ms:
+            epochs[Part(int(field), number, member)] = epoch
+    left = epochs.keys() - await somebodys(epochs.keys(), context)
+    for part in left:
+        logger.warning("nobody will end a transaction", group=group_id, producer=part.producer_id)
         await context.store.run(
             group.resolve(
                 context.keys,
                 group_id,
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                transaction=number,
+                producer_id=part.producer_id,
+                producer_epoch=epochs[part],
+                transaction=part.number,
                 committed=0,
             )
         )
-        found = True
-    return found
+    return bool(left)
 
 
 def _is_time(group_id: str, context: Context) -> bool:

@@ -11,7 +11,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from time import time
 from typing import Any, Protocol, TypeVar
 
@@ -41,6 +41,8 @@ SOONEST_MS = 1000
 """Nobody is looked at more often, however short a transaction's timeout is."""
 DUE = 100
 """Ids that are looked at side by side, at most."""
+VIEWED = 100
+"""Ids that are asked about side by side."""
 FOR_EVER_MS = 2**52
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -203,6 +205,15 @@ class Transactions:
     async def view(self, transactional_id: str) -> ViewReply:
         """What is known of the id."""
         return await self._store.run(transaction.view(self._keys, transactional_id))
+
+    async def views(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, ViewReply]]:
+        """What is known of each of them, a few at a time: there may be very many, and others want
+        something of this broker and of Redis meanwhile."""
+        for at in range(0, len(ids), VIEWED):
+            some = ids[at : at + VIEWED]
+            found = await asyncio.gather(*map(self.view, some))
+            for row in zip(some, found, strict=True):
+                yield row
 
     async def ids(self) -> list[str]:
         """Every transactional id there is."""

@@ -45,7 +45,7 @@ async def list_transactions(
             unknown_state_filters=[],
             transaction_states=[],
         )
-    views = await asyncio.gather(*(context.transactions.view(name) for name in wanted))
+    views = context.transactions.views(wanted)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[name for name in request.state_filters if name not in STATES],
@@ -55,7 +55,7 @@ async def list_transactions(
                 producer_id=view.producer_id,
                 transaction_state=view.state.decode(),
             )
-            for name, view in zip(wanted, views, strict=True)
+            async for name, view in views
             if not view.error and _matches(view, request)
         ],
     )

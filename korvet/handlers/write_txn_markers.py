@@ -23,7 +23,7 @@ import msgspec
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.hanging import is_somebodys
+from korvet.hanging import Part, somebodys
 from korvet.scripts import log
 from korvet.scripts.log import CloseReply
 from korvet.topics import Topic
@@ -54,11 +54,14 @@ class _Asked(msgspec.Struct, frozen=True):
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: Context
 ) -> WriteTxnMarkersResponse:
+    rows = [(asked, await _first_try(asked, context)) for asked in _each(request)]
+    parts = [tried for _, tried in rows if isinstance(tried, Part)]
+    alive = await somebodys(parts, context)
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-    for asked in _each(request):
-        error = await _close(asked, context)
-        rows = answers.setdefault(asked.marker.producer_id, {})
-        rows.setdefault(asked.topic, {})[asked.partition] = error
+    for asked, tried in rows:
+        error = await _close(asked, tried, alive, context) if isinstance(tried, Part) else tried
+        of_producer = answers.setdefault(asked.marker.producer_id, {})
+        of_producer.setdefault(asked.topic, {})[asked.partition] = error
     return WriteTxnMarkersResponse(
         markers=[
             WritableTxnMarkerResult(
@@ -81,23 +84,41 @@ async def write_txn_markers(
 
 def _each(request: WriteTxnMarkersRequest) -> Iterator[_Asked]:
     for marker in request.markers:
-        for of in marker.topics:
-            for partition in of.partition_indexes:
-                yield _Asked(of.name, partition, marker)
+        places = ((of.name, number) for of in marker.topics for number in of.partition_indexes)
+        for place in dict.fromkeys(places):
+            yield _Asked(*place, marker)
 
 
-async def _close(asked: _Asked, context: Context) -> ErrorCode:
-    topic = await context.topics.get(asked.topic)
-    if topic is None or not 0 <= asked.partition < topic.partitions:
+async def _first_try(asked: _Asked, context: Context) -> ErrorCode | Part:
+    """What is answered; or what is open, of which it has to be found out whose it is."""
+    topic = await _topic(asked, context)
+    if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if asked.marker.producer_epoch < 0:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     reply = await _closed(asked, topic, UNNAMED, context)
     if not reply.error and reply.transaction != UNNAMED:
         member = member_of(asked.topic, asked.partition)
-        if await is_somebodys(asked.marker.producer_id, reply.transaction, member, context):
-            return ErrorCode.INVALID_TXN_STATE
-        reply = await _closed(asked, topic, reply.transaction, context)
+        return Part(asked.marker.producer_id, reply.transaction, member)
+    return _error_of(reply, context)
+
+
+async def _close(asked: _Asked, part: Part, alive: set[Part], context: Context) -> ErrorCode:
+    if part in alive:
+        return ErrorCode.INVALID_TXN_STATE
+    topic = await _topic(asked, context)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return _error_of(await _closed(asked, topic, part.number, context), context)
+
+
+async def _topic(asked: _Asked, context: Context) -> Topic | None:
+    """The topic, unless it has no such partition."""
+    topic = await context.topics.get(asked.topic)
+    return topic if topic is not None and 0 <= asked.partition < topic.partitions else None
+
+
+def _error_of(reply: CloseReply, context: Context) -> ErrorCode:
     if reply.error in STALE:
         context.topics.drop()
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

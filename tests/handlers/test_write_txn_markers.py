@@ -3,6 +3,8 @@
 import pytest
 
 from korvet.errors import ErrorCode as E
+from korvet.scripts.transaction import ViewReply
+from korvet.transactions import VIEWED
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -138,3 +140,47 @@ async def test_readers_that_wait_for_a_producer_nobody_remembers_are_seen(broker
     assert await marked(broker, who) == ["NONE"]
     assert await producers(broker) == [(who, -1)]
     assert await end(broker, 1) == 2
+
+
+async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", partitions=3)
+    transactions = broker.node.transactions
+    who = [(await opened(broker, f"tx{n}", "t", n))[0] for n in range(3)]
+    for n in range(VIEWED):
+        await transactions.init(f"{n}", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    await lost(broker, "tx1")
+    seen: list[str] = []
+    under_way = most = 0
+    view = transactions.view
+
+    async def counted(transactional_id: str) -> ViewReply:
+        nonlocal under_way, most
+        seen.append(transactional_id)
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await view(transactional_id)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(transactions, "view", counted)
+    markers = [
+        WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=0,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name="t", partition_indexes=[n, n])] * 2,
+            coordinator_epoch=0,
+        )
+        for n, producer_id in enumerate(who)
+    ]
+    answer = await broker.ask(WriteTxnMarkersRequest(markers=markers))
+    codes = [
+        [row.error_code for topic in told.topics for row in topic.partitions]
+        for told in answer.markers
+    ]
+    assert codes == [[E.INVALID_TXN_STATE], [E.NONE], [E.INVALID_TXN_STATE]]
+    assert sorted(seen) == sorted(await transactions.ids())
+    assert most <= VIEWED
