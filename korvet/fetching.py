@@ -1,6 +1,7 @@
 """Filling the partitions of a fetch answer, within its bytes and in its client's message format."""
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -21,7 +22,7 @@ from korvet.wire.messages.fetch import (
     FetchRequest,
     PartitionData,
 )
-from korvet.wire.records import BadBatch, Buffer
+from korvet.wire.records import BadBatch, Buffer, Record
 
 LEADER_EPOCH = 0
 READ_COMMITTED = 1
@@ -276,7 +277,7 @@ def _message_set(wanted: Wanted, found: Slice, version: int) -> Buffer:
     rows = [row for row in records_in(wanted.topic, found.entries) if row[0] >= asked.fetch_offset]
     if not rows:
         return b""
-    appended = _appended(wanted.topic, found.entries) if magic else ()
+    appended = _appended(wanted.topic, found.entries, rows) if magic else ()
     if version > 2:
         return message_sets.build(rows, magic=magic, codec=codec, appended=appended)
     most = max(asked.partition_max_bytes, 0)
@@ -288,9 +289,14 @@ def _message_set(wanted: Wanted, found: Slice, version: int) -> Buffer:
     return memoryview(built)[:most]
 
 
-def _appended(topic: Topic, entries_read: Sequence[Entry]) -> Collection[int]:
-    """The offsets of records that were stamped when they were appended."""
-    if topic.is_bytes or not any_stamped(entries_read):
+def _appended(topic: Topic, read: Sequence[Entry], rows: Sequence[Record]) -> Collection[int]:
+    """The offsets of those of the entries' records that were stamped when they were appended."""
+    if topic.is_bytes or not any_stamped(read):
         return ()
-    stamped = [e for e in entries_read if entries.append_time_of(e.fields) is not None]
-    return {offset for entry in stamped for offset in range(entry.first, entry.last + 1)}
+    # An entry that others added may say to take any number of offsets, and hold more records.
+    ends = [entry.last for entry in read[:-1]]
+    return {
+        offset
+        for offset, *_ in rows
+        if entries.append_time_of(read[bisect_left(ends, offset)].fields) is not None
+    }

@@ -62,6 +62,17 @@ async def test_records_before_and_behind_what_others_added_are_there(
         assert b"before" in b"".join(parts)
 
 
+@pytest.mark.parametrize("count", [1, 10**15])
+async def test_what_others_say_to_take_many_offsets_or_few_is_read(
+    broker: Broker, count: int
+) -> None:
+    await broker.create("t", 1, offset_mode="time", storage_format="batch")
+    stream = broker.node.keys.partition("t", 0).stream
+    told = ("append.time", 5, "batch", batch([b"one", b"two"]), "count", count, "max.timestamp", 5)
+    await broker.node.store.command("XADD", stream, "*", *told)
+    assert b"one" in await fetched(broker, await listed(broker, -2), 3)
+
+
 async def fetched(broker: Broker, offset: int, version: int = 12) -> bytes:
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
