@@ -1,5 +1,6 @@
 """Whatever the bytes: a message, or MalformedRequest with the field, and never much memory."""
 
+import codecs
 import tracemalloc
 from random import Random
 
@@ -11,6 +12,7 @@ from korvet.wire.layout import Message
 from korvet.wire.messages.fetch import FetchRequest
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.messages.produce import ProduceRequest
+from korvet.wire.primitives import AS_JAVA
 from korvet.wire.schema import MalformedRequest, decode, encode
 from tests.wire.values import CASES, CLASSES, a_message, case_id
 
@@ -172,6 +174,28 @@ def test_text_that_is_not_utf_8_is_taken_as_java_takes_it(version: int) -> None:
     found = decode(MetadataRequest, data, version)
     assert found.topics is not None
     assert found.topics[0].name == "gr\ufffdn\ufffd"
+
+
+def test_no_text_costs_more_than_one_call_however_much_of_it_is_wrong() -> None:
+    handler = codecs.lookup_error(AS_JAVA)
+    calls = 0
+
+    def counted(error: UnicodeError) -> tuple[str | bytes, int]:
+        nonlocal calls
+        calls += 1
+        return handler(error)
+
+    codecs.register_error(AS_JAVA, counted)
+    try:
+        data = bytes.fromhex("00000002") + 2 * (
+            (5000).to_bytes(2, "big") + b"\xff\xc3a\x80b" * 1000
+        )
+        found = decode(MetadataRequest, data, 1)
+    finally:
+        codecs.register_error(AS_JAVA, handler)
+    assert found.topics is not None
+    assert [topic.name for topic in found.topics] == ["\ufffd\ufffda\ufffdb" * 1000] * 2
+    assert calls == 2
 
 
 def test_text_does_not_grow_beyond_what_text_can_be() -> None:
