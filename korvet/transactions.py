@@ -41,8 +41,6 @@ SOONEST_MS = 1000
 """Nobody is looked at more often, however short a transaction's timeout is."""
 DUE = 100
 """Ids that are looked at side by side, at most."""
-VIEWED = 100
-"""Ids that are asked about side by side."""
 FOR_EVER_MS = 2**52
 GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
@@ -207,12 +205,10 @@ class Transactions:
         return await self._store.run(transaction.view(self._keys, transactional_id))
 
     async def views(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, ViewReply]]:
-        """What is known of each of them, a few at a time: there may be very many, and others want
-        something of this broker and of Redis meanwhile."""
-        for at in range(0, len(ids), VIEWED):
-            some = ids[at : at + VIEWED]
-            found = await asyncio.gather(*map(self.view, some))
-            for row in zip(some, found, strict=True):
+        """What is known of each, a few at a time: of very many nobody else would get an answer."""
+        for at in range(0, len(ids), DUE):
+            some = ids[at : at + DUE]
+            for row in zip(some, await asyncio.gather(*map(self.view, some)), strict=True):
                 yield row
 
     async def ids(self) -> list[str]:

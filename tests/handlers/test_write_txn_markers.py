@@ -4,7 +4,7 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts.transaction import ViewReply
-from korvet.transactions import VIEWED
+from korvet.transactions import DUE
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -148,7 +148,7 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
     await broker.create("t", partitions=3)
     transactions = broker.node.transactions
     who = [(await opened(broker, f"tx{n}", "t", n))[0] for n in range(3)]
-    for n in range(VIEWED):
+    for n in range(DUE):
         await transactions.init(f"{n}", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
     await lost(broker, "tx1")
     seen: list[str] = []
@@ -183,4 +183,4 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
     ]
     assert codes == [[E.INVALID_TXN_STATE], [E.NONE], [E.INVALID_TXN_STATE]]
     assert sorted(seen) == sorted(await transactions.ids())
-    assert most <= VIEWED
+    assert most <= DUE
