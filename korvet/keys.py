@@ -40,6 +40,12 @@ def decode_group(encoded: str) -> str:
     return out.decode("utf-8", "surrogateescape")
 
 
+def copies_beside(key: str) -> str:
+    """string, gone at once: a write in the slot of `key`, for those who wait for its copies."""
+    tag = key[1 : key.index("}")] if key.startswith("{") else key
+    return f"{{{tag}}}:copies"
+
+
 class Partition(msgspec.Struct, frozen=True):
     """The keys of one partition, all in one cluster slot."""
 

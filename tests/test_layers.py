@@ -52,7 +52,7 @@ LAYERS: dict[str, Layer] = {
     # Calls of scripts, built and never run.
     "scripts": Layer(("scripts",), ours=("words",), others=("msgspec",)),
     # The only place that talks to Redis.
-    "store": Layer(("store",), ours=("scripts",), others=("redis", "hiredis", "anyio")),
+    "store": Layer(("store",), ours=("scripts", "keys"), others=("redis", "hiredis", "anyio")),
     # The log's own rules: from records to calls and back.
     "log": Layer(
         (

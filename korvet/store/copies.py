@@ -3,8 +3,9 @@
 Rules
 - WAIT and WAITAOF hold up their whole connection: each waiting caller has one to itself, from a
   pool, to the very server that took the write.
-- They cover what their own connection wrote. So each begins with a write that changes nothing, a
-  PUBLISH nobody hears: by then the server has everything that was answered before.
+- They cover what their own connection wrote. So each begins with a write that leaves nothing: by
+  then the server has everything that was answered before. A PUBLISH will not do: on a cluster it
+  goes to replicas by another way, and from Redis 7.2 on nothing is waited for then.
 - They say nothing of what another server took: the caller tells which run of which server it was.
 - A server that the store has left is not waited for: another is the master by now, and what its
   replicas have is worth nothing. It may live on for long without any.
@@ -17,6 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
 
+from korvet.keys import copies_beside
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.aio import AsyncStore, let_go
@@ -29,7 +31,6 @@ MOST = 32
 LONGEST_S = 60.0
 FRESH_S = 1.0
 LOOK_S = 0.1
-CHANNEL = "korvet:copies"
 OURS = b"korvet"
 """What a server that Korvet has started is called in its configuration."""
 OWNER_SYNCS = [b"appendfsync", b"no"]
@@ -74,7 +75,7 @@ class Copies:
                 await _let_it_sync(link)
             # Behind one another in one burst: the wait is for what stands before it.
             written = asyncio.get_running_loop().create_future()
-            link.send(Ticket(written, command=("PUBLISH", CHANNEL, "")))
+            link.send(Ticket(written, command=("SET", copies_beside(key), "", "PX", 1)))
             let_go(written)
             words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
             reply = await self._ask(key, run, link, *words, limit_ms)

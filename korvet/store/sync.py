@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import redis
 from redis.exceptions import MovedError, NoScriptError, RedisClusterException, ResponseError
 
+from korvet.keys import copies_beside
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, BadAddress, parse
 from korvet.store.bulk import Bulk
@@ -32,8 +33,6 @@ from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
-CHANNEL = "korvet:copies"
-"""Nobody listens: a message is a write that changes nothing."""
 _AWAY = (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError)
 
 _LASTING = frozenset({"MISCONF", "OOM"})
@@ -143,8 +142,8 @@ class SyncStore:
         return replies
 
     def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
-        """The raw reply to a plain command, and whether so many replicas have, within the time, all
-        that the very server had that gave it."""
+        """The raw reply to a plain command of one key, and whether so many replicas have, within
+        the time, all that the very server had that gave it."""
         words = tuple(map(_plain, command))
         return self._patiently(lambda: self._ask_copied(words, replicas, limit_s))
 
@@ -155,10 +154,10 @@ class SyncStore:
         if isinstance(client, SyncCluster):
             self._command(command)  # from now on it is known who has the key
             client = client.client_of(command)
-        # Behind one another on one connection; WAIT is for what its connection wrote.
+        # Behind one another on one connection; WAIT is for what its connection wrote, see `copies`.
         pipeline = client.pipeline(transaction=False)
         pipeline.execute_command(*command)
-        pipeline.execute_command("PUBLISH", CHANNEL, "")
+        pipeline.execute_command("SET", copies_beside(str(command[1])), "", "PX", 1)
         pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
         try:
             reply, _, count = pipeline.execute()

@@ -10,6 +10,7 @@ from redis.crc import key_slot
 
 from korvet.scripts.call import Call
 from korvet.store.aio import AsyncStore
+from korvet.store.copies import Copies
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 from korvet.store.sync import SyncStore
 from korvet.store.wake import Wake
@@ -150,6 +151,32 @@ def test_the_sync_store_waits_for_the_replicas_of_the_very_node(nodes: TestClust
             limit_s = 30.0 if copied else 0.01
             assert store.ask_copied(("LLEN", key), 1, limit_s) == (1, copied)
             assert store.ask_copied(("LLEN", key), 0, limit_s) == (1, True)
+
+
+async def test_who_wrote_nothing_to_a_node_waits_for_its_replicas_too(nodes: TestCluster) -> None:
+    """As a task that runs again and finds everything there, or the connection that waits for a
+    broker: nothing that it sends may be answered by a replica that stands still."""
+    key, replica = key_of_node(nodes, 0), nodes.processes[3]
+    async with connect(nodes.url) as store:
+        with SyncStore.connect(nodes.url) as other, SyncStore.connect(_plain(nodes)) as third:
+            copies, run = Copies(store), store.run_of(key)
+            wanted = {"run": run, "replicas": 1, "fsync": False}
+            await store.run(push(key, b"x"))
+            replica.send_signal(signal.SIGSTOP)
+            try:
+                await store.run(push(key, b"y"))
+                assert not other.ask_copied(("LLEN", key), 1, 0.01)[1]
+                assert not third.ask_copied(("LLEN", key), 1, 0.01)[1]
+                assert not await copies.wait(key, timeout_s=0.01, **wanted)  # type: ignore
+            finally:
+                replica.send_signal(signal.SIGCONT)
+            assert other.ask_copied(("LLEN", key), 1, 10.0)[1]
+            assert await copies.wait(key, timeout_s=10.0, **wanted)  # type: ignore[arg-type]
+            await copies.close()
+
+
+def _plain(nodes: TestCluster) -> str:
+    return f"redis://127.0.0.1:{nodes.ports[0]}"
 
 
 async def test_a_master_that_dies_is_replaced_by_its_replica() -> None:
