@@ -101,7 +101,8 @@ def bytes_in(catalog: Catalog, ranges: Sequence[Range]) -> list[int]:
         commands.append(("ZREVRANGEBYSCORE", index, high, low, "LIMIT", 0, 1))
     replies = catalog.store.commands(commands)
     return [
-        _bytes(last) - _bytes(first) + STEP_BYTES
+        # A trim between the two questions may leave no last one.
+        max(0, _bytes(last) - _bytes(first)) + STEP_BYTES
         for first, last in zip(replies[::2], replies[1::2], strict=True)
     ]
 

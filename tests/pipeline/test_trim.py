@@ -1,18 +1,24 @@
 """What leaves the log once a table has it: what is old enough, and nothing else."""
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from korvet.pipeline import trim
 from korvet.pipeline.archive import Archiver, Job
 from korvet.pipeline.parquet import ParquetTable
 from korvet.pipeline.places import parse
 from korvet.pipeline.plan import aim, next_step
 from korvet.pipeline.ranges import followed
 from korvet.pipeline.table import Making
+from korvet.scripts.call import Call
+from korvet.scripts.log.keeping import TRUNCATE
 from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
+from korvet.store.sync import SyncStore
 from tests.spark.logs import LAYOUTS, Log, plain
 from tests.spark.test_transactions import Transaction
 
@@ -45,6 +51,28 @@ def test_what_is_old_goes_and_what_is_young_stays(
     assert trimmed(log, tmp_path) == (10 if form == "record" else 1)
     log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
     assert trimmed(log, tmp_path) == 0
+
+
+def test_many_partitions_together_hold_redis_up_no_longer_than_one(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trim, "STEPS", 6)
+    topic = log.create("orders", 5)
+    for part in range(5):
+        for _ in range(2 * part):
+            log.append(topic, part, plain(100, size=800))
+    bursts: list[int] = []
+    run_many = SyncStore.run_many
+
+    def noted(store: SyncStore, calls: Iterable[Call[Any]]) -> list[Any]:
+        found = list(calls)
+        if found and found[0].script is TRUNCATE:
+            bursts.append(sum(int(str(call.args[2])) for call in found))
+        return run_many(store, found)
+
+    monkeypatch.setattr(SyncStore, "run_many", noted)
+    assert trimmed(log, tmp_path) == 2000
+    assert len(bursts) > 2 and max(bursts) <= 6
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)

@@ -4,8 +4,10 @@ import json
 import os
 import random
 import time
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
@@ -14,9 +16,12 @@ from korvet.offsets import DENSE_MS
 from korvet.spark.catalog import Catalog, Range
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
 from korvet.spark.options import Connection, Selection
+from korvet.spark.parsing import parse_read
+from korvet.spark.plan import together
 from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
 from korvet.spark.scan import CHUNK_BYTES, NATIVE_ENTRIES, Scan
+from korvet.store.sync import SyncStore
 from korvet.wire import codecs, records
 from korvet.wire.records import Record
 from tests.spark.driving import Row, pieces, read, schema_of, source
@@ -227,6 +232,30 @@ def test_a_topic_may_have_fewer_partitions_than_tasks_are_asked_for(log: Log) ->
     topic = log.create("few", 2)
     log.append(topic, 0, plain(1))
     assert len(read(log.url, subscribe="few", joinPartitions="true", minPartitions=9)) == 1
+
+
+def test_a_trim_while_partitions_are_measured_stops_no_read(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two questions for a range's first and last row of the index."""
+    topic = log.create("trimmed")
+    for _ in range(20):
+        log.append(topic, 0, plain(100, size=800))
+    catalog = Catalog(Connection(log.url), log.store)
+    options = parse_read({"redis": log.url, "subscribe": "trimmed"}, streaming=False)
+    whole = Range(catalog.logs(Selection(("trimmed",)))[0], 0, 2000)
+    commands = SyncStore.commands
+
+    def one_by_one(store: SyncStore, asked: Iterable[Sequence[Any]]) -> list[Any]:
+        replies = []
+        for each in asked:
+            if each[0] == "ZREVRANGEBYSCORE":
+                log.truncate(topic, 0, 2000)
+            replies += commands(store, [each])
+        return replies
+
+    monkeypatch.setattr(SyncStore, "commands", one_by_one)
+    assert together(catalog, options, [whole]) == [(whole,)]
 
 
 def test_small_batches_are_cut_and_counted_like_others(log: Log) -> None:
