@@ -306,7 +306,8 @@ def _look(connection: Any, topics: list[str], place: Any) -> None:
                 catalog.topic(name)
     except UnknownTopic as error:
         raise StartError(str(error)) from None
-    local = place is not None and place.is_path and "://" not in place.path
+    # Where Delta's paths are, Spark's settings say (fs.defaultFS); the others are of this machine.
+    local = place is not None and place.is_path and place.format != "delta"
     if local and not Path(place.path).exists():
         raise missing(place)
 

@@ -94,6 +94,21 @@ def test_what_cannot_be_done_is_told_before_spark_starts(
     assert EARLY[words] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["/nowhere/lake", "s3a://bucket/lake"])
+def test_where_delta_tables_are_is_for_spark_to_know(
+    log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """Without a scheme it is a path of Spark's default file system, which need not be ours."""
+    log.create("orders")
+
+    def started(*_: object, **__: object) -> None:
+        raise PipelineError("Spark was asked")
+
+    monkeypatch.setattr(session, "open_session", started)
+    assert job(log, "verify", "orders", place, "--format", "delta") == 2
+    assert "Spark was asked" in capsys.readouterr().err
+
+
 def test_a_difference_is_an_exit_code(shared: None, log: Log, tmp_path: Path) -> None:
     topic = log.create("orders", 1, "batch", "dense")
     lake = str(tmp_path / "lake")
