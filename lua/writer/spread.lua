@@ -11,9 +11,7 @@
 ---          partitions  int    how many there are for this epoch, -1 when it has passed
 ---          turn        int    which of them is the first to be given rows in this epoch
 --- COST     O(1), at most 2 calls
---- NOTES    What an older version kept of an epoch names no turn: there it was 0. Older versions do
----          not read what this one keeps, and begin at 0: they cannot go on with an epoch that
----          began with this one.
+--- NOTES    An older version kept no turn: there it was 0. And none reads what this one keeps.
 local codes = require("lib.codes")
 
 local writer = KEYS[1]
