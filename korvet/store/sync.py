@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
 import redis
-from redis.exceptions import MovedError, NoScriptError, RedisClusterException, ResponseError
+from redis.exceptions import (
+    AskError,
+    MovedError,
+    NoScriptError,
+    RedisClusterException,
+    ResponseError,
+)
 
 from korvet.keys import copies_beside
 from korvet.scripts.call import Arg, Call, Reply, Script
@@ -161,6 +167,8 @@ class SyncStore:
         pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
         try:
             reply, _, count = pipeline.execute()
+        except AskError as error:  # or MOVED: the slot is on its way to another node
+            raise self._away(error) from error
         except ResponseError as error:
             raise command_refusal(str(command[0]), _message(error)) from error
         except _AWAY as error:

@@ -175,6 +175,22 @@ async def test_who_wrote_nothing_to_a_node_waits_for_its_replicas_too(nodes: Tes
             await copies.close()
 
 
+def test_copies_of_a_slot_that_moves_are_asked_for_again(nodes: TestCluster) -> None:
+    key, ids = key_of_node(nodes, 0), nodes.ids()
+    slot = key_slot(key.encode())
+    with SyncStore.connect(nodes.url) as store:
+        store.run(push(key, b"x"))
+        nodes.ask(1, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+        nodes.ask(0, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+        try:
+            with pytest.raises(StoreUnavailable, match="no answer from Redis"):
+                store.ask_copied(("LLEN", key), 1, 10.0)
+        finally:
+            for node in (0, 1):
+                nodes.ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+        assert store.ask_copied(("LLEN", key), 1, 10.0)[1]
+
+
 def _plain(nodes: TestCluster) -> str:
     return f"redis://127.0.0.1:{nodes.ports[0]}"
 
