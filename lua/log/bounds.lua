@@ -53,7 +53,9 @@ if head then
   if format == "batch" then
     for i = 1, #head[2], 2 do
       if head[2][i] == "count" then
-        first = first - tonumber(head[2][i + 1]) + 1
+        -- Whatever others add says what they like.
+        local count = tonumber(head[2][i + 1]) or 1
+        first = math.min(first, first - count + 1)
       end
     end
   end

@@ -47,6 +47,17 @@ def test_what_comes_lies_behind_all_that_may_have_been_lost(
     assert part.append(1).base >= bounds.coming
 
 
+@pytest.mark.parametrize("count", ["zz", "", "-3", "nan", "inf", "1e400", "7"])
+def test_what_a_stray_entry_says_of_its_size_does_not_stop_bounds(
+    runner: Runner, count: str
+) -> None:
+    part = Part(runner, "batch", "dense").create()
+    runner.command("XADD", part.keys.stream, f"{10**15}-4", "batch", "junk", "count", count)
+    bounds = part.bounds()
+    assert bounds.error == ErrorCode.NONE
+    assert 0 == bounds.start <= bounds.first <= 4
+
+
 @pytest.mark.parametrize("mode", ["time", "dense"])
 def test_the_first_offset_of_a_batch_is_counted_back_from_its_last(
     runner: Runner, mode: str
