@@ -21,6 +21,8 @@ from korvet.wire.messages.find_coordinator import (
 )
 
 GROUP, TRANSACTION = 0, 1
+AT_ONCE = 100
+"""Keys that are looked at side by side: a request may have millions."""
 
 
 async def find_coordinator(
@@ -35,11 +37,13 @@ async def find_coordinator(
             host=only.host,
             port=only.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=await asyncio.gather(
-            *(_coordinator(key, request.key_type, context) for key in request.coordinator_keys)
+    keys, found = request.coordinator_keys, list[Coordinator]()
+    for at in range(0, len(keys), AT_ONCE):
+        some = keys[at : at + AT_ONCE]
+        found += await asyncio.gather(
+            *(_coordinator(key, request.key_type, context) for key in some)
         )
-    )
+    return FindCoordinatorResponse(coordinators=found)
 
 
 async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator:
