@@ -27,7 +27,7 @@ from korvet.hanging import Part, somebodys
 from korvet.scripts import log
 from korvet.scripts.log import CloseReply
 from korvet.topics import Topic
-from korvet.transactions import marker_of, member_of
+from korvet.transactions import GONE, marker_of, member_of
 from korvet.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -39,7 +39,6 @@ from korvet.wire.messages.write_txn_markers import (
 
 RAISED_SINCE = 2
 """From this transaction version on each transaction has an epoch to itself, and so has its end."""
-STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 UNNAMED = -1
 
 
@@ -119,7 +118,7 @@ async def _topic(asked: _Asked, context: Context) -> Topic | None:
 
 
 def _error_of(reply: CloseReply, context: Context) -> ErrorCode:
-    if reply.error in STALE:
+    if reply.error in GONE:
         context.topics.drop()
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode(reply.error)
