@@ -15,9 +15,10 @@ from typing import Any
 from benchmarks.spark.__main__ import Case, folder, report
 from benchmarks.spark.filling import fill_korvet, korvet_target
 from korvet.pipeline.archive import Archiver, Job
+from korvet.pipeline.opening import open_table
 from korvet.pipeline.places import parse
 from korvet.pipeline.session import open_session
-from korvet.pipeline.table import Making, open_table
+from korvet.pipeline.table import Making
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from tests.spark.sessions import environment

@@ -68,7 +68,8 @@ def archive(
     _need_spark()
     from korvet.pipeline import amounts
     from korvet.pipeline.archive import Archiver, Job, run
-    from korvet.pipeline.table import Making, open_table
+    from korvet.pipeline.opening import open_table
+    from korvet.pipeline.table import Making
     from korvet.pipeline.told import telling
     from korvet.pipeline.values import check_mode
 
@@ -140,9 +141,9 @@ def replay(
 ) -> None:
     """Write a table's rows into a topic, each once; run again after a crash, it goes on."""
     _need_spark()
+    from korvet.pipeline.opening import open_table
     from korvet.pipeline.replay import Wanted
     from korvet.pipeline.replay import replay as again
-    from korvet.pipeline.table import open_table
     from korvet.pipeline.told import line
 
     wanted = Wanted(since, until, where, rate, keep_timestamps, name)
@@ -168,7 +169,7 @@ def verify(
 ) -> None:
     """Compare log and table: counts, ranges, duplicates, checksums. Exit 1 on a difference."""
     _need_spark()
-    from korvet.pipeline.table import open_table
+    from korvet.pipeline.opening import open_table
     from korvet.pipeline.verify import verify as verdict_of
 
     where = redis, data_dir, namespace

@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,8 @@ import msgspec
 import typer
 
 from korvet.cli import options as o
-from korvet.config import Address, Config, ConfigError, load
+from korvet.cli.announcing import announce, announce_legacy
+from korvet.config import Config, ConfigError, load
 
 if TYPE_CHECKING:
     from korvet.redis_server import RedisServer
@@ -79,18 +79,6 @@ def run(config: Config) -> None:
             from korvet.cli.process import run_broker
 
             run_broker(reachable, announce, server, announce_legacy=announce_legacy)
-
-
-def announce(host: str, port: int) -> None:
-    """The one line on stdout: whoever started us may connect now."""
-    sys.stdout.write(f"listening on {Address(host, port)}\n")
-    sys.stdout.flush()
-
-
-def announce_legacy(host: str, port: int) -> None:
-    """The line behind it with --legacy-listen: clients of Kafka 0.7 may connect too."""
-    sys.stdout.write(f"legacy listening on {Address(host, port)}\n")
-    sys.stdout.flush()
 
 
 @contextmanager

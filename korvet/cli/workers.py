@@ -24,9 +24,9 @@ import msgspec
 import typer
 
 from korvet import logs, redis_file
+from korvet.cli.announcing import announce, announce_legacy
 from korvet.cli.failure import complain, sentence
 from korvet.cli.process import revive, run_broker, serve_ops, tend
-from korvet.cli.serve import announce, announce_legacy
 from korvet.config import Address, Config, StartError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from korvet.pipeline.errors import MissingRuntime, NoArchive
+from korvet.pipeline.errors import NoArchive
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import Commit
 
@@ -43,23 +43,6 @@ class Making(msgspec.Struct, frozen=True):
     """What a table is made with when there is none."""
 
     values: str = "bytes"
-
-
-def open_table(spark: Any, place: Place, making: Making | None = None) -> Table:
-    """The table at the place, made if `making` is given; NoArchive or ForeignTable else."""
-    if place.format == "parquet":
-        from korvet.pipeline.parquet import ParquetTable
-
-        return ParquetTable.open(spark, place, making)
-    if place.format == "delta":
-        from korvet.pipeline.delta import DeltaTable
-
-        return DeltaTable.open(spark, place, making)
-    if place.format == "iceberg":
-        from korvet.pipeline.iceberg import IcebergTable
-
-        return IcebergTable.open(spark, place, making)
-    raise MissingRuntime(f"There is no format {place.format!r}.")
 
 
 def missing(place: Place) -> NoArchive:

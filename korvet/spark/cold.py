@@ -8,7 +8,7 @@ Rules
 - A table's files are opened before they are read: a compaction may take their names away.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,8 @@ from korvet.spark.places import spanned
 from korvet.spark.tables import Archive, Held, open_archive
 
 TRIES = 5
+Hot = Callable[[ReadOptions, Sequence[str], Range], Iterator[Any]]
+"""Reads a range that the log has."""
 
 
 def parted(
@@ -73,25 +75,23 @@ def before(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterato
         yield from rows(options, names, wanted)
 
 
-def either(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
+def either(options: ReadOptions, names: Sequence[str], wanted: Range, hot: Hot) -> Iterator[Any]:
     """The records of a range: what the table has from the table, the rest from Redis."""
-    from korvet.spark.reader import read_piece
-
     held = _open(options).held(wanted.log)
     edge = wanted.start
     if held is not None and held.start <= edge < held.end:
         edge = min(held.end, wanted.end)
         yield from rows(options, names, Range(wanted.log, wanted.start, edge))
     if edge < wanted.end:
-        yield from read_piece(options, names, Range(wanted.log, edge, wanted.end))
+        yield from hot(options, names, Range(wanted.log, edge, wanted.end))
 
 
-def overtaken(options: ReadOptions, names: Sequence[str], rest: Range) -> Iterator[Any]:
+def overtaken(options: ReadOptions, names: Sequence[str], rest: Range, hot: Hot) -> Iterator[Any]:
     """The rest of a range whose beginning was trimmed meanwhile, or DataLost."""
     held = _open(options).held(rest.log)
     if held is None or not held.start <= rest.start < held.end:
         raise _missing(rest, held)
-    yield from either(options, names, rest)
+    yield from either(options, names, rest, hot)
 
 
 def _is_asked(place: Place, part: Log) -> bool:

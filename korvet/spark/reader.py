@@ -108,8 +108,12 @@ class BatchReader(DataSourceReader):
             return
         from korvet.spark import cold
 
-        source = cold.before if isinstance(partition, ColdPiece) else cold.either
-        yield from source(self._options, self._names, partition.wanted)
+        asked = self._options, self._names, partition.wanted
+        yield from (
+            cold.before(*asked)
+            if isinstance(partition, ColdPiece)
+            else cold.either(*asked, read_piece)
+        )
 
 
 def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Iterator[Any]:
@@ -137,7 +141,8 @@ def read_piece(options: ReadOptions, names: Sequence[str], wanted: Range) -> Ite
                 raise
             from korvet.spark.cold import overtaken
 
-            yield from overtaken(options, names, Range(wanted.log, scan.position, wanted.end))
+            rest = Range(wanted.log, scan.position, wanted.end)
+            yield from overtaken(options, names, rest, read_piece)
         except Vanished as gone:
             if options.fail_on_data_loss:
                 raise

@@ -20,8 +20,9 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from korvet.pipeline.archive import Archiver, Job
+from korvet.pipeline.opening import open_table
 from korvet.pipeline.ranges import UNKNOWN
-from korvet.pipeline.table import Making, open_table
+from korvet.pipeline.table import Making
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from tests.pipeline.conftest import QUICK, place_for

@@ -16,8 +16,9 @@ import pytest
 
 from korvet.pipeline.archive import Archiver, Job
 from korvet.pipeline.errors import PipelineError
+from korvet.pipeline.opening import open_table
 from korvet.pipeline.session import plain
-from korvet.pipeline.table import Making, Table, open_table
+from korvet.pipeline.table import Making, Table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from korvet.wire.records import Record

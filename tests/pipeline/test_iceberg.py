@@ -10,8 +10,9 @@ import pytest
 from korvet.pipeline import iceberg
 from korvet.pipeline.archive import Archiver, Done, Job
 from korvet.pipeline.errors import Overtaken
+from korvet.pipeline.opening import open_table
 from korvet.pipeline.ranges import Span, followed
-from korvet.pipeline.table import Making, Table, open_table
+from korvet.pipeline.table import Making, Table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from tests.pipeline.conftest import place_for

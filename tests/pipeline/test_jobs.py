@@ -9,10 +9,11 @@ import pytest
 from korvet.pipeline import iceberg
 from korvet.pipeline.archive import Archiver, Done, Job
 from korvet.pipeline.errors import ForeignTable, NoArchive, Overtaken, PipelineError
+from korvet.pipeline.opening import open_table
 from korvet.pipeline.ranges import NOTHING, followed
 from korvet.pipeline.replay import Wanted, replay
 from korvet.pipeline.stats import stats
-from korvet.pipeline.table import Making, Table, open_table
+from korvet.pipeline.table import Making, Table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from korvet.wire.records import Record

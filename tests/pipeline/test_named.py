@@ -11,8 +11,9 @@ import pytest
 
 from korvet.pipeline.archive import Archiver, Job
 from korvet.pipeline.delta import DeltaTable
+from korvet.pipeline.opening import open_table
 from korvet.pipeline.places import Place
-from korvet.pipeline.table import Making, Table, open_table
+from korvet.pipeline.table import Making, Table
 from korvet.spark import named
 from korvet.spark.errors import BadOption
 from korvet.spark.options import Connection

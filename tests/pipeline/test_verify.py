@@ -12,10 +12,11 @@ import pytest
 from korvet.pipeline import delta
 from korvet.pipeline import verify as module
 from korvet.pipeline.archive import Archiver, Done, Job
+from korvet.pipeline.opening import open_table
 from korvet.pipeline.places import Place
 from korvet.pipeline.ranges import UNKNOWN, followed
 from korvet.pipeline.rows import checksum, sums
-from korvet.pipeline.table import Making, Table, open_table
+from korvet.pipeline.table import Making, Table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from korvet.topics import Topic
