@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from korvet import logs
 from korvet.beginnings import Beginner, Step
 from korvet.context import LATER, Context, Later, Soon, Unanswered
-from korvet.errors import ErrorCode
+from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.fetching import reader
 from korvet.joining import joined, producer_of, why_outside
 from korvet.scripts.call import Call
@@ -39,7 +39,6 @@ from korvet.wire.records import HEADER_SIZE, MAGIC_AT, Buffer, read_header
 
 BY_ID = 13
 """The version from which on Produce names topics by their ids."""
-STALE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 OFTEN = 3
 """So many times a batch of an unknown producer is asked for, should others always come between."""
 
@@ -253,7 +252,7 @@ class Appends:
     async def _reason(self, row: Append, error: ErrorCode) -> ErrorCode:
         """Why nothing was appended; for a stranger to the transaction, in what it is one."""
         context, transactional_id = self._context, self._request.transactional_id
-        if error in STALE:
+        if error in TOPIC_GONE:
             context.topics.drop()
             # Whoever asks by name does not know that topics have ids.
             by_id = context.version >= BY_ID

@@ -185,3 +185,7 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = (131, False, "The topology epoch is not a legal one.")
     STREAMS_TOPOLOGY_FENCED = (132, False, "A newer topology has replaced this one.")
     SHARE_SESSION_LIMIT_REACHED = (133, True, "No further share session can be opened.")
+
+
+TOPIC_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+"""A script says so where the topic it was told of has been deleted, or is another by now."""

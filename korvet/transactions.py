@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from korvet.commits import place_of, read_commit
-from korvet.errors import ErrorCode
+from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.scripts import group, log, producer, transaction
 from korvet.scripts.call import Call, Reply
@@ -42,7 +42,6 @@ SOONEST_MS = 1000
 DUE = 100
 """Ids that are looked at side by side, at most."""
 FOR_EVER_MS = 2**52
-GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 R = TypeVar("R", bound=Reply)
 Row = tuple[str, int, int, int, str, str]
@@ -299,7 +298,7 @@ class Transactions:
         """The end stands everywhere and the transaction is complete."""
         marked = self._mark_all(decided, await self._topics_of(decided))
         await asyncio.gather(*marked)
-        if any(future.result().error in GONE for future in marked):
+        if any(future.result().error in TOPIC_GONE for future in marked):
             # A topic of that name is another one by now, or gone: then nothing is open in it.
             self._topics.drop()
             again = self._mark_all(decided, await self._topics_of(decided))

@@ -22,12 +22,12 @@ from time import time
 import msgspec
 
 from korvet.context import Context
-from korvet.errors import ErrorCode
+from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.hanging import Part, somebodys
 from korvet.scripts import log
 from korvet.scripts.log import CloseReply
 from korvet.topics import Topic
-from korvet.transactions import GONE, marker_of, member_of
+from korvet.transactions import marker_of, member_of
 from korvet.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -118,7 +118,7 @@ async def _topic(asked: _Asked, context: Context) -> Topic | None:
 
 
 def _error_of(reply: CloseReply, context: Context) -> ErrorCode:
-    if reply.error in GONE:
+    if reply.error in TOPIC_GONE:
         context.topics.drop()
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode(reply.error)

@@ -21,7 +21,7 @@ from korvet import logs
 from korvet.broker.connection import LARGE_ANSWERS, Buffer, Connection
 from korvet.broker.dispatch import Hang
 from korvet.context import Node
-from korvet.errors import ErrorCode
+from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.legacy import reads, writes
 from korvet.legacy.frames import (
     FETCH,
@@ -52,7 +52,6 @@ MOST_ORPHANED = 64 << 20
 """So many bytes are held for clients that have hung up: of those nobody stops sending."""
 ORPHAN_BYTES = 16 << 10
 """What there is of a connection beside what it holds."""
-_STALE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 log = logs.get("legacy")
 
@@ -221,7 +220,7 @@ class LegacyConnection(Connection):
             self._stale(request, done.result())
 
     def _stale(self, request: Produce, reply: AppendReply) -> None:
-        if reply.error in _STALE:
+        if reply.error in TOPIC_GONE:
             self._node.topics.drop()
         self._refused(request, ErrorCode(reply.error).message)
 
