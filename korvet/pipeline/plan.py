@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from korvet.pipeline.errors import OtherLog, TailLost, TrimmedEarly
-from korvet.pipeline.marks import marks
 from korvet.pipeline.ranges import Commit, Span
 from korvet.spark.catalog import Catalog, Live, Log, Range
 from korvet.spark.limits import limited
+from korvet.spark.marks import marks
 from korvet.spark.options import Selection
 
 logger = logging.getLogger("korvet.pipeline")

@@ -31,7 +31,7 @@ class Span(msgspec.Struct, frozen=True, order=True):
     end: int
     lost: bool = False
     mark: str = ""
-    """What the log had at its last offset (see korvet.pipeline.marks); nothing where nobody knows,
+    """What the log had at its last offset (see korvet.spark.marks); nothing where nobody knows,
     as in all tables of before."""
 
     def __str__(self) -> str:

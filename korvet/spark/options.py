@@ -7,6 +7,8 @@ DEFAULT_TRIGGER_DELAY_MS = 15 * 60_000
 EARLIEST, LATEST = -2, -1
 CUT, FROM = "/cut", "/from"
 """What a stream's offset may have beside topics, none of which can have such a name."""
+MARKS = "marks"
+"""Stands in CUT, of which drivers of before take what they know."""
 
 Offsets = dict[str, dict[int, int]]
 

@@ -4,8 +4,12 @@ Rules
 - An offset is plain JSON, {"orders": {"0": 17, "1": 23, "id": "..."}}: for each partition the
   offset that comes next, and the topic's id, by which a topic deleted and made again is noticed;
   under "/cut" the options that say how a batch which ends there is cut into tasks, where they are
-  not the defaults; and under "/from" where partitions begin that the batch before did not know:
-  Spark does not keep where the first batch starts, nor does anybody else where a new partition did.
+  not the defaults, and the marks of the last offsets before it, by which a log is noticed that
+  lost them and gave them to others; and under "/from" where partitions begin that the batch before
+  did not know: Spark does not keep where the first batch starts, nor does anybody else where a new
+  partition did.
+- Marks are compared, and taken, where a partition goes on, and where Spark tells an end that was
+  planned by somebody else: a batch to be repeated, or the last one of before.
 - A batch is its start and its end and nothing else: read again, it holds the same records, in the
   same tasks, whatever the options are by then.
 - A partition that appears while the stream runs is read from its beginning.
@@ -27,7 +31,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from korvet.spark.catalog import Catalog, Live, Log, Range, lost
 from korvet.spark.errors import DataLost, OtherTopic
 from korvet.spark.limits import Patience, ahead, limited
-from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, FROM, ReadOptions
+from korvet.spark.marks import marks
+from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, FROM, MARKS, ReadOptions
 from korvet.spark.places import resolve
 from korvet.spark.plan import pieces
 from korvet.spark.reader import Piece, read_piece
@@ -58,6 +63,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         self._names = tuple(names)
         self._known: Offset | None = None
         self._initial: Offset | None = None
+        self._planned: Offset | None = None
         self._target: Offset | None = None
         self._patience = Patience(options.min_per_trigger, options.trigger_delay_ms)
 
@@ -103,6 +109,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             )
         if _places(found) == _places(known):
             return known
+        self._planned = found
         return found
 
     def _next(
@@ -127,6 +134,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         most = self._options.max_per_trigger
         if most is not None and not everything:
             ends = limited(catalog, logs, starts, ends, most)
+        marked = self._marked(catalog, known, logs, starts, ends)
         # Of the first batch the checkpoint has the end alone, and Spark asks anew where it starts;
         # nor does it know where partitions began that came since.
         first = known == self._initial
@@ -135,7 +143,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             for part, at in zip(logs, starts, strict=True)
             if first or not knows(known, part)
         ]
-        found = self._offset(logs, ends)
+        found = self._offset(logs, ends, marked)
         return found | {FROM: offset_of(*zip(*begun, strict=True))} if begun else found
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
@@ -161,6 +169,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             if place(end, part) is not None and not self._is_other(end, part)
         )
         bounds = catalog.bounds(logs)
+        if end != self._planned:
+            self._refuse_replaced(catalog, _marks_of(end, logs))
         starts = self._starts(start, logs, bounds)
         ends = [place(end, part) for part in logs]
         wanted = [
@@ -193,12 +203,17 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
             return catalog.settled(self._options.selection, ends)
 
-    def _offset(self, logs: Sequence[Log], places: Sequence[int]) -> Offset:
-        cut = {
+    def _offset(
+        self, logs: Sequence[Log], places: Sequence[int], marked: dict[Log, str] | None = None
+    ) -> Offset:
+        cut: dict[str, Any] = {
             name: value
             for name, (field, default) in _CUTS.items()
             if (value := getattr(self._options, field)) != default
         }
+        for part, mark in (marked or {}).items():
+            if mark:
+                cut.setdefault(MARKS, {}).setdefault(part.topic, {})[str(part.partition)] = mark
         return offset_of(logs, places) | ({CUT: cut} if cut else {})
 
     def _starts(self, known: Offset, logs: Sequence[Log], bounds: Sequence[Live]) -> list[int]:
@@ -223,6 +238,38 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             self._complain(lost(part, at, bound.next, bound.start))
             return bound.start
         return at
+
+    def _marked(
+        self,
+        catalog: Catalog,
+        known: Offset,
+        logs: Sequence[Log],
+        starts: Sequence[int],
+        ends: Sequence[int],
+    ) -> dict[Log, str]:
+        """The marks of the offset that a batch from `known` on ends at; DataLost where the log has
+        other records in place of those that `known` is of."""
+        going = ahead(logs, starts, ends)
+        held = _marks_of(known, logs)
+        left = [(each.log, each.start) for each in going]
+        asked = {place: held[place] for place in left if place in held}
+        found = self._refuse_replaced(catalog, asked, [(each.log, each.end) for each in going])
+        stays = {part: held.get((part, end), "") for part, end in zip(logs, ends, strict=True)}
+        return stays | found
+
+    def _refuse_replaced(
+        self,
+        catalog: Catalog,
+        held: dict[tuple[Log, int], str],
+        fresh: Sequence[tuple[Log, int]] = (),
+    ) -> dict[Log, str]:
+        """The marks of fresh places; DataLost where those held are not the log's any more."""
+        places = [*held, *fresh]
+        found = marks(catalog, [(part, at - 1) for part, at in places])
+        for (part, at), mark, now in zip(held, held.values(), found[: len(held)], strict=True):
+            if now not in (mark, ""):
+                self._complain(replaced(part, at))
+        return {part: now for (part, _), now in zip(fresh, found[len(held) :], strict=True)}
 
     def _is_other(self, known: Offset, part: Log) -> bool:
         """Whether the offset speaks of another topic of that name; OtherTopic where none may."""
@@ -297,6 +344,28 @@ def knows(offset: Offset, part: Log) -> bool:
     """Whether the offset speaks of this partition, and not of one of another topic of that name."""
     places = offset.get(part.topic, {})
     return str(part.partition) in places and places.get(ID, part.topic_id) == part.topic_id
+
+
+def _marks_of(offset: Offset, logs: Sequence[Log]) -> dict[tuple[Log, int], str]:
+    """The marks that the offset has, by partition and the place it names there."""
+    marked = offset.get(CUT, {}).get(MARKS, {})
+    return {
+        (part, at): mark
+        for part in logs
+        if knows(offset, part)
+        and (mark := marked.get(part.topic, {}).get(str(part.partition)))
+        and (at := place(offset, part)) is not None
+    }
+
+
+def replaced(part: Log, at: int) -> DataLost:
+    """What to raise where the log has another record before `at` than it had."""
+    return DataLost(
+        f"Topic {part.topic!r} partition {part.partition}: the checkpoint has offsets up to "
+        f"{at - 1}, and some of these, {at - 1} among them, are other records now: Redis lost the "
+        "end of the log, as in a failover, and what came then took its offsets. Set failOnDataLoss "
+        f"to false to go on from {at}, or start with a new checkpoint to read all that there is."
+    )
 
 
 def cut_as(end: Offset, options: ReadOptions) -> ReadOptions:

@@ -1,30 +1,17 @@
 """A log that lost its end in a failover, and gave the offsets of what a table has to others."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from korvet.pipeline.errors import TailLost
-from korvet.pipeline.marks import marks
 from korvet.pipeline.plan import aim, replaced, tail_lost
 from korvet.pipeline.ranges import NOTHING, Commit, decode, encode
 from korvet.spark.catalog import Catalog
+from korvet.spark.marks import marks
 from korvet.spark.options import Connection
 from tests.pipeline.test_plan import catalog, grown_by, step
-from tests.spark.logs import Log, plain
+from tests.spark.logs import Log, forgotten, plain
 
 FORMS = ["record", "batch"]
-
-
-@contextmanager
-def forgotten(log: Log) -> Iterator[None]:
-    """Redis knows nothing of what happens meanwhile."""
-    names = log.store.command("KEYS", "*orders*")
-    before = {name: log.store.command("DUMP", name) for name in names}
-    yield
-    for name, dump in before.items():
-        log.store.command("RESTORE", name, 0, dump, "REPLACE")
 
 
 def archived(log: Log, state: Commit = NOTHING) -> Commit:

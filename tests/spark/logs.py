@@ -1,6 +1,7 @@
 """Topics with records in them, for tests of what Spark reads and writes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from korvet.keys import Keys
@@ -112,3 +113,15 @@ def plain(count: int, *, since: int = 1_700_000_000_000, size: int = 20) -> list
     return [
         (n, since + n, b"key-%06d" % n, (b"%06d" % n).ljust(size, b"."), []) for n in range(count)
     ]
+
+
+@contextmanager
+def forgotten(log: Log) -> Iterator[None]:
+    """Redis knows nothing of what happens meanwhile."""
+    names = log.store.command("KEYS", "*")
+    before = {name: log.store.command("DUMP", name) for name in names}
+    yield
+    for name in set(log.store.command("KEYS", "*")) - before.keys():
+        log.store.command("DEL", name)
+    for name, dump in before.items():
+        log.store.command("RESTORE", name, 0, dump, "REPLACE")

@@ -1,13 +1,16 @@
-"""What the log has at the last offset that a table has of a partition, as a mark: a hash.
+"""What the log has at the last offset that somebody has read of a partition, as a mark: a hash.
 
 A Redis that fails over may lose the end of a log, and where offsets are counted appends take them
 again. Nothing else replaces an entry but compaction, of which a log keeps that it was there; so a
-log with another mark than the table remembers has records that no archive will take.
+log with another mark than a table or a stream's checkpoint remembers has records that neither will
+take.
 
 Rules
 - The mark is that of the entry that covers the offset. Where there is none (it was trimmed, or the
   log ends before it) nothing is said.
 - In time mode offsets do not come again: there are no marks.
+- What takes lost offsets takes all of them, up to where the log ends then: one mark, the last,
+  tells of all before it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,14 +35,18 @@ def marks(catalog: Catalog, places: Sequence[Place]) -> list[str]:
 def _marks(catalog: Catalog, places: Sequence[Place]) -> Iterator[str]:
     for low in range(0, len(places), AT_ONCE):
         some = places[low : low + AT_ONCE]
-        asked = [place for place in some if place[0].mode != "time"]
+        asked = [place for place in some if _is_marked(*place)]
         replies = iter(catalog.store.commands([each for at in asked for each in _of(catalog, *at)]))
         for part, offset in some:
-            if part.mode == "time":
+            if not _is_marked(part, offset):
                 yield ""
             else:
                 rows, cleaned = next(replies), next(replies)
                 yield _mark(part, offset, rows) if cleaned is None else ""
+
+
+def _is_marked(part: Log, offset: int) -> bool:
+    return part.mode != "time" and offset >= 0
 
 
 def _of(catalog: Catalog, part: Log, offset: int) -> Iterator[tuple[str | int, ...]]:
