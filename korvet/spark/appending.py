@@ -31,7 +31,8 @@ from korvet.scripts.log import AppendReply
 from korvet.scripts.remembered import WRAP, Remembered
 from korvet.scripts.writer import ClaimReply
 from korvet.spark.block import Block
-from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, TooFewCopies, UnknownTopic
+from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
+from korvet.spark.standing import Appended, lost
 from korvet.store.sync import SyncStore
 from korvet.topics import Topic
 from korvet.wire import codecs, entries, records
@@ -48,8 +49,6 @@ IN_FLIGHT = 4
 EPOCHS = 1 << 15
 """A producer epoch has 15 bits; a later Spark epoch takes another producer id."""
 TRIES = 10
-COPIED_S = 10.0
-"""So long replicas may take to have what is written."""
 _BEGUN = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 """What the script says of a batch that does not begin where the log ends."""
 
@@ -130,25 +129,13 @@ class Outbox:
         if self.repeated:
             self._compare_ends()
 
-    def secure(self, replicas: int) -> None:
-        """Everything put is in the log of a server so many of whose replicas have it. A failover
-        may have put another one there since, which would know of no loss."""
-        for waiting in self._waiting.values():
-            name, number = waiting.topic.name, waiting.partition
-            key = self._keys.partition(name, number).producers
-            ask = ("HGET", key, self._claim.producer_id)
-            row, copied = self._store.ask_copied(ask, replicas, COPIED_S)
-            done = Remembered.of(row) if row else None
-            if done is None or (done.epoch, done.next) != (
-                self._claim.producer_epoch,
-                waiting.sequence,
-            ):
-                raise _lost(f"{name}-{number}")
-            if not copied:
-                raise TooFewCopies(
-                    f"{name}-{number}: {replicas} replicas do not have what was written within "
-                    f"{COPIED_S:g} s (option 'waitReplicas')."
-                )
+    def appended(self) -> tuple[Appended, ...]:
+        """How far this came in each partition."""
+        producer = self._claim.producer_id, self._claim.producer_epoch
+        return tuple(
+            Appended(each.topic.name, each.partition, *producer, each.sequence)
+            for each in self._waiting.values()
+        )
 
     def _append_all(self) -> None:
         """No record waits."""
@@ -194,7 +181,7 @@ class Outbox:
             done = self._progress(topic, partition)
             # All before this batch was acknowledged.
             if done is None or (done.next - sequence) % WRAP >= WRAP // 2:
-                raise _lost(f"{topic.name}-{partition}")
+                raise lost(f"{topic.name}-{partition}")
             stored = min((done.next - sequence) % WRAP, len(batch))
             if stored:
                 self._compare_known(topic, partition, batch.cut(0, stored), sequence, done)
@@ -379,13 +366,6 @@ def _fields(batch: Block, codec: int) -> Sequence[Any]:
 def _batch_in(fields: Sequence[bytes]) -> bytes | None:
     at = 2 if fields[0] == b"append.time" else 0
     return fields[at + 1] if fields[at] == b"batch" else None
-
-
-def _lost(where: str) -> DataLost:
-    return DataLost(
-        f"{where}: Redis has lost what it had acknowledged to this task, as in a failover. What is "
-        "missing is appended when the task runs again."
-    )
 
 
 def _not_repeatable(where: str) -> NotRepeatable:

@@ -12,10 +12,12 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from korvet.spark import standing
 from korvet.spark.catalog import Catalog
 from korvet.spark.errors import NotRepeatable, TooFewCopies
 from korvet.spark.options import WriteOptions
 from korvet.spark.schema import check_schema
+from korvet.spark.standing import Appended, check, secure
 from korvet.spark.worker import at_work
 
 _QUERY = "sql.streaming.queryId"
@@ -23,13 +25,22 @@ _EPOCH = "streaming.sql.batchId"
 
 
 class Written(WriterCommitMessage):
-    """What one task did: under which writer and epoch, how many records, how many again."""
+    """What one task did: under which writer and epoch, how many records, how many again, and how
+    far it came where."""
 
-    def __init__(self, writer_id: str, epoch: int, records: int, repeated: int) -> None:
+    def __init__(
+        self,
+        writer_id: str,
+        epoch: int,
+        records: int,
+        repeated: int,
+        appended: tuple[Appended, ...] = (),
+    ) -> None:
         self.writer_id = writer_id
         self.epoch = epoch
         self.records = records
         self.repeated = repeated
+        self.appended = appended
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -121,9 +132,11 @@ def append(
                 for number in np.unique(chosen):
                     outbox.put(topic, int(number), rows.block(mine[chosen == number]))
         outbox.flush()
+        told = outbox.appended()
         if options.replicas:
-            outbox.secure(options.replicas)
-        return Written(writer_id, epoch, outbox.records, outbox.repeated)
+            secure(catalog.store, catalog.keys, told, options.replicas)
+        check(catalog.store, catalog.keys, told)
+        return Written(writer_id, epoch, outbox.records, outbox.repeated, told)
 
 
 def _spread(catalog: Catalog, writer_id: str, epoch: int, topic: Any) -> Any:
@@ -156,13 +169,17 @@ def done(
     last: bool = False,
     comes_back: bool = True,
 ) -> None:
-    """The epoch of these messages is recorded as committed; the `last` one ends its writer."""
+    """The epoch of these messages is recorded as committed; the `last` one ends its writer.
+    DataLost where Redis has lost some of what they tell of."""
     from korvet.scripts import writer
 
     keep_ms = writer.KEEP_MS if comes_back else writer.KEEP_JOB_MS
-    found = {(each.writer_id, each.epoch) for each in messages if isinstance(each, Written)}
+    written = [each for each in messages if isinstance(each, Written)]
+    found = {(each.writer_id, each.epoch) for each in written}
     if found:
         with Catalog(options.connection).patient() as catalog:
+            told = [one for each in written for one in each.appended]
+            check(catalog.store, catalog.keys, told)
             for writer_id, epoch in found:
                 catalog.store.run(
                     writer.commit(
@@ -175,9 +192,7 @@ def done(
 
 def _secure(options: WriteOptions, catalog: Catalog, writer_id: str, epoch: int) -> None:
     """Replicas know, too, that the epoch is done."""
-    from korvet.spark import appending
-
-    limit_s = appending.COPIED_S
+    limit_s = standing.COPIED_S
     ask = ("HGET", catalog.keys.writer(writer_id), "committed")
     committed, copied = catalog.store.ask_copied(ask, options.replicas, limit_s)
     if not copied or int(committed or -1) < epoch:

@@ -29,7 +29,7 @@ from korvet.store.locate import finder
 BEGINNING = "+failover-state-send-slaveof-noone"
 EVENTS = (BEGINNING, "+promoted-slave", "+switch-master", "-failover-abort-slave-timeout")
 """All but the third come from the Sentinel that leads the failover alone."""
-HOLD_S = 5.0
+HOLD_S = sentinels.HOLD_S
 AGAIN_S = 1.0
 
 logger = logging.getLogger("korvet.store")

@@ -4,6 +4,7 @@ Rules
 - Sentinels learn of a failover one after another: the one with the greatest configuration epoch
   knows best.
 - All are asked at once. Who stands still is waited for GRACE_S after the first answer.
+- From the moment a failover begins until one of them names another server there is no master.
 """
 
 import asyncio
@@ -20,7 +21,10 @@ from korvet.store.address import Address, Location
 from korvet.store.errors import RedisUnreachable
 
 GRACE_S = 0.3
+HOLD_S = 5.0
+"""So long a failover may keep those waiting who ask for the master: it may come to nothing."""
 DOWN = frozenset({"s_down", "o_down"})
+FAILING_OVER = "failover_in_progress"
 
 Told = tuple[Any, Any]
 """The replies to the two QUESTIONS, as they came."""
@@ -30,12 +34,14 @@ QUESTIONS = (("SENTINEL", "MASTER"), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"))
 
 @dataclass(frozen=True)
 class Opinion:
-    """What one Sentinel says: who is the master since which epoch, and whether it misses it."""
+    """What one Sentinel says: who is the master since which epoch, whether it misses it, and
+    whether it is making another server the master, which it does not name yet."""
 
     epoch: int
     host: str
     port: int
     down: bool
+    leaves: bool = False
 
 
 def opinion(told: Told) -> Opinion | None:
@@ -48,8 +54,9 @@ def opinion(told: Told) -> Opinion | None:
     }
     host, port = address[0].decode(), int(address[1])
     same = (rows["ip"], rows["port"]) == (host, str(port))
-    down = same and not DOWN.isdisjoint(rows["flags"].split(","))
-    return Opinion(int(rows["config-epoch"]), host, port, down)
+    flags = set(rows["flags"].split(",")) if same else set()
+    down, leaves = not DOWN.isdisjoint(flags), FAILING_OVER in flags
+    return Opinion(int(rows["config-epoch"]), host, port, down, leaves)
 
 
 def elected(opinions: Iterable[Opinion]) -> tuple[str, int] | None:
@@ -57,6 +64,13 @@ def elected(opinions: Iterable[Opinion]) -> tuple[str, int] | None:
     known = list(opinions)
     newest = max((each.epoch for each in known), default=0)
     return next(((e.host, e.port) for e in known if e.epoch == newest and not e.down), None)
+
+
+def leaves(opinions: Iterable[Opinion]) -> bool:
+    """Whether one of those that know best is making another server the master."""
+    known = list(opinions)
+    newest = max((each.epoch for each in known), default=0)
+    return any(each.leaves for each in known if each.epoch == newest)
 
 
 def entry(location: Location, connect_s: float) -> dict[str, Any]:

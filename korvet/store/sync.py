@@ -232,6 +232,14 @@ class SyncStore:
     def _away(self, error: object) -> StoreUnavailable:
         return StoreUnavailable(f"no answer from Redis{self._where}: {error}")
 
+    def look_again(self) -> None:
+        """The next command goes to whoever is the master by then. One that fails over may live on
+        for long, and answer whoever does not ask."""
+        if isinstance(self._raw, SyncCluster):
+            self._raw.forget()
+        else:
+            self._leave()
+
     def _leave(self) -> None:
         """The next command opens a connection, wherever the address leads by then."""
         pool = getattr(self._raw, "connection_pool", None)  # a cluster follows its own map

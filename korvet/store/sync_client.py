@@ -1,5 +1,6 @@
 """redis-py clients for an address: RESP2, and nothing is ever sent twice."""
 
+import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -14,6 +15,7 @@ from korvet.store.address import Address, Location
 CONNECT_S = 5.0
 SILENT_S = 15.0
 """As long as a broker's `redis.timeout.ms`."""
+AGAIN_S = 0.1
 
 
 def open_client(address: Address) -> redis.Redis:
@@ -35,7 +37,21 @@ class Watchers(Sentinel):
             client.response_callbacks = {}  # type: ignore[assignment]
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Where the master is; redis-py asks before each connection."""
+        """Where the master is; redis-py asks before each connection. What a master takes that is
+        failed over is lost: whoever asks then waits for the new one."""
+        began = time.monotonic()
+        while True:
+            found, failures = self._told()
+            if not sentinels.leaves(found) or time.monotonic() - began >= sentinels.HOLD_S:
+                break
+            time.sleep(AGAIN_S)
+        named = sentinels.elected(found)
+        if named is None:
+            raise MasterNotFoundError(str(sentinels.unnamed(self._location, failures)))
+        return named
+
+    def _told(self) -> tuple[list[sentinels.Opinion], list[BaseException]]:
+        """What those say that answer soon, and why others did not."""
         pool = ThreadPoolExecutor(len(self.sentinels))
         asked = {pool.submit(self._ask, client) for client in self.sentinels}
         pool.shutdown(wait=False)
@@ -46,10 +62,7 @@ class Watchers(Sentinel):
         told += wait(waiting, timeout=sentinels.GRACE_S).done
         failures = [error for each in told if (error := each.exception()) is not None]
         found = [sentinels.opinion(each.result()) for each in told if each.exception() is None]
-        named = sentinels.elected(each for each in found if each is not None)
-        if named is None:
-            raise MasterNotFoundError(str(sentinels.unnamed(self._location, failures)))
-        return named
+        return [each for each in found if each is not None], failures
 
     def _ask(self, client: redis.Redis) -> sentinels.Told:
         pipe: Any = client.pipeline(transaction=False)

@@ -50,13 +50,17 @@ class SyncCluster:
                 where, asking = (error.host, error.port), True
             except _AWAY:
                 # Whether it happened is unknown; the next command asks for the map again.
-                self._slots = [None] * SLOTS
+                self.forget()
                 raise
         raise RedisClusterException(f"slot {slot} is sent from node to node")
 
     def client_of(self, command: Sequence[Arg]) -> Any:
         """The client of the node that has the command's slot, as far as is known."""
         return self._client(self._place(slot_of_command(tuple(command))))
+
+    def forget(self) -> None:
+        """The next command asks for the map again."""
+        self._slots = [None] * SLOTS
 
     def close(self) -> None:
         """The connections are gone."""

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructType, _parse_datatype_json_strin
 from redis.exceptions import ReadOnlyError
 
 from korvet.scripts import writer as scripts
-from korvet.spark import appending
+from korvet.spark import appending, standing
 from korvet.spark.catalog import FIRST_PATIENCE_S, PATIENCE_S, Catalog
 from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, TooFewCopies, UnknownTopic
 from korvet.spark.options import WriteOptions
@@ -20,7 +20,7 @@ from korvet.spark.parsing import parse_write
 from korvet.spark.writer import BatchWriter, StreamWriter, Written, append, done
 from korvet.store.sync import SyncStore
 from tests.spark.driving import read, sent, source
-from tests.spark.logs import LAYOUTS, Log
+from tests.spark.logs import LAYOUTS, Log, forgotten, plain
 
 layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -316,7 +316,7 @@ def test_a_task_is_done_when_replicas_have_its_rows_where_that_is_asked_for(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create("out", 2)
-    monkeypatch.setattr(appending, "COPIED_S", 0.01)
+    monkeypatch.setattr(standing, "COPIED_S", 0.01)
     columns = {"value": [b"%d" % n for n in range(50)]}
     with pytest.raises(TooFewCopies, match="1 replicas do not have"):
         write(options(log, waitReplicas="1"), columns)
@@ -348,6 +348,46 @@ def test_a_task_that_wrote_to_another_server_than_the_one_there_is_now_is_not_do
     monkeypatch.setattr(SyncStore, "ask_copied", copied)
     with pytest.raises(DataLost, match="out-0: Redis has lost"):
         write(options(log, waitReplicas="1"), {"value": [b"a"]})
+
+
+def test_a_task_that_wrote_to_a_master_that_is_none_any_more_is_not_done(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server that took its rows lives on, and another one is the master by now."""
+    topic = log.create("out", 2)
+    log.append(topic, 0, plain(3))
+    look_again = SyncStore.look_again
+    columns = {"value": [b"%d" % n for n in range(50)], "partition": [0, 1] * 25}
+    with forgotten(log):
+        # What another connection finds is what there is once this one has been left.
+        monkeypatch.setattr(SyncStore, "look_again", lambda store: store.command("FLUSHALL"))
+        with pytest.raises(DataLost, match="out-0: Redis has lost"):
+            write(options(log), columns)
+        monkeypatch.setattr(SyncStore, "look_again", look_again)
+    assert write(options(log), columns).records == 50
+    assert len(values(log)) == 53
+
+
+def test_an_epoch_is_not_done_where_a_failover_lost_what_a_task_had_finished(log: Log) -> None:
+    log.create("out", 2)
+    columns = {"value": [b"%d" % n for n in range(50)], "partition": [0, 1] * 25}
+    first = write(options(log), columns)
+    with forgotten(log):
+        second = write(options(log), columns, task=1)
+    with pytest.raises(DataLost, match="out-0: Redis has lost"):
+        done(options(log), [first, second])
+    again = write(options(log), columns, task=1)
+    assert (again.records, again.repeated) == (50, 0)
+    done(options(log), [first, again])
+    assert len(values(log)) == 100
+    assert write(options(log), columns).repeated == 50
+
+
+def test_an_epoch_with_a_later_one_behind_it_has_lost_nothing(log: Log) -> None:
+    log.create("out")
+    first = write(options(log), {"value": [b"a"]})
+    write(options(log), {"value": [b"b"]}, epoch=1)
+    done(options(log), [first])
 
 
 def test_what_redis_lost_after_it_had_acknowledged_it_is_told(

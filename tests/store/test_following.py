@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from korvet.store import following
+from korvet.store import following, sentinels, sync_client
+from korvet.store.address import parse
 from korvet.store.aio import AsyncStore
 from korvet.store.errors import StoreUnavailable
-from korvet.store.sentinels import Opinion, elected, opinion
+from korvet.store.sentinels import Opinion, elected, leaves, opinion
 from korvet.store.sync import SyncStore
 from korvet.store.wake import Wake
 from tests.store.clusters import free_ports
@@ -39,6 +40,30 @@ def test_the_newest_configuration_counts(
     assert elected(opinions) == master
 
 
+def test_only_who_knows_best_tells_that_the_master_is_failed_over() -> None:
+    assert leaves([Opinion(2, *OLD, False), Opinion(2, *OLD, False, True)])
+    assert not leaves([Opinion(1, *OLD, False, True), Opinion(2, *NEW, False)])
+
+
+def test_who_connects_waits_for_the_master_that_is_being_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = [Opinion(1, *OLD, False, True), Opinion(1, *OLD, False, True), Opinion(2, *NEW, False)]
+    watchers = sync_client.Watchers(parse("redis+sentinel://127.0.0.1:1/m"))
+    monkeypatch.setattr(watchers, "_told", lambda: ([told.pop(0)], []))
+    monkeypatch.setattr(sync_client, "AGAIN_S", 0)
+    assert watchers.discover_master("m") == NEW
+
+
+def test_a_failover_that_comes_to_nothing_keeps_nobody_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watchers = sync_client.Watchers(parse("redis+sentinel://127.0.0.1:1/m"))
+    monkeypatch.setattr(watchers, "_told", lambda: ([Opinion(1, *OLD, False, True)], []))
+    monkeypatch.setattr(sentinels, "HOLD_S", 0)
+    assert watchers.discover_master("m") == OLD
+
+
 def said(port: int, flags: str, named: int) -> Opinion | None:
     rows = {"ip": "h", "port": str(port), "flags": flags, "config-epoch": "3"}
     state = [word.encode() for row in rows.items() for word in row]
@@ -46,7 +71,8 @@ def said(port: int, flags: str, named: int) -> Opinion | None:
 
 
 def test_a_dead_master_is_none_but_its_successor_is_while_the_failover_lasts() -> None:
-    assert said(1, "master,o_down,failover_in_progress", 1) == Opinion(3, "h", 1, True)
+    assert said(1, "master,o_down,failover_in_progress", 1) == Opinion(3, "h", 1, True, True)
+    assert said(1, "master,failover_in_progress", 1) == Opinion(3, "h", 1, False, True)
     assert said(1, "master,o_down,failover_in_progress", 2) == Opinion(3, "h", 2, False)
     assert said(1, "master", 1) == Opinion(3, "h", 1, False)
     assert opinion((ValueError("no such master"), None)) is None
