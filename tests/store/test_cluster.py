@@ -143,6 +143,22 @@ def test_the_sync_store_finds_every_node(nodes: TestCluster) -> None:
             move(nodes, key, 2, 1)
 
 
+def test_the_sync_store_asks_for_the_map_when_it_looks_again(nodes: TestCluster) -> None:
+    def asked() -> int:
+        stats = [nodes.ask(n, "INFO", "commandstats") for n in range(len(nodes.ports))]
+        return sum(bytes(each).count(b"cmdstat_cluster|slots:") for each in stats)  # type: ignore[call-overload]
+
+    with SyncStore.connect(nodes.url) as store:
+        store.command("GET", "k")
+        for n in range(len(nodes.ports)):
+            nodes.ask(n, "CONFIG", "RESETSTAT")
+        store.command("GET", "k")
+        assert asked() == 0
+        store.look_again()
+        store.command("GET", "k")
+        assert asked() == 1
+
+
 def test_the_sync_store_waits_for_the_replicas_of_the_very_node(nodes: TestCluster) -> None:
     with SyncStore.connect(nodes.url) as store:
         for node, copied in ((0, True), (1, False)):  # only the first has a replica

@@ -111,6 +111,14 @@ def test_a_server_that_became_a_replica_is_left(redis_server: TestServer) -> Non
             store.command("REPLICAOF", "NO", "ONE")
 
 
+def test_who_looks_again_asks_on_another_connection(redis_server: TestServer) -> None:
+    with SyncStore.connect(redis_server.url) as store:
+        first = store.command("CLIENT", "ID")
+        assert store.command("CLIENT", "ID") == first
+        store.look_again()
+        assert store.command("CLIENT", "ID") != first
+
+
 def test_who_gives_no_answer_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
