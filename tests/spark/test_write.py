@@ -350,10 +350,13 @@ def test_a_task_that_wrote_to_another_server_than_the_one_there_is_now_is_not_do
         write(options(log, waitReplicas="1"), {"value": [b"a"]})
 
 
+@pytest.mark.parametrize("asked", [{}, {"waitReplicas": "1"}])
 def test_a_task_that_wrote_to_a_master_that_is_none_any_more_is_not_done(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+    log: Log, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
 ) -> None:
-    """The server that took its rows lives on, and another one is the master by now."""
+    """The server that took its rows lives on, with a replica, and another one is the master."""
+    ask = SyncStore.ask_copied
+    monkeypatch.setattr(SyncStore, "ask_copied", lambda *words: (ask(*words)[0], True))
     topic = log.create("out", 2)
     log.append(topic, 0, plain(3))
     look_again = SyncStore.look_again
@@ -362,7 +365,7 @@ def test_a_task_that_wrote_to_a_master_that_is_none_any_more_is_not_done(
         # What another connection finds is what there is once this one has been left.
         monkeypatch.setattr(SyncStore, "look_again", lambda store: store.command("FLUSHALL"))
         with pytest.raises(DataLost, match="out-0: Redis has lost"):
-            write(options(log), columns)
+            write(options(log, **asked), columns)
         monkeypatch.setattr(SyncStore, "look_again", look_again)
     assert write(options(log), columns).records == 50
     assert len(values(log)) == 53
