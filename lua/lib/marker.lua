@@ -38,12 +38,12 @@ end
 --- args[fields..] is the marker's entry, which counts for `size` bytes. Returns where it stands, -1
 --- where the transaction has no records here and so no marker, and the last stable offset after it.
 function M.put(log, id, known, epoch, round, committed, size, args, fields, now_ms)
-  redis.call(
-    "HSET", log.producers, id,
-    producer.turn(known, math.max(epoch, known and known.epoch or 0), now_ms, round, producer.ENDED)
+  local turn = producer.turn(
+    known, math.max(epoch, known and known.epoch or 0), now_ms, round, producer.ENDED
   )
   local first = M.first(log, id, known)
   if not first then
+    redis.call("HSET", log.producers, id, turn)
     return -1, log.stable
   end
 
@@ -59,6 +59,8 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     at = math.max(at, ends.behind_all(log.mode, log.bits, log.stream))
     redis.call("XADD", log.stream, entry.id(log.mode, log.bits, at), unpack(args, fields))
   end
+  -- Not before the marker stands: who could not write it finds the transaction open when it tries again.
+  redis.call("HSET", log.producers, id, turn)
   redis.call("ZREM", log.open, id)
   local oldest = redis.call("ZRANGE", log.open, 0, 0, "WITHSCORES")
   local stable = tonumber(oldest[2] or "-1")

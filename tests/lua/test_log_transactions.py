@@ -4,6 +4,8 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.scripts.log.appending import FORGOTTEN_WITHIN
+from korvet.store.errors import ScriptFailed
+from tests.lua.harness import ScriptError
 from tests.lua.transactions import KEYS, Logs
 from tests.runners import Runner
 
@@ -206,3 +208,17 @@ def test_nobody_was_forgotten_whose_epoch_a_marker_raised(logs: Logs) -> None:
 def test_a_partition_that_was_told_of_nothing_takes_nothing_of_the_forgotten(logs: Logs) -> None:
     for number in (0, FORGOTTEN_WITHIN):
         assert logs.append(0, b"a", (1, 0, 70), number).error == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_transaction_whose_marker_could_not_be_written_is_open_still(logs: Logs) -> None:
+    """Whoever ends it tries again, and has to find something to end."""
+    stream = KEYS.partition("t", 0).stream
+    logs.append(0, b"a", (1, 0, 0), 1)
+    logs.runner.command("RENAME", stream, "elsewhere")
+    logs.runner.command("SET", stream, "no stream")
+    with pytest.raises((ScriptError, ScriptFailed), match="WRONGTYPE"):
+        logs.mark(0, 1, 0, 1, True)
+    logs.runner.command("RENAME", "elsewhere", stream)
+    assert logs.committed(0) == []
+    assert logs.mark(0, 1, 0, 1, True).offset >= 0
+    assert (logs.committed(0), logs.stable(0)) == ([b"a"], logs.entries(0)[-1][0] + 1)
