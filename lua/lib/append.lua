@@ -145,10 +145,27 @@ local function adder(log, args, at)
   end
 end
 
+-- Where the fields of `count` records end, of which the first one's end at args[ends]; nil where a
+-- number of them is none that an entry can have.
+local function measured(args, ends, last, count, least)
+  for _ = 2, count do
+    local fields = ends < last and tonumber(args[ends + 1])
+    if not fields or fields < least or fields % 2 ~= 0 then
+      return nil
+    end
+    ends = ends + 1 + fields
+  end
+  return ends
+end
+
 --- The batch whose arguments are args[at..last] stands in the log, or nothing has changed. Answers
 --- what log.append returns.
 function M.put(log, args, at, last)
   local count, size = tonumber(args[at]), tonumber(args[at + 1])
+  local newest = log.stamp and log.now_ms or tonumber(args[at + 2])
+  if not (size and newest and count and (count >= 1 or count == 0 and log.mode == "bytes")) then
+    error("no batch: count, size and max_timestamp are numbers, and count is 1 or more", 0)
+  end
   local idempotent, refused, text, known = tonumber(args[at + 5]) >= 0, nil, nil, nil
   if idempotent then
     refused, text, known = judged(log, args, at)
@@ -165,23 +182,29 @@ function M.put(log, args, at, last)
   local per_entry = log.format == "batch" and count or 1
   local first, ends = at + 7, last
   local width, entries, widest = count, count / per_entry, size
-  local plan, rest = {}, nil
+  -- Where its fields end, by what they say of themselves. None may be missing once something is written.
+  local plan, rest, whole = {}, nil, last
   if log.mode == "bytes" then
     local spans = require("lib.spans")
-    plan, width, widest = spans.read(args, first, last)
+    plan, width, widest, whole = spans.read(args, first, last)
     per_entry, first, ends = plan[1][1] + 1, plan[1][2], plan[1][3]
     entries = #plan
   elseif log.format == "record" then
     local fields, stamp = tonumber(args[first]), log.stamp and now_ms
     if not fields then
       local uniform = require("lib.uniform")
-      add, rest = uniform.columns(log, args, first + 1, stamp)
+      add, rest, whole = uniform.columns(log, args, first + 1, stamp, count)
     elseif fields < 0 then
       local uniform = require("lib.uniform")
       add, rest = uniform.rows(log, args, first + 1, -fields, stamp)
+      whole = first - fields * (count + 1)
     else
       first, ends = first + 1, first + fields
+      whole = measured(args, ends, last, count, stamp and 0 or 2)
     end
+  end
+  if whole ~= last then
+    error("no batch: its fields are not those of " .. args[at] .. " records", 0)
   end
 
   local added = add(redis.pcall, base + per_entry - 1, first, ends)
@@ -218,7 +241,6 @@ function M.put(log, args, at, last)
     remember(log, args, at, base, text, known)
   end
   log.next, log.bytes, log.records = base + width, log.bytes + size, log.records + count
-  local newest = log.stamp and now_ms or tonumber(args[at + 2])
   if newest < 0 then
     log.untimed, log.was_untimed = math.max(log.untimed, now_ms), true
   end

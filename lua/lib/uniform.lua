@@ -110,13 +110,17 @@ end
 
 --- Columns: from `args[at]` on stand the number of fields and, for each, its name, how long every
 --- value is or -1, the lengths where they differ, four bytes each and the lowest first, and all
---- values one behind another.
-function M.columns(log, args, at, stamp)
+--- values one behind another. Gives third where they end, nil where these are not of `records` values.
+function M.columns(log, args, at, stamp, records)
   local row, first = command(log, stamp)
   local slots, longs, lengths, values, ends, count = {}, {}, {}, {}, {}, 0
+  local whole = at + 4 * tonumber(args[at])
   for i = 1, tonumber(args[at]) do
     local from = at + 4 * i - 3
     local long, all = tonumber(args[from + 1]), args[from + 3]
+    if not all or #all ~= long * records and (long >= 0 or #args[from + 2] ~= 4 * records) then
+      return nil, nil, nil
+    end
     local here = long
     if long < 0 then
       here = length(args[from + 2], 0)
@@ -135,7 +139,7 @@ function M.columns(log, args, at, stamp)
     return call(unpack(row, 1, width))
   end
   if width == 9 and slots[1] == 5 and slots[2] == 7 and not slots[3] then
-    return add, keyed(row, longs, lengths, values, ends)
+    return add, keyed(row, longs, lengths, values, ends), whole
   end
   return add, function(id, from, to)
     local call = redis.call
@@ -151,7 +155,7 @@ function M.columns(log, args, at, stamp)
       end
       call(unpack(row, 1, width))
     end
-  end
+  end, whole
 end
 
 return M

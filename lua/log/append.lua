@@ -1,4 +1,4 @@
---- log.append  version 12  writes
+--- log.append  version 13  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records

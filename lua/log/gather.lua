@@ -1,4 +1,4 @@
---- log.gather  version 9  writes
+--- log.gather  version 10  writes
 --- Each of several batches, for one partition or more, stands in its log, or nothing of it does.
 ---
 --- KEYS     stream...     stream  as in log.append, and so are the next four: five for each partition
@@ -30,7 +30,7 @@ local failed = { codes.KAFKA_STORAGE_ERROR, -1, -1, -1, -1, 0 }
 
 -- Whether an error is for the sake of a partition's keys, and not of the server.
 local function is_own(text)
-  for _, words in ipairs({ "WRONGTYPE", "attempt to ", "XADD", "exhausted" }) do
+  for _, words in ipairs({ "WRONGTYPE", "attempt to ", "XADD", "exhausted", "no batch" }) do
     if string.find(text, words, 1, true) then
       return true
     end

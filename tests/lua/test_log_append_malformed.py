@@ -1,0 +1,71 @@
+"""log.append and log.gather: fields that are no batch are an error, and nothing is written."""
+
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.scripts import log
+from korvet.store.errors import ScriptFailed
+from tests.lua.harness import ScriptError
+from tests.lua.partition import ID, KEYS, Part
+from tests.runners import Runner
+
+FAILED = (ScriptError, ScriptFailed)
+ROW = (2, b"value", b"v")
+FAR = 2**53
+
+MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
+    "a record too few": ("record", "time", 3, ROW * 2),
+    "a record too many": ("record", "time", 2, ROW * 3),
+    "half a record": ("record", "dense", 2, (*ROW, 2, b"value")),
+    "an odd number of fields": ("record", "dense", 2, (*ROW, 3, b"a", b"b", b"c")),
+    "a number that is none": ("record", "dense", 2, (*ROW, b"two", b"value", b"v")),
+    "a number beyond the end": ("record", "dense", 3, (*ROW, 2**63 - 1, b"value", b"v", *ROW)),
+    "a number below zero": ("record", "dense", 3, (*ROW, -2, b"value", b"v", *ROW)),
+    "a row too few": ("record", "time", 3, (-1, b"value", b"a", b"b")),
+    "a row too many": ("record", "dense", 1, (-1, b"value", b"a", b"b")),
+    "more rows than time": ("record", "dense", FAR, (-1, b"value", b"a", b"b")),
+    "a column too few": ("record", "dense", 1, (b"columns", 2, b"value", 1, b"", b"v")),
+    "a value too few": ("record", "dense", 3, (b"columns", 1, b"value", 2, b"", b"aabb")),
+    "a length too few": ("record", "time", 2, (b"columns", 1, b"value", -1, b"\2\0\0\0", b"aa")),
+    "more values than time": ("record", "time", FAR, (b"columns", 1, b"value", 1, b"", b"a")),
+    "no records": ("record", "dense", 0, ()),
+    "fewer than no records": ("batch", "dense", -7, (b"batch",)),
+    "half an entry": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, 2, b"data")),
+    "an entry of odd fields": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, 3, *ROW)),
+    "an entry without offsets": ("record", "bytes", 2, (10, 2, b"data", b"v", 0, 2, b"a", b"b")),
+}
+
+malformed = pytest.mark.parametrize(
+    ("form", "mode", "count", "fields"), MALFORMED.values(), ids=MALFORMED.keys()
+)
+
+
+@malformed
+def test_what_is_no_batch_is_an_error_and_leaves_nothing_behind(
+    runner: Runner, form: str, mode: str, count: int, fields: tuple[Any, ...]
+) -> None:
+    part = Part(runner, form, mode).create()
+    part.append(2)
+    before = (part.ids(), part.state())
+    call = log.append(
+        KEYS, "t", 0, topic_id=ID, count=count, size=20, max_timestamp=1, fields=fields
+    )
+    with pytest.raises(FAILED, match="no batch"):
+        runner.run(call)
+    assert (part.ids(), part.state()) == before
+    assert part.append(2).previous == int(before[1]["next"])
+
+
+def test_who_shares_a_call_with_what_is_no_batch_is_served(runner: Runner) -> None:
+    parts = [Part(runner, "record", "dense", topic=name).create() for name in ("a", "b", "c")]
+    batches = [log.batch_of(part.call(2)) for part in parts]
+    batches[1] = batches[1][:-1]
+    reply = runner.run(
+        log.gather(KEYS, [(p.topic, 0, ID, 0, [b]) for p, b in zip(parts, batches, strict=True)])
+    )
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    assert [answer.error for answer in reply.answers] == [0, failed, 0]
+    assert reply.reason.startswith(b"korvet:b:0: no batch")
+    assert [len(part.ids()) for part in parts] == [2, 0, 2]
