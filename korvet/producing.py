@@ -43,17 +43,18 @@ def prepare(
     if len(data) <= records.MAGIC_AT:
         raise BadBatch(ErrorCode.INVALID_RECORD, f"{len(data)} bytes are no record batch")
     limit = topic.policy.max_message_bytes
-    if data[records.MAGIC_AT] != 2:
-        if version >= 3:
-            raise BadBatch(
-                ErrorCode.INVALID_RECORD,
-                "Produce from version 3 on takes record batches of magic 2 only",
-            )
+    if data[records.MAGIC_AT] != records.MAGIC:
+        _refuse_magic(data[records.MAGIC_AT], version)
         found = message_sets.parse(data, limit=limit * BOMB_FACTOR)
         if len(data) > limit:
             raise _too_large(len(data), limit)
         return _append_records(keys, topic, partition, found, None, len(data), settings, now_ms)
     header = records.check(data)
+    if header.base_offset:
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD,
+            f"a producer's batch begins at offset 0, not at {header.base_offset}",
+        )
     transaction = _transaction(header, transaction)
     if transaction >= 0 and topic.is_bytes:
         raise BadBatch(
@@ -76,6 +77,17 @@ def prepare(
         _check_sizes(topic, found, header)
         _check_records(topic, found, now_ms)
     return _append_batch(keys, topic, partition, _recoded(topic, data, header), header, transaction)
+
+
+def _refuse_magic(magic: int, version: int) -> None:
+    """BadBatch, unless it is that of a message set, in a version that has them."""
+    if magic > records.MAGIC:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"there is no magic {magic}")
+    if version >= 3:
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD,
+            "Produce from version 3 on takes record batches of magic 2 only",
+        )
 
 
 def _transaction(header: BatchHeader, transaction: int | None) -> int:

@@ -30,6 +30,7 @@ _PLACE = struct.Struct(">q4si")
 COPIED = 2048
 LOG_OVERHEAD = 12
 MAGIC_AT = 16
+MAGIC = 2
 ATTRIBUTES_AT = 21
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -121,12 +122,13 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
         raise BadBatch(ErrorCode.INVALID_RECORD, f"{size} bytes are no record batch")
     header = BatchHeader._make(HEADER.unpack_from(batch))
     if header.length != size - LOG_OVERHEAD:
-        if 0 < header.length < size - LOG_OVERHEAD:
+        if HEADER_SIZE - LOG_OVERHEAD <= header.length < size - LOG_OVERHEAD:
             raise BadBatch(
                 ErrorCode.INVALID_RECORD, "a partition takes exactly one record batch a request"
             )
+        ends_early = header.length > size - LOG_OVERHEAD
         raise BadBatch(
-            ErrorCode.INVALID_RECORD if header.length > 0 else ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.INVALID_RECORD if ends_early else ErrorCode.CORRUPT_MESSAGE,
             f"the batch says {header.length} bytes and has {size - LOG_OVERHEAD}",
         )
     if verify_crc and checksum(batch) != header.crc:

@@ -181,6 +181,8 @@ REFUSED = [
     (b"", E.INVALID_RECORD),
     (GOOD[:-1], E.INVALID_RECORD),
     (broken(GOOD, 70), E.CORRUPT_MESSAGE),
+    (broken(GOOD, 16), E.CORRUPT_MESSAGE),
+    (broken(GOOD, 7), E.INVALID_RECORD),
     (GOOD + GOOD, E.INVALID_RECORD),
     (packed(rows(b"a"), 1), E.INVALID_RECORD),
     (packed(rows(bytes(3000)), 13), E.MESSAGE_TOO_LARGE),

@@ -105,6 +105,7 @@ def test_a_clients_batch_passes_the_check(made: list[Record], codec: int) -> Non
         ({"producer_id": 1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
         ({"length": 0}, ErrorCode.CORRUPT_MESSAGE),
         ({"length": -5}, ErrorCode.CORRUPT_MESSAGE),
+        ({"length": 48}, ErrorCode.CORRUPT_MESSAGE),
         ({"length": 10**9}, ErrorCode.INVALID_RECORD),
     ],
 )
