@@ -7,7 +7,8 @@ Behaviour
   open is aborted first, markers and all. INVALID_TRANSACTION_TIMEOUT (0 or above
   transaction.max.timeout.ms), PRODUCER_FENCED for an id or epoch that is not the newest,
   CONCURRENT_TRANSACTIONS while somebody else is ending the transaction
-- INVALID_REQUEST for an id without an epoch, an epoch without an id, an empty transactional id
+- INVALID_REQUEST for an id without an epoch, an epoch without an id, an empty transactional id;
+  only -1 is none, anything else below 0 is an id or epoch that nobody has
 Versions
 - v2 flexible, v3 producer id and epoch in the request, v4 PRODUCER_FENCED instead of
   INVALID_PRODUCER_EPOCH
@@ -20,11 +21,15 @@ from korvet.errors import ErrorCode
 from korvet.scripts import producer
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
+NONE = -1
+NOBODY = 2**53 - 1
+"""A producer id that is never given out."""
+
 
 async def init_producer_id(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse:
-    if (request.producer_id >= 0) != (request.producer_epoch >= 0):
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return _refusal(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
         return await _transactional(request.transactional_id, request, context)
@@ -45,7 +50,7 @@ async def _transactional(
     reply = await context.transactions.init(
         transactional_id,
         timeout_ms=timeout_ms,
-        producer_id=request.producer_id,
+        producer_id=request.producer_id if request.producer_id >= NONE else NOBODY,
         producer_epoch=request.producer_epoch,
     )
     error = ErrorCode(reply.error)
