@@ -6,7 +6,9 @@ from korvet.topics import Topic
 
 
 async def auto_create(name: str, context: Context) -> Topic | None:
-    """The topic, created with defaults unless it is there; None: the name is illegal."""
+    """The topic, created with defaults unless it is there; None: it cannot have that name."""
+    if context.topics.alike(name) is not None:
+        return None
     try:
         definition = plan_topic(
             name, context.settings.integer("num.partitions"), {}, context.node.topic_configs

@@ -121,6 +121,10 @@ def refusal_of(name: str, *, reserved: bool = False) -> str | None:
     return None
 
 
+def _is_alike(other: str, name: str, same: str) -> bool:
+    return len(other) == len(name) and other != name and other.replace(".", "_") == same
+
+
 def encode_definition(definition: Definition) -> bytes:
     """The definition as the bytes Redis keeps."""
     return msgspec.json.encode(definition, order="deterministic")
@@ -189,6 +193,15 @@ class TopicTable:
         """The topic as it was when the table was last read, however long ago: by name if it has
         one, else by id."""
         return self._rows.get(name) if name else self._by_id.get(topic_id)
+
+    def alike(self, name: str) -> Topic | None:
+        """Another topic, when the table was last read, whose name has a dot where this one has an
+        underscore: Kafka's metrics could not tell them apart, so it has never two of them."""
+        if "." not in name and "_" not in name:
+            return None
+        same = name.replace(".", "_")
+        rows = self._rows.values()
+        return next((row for row in rows if _is_alike(row.name, name, same)), None)
 
     def is_current(self, topic: Topic) -> bool:
         """Whether the table is fresh and has this very definition."""

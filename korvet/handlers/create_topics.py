@@ -1,8 +1,10 @@
 """CreateTopics (key 19), versions 0-7. Topics come into being, or one hears why not.
 
 Behaviour
+- POLICY_VIOLATION for all topics of a request that has more than 10,000 partitions together
 - checked in this order: INVALID_REQUEST (named twice), INVALID_TOPIC_EXCEPTION,
-  TOPIC_ALREADY_EXISTS, INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
+  TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (there is another that is called so but for dots and
+  underscores), INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
   INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS
 - any replication factor is accepted; 1 is reported: copies are Redis's business
 - validate_only checks all of it and writes nothing
@@ -18,7 +20,13 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.refusals import store_failure
 from korvet.store.errors import StoreError
-from korvet.topic_changes import Refused, check_assignment, create_topic, plan_topic
+from korvet.topic_changes import (
+    MAX_PARTITIONS,
+    Refused,
+    check_assignment,
+    create_topic,
+    plan_topic,
+)
 from korvet.topic_config import validate_all
 from korvet.topics import Definition, refusal_of
 from korvet.wire.messages.create_topics import (
@@ -32,6 +40,11 @@ from korvet.wire.messages.create_topics import (
 
 async def create_topics(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
+    if sum(_count(topic, context) for topic in request.topics) > MAX_PARTITIONS:
+        reason = f"A request makes at most {MAX_PARTITIONS} partitions."
+        return CreateTopicsResponse(
+            topics=[_refusal(name, ErrorCode.POLICY_VIOLATION, reason) for name in times]
+        )
     results = []
     for topic in {topic.name: topic for topic in request.topics}.values():
         try:
@@ -58,6 +71,12 @@ async def _create(
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if await context.topics.get(topic.name) is not None:
         raise _exists(topic.name)
+    other = context.topics.alike(topic.name)
+    if other is not None:
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{topic.name}' collides with existing topic: {other.name}",
+        )
     configs = {config.name: config.value for config in topic.configs}
     reason = validate_all(configs)
     if reason:
@@ -78,6 +97,15 @@ async def _create(
 
 def _exists(name: str) -> Refused:
     return Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+
+
+def _count(topic: CreatableTopic, context: Context) -> int:
+    """How many partitions are asked for, whether or not there can be such a topic."""
+    if topic.assignments:
+        return len(topic.assignments)
+    if topic.num_partitions == -1:
+        return context.settings.integer("num.partitions")
+    return max(0, topic.num_partitions)
 
 
 def _partitions(topic: CreatableTopic, context: Context) -> int:

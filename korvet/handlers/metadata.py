@@ -2,7 +2,8 @@
 
 Behaviour
 - every live broker leads: a partition is spread over them by its number, and any of them serves it
-- UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
+- UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic, the last also for
+  a topic that would be created and is called like another but for dots and underscores
 - a missing topic is created when the broker and the client allow it; the answer has it at once,
   up to version 1 LEADER_NOT_AVAILABLE first, as Kafka 0.8 answered
 - while Redis is away topics and brokers are told as they were last known, as by a Kafka broker
@@ -12,7 +13,8 @@ Behaviour
   all is told of none, and of no broker either: clients pass such an answer over
 Versions
 - v1 controller and rack, v2 cluster id, v4 allow_auto_topic_creation, v8 authorized operations,
-  v10 topic ids, v12 topics by id, v13 error code
+  v10 topic ids, v12 topics by id (in v10 and v11 an id, or no name, is INVALID_REQUEST for all
+  topics), v13 error code
 Left out
 - authorized operations are those of a broker without an authorizer: all of them
 """
@@ -37,7 +39,7 @@ from korvet.wire.messages.metadata import (
 )
 from korvet.wire.schema import ZERO_UUID
 
-NULL_NAME = 12
+BY_ID = 12
 
 logger = logs.get("handlers.metadata")
 
@@ -46,6 +48,11 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
         found = [_describe(topic, request, context) for topic in await _all(context)]
+    elif context.version < BY_ID and not all(map(_is_named, request.topics or [])):
+        found = [
+            _refusal(ErrorCode.INVALID_REQUEST, row.name or "", row.topic_id)
+            for row in request.topics or []
+        ]
     else:
         asked = {(row.name, row.topic_id): row for row in request.topics or []}
         found = [await _one_or_refusal(row, request, context) for row in asked.values()]
@@ -64,6 +71,10 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
             else operations.UNASKED
         ),
     )
+
+
+def _is_named(row: MetadataRequestTopic) -> bool:
+    return row.name is not None and row.topic_id == ZERO_UUID
 
 
 async def _all(context: Context) -> Iterable[Topic]:
@@ -96,8 +107,7 @@ async def _one(
     if wanted.topic_id != ZERO_UUID:
         known = await context.topics.get_id(wanted.topic_id)
         if known is None:
-            name = None if context.version >= NULL_NAME else ""
-            return _refusal(ErrorCode.UNKNOWN_TOPIC_ID, name, wanted.topic_id)
+            return _refusal(ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
         return _describe(known, request, context)
     name = wanted.name or ""
     topic = await context.topics.get(name)
@@ -109,6 +119,8 @@ async def _one(
         request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
     ):
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
+    if context.topics.alike(name) is not None:
+        return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request)
     topic = await auto_create(name, context)
     if topic is None or context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)

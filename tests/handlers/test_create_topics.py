@@ -175,3 +175,22 @@ async def test_a_redis_that_stops_half_way_is_told_of_for_the_topics_it_did_not_
     assert (made.error_code, later.error_code) == (E.NONE, E.NONE)
     assert (refused.name, refused.error_code) == ("b", E.REQUEST_TIMED_OUT)
     assert refused.error_message.startswith("OOM")
+
+
+async def test_topics_differ_by_more_than_dots_and_underscores(broker: Broker) -> None:
+    await broker.create("a.b_c")
+    for validate in (True, False):
+        (answer,) = await create(broker, topic("a_b.c"), validate=validate)
+        assert answer.error_code == E.INVALID_TOPIC_EXCEPTION
+        assert answer.error_message == "Topic 'a_b.c' collides with existing topic: a.b_c"
+    (answer,) = await create(broker, topic("a.b_c"))
+    assert answer.error_code == E.TOPIC_ALREADY_EXISTS
+    for name in ("a-b-c", "ab_c", "a.b_c."):
+        assert (await create(broker, topic(name)))[0].error_code == E.NONE
+
+
+async def test_a_request_makes_so_many_partitions_and_no_more(broker: Broker) -> None:
+    answers = await create(broker, topic("a", 5000), topic("b", 5001), topic("c"), validate=True)
+    assert [row.error_code for row in answers] == [E.POLICY_VIOLATION] * 3
+    answers = await create(broker, topic("a", 5000), topic("b", 5000), validate=True)
+    assert [row.error_code for row in answers] == [E.NONE] * 2

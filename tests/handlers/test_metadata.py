@@ -60,6 +60,32 @@ async def test_topics_are_described_in_every_version(broker: Broker, version: in
     assert (topic.topic_id != ZERO_UUID) == (version >= 10)
 
 
+@pytest.mark.parametrize("version", [10, 11])
+async def test_before_version_12_topics_have_names_and_no_ids(broker: Broker, version: int) -> None:
+    await broker.create("t")
+    asked = [
+        MetadataRequestTopic(name="t"),
+        MetadataRequestTopic(name="t", topic_id=UUID(int=7)),
+        MetadataRequestTopic(name=None),
+    ]
+    for wrong in asked[1:]:
+        request = MetadataRequest(topics=[asked[0], wrong], allow_auto_topic_creation=True)
+        answer = await broker.ask(request, version)
+        assert [(row.error_code, row.name, row.topic_id) for row in answer.topics] == [
+            (E.INVALID_REQUEST, "t", ZERO_UUID),
+            (E.INVALID_REQUEST, wrong.name or "", wrong.topic_id),
+        ]
+        assert answer.brokers
+
+
+async def test_no_topic_is_made_beside_one_called_so_but_for_dots(broker: Broker) -> None:
+    await broker.create("a.b")
+    answer = await metadata(broker, "a_b", create=True)
+    assert answer.topics[0].error_code == E.INVALID_TOPIC_EXCEPTION
+    answer = await metadata(broker, "a-b", create=True)
+    assert answer.topics[0].error_code == E.NONE
+
+
 async def test_brokers_and_the_controller_are_named(broker: Broker) -> None:
     await broker.second()
     answer = await metadata(broker)
@@ -105,6 +131,8 @@ async def test_an_empty_list_asks_for_no_topic(broker: Broker) -> None:
 async def test_what_is_not_there_is_said_so(
     broker: Broker, name: str | UUID, error: E, version: int
 ) -> None:
+    if isinstance(name, UUID) and version < 12:
+        error = E.INVALID_REQUEST
     (topic,) = (await metadata(broker, name, version=version)).topics
     assert E(topic.error_code) is error
     assert topic.partitions == []
