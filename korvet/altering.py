@@ -27,7 +27,8 @@ from korvet.topics import encode_definition, refusal_of
 ATTEMPTS = 20
 """So often somebody else's change may come first; more than that is no coincidence."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
-TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 32
+TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE = 2, 4, 8, 16
+GROUP_RESOURCE = 32
 SETTINGS = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER, GROUP_RESOURCE: GROUP}
 
 
@@ -62,6 +63,10 @@ async def alter(change: Change, context: Context) -> None:
         raise Refused(
             ErrorCode.INVALID_REQUEST,
             "Log levels are chosen when a broker starts, with --log-level.",
+        )
+    elif change.kind == CLIENT_METRICS_RESOURCE:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "No metrics are taken from clients: there is nothing to set."
         )
     else:
         raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")

@@ -1,8 +1,9 @@
 """DescribeClientQuotas (key 48), versions 0-1. There are no quotas, so nothing matches.
 
 Behaviour
+- INVALID_REQUEST for an empty type, an unknown match type, an exact match without a name, a name
+  where none is matched, a type asked for twice, or `ip` beside another type
 - UNSUPPORTED_VERSION for an entity type nobody knows
-- INVALID_REQUEST for an unknown match type, a type asked for twice, or `ip` beside another type
 Versions
 - v1 flexible
 Left out
@@ -37,6 +38,8 @@ async def describe_client_quotas(
 def _check(components: list[ComponentData]) -> None:
     seen: set[str] = set()
     for row in components:
+        if not row.entity_type:
+            raise Refused(ErrorCode.INVALID_REQUEST, "An entity type is empty.")
         if row.entity_type not in TYPES:
             raise Refused(
                 ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {row.entity_type}"
@@ -48,5 +51,10 @@ def _check(components: list[ComponentData]) -> None:
         seen.add(row.entity_type)
         if not EXACT <= row.match_type <= ANY:
             raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown match type {row.match_type}")
+        if (row.match_type == EXACT) != (row.match is not None):
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "An exact match needs the name to be matched, and nothing else takes one.",
+            )
     if "ip" in seen and len(seen) > 1:
         raise Refused(ErrorCode.INVALID_REQUEST, "`ip` cannot be combined with other types.")

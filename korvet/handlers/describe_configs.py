@@ -3,18 +3,20 @@
 Behaviour
 - topics: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; brokers: this one by its id, or by an
   empty name what was changed for all of them, else INVALID_REQUEST; groups: any name but an empty
-  one; broker loggers: one, `korvet`, with its level; other kinds of resource: INVALID_REQUEST
+  one; broker loggers: one, `korvet`, with its level; client metrics: no subscription has any
+- INVALID_REQUEST for all that is asked, when there is another kind of resource among it
 - unknown configuration keys are left out, and no keys at all ask for everything, as in Kafka
 Versions
 - v1 sources and synonyms, v3 types and documentation
 Left out
-- client metrics subscriptions
+- client metrics subscriptions: there are none
 """
 
 from collections.abc import Iterable
 
 from korvet.altering import (
     BROKER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
     LOGGER_RESOURCE,
     TOPIC_RESOURCE,
@@ -37,10 +39,17 @@ from korvet.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+KINDS = frozenset(
+    {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
+)
+
 
 async def describe_configs(
     request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResponse:
+    other = next((row for row in request.resources if row.resource_type not in KINDS), None)
+    if other is not None:
+        return _refuse_all(request, other.resource_type)
     results = []
     for resource in request.resources:
         error, reason, found = ErrorCode.NONE, None, []
@@ -62,6 +71,22 @@ async def describe_configs(
             )
         )
     return DescribeConfigsResponse(results=results)
+
+
+def _refuse_all(request: DescribeConfigsRequest, kind: int) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[
+            DescribeConfigsResult(
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message=f"Resource type {kind} has no configs: ask for topics, brokers, "
+                "broker loggers, client metrics or groups.",
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[],
+            )
+            for resource in request.resources
+        ]
+    )
 
 
 async def _values(resource: DescribeConfigsResource, context: Context) -> Iterable[ConfigValue]:
@@ -89,11 +114,11 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
     if resource.resource_type == LOGGER_RESOURCE:
         own_id(name, context)
         return [_level(context)]
-    raise Refused(
-        ErrorCode.INVALID_REQUEST,
-        f"Resource type {resource.resource_type} has no configs here: ask for topics, brokers or "
-        "groups.",
-    )
+    if not name:
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
+        )
+    return []
 
 
 def _of_this_start(context: Context) -> list[ConfigValue]:

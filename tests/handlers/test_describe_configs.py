@@ -49,6 +49,23 @@ async def test_what_has_no_configs_is_refused(
     assert (answer.resource_type, answer.resource_name, answer.configs) == (kind, name, [])
 
 
+async def test_a_kind_that_nobody_knows_refuses_all_that_is_asked(broker: Broker) -> None:
+    await broker.create("t")
+    rows = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in ((TOPIC, "t"), (99, "x"), (BROKER, "7"))
+    ]
+    answer = await broker.ask(DescribeConfigsRequest(resources=rows))
+    assert [(row.error_code, row.resource_name, row.configs) for row in answer.results] == [
+        (E.INVALID_REQUEST, name, []) for name in ("t", "x", "7")
+    ]
+
+
+async def test_no_subscription_to_client_metrics_has_configs(broker: Broker) -> None:
+    answer = await describe(broker, METRICS, "m")
+    assert (answer.error_code, answer.configs) == (E.NONE, [])
+
+
 @pytest.mark.parametrize("version", range(5))
 async def test_a_topics_configs_come_with_their_sources(broker: Broker, version: int) -> None:
     await broker.create("t", retention_ms="1000")

@@ -77,18 +77,27 @@ async def test_nobody_has_credentials(broker: Broker) -> None:
     ("components", "error"),
     [
         ([], E.NONE),
-        ([("user", 2)], E.NONE),
-        ([("user", 0), ("client-id", 1)], E.NONE),
-        ([("zzz", 2)], E.UNSUPPORTED_VERSION),
-        ([("user", 9)], E.INVALID_REQUEST),
-        ([("user", 2), ("user", 2)], E.INVALID_REQUEST),
-        ([("user", 2), ("ip", 2)], E.INVALID_REQUEST),
+        ([("user", 2, None)], E.NONE),
+        ([("user", 0, "bob"), ("client-id", 1, None)], E.NONE),
+        ([("user", 0, None)], E.INVALID_REQUEST),
+        ([("user", 1, "bob")], E.INVALID_REQUEST),
+        ([("user", 2, "")], E.INVALID_REQUEST),
+        ([("user", 0, None), ("zzz", 2, None)], E.INVALID_REQUEST),
+        ([("", 2, None)], E.INVALID_REQUEST),
+        ([("zzz", 2, None)], E.UNSUPPORTED_VERSION),
+        ([("zzz", 9, None)], E.UNSUPPORTED_VERSION),
+        ([("user", 9, None)], E.INVALID_REQUEST),
+        ([("user", 2, None), ("user", 2, None)], E.INVALID_REQUEST),
+        ([("user", 2, None), ("ip", 2, None)], E.INVALID_REQUEST),
     ],
 )
 async def test_there_are_no_quotas(
-    broker: Broker, components: list[tuple[str, int]], error: E
+    broker: Broker, components: list[tuple[str, int, str | None]], error: E
 ) -> None:
-    rows = [ComponentData(entity_type=kind, match_type=how, match=None) for kind, how in components]
+    rows = [
+        ComponentData(entity_type=kind, match_type=how, match=name)
+        for kind, how, name in components
+    ]
     answer = await broker.ask(DescribeClientQuotasRequest(components=rows, strict=True))
     assert E(answer.error_code) is error
     assert answer.entries == ([] if error is E.NONE else None)
