@@ -104,6 +104,7 @@ LAYERS: dict[str, Layer] = {
             "refusals",
             "streaming",
             "topic_creation",
+            "turns",
         ),
         ours=("words", "settings", "wire", "scripts", "store.errors", "log", "context"),
         others=("anyio", "msgspec"),

@@ -9,6 +9,7 @@ Rules
   ends, since nobody can say what the answer would have been.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TypeAlias
@@ -27,6 +28,8 @@ from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
+MANY_ROWS = 500
+"""An answer of more rows is encoded in a thread of its own."""
 
 logger = logs.get("broker.dispatch")
 
@@ -126,7 +129,16 @@ async def finish(request: Request, node: Node) -> list[Buffer] | None:
         if not isinstance(error, StoreUnavailable):
             logger.error("a request failed in Redis", api=row.name, error=error)
         response = failure(row, request.body, error)
-    return _respond(request, response, node)
+    parts = None
+    if response is not None and _is_long(response):
+        parts = await asyncio.to_thread(encode_parts, response, request.version)
+    return _respond(request, response, node, parts)
+
+
+def _is_long(response: Message) -> bool:
+    """Whether it has so many rows that others would wait for their answers while it is encoded."""
+    fields = (getattr(response, name) for name in response.__struct_fields__)
+    return any(isinstance(field, list) and len(field) > MANY_ROWS for field in fields)
 
 
 def finish_at_once(request: Request, node: Node) -> list[Buffer] | Later | None:
@@ -139,12 +151,15 @@ def finish_at_once(request: Request, node: Node) -> list[Buffer] | Later | None:
     return _respond(request, response, node)
 
 
-def _respond(request: Request, response: Message | None, node: Node) -> list[Buffer] | None:
+def _respond(
+    request: Request, response: Message | None, node: Node, parts: list[Buffer] | None = None
+) -> list[Buffer] | None:
     row = request.api
     if response is None:
         node.metrics.answered(row.name, "NONE", perf_counter() - request.began)
         return None
-    parts = encode_parts(response, request.version)
+    if parts is None:
+        parts = encode_parts(response, request.version)
     head = encode_response_header(row.key, request.version, request.correlation_id)
     size = len(head) + sum(map(len, parts))
     code = getattr(response, "error_code", 0)

@@ -1,7 +1,7 @@
 """ConsumerGroupDescribe (key 69), versions 0-1. State and members of groups of the newer protocol.
 
 Behaviour
-- INVALID_GROUP_ID for an empty name
+- INVALID_GROUP_ID for an empty name, INVALID_REQUEST for one that comes more than ten times
 - GROUP_ID_NOT_FOUND for a group that does not exist or is a classic one
 - "Assigning" while targets have still to be made, "Reconciling" while a member has not all that it
   should, "Stable" after, "Empty" without members
@@ -18,6 +18,7 @@ from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.spelled import read
+from korvet.turns import TOO_OFTEN, Times
 from korvet.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -36,8 +37,14 @@ async def consumer_group_describe(
     asked = request.include_authorized_operations
     allowed = operations.GROUP if asked else operations.UNASKED
     names = {topic.id: topic.name for topic in await context.topics.all()}
+    times = Times()
     return ConsumerGroupDescribeResponse(
-        groups=[await _group(group, names, allowed, context) for group in request.group_ids]
+        groups=[
+            _unknown(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
+            if times.too_many(group)
+            else await _group(group, names, allowed, context)
+            for group in request.group_ids
+        ]
     )
 
 

@@ -4,7 +4,8 @@ Behaviour
 - topics: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; brokers: this one by its id, or by an
   empty name what was changed for all of them, else INVALID_REQUEST; groups: any name but an empty
   one; broker loggers: one, `korvet`, with its level; client metrics: no subscription has any
-- INVALID_REQUEST for all that is asked, when there is another kind of resource among it
+- INVALID_REQUEST for all that is asked, when there is another kind of resource among it, or one is
+  named more than ten times: an answer is a thousand times as large as such a request
 - unknown configuration keys are left out, and no keys at all ask for everything, as in Kafka
 Versions
 - v1 sources and synonyms, v3 types and documentation
@@ -12,6 +13,7 @@ Left out
 - client metrics subscriptions: there are none
 """
 
+import asyncio
 from collections.abc import Iterable
 
 from korvet.altering import (
@@ -30,6 +32,7 @@ from korvet.settings.setting import Setting, Source, Text, Type, Whole, Words
 from korvet.settings.values import ConfigValue, Synonym
 from korvet.topic_changes import Refused
 from korvet.topics import refusal_of
+from korvet.turns import TOO_OFTEN, Times
 from korvet.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -42,22 +45,28 @@ from korvet.wire.messages.describe_configs import (
 KINDS = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
+OWN = frozenset({BROKER_RESOURCE, LOGGER_RESOURCE})
+"""Of these kinds there is this broker alone."""
 
 
 async def describe_configs(
     request: DescribeConfigsRequest, context: Context
 ) -> DescribeConfigsResponse:
-    other = next((row for row in request.resources if row.resource_type not in KINDS), None)
-    if other is not None:
-        return _refuse_all(request, other.resource_type)
-    results = []
+    reason = _too_much(request.resources)
+    if reason:
+        return _refuse_all(request, reason)
+    results: list[DescribeConfigsResult] = []
+    rows = _Rows(request)
     for resource in request.resources:
+        if results:
+            await asyncio.sleep(0)  # there may be thousands: others first
         error, reason, found = ErrorCode.NONE, None, []
+        keys = frozenset(resource.configuration_keys or ())
         try:
             found = [
-                _row(value, request)
+                rows.of(resource.resource_type, value)
                 for value in await _values(resource, context)
-                if not resource.configuration_keys or value.name in resource.configuration_keys
+                if not keys or value.name in keys
             ]
         except Refused as refused:
             error, reason = refused.error, refused.reason
@@ -73,13 +82,28 @@ async def describe_configs(
     return DescribeConfigsResponse(results=results)
 
 
-def _refuse_all(request: DescribeConfigsRequest, kind: int) -> DescribeConfigsResponse:
+def _too_much(resources: Iterable[DescribeConfigsResource]) -> str | None:
+    """Why nothing of this is answered."""
+    times = Times()
+    for row in resources:
+        if row.resource_type not in KINDS:
+            return (
+                f"Resource type {row.resource_type} has no configs: ask for topics, brokers, "
+                "broker loggers, client metrics or groups."
+            )
+        # This broker has many names: 7, 07, 007.
+        name = "" if row.resource_type in OWN else row.resource_name
+        if times.too_many((row.resource_type, name)):
+            return f"{row.resource_name}: {TOO_OFTEN}"
+    return None
+
+
+def _refuse_all(request: DescribeConfigsRequest, reason: str) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResult(
                 error_code=ErrorCode.INVALID_REQUEST,
-                error_message=f"Resource type {kind} has no configs: ask for topics, brokers, "
-                "broker loggers, client metrics or groups.",
+                error_message=reason,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=[],
@@ -87,6 +111,22 @@ def _refuse_all(request: DescribeConfigsRequest, kind: int) -> DescribeConfigsRe
             for resource in request.resources
         ]
     )
+
+
+class _Rows:
+    """The rows of one answer. Most topics have most of theirs in common, and share them."""
+
+    def __init__(self, request: DescribeConfigsRequest) -> None:
+        self._request = request
+        self._known: dict[tuple[object, ...], DescribeConfigsResourceResult] = {}
+
+    def of(self, kind: int, value: ConfigValue) -> DescribeConfigsResourceResult:
+        """The row that tells this value of a resource of that kind."""
+        place = (kind, value.name, value.value, value.source, value.synonyms)
+        row = self._known.get(place)
+        if row is None:
+            row = self._known[place] = _row(value, self._request)
+        return row
 
 
 async def _values(resource: DescribeConfigsResource, context: Context) -> Iterable[ConfigValue]:

@@ -2,18 +2,18 @@
 
 Behaviour
 - a group nobody knows is "Dead"; from 6 on GROUP_ID_NOT_FOUND says so too
+- INVALID_REQUEST for a group that is named more than ten times
 - metadata and assignments of the members are told while the group is Stable
 Versions
 - v3 authorized operations (all of them: there is no authorizer), v4 group.instance.id, v6 messages
 """
-
-import asyncio
 
 from korvet import operations
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
+from korvet.turns import TOO_OFTEN, Times, in_turns
 from korvet.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -29,24 +29,24 @@ async def describe_groups(
 ) -> DescribeGroupsResponse:
     asked = request.include_authorized_operations
     allowed = operations.GROUP if asked else operations.UNASKED
-    found = await asyncio.gather(*(_group(name, allowed, context) for name in request.groups))
-    return DescribeGroupsResponse(groups=list(found))
+    times = Times()
+
+    async def one(name: str) -> DescribedGroup:
+        if times.too_many(name):
+            return _nothing(name, ErrorCode.INVALID_REQUEST, TOO_OFTEN, allowed)
+        return await _group(name, allowed, context)
+
+    return DescribeGroupsResponse(groups=await in_turns(one, request.groups))
 
 
 async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
     reply = await groups(context).run(name, lambda _: scripts.describe(context.keys, name, full=1))
     if reply.error or reply.type != CLASSIC:
         missing = context.version >= 6
-        return DescribedGroup(
-            error_code=ErrorCode.GROUP_ID_NOT_FOUND if missing else ErrorCode.NONE,
-            error_message=f"Group {name} not found." if missing else None,
-            group_id=name,
-            group_state="Dead",
-            protocol_type="",
-            protocol_data="",
-            members=[],
-            authorized_operations=operations.UNASKED if missing else allowed,
-        )
+        if missing:
+            reason = f"Group {name} not found."
+            return _nothing(name, ErrorCode.GROUP_ID_NOT_FOUND, reason, operations.UNASKED)
+        return _nothing(name, ErrorCode.NONE, None, allowed)
     rows = reply.members
     stable = reply.state == b"Stable"
     return DescribedGroup(
@@ -56,6 +56,19 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
         protocol_type=reply.protocol_type.decode(),
         protocol_data=reply.protocol.decode() if stable else "",
         members=[_member(rows[at : at + 6]) for at in range(0, len(rows), 6)],
+        authorized_operations=allowed,
+    )
+
+
+def _nothing(name: str, error: ErrorCode, reason: str | None, allowed: int) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=reason,
+        group_id=name,
+        group_state="Dead",
+        protocol_type="",
+        protocol_data="",
+        members=[],
         authorized_operations=allowed,
     )
 

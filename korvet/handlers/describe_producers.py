@@ -1,8 +1,8 @@
 """DescribeProducers (key 61), version 0. The producers that partitions remember.
 
 Behaviour
-- per partition: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION; producers of transactions
-  with where theirs began
+- per partition: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for
+  one that is asked for more than ten times; producers of transactions with where theirs began
 - a producer whose row is gone, or says that nothing is open, while readers of committed records
   wait before a transaction of it (older versions could leave that): with its start
 - the coordinator's epoch is -1 until a marker ended a transaction here, then 0: there is one
@@ -17,6 +17,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts.remembered import ENDED, Remembered
 from korvet.topics import refusal_of
+from korvet.turns import Times
 from korvet.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -31,12 +32,15 @@ UNKNOWN = Remembered(0, 0, -1, [], -1)
 async def describe_producers(
     request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse:
+    times = Times()
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
                 name=asked.name,
                 partitions=[
-                    await _partition(asked.name, number, context)
+                    _refusal(number, ErrorCode.INVALID_REQUEST)
+                    if times.too_many((asked.name, number))
+                    else await _partition(asked.name, number, context)
                     for number in asked.partition_indexes
                 ],
             )

@@ -1,15 +1,15 @@
 """DescribeTransactions (key 65), version 0. State, producer and partitions of transactional ids.
 
 Behaviour
-- per id: INVALID_REQUEST for an empty one, TRANSACTIONAL_ID_NOT_FOUND
+- per id: INVALID_REQUEST for an empty one and for one named more than ten times,
+  TRANSACTIONAL_ID_NOT_FOUND
 - the partitions are those of the open transaction, or of one that is ending
 """
-
-import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.transactions import names, partition_of
+from korvet.turns import Times, in_turns
 from korvet.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -21,8 +21,15 @@ from korvet.wire.messages.describe_transactions import (
 async def describe_transactions(
     request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse:
-    found = await asyncio.gather(*(_describe(name, context) for name in request.transactional_ids))
-    return DescribeTransactionsResponse(transaction_states=list(found))
+    times = Times()
+
+    async def one(name: str) -> TransactionState:
+        if times.too_many(name):
+            return _refusal(name, ErrorCode.INVALID_REQUEST)
+        return await _describe(name, context)
+
+    found = await in_turns(one, request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=found)
 
 
 async def _describe(transactional_id: str, context: Context) -> TransactionState:

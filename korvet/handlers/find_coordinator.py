@@ -10,10 +10,9 @@ Left out
 - share groups (key type 2, v6): INVALID_REQUEST
 """
 
-import asyncio
-
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.turns import in_turns
 from korvet.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -21,8 +20,6 @@ from korvet.wire.messages.find_coordinator import (
 )
 
 GROUP, TRANSACTION = 0, 1
-AT_ONCE = 100
-"""Keys that are looked at side by side: a request may have millions."""
 
 
 async def find_coordinator(
@@ -37,12 +34,9 @@ async def find_coordinator(
             host=only.host,
             port=only.port,
         )
-    keys, found = request.coordinator_keys, list[Coordinator]()
-    for at in range(0, len(keys), AT_ONCE):
-        some = keys[at : at + AT_ONCE]
-        found += await asyncio.gather(
-            *(_coordinator(key, request.key_type, context) for key in some)
-        )
+    found = await in_turns(
+        lambda key: _coordinator(key, request.key_type, context), request.coordinator_keys
+    )
     return FindCoordinatorResponse(coordinators=found)
 
 

@@ -5,6 +5,7 @@ Behaviour
   UNKNOWN_TOPIC_ID for an id nobody has
 - who names a member of a group of the newer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
 - null topics: everything the group has committed
+- INVALID_REQUEST for a group or a partition that is asked for more than ten times
 - require_stable: UNSTABLE_OFFSET_COMMIT where offsets wait for the end of a transaction; those that
   have waited longer than transaction.max.timeout.ms for one that no transactional id has are let go
 - a commit made for an earlier topic of the same name does not count
@@ -13,7 +14,6 @@ Versions
   epochs, v10 topic ids
 """
 
-import asyncio
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.hanging import let_go
 from korvet.topics import Topic
+from korvet.turns import Times, in_turns
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -42,9 +43,7 @@ NOTHING = Commit(-1)
 
 async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
     if context.version >= 8:
-        stable = request.require_stable
-        found = await asyncio.gather(*(_group(group, stable, context) for group in request.groups))
-        return OffsetFetchResponse(groups=list(found))
+        return OffsetFetchResponse(groups=await _groups(request, context))
     topics = None
     if request.topics is not None:
         topics = [
@@ -71,6 +70,18 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
             for topic in group.topics
         ]
     )
+
+
+async def _groups(request: OffsetFetchRequest, context: Context) -> list[OffsetFetchResponseGroup]:
+    times = Times()
+
+    async def one(asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        if times.too_many(asked.group_id):
+            error = ErrorCode.INVALID_REQUEST
+            return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
+        return await _group(asked, request.require_stable, context)
+
+    return await in_turns(one, request.groups)
 
 
 async def _group(
@@ -141,16 +152,22 @@ async def _everything(group_id: str, context: Context) -> list[OffsetFetchRespon
     for name, rows in by_topic.items():
         topic = await context.topics.get(name)
         if topic is not None:
-            known = [row for row in sorted(rows, key=lambda row: row[0]) if _counts(row[1], topic)]
+            known = [
+                _partition(number, commit)
+                for number, commit in sorted(rows, key=lambda row: row[0])
+                if commit is not None and _counted(commit, topic) is commit
+            ]
             if known:
-                answers.append(_answer(name, topic, known))
+                answers.append(
+                    OffsetFetchResponseTopics(name=name, topic_id=topic.uuid, partitions=known)
+                )
     return answers
 
 
 async def _some(
     group_id: str, asked: Iterable[OffsetFetchRequestTopics], context: Context
 ) -> list[OffsetFetchResponseTopics]:
-    keys, answers = context.keys, []
+    keys, answers, times = context.keys, [], Times()
     for row in asked:
         topic = await (
             context.topics.get_id(row.topic_id)
@@ -161,32 +178,35 @@ async def _some(
             error = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= 10 else ErrorCode.NONE
             answers.append(_unknown(row, error))
             continue
-        fields = [keys.partition(topic.name, number).stream for number in row.partition_indexes]
+        numbers = dict.fromkeys(row.partition_indexes)
+        fields = [keys.partition(topic.name, number).stream for number in numbers]
         raws = (
             await context.store.command("HMGET", keys.group_offsets(group_id), *fields)
             if fields
             else []
         )
-        commits = [None if raw is None else read_commit(raw) for raw in raws]
-        answers.append(_answer(row.name, topic, zip(row.partition_indexes, commits, strict=True)))
+        commits = {
+            number: None if raw is None else read_commit(raw)
+            for number, raw in zip(numbers, raws, strict=True)
+        }
+        partitions = [
+            _partition(number, NOTHING, ErrorCode.INVALID_REQUEST)
+            if times.too_many((topic.id, number))
+            else _partition(number, _counted(commits[number], topic))
+            for number in row.partition_indexes
+        ]
+        answer = OffsetFetchResponseTopics(
+            name=row.name, topic_id=topic.uuid, partitions=partitions
+        )
+        answers.append(answer)
     return answers
 
 
-def _counts(commit: Commit | None, topic: Topic) -> bool:
-    return commit is not None and commit.topic_id in ("", topic.id)
-
-
-def _answer(
-    name: str, topic: Topic, rows: Iterable[tuple[int, Commit | None]]
-) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        name=name,
-        topic_id=topic.uuid,
-        partitions=[
-            _partition(number, commit if commit is not None and _counts(commit, topic) else NOTHING)
-            for number, commit in rows
-        ],
-    )
+def _counted(commit: Commit | None, topic: Topic) -> Commit:
+    """The commit, if it was made for this topic."""
+    if commit is None or commit.topic_id not in ("", topic.id):
+        return NOTHING
+    return commit
 
 
 def _partition(
