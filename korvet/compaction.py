@@ -28,10 +28,11 @@ import msgspec
 from korvet.contents import Entry, is_marker, owner_of, records_of
 from korvet.keys import Keys
 from korvet.offsets import entry_id, offset_of
-from korvet.reading import PartitionReader, Slice
+from korvet.reading import PartitionReader
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import SiftReply
+from korvet.slices import Slice
 from korvet.store.errors import StoreRefused
 from korvet.topics import Topic
 from korvet.watched import R, Store, Watched

@@ -11,7 +11,8 @@ from korvet import byte_topics, logs
 from korvet.contents import Entry, any_stamped, batches_of, nothing_from, records_in, runs_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.reading import PartitionReader, Slice
+from korvet.reading import PartitionReader
+from korvet.slices import Slice
 from korvet.store.errors import StoreError
 from korvet.streaming import delivered
 from korvet.topics import Topic

@@ -2,11 +2,12 @@
 
 Rules
 - One HMGET of the log's state and one XRANGE, in one burst. XRANGE counts entries, not bytes: its
-  COUNT comes from the average entry, and where the largest could make that far too much, its end
-  comes from the sparse index, which knows bytes.
+  COUNT comes from how large they are expected to be, and where the largest could make that far too
+  much, its end comes from the sparse index, which knows bytes (`korvet/shapes.py`).
 - What is compressed at rest counts as it is when it is sent on, in the state's bytes too.
-- Where nothing is known of a partition's sizes, or no longer (`korvet/shapes.py`), the state is
-  asked for alone, and then the entries.
+- Where nothing is known of a partition's sizes, or no longer, the state and the index are asked for
+  first, and then the entries; at the end of the log, with the state, a few of them.
+- Where they were far smaller than expected, more are asked for, some times at most.
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
   into it. The state is read first: what has ended by then is in the index of aborted ones for sure.
 - What lies below the stored start or above the end is OFFSET_OUT_OF_RANGE. Anything else, gaps
@@ -19,59 +20,27 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
-
-import msgspec
+from typing import Any, cast
 
 from korvet.batch_cache import BatchCache
-from korvet.contents import Entry, batch_of, is_transactional
+from korvet.contents import Entry, batch_of
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, Partition
 from korvet.offsets import DENSE_MS, entry_id, split_id
 from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
-from korvet.shapes import MAX_ENTRIES, Shape, Shapes
+from korvet.shapes import MAX_ENTRIES, Shapes, count_for, end_of, steps_for
+from korvet.slices import Slice, Store, commit_only
 from korvet.store.aio import let_go
 from korvet.topics import Topic
 from korvet.wire import entries, records
 
 STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable", "cleaned")
-INDEX_ROWS = 64
-ABORTED_ROWS = 256
+FILLS = 3
+"""So often one read asks for more where much less came than was asked for."""
 
 logger = logging.getLogger("korvet.reading")
-
-
-class Store(Protocol):
-    """What reading needs of a store."""
-
-    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
-    async def run(self, call: Any) -> Any: ...
-
-
-class Slice(msgspec.Struct):
-    """What one read found. `entries` fit the bytes asked for, or are the first one alone.
-
-    `stable` is the last stable offset, None in a partition that never saw a transaction. `aborted`
-    lists producer id and first offset of aborted transactions, of a committed read only.
-    """
-
-    error: ErrorCode
-    start: int = -1
-    end: int = -1
-    epoch: int = 0
-    entries: list[Entry] = []
-    size: int = 0
-    stable: int | None = None
-    aborted: list[tuple[int, int]] = []
-
-    @property
-    def last_stable(self) -> int:
-        """The offset of the oldest record of an open transaction, or the end."""
-        if self.stable is None or self.stable < 0:
-            return self.end
-        return max(self.stable, self.start)
 
 
 class PartitionReader:
@@ -120,7 +89,7 @@ class PartitionReader:
         sent = sent and not topic.is_batch
         k = self._keys.partition(topic.name, partition)
         while True:
-            kept, state, rows = await self._look(topic, partition, k, offset, max_bytes)
+            kept, state, rows, more = await self._look(topic, partition, k, offset, max_bytes)
             found = self._state(topic, partition, state)
             if found.error:
                 return found
@@ -131,15 +100,15 @@ class PartitionReader:
                 limit = min(known_end, found.last_stable) if committed else known_end
                 await self._go_on(found, topic, partition, k, max_bytes, limit)
                 break
-            if rows is None:
-                rows = await self._careful(topic, partition, k, offset, max_bytes)
-            self._take(found, topic, partition, offset, max_bytes, rows, raw, sent)
+            full = self._take(found, topic, partition, offset, max_bytes, rows, raw, sent)
             self._keep(topic, partition, offset, found.entries)
+            if found.entries and more and not full:
+                await self._fill(found, topic, partition, k, max_bytes, raw, sent)
             if found.entries or not rows or (after := self._behind(topic, found, rows)) <= offset:
                 break
             offset = after
         if committed:
-            await self._commit_only(found, topic, k, offset, known_end)
+            await commit_only(self._store, found, topic, k, offset, known_end)
             if topic.policy.compact and await self._compacted_since(k, state):
                 return await self.read(
                     topic, partition, offset, max_bytes, committed=committed, sent=sent
@@ -154,14 +123,37 @@ class PartitionReader:
         """Up to `limit`, the slice goes on with what was never kept here: markers, and what other
         brokers appended."""
         at, room = found.entries[-1].last + 1, max_bytes - found.size
-        if at >= limit or room < self._shapes.average(topic, partition):
-            return
-        if self._cache.holds(topic.id, partition, at):
+        average = found.size / len(found.entries)
+        if at >= limit or room < average or self._cache.holds(topic.id, partition, at):
             return
         had = len(found.entries)
-        rows = await self._careful(topic, partition, k, at, room)
+        rows, _ = await self._rows(topic, partition, k, at, room, average, self._most)
         self._take(found, topic, partition, at, max_bytes, rows, raw=False, sent=False)
         self._keep(topic, partition, at, found.entries[had:])
+
+    async def _fill(
+        self,
+        found: Slice,
+        topic: Topic,
+        partition: int,
+        k: Partition,
+        max_bytes: int,
+        raw: bool,
+        sent: bool,
+    ) -> None:
+        """The slice has about what was asked for, or most of it, though less came at first."""
+        for _ in range(FILLS):
+            had, at = len(found.entries), found.entries[-1].last + 1
+            if 2 * found.size >= max_bytes or had >= self._most:
+                return
+            rows, more = await self._rows(
+                *(topic, partition, k, at, max_bytes - found.size),
+                *(found.size / had, self._most - had),
+            )
+            full = self._take(found, topic, partition, at, max_bytes, rows, raw, sent)
+            self._keep(topic, partition, at, found.entries[had:])
+            if full or not more or len(found.entries) == had:
+                return
 
     async def _compacted_since(self, k: Partition, state: Sequence[bytes | None]) -> bool:
         """Whether a compaction came between: then the index of what was aborted is too new."""
@@ -170,25 +162,43 @@ class PartitionReader:
 
     async def _ask(
         self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
-    ) -> tuple[list[Any], list[Any] | None]:
-        """The log's state, and the entries if their sizes are known well enough to ask."""
+    ) -> tuple[list[Any], list[Any], bool]:
+        """The log's state, entries, and whether there may be more of these."""
         submit = self._store.submit_command
+        shape, count = self._shapes.of(topic, partition), 0
+        if shape is not None:
+            average = self._shapes.average(topic, partition, offset)
+            count = count_for(max_bytes, average, self._most)
+            if shape.is_old or shape.skewed(count, max_bytes):
+                count = min(count, shape.few()) if offset >= shape.end else 0
         asked = submit("HMGET", k.log, *STATE)
-        if not self._shapes.suffice(topic, partition):
-            return await asked, None
-        shape = self._shapes.expected(topic, partition)
-        if shape.skewed(count := shape.count_for(max_bytes, self._most)):
-            return await asked, None
-        reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
+        if count:
+            reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)
+        else:
+            reading = self._steps(k, offset, max_bytes)
         try:
-            return await asked, await reading
+            state, came = await asked, await reading
         except BaseException:
             let_go(reading)
             raise
+        if count:
+            return state, came, len(came) == count
+        if self._state(topic, partition, state).error:
+            return state, [], False
+        average = self._shapes.average(topic, partition, offset)
+        return state, *await self._rows(
+            topic, partition, k, offset, max_bytes, average, self._most, came
+        )
+
+    def _steps(self, k: Partition, offset: int, max_bytes: int) -> "asyncio.Future[Any]":
+        """The steps of the index behind an offset."""
+        return self._store.submit_command(
+            *("ZRANGEBYSCORE", k.index, f"({offset}", "+inf", "LIMIT", 0, steps_for(max_bytes))
+        )
 
     async def _look(
         self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
-    ) -> tuple[list[Entry], list[Any], list[Any] | None]:
+    ) -> tuple[list[Entry], list[Any], list[Any], bool]:
         """Entries that are kept here, the log's state, and what `_ask` found where none are."""
         if topic.is_batch and not topic.policy.compact:  # what was compacted must not come back
             kept = self._kept(topic, partition, offset, max_bytes)
@@ -196,7 +206,7 @@ class PartitionReader:
                 # Whether they may still be read is the state's to say; their bytes are here.
                 state = await self._store.submit_command("HMGET", k.log, *STATE)
                 if self._turns() == self._turn:
-                    return kept, state, None
+                    return kept, state, [], False
         return [], *await self._ask(topic, partition, k, offset, max_bytes)
 
     def _kept(self, topic: Topic, partition: int, offset: int, max_bytes: int) -> list[Entry]:
@@ -209,11 +219,11 @@ class PartitionReader:
     def _keep(
         self, topic: Topic, partition: int, offset: int, entries_read: Sequence[Entry]
     ) -> None:
-        """What one XRANGE found in a row is in the cache, each under the end of the one before; or
-        else it is known how large it was."""
-        if entries_read and not topic.is_batch:
-            size = sum(entry.size for entry in entries_read)
-            self._shapes.met(topic, partition, size / len(entries_read))
+        """It is known how large what one XRANGE found was; batches are in the cache, each under
+        the end of the one before."""
+        if entries_read:
+            average = sum(entry.size for entry in entries_read) / len(entries_read)
+            self._shapes.met(topic, partition, entries_read[-1].last + 1, average)
         if self._cache.capacity and topic.is_batch:
             for entry in entries_read:
                 self._cache.put(topic.id, partition, offset, entry)
@@ -223,7 +233,7 @@ class PartitionReader:
         self, topic: Topic, partition: int, previous: int, base: int, call: Call[AppendReply]
     ) -> None:
         """A batch was appended behind `previous`: who reads this partition here will want it."""
-        if not self._cache.capacity or not self._shapes.known(topic, partition):
+        if not self._cache.capacity or self._shapes.of(topic, partition) is None:
             return
         batch = log.whole_batch(call)
         if batch is None:
@@ -236,62 +246,32 @@ class PartitionReader:
         entry = Entry(base, base + count - 1, kept, 0, sum(map(len, kept)))
         self._cache.put(topic.id, partition, previous, entry)
 
-    async def _commit_only(
-        self, found: Slice, topic: Topic, k: Partition, offset: int, known_end: int
-    ) -> None:
-        """Nothing at or behind the last stable offset is left, and `aborted` is complete.
-
-        The state is a moment older than the entries: a transaction that began behind the end it
-        knew is open for all it can tell.
-        """
-        for at, entry in enumerate(found.entries):
-            if entry.last >= known_end and is_transactional(topic, entry):
-                del found.entries[at:]
-                found.end = max(known_end, found.entries[-1].last + 1 if at else 0)
-                break
-        if found.stable is not None:
-            found.entries = [entry for entry in found.entries if entry.last < found.last_stable]
-            await self._name_aborted(found, k, offset)
-
-    async def _name_aborted(self, found: Slice, k: Partition, offset: int) -> None:
-        """`found.aborted` has every aborted transaction with a record among the entries."""
-        found.aborted = []
-        upper = found.entries[-1].last + 1 if found.entries else offset
-        low, more = f"{offset}", bool(found.entries)
-        while more:
-            flat = await self._store.submit_command(
-                "ZRANGEBYSCORE", k.aborted, low, "+inf", "WITHSCORES", "LIMIT", 0, ABORTED_ROWS
-            )
-            stable = upper
-            for member in flat[::2]:
-                producer_id, first, stable = map(int, member.split(b":"))
-                if first < upper:
-                    found.aborted.append((producer_id, first))
-            # Whatever was aborted later began at or behind the last row's `stable`.
-            more = len(flat) == 2 * ABORTED_ROWS and stable < upper
-            low = "(" + flat[-1].decode() if flat else low
-
-    async def _careful(
-        self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
-    ) -> list[Any]:
-        """An XRANGE that ends where the index says that enough bytes lie."""
-        shape = self._shapes.expected(topic, partition)
-        count, end = shape.count_for(max_bytes, self._most), "+"
-        if shape.skewed(count):
-            steps = await self._store.submit_command(
-                "ZRANGEBYSCORE", k.index, f"({offset}", "+inf", "LIMIT", 0, INDEX_ROWS
-            )
-            ends = [(int(o), int(b)) for o, _, b, _ in (step.split(b":") for step in steps)]
-            # Nothing may lie before the first step, something lies before the second.
-            within = [o for o, b in ends[2:] if b - ends[0][1] <= max_bytes]
-            if len(ends) > 1:
-                end = self._id(topic, [ends[1][0], *within][-1] - 1)
-        start = self._id(topic, offset)
-        submit = self._store.submit_command
-        rows: list[Any] = await submit("XRANGE", k.stream, start, end, "COUNT", count)
-        if not rows and end != "+":  # somebody trimmed the stream natively
-            rows = await submit("XRANGE", k.stream, start, "+", "COUNT", 1)
-        return rows
+    async def _rows(
+        self,
+        topic: Topic,
+        partition: int,
+        k: Partition,
+        offset: int,
+        max_bytes: int,
+        average: float,
+        most: int,
+        steps: Sequence[bytes] | None = None,
+    ) -> tuple[list[Any], bool]:
+        """An XRANGE that ends where the index says that enough bytes lie, where that may be before
+        enough entries have come; and whether there may be more of them."""
+        shape, end = self._shapes.of(topic, partition), None
+        count = count_for(max_bytes, average, most)
+        if shape is None or shape.skewed(count, max_bytes):
+            if steps is None:
+                steps = await self._steps(k, offset, max_bytes)
+            end = end_of(steps, max_bytes)
+        start, submit = self._id(topic, offset), self._store.submit_command
+        last = "+" if end is None else self._id(topic, end)
+        rows: list[Any] = await submit("XRANGE", k.stream, start, last, "COUNT", count)
+        if not rows and end is not None:  # somebody trimmed the stream natively
+            count = 1
+            rows = await submit("XRANGE", k.stream, start, "+", "COUNT", count)
+        return rows, end is not None or len(rows) == count
 
     def _id(self, topic: Topic, offset: int) -> str:
         return entry_id(topic.policy.offset_mode, topic.policy.offset_bits, max(offset, 0))
@@ -302,7 +282,7 @@ class PartitionReader:
         if state[0].decode() != topic.id:
             return Slice(ErrorCode.UNKNOWN_TOPIC_ID)
         end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:7])
-        self._shapes.learn(topic, partition, Shape(size / max(count, 1), largest))
+        self._shapes.learn(topic, partition, size / max(count, 1), largest, end)
         found = Slice(ErrorCode.NONE, start, end, epoch, [])
         if state[7] is not None:
             found.stable = int(state[7])
@@ -318,10 +298,11 @@ class PartitionReader:
         rows: Sequence[Any],
         raw: bool,
         sent: bool,
-    ) -> None:
-        """The entries of an XRANGE reply go into the slice, up to the bytes asked for."""
+    ) -> bool:
+        """The entries of an XRANGE reply go into the slice, up to the bytes asked for. Whether one
+        did not fit."""
         mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
-        met_ms = int(time.time() * 1000)
+        met_ms, full = int(time.time() * 1000), False
         for raw_id, fields in rows:
             milliseconds, sequence = split_id(raw_id)
             if mode == "time":
@@ -349,11 +330,13 @@ class PartitionReader:
             if found.entries and (
                 found.size + size > max_bytes or last - found.entries[0].first > records.MAX_SPAN
             ):
+                full = True
                 break
             found.entries.append(entry)
             found.size += size
         if found.entries:
             found.end = max(found.end, found.entries[-1].last + 1)
+        return full
 
     def _behind(self, topic: Topic, found: Slice, rows: Sequence[Any]) -> int:
         """Where to read on behind rows of which none is to be had, -1 where no more can come."""

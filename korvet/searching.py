@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 
 from korvet.contents import Entry, records_in
 from korvet.keys import Keys
-from korvet.reading import PartitionReader, Store
+from korvet.reading import PartitionReader
 from korvet.scripts import log
 from korvet.scripts.log import FAR, SeekReply
+from korvet.slices import Store
 from korvet.topics import Topic
 from korvet.wire.records import BadBatch
 

@@ -73,6 +73,7 @@ LAYERS: dict[str, Layer] = {
             "reading",
             "searching",
             "shapes",
+            "slices",
             "topic_changes",
             "topic_steps",
             "topics",

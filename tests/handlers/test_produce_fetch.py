@@ -492,6 +492,53 @@ async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_f
     assert max(read) <= 1_500_000  # of 4,000,000
 
 
+UNEVEN = {
+    "small before large": [[20] * 200] * 20 + [[300_000]] * 12,
+    "large before small": [[300_000]] * 12 + [[20] * 200] * 20,
+    "large among small": ([[50] * 200] * 4 + [[700_000]]) * 3,
+    "once one large": [[900_000]] + [[20] * 200] * 20,
+}
+
+
+@shapes
+@pytest.mark.parametrize("plan", UNEVEN.values(), ids=UNEVEN)
+async def test_of_uneven_records_about_what_fits_is_read_and_answered(
+    broker: Broker, form: str, mode: str, plan: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    random, size = Random(7), 100_000
+    there: list[tuple[int, int]] = []
+    for sizes in plan:
+        values = [random.randbytes(n) for n in sizes]
+        base = (await produce(broker, packed(rows(*values), 13))).base_offset
+        there += [(base + n, length + 30) for n, length in enumerate(sizes)]
+    read, submit = [], broker.node.store.submit_command
+
+    async def counted(*command: Any) -> Any:
+        reply = await submit(*command)
+        if command[0] == "XRANGE":
+            read.append(sum(len(word) for _, fields in reply for word in fields))
+        return reply
+
+    monkeypatch.setattr(
+        broker.node.store,
+        "submit_command",
+        lambda *command: asyncio.ensure_future(counted(*command)),
+    )
+    at = 0
+    while at < len(there):
+        read.clear()
+        found = told((await fetch(broker, there[at][0], size=size)).records)
+        got = [row[0] for row in found if row[0] >= there[at][0]]
+        assert got == [offset for offset, _ in there[at : at + len(got)]]
+        answered = sum(cost for _, cost in there[at : at + len(got)])
+        # The next batch did not fit, or half of the bytes came, or as many records as ever do.
+        left = sum(cost for _, cost in there[at + len(got) : at + len(got) + 200])
+        assert answered + left >= size / 2 or at + len(got) == len(there) or len(got) >= 2000
+        assert sum(read) <= 2_000_000 and len(read) <= 4
+        at += len(got)
+
+
 @shapes
 @pytest.mark.parametrize("version", range(4))
 async def test_a_reader_of_message_sets_passes_the_end_of_a_batch_that_was_compacted_away(
