@@ -1,4 +1,4 @@
---- log.retain  version 5  writes
+--- log.retain  version 6  writes
 --- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
 ---
 --- KEYS     stream           stream  the partition's records
@@ -13,18 +13,21 @@
 ---          removed          int     entries removed
 ---          more             int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(entries removed), at most 193 calls
+--- COST     O(entries removed), at most 195 calls
 --- NOTES    Records without a timestamp are as old as their append is long ago.
 ---          Never early: only index steps go whose every record is old enough, or without which
 ---          retention_bytes remain. When the newest record of all is too old, everything goes.
 ---          In time mode the log then starts right behind what went, which may be long before the
 ---          first record that stays: who has read all that went has lost nothing.
----          Native entries behind `next` are as old as the milliseconds of their ids. In dense mode
----          ids tell no time: such entries count as appended when this script first meets them.
+---          Native entries are as old as the milliseconds of their ids. In dense mode ids tell no time:
+---          such entries count as appended when this script, or the next append, first meets them.
+---          Where there may be some, in time mode, nothing goes by time whose id is not old as well. (In
+---          a log whose start lies inside an index step, by log.truncate, some may stay unseen.)
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry = require("lib.entry")
 local index_rows = require("lib.index")
+local natives = require("lib.natives")
 local num = require("lib.num")
 local trim = require("lib.trim")
 
@@ -34,8 +37,7 @@ local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
-  "max_timestamp", "start_records", "untimed"
+  "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed", unpack(natives.FIELDS)
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
@@ -43,13 +45,13 @@ end
 if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, -1, 0, 0 }
 end
-local mode, bits = state[3], tonumber(state[4])
-local next_offset, start = tonumber(state[5]), tonumber(state[6])
-local bytes, records = tonumber(state[7]), tonumber(state[8])
-local newest = math.max(tonumber(state[9]), tonumber(state[11] or "-1"))
+local format, mode, bits = state[5], state[6], tonumber(state[7])
+local start, records, start_records = tonumber(state[8]), tonumber(state[9]), tonumber(state[10])
+local next_offset, bytes = tonumber(state[11]), tonumber(state[2])
+local newest = math.max(tonumber(state[3]), tonumber(state[4] or "-1"))
 
 local appended = next_offset
-if state[2] == "record" then
+if format == "record" then
   local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
   if tail then
     next_offset = math.max(next_offset, entry.behind(mode, bits, tail[1]))
@@ -58,11 +60,16 @@ end
 local now_ms = clock.now_ms()
 local cutoff = retention_ms >= 0 and now_ms - retention_ms or nil
 local old = cutoff ~= nil and newest < cutoff
+-- What lies at or behind it may be a native entry that is young.
+local young = math.huge
+if cutoff and mode == "time" and natives.among(stream, { unpack(state, 5) }) then
+  young = math.max(0, cutoff * 2 ^ bits)
+end
 local first_met = cutoff ~= nil and mode ~= "time" and next_offset > appended
 
 -- From here on nothing lies below `target` that may stay.
 local target, more = start, 0
-if old and not first_met then
+if old and not first_met and young >= appended then
   target = next_offset
   if next_offset > appended then
     target = math.min(next_offset, math.max(appended, cutoff * 2 ^ bits))
@@ -70,11 +77,11 @@ if old and not first_met then
 end
 if target < next_offset then
   local row = index_rows.last(index, function(candidate)
-    return (cutoff and candidate.newest < cutoff)
+    return (cutoff and candidate.newest < cutoff and candidate.offset <= young)
       or (retention_bytes >= 0 and bytes - candidate.bytes >= retention_bytes)
   end)
   -- A row with nothing before it would move the start past offsets that were never there.
-  if row and row.records > tonumber(state[10]) then
+  if row and row.records > start_records then
     target = math.max(target, row.offset)
   end
 end
@@ -112,6 +119,9 @@ if mode == "time" then
   last = redis.call("XREVRANGE", stream, "(" .. entry.id(mode, bits, target), "-", "COUNT", 1)[1]
 end
 local removed = trim.to(stream, log, index, mode, bits, target)
+if target >= appended then
+  redis.call("HSET", log, "start_bytes", num.text(bytes), "start_records", num.text(records))
+end
 if mode == "time" then
   target = last and math.max(start, entry.behind(mode, bits, last[1])) or start
   redis.call("HSET", log, "start", num.text(target))

@@ -1,4 +1,4 @@
---- log.seek  version 3  reads
+--- log.seek  version 4  reads
 --- The offset from which a scan finds the first record at or after a moment.
 ---
 --- KEYS     stream     stream  the partition's records
@@ -14,19 +14,16 @@
 --- NOTES    The index does not know the times of native entries. Where there are some, no step counts
 ---          behind which one may stand that is as new: in time mode by the milliseconds of its id, in
 ---          dense mode, where ids tell no time, whichever it is. In a log whose start lies inside an
----          index step some may stay unseen, no more than what was cut from that step. Markers are
----          entries and no records, too: what tells them from native ones are, in dense mode, the
----          offsets taken, and, in time mode, the entries, as long as nothing has left the log.
+---          index step some may stay unseen, no more than what was cut from that step.
 local codes = require("lib.codes")
-local ends = require("lib.ends")
 local index_rows = require("lib.index")
+local natives = require("lib.natives")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, timestamp = ARGV[1], tonumber(ARGV[2])
 
 local state = redis.call(
-  "HMGET", log, "topic_id", "start", "max_timestamp", "format", "mode", "bits", "records",
-  "start_records", "next", "entries", "cleaned"
+  "HMGET", log, "topic_id", "max_timestamp", unpack(natives.FIELDS)
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
@@ -35,28 +32,15 @@ if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, -1, -1 }
 end
 if timestamp == -3 then
-  timestamp = tonumber(state[3])
+  timestamp = tonumber(state[2])
 end
-local start, mode, bits = tonumber(state[2]), state[5], tonumber(state[6])
-
--- Whether there may be native entries.
-local function has_natives()
-  local length, entries = redis.call("XLEN", stream), tonumber(state[10])
-  if state[4] ~= "record" or length <= tonumber(state[7]) - tonumber(state[8]) then
-    return false
-  end
-  if mode == "time" then
-    return length > entries or start > 0 or state[11] ~= false
-  end
-  -- Each entry that was appended took one offset.
-  return math.max(tonumber(state[9]), ends.behind_all(mode, bits, stream)) > entries
-end
+local mode, bits, start = state[4], tonumber(state[5]), tonumber(state[6])
 
 -- Whether a native entry that is as new as the moment may stand before an index row.
 local function hides()
   return false
 end
-if ARGV[2] ~= "-3" and has_natives() then
+if ARGV[2] ~= "-3" and natives.among(stream, { unpack(state, 3) }) then
   if mode == "time" then
     local unit = 2 ^ bits
     hides = function(candidate)

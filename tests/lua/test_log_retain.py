@@ -1,8 +1,11 @@
 """log.retain: what retention.ms or retention.bytes lets go of is gone, and nothing else."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redis.exceptions import ResponseError
 
 from korvet.errors import ErrorCode
 from tests.lua.harness import LuaRunner
@@ -129,7 +132,8 @@ def test_what_is_too_old_goes_from_a_full_redis(redis_server: TestServer, mode: 
         part = Part(StoreRunner(client), mode=mode).create()
         for _ in range(3):
             part.append(size=STEP, max_timestamp=1)
-        part.native()
+        if mode == "dense":
+            part.native()
         client.config_set("maxmemory", 1)
         try:
             assert part.retain(HOUR).removed == 2 + (mode == "time")
@@ -253,3 +257,75 @@ def test_what_is_gone_was_too_old_and_what_is_too_old_goes_within_a_step(
     assert len(gone) >= due - 2, "two appends fill a step of the index"
     if due == len(moments):
         assert part.offsets() == []
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_among_records_of_long_ago_stay_as_long_as_they_should(
+    lua: LuaRunner, mode: str
+) -> None:
+    part = Part(lua, mode=mode).create()
+    for _ in range(4):
+        part.append(size=STEP, max_timestamp=1)
+        lua.advance(1)
+        lua.command(
+            "XADD", part.keys.stream, f"{lua.now_ms()}-0" if mode == "time" else "*", "a", "b"
+        )
+        lua.advance(1)
+    part.append(size=STEP, max_timestamp=1)
+    assert part.retain(HOUR).removed == 0
+    lua.advance(HOUR - 10)
+    assert part.retain(HOUR).removed == 0
+    lua.advance(20)
+    assert part.retain(HOUR).removed == 9
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(
+    events=st.lists(
+        st.one_of(
+            st.integers(0, 3 * HOUR),  # somebody appends a record that is so old
+            st.none(),  # somebody adds an entry natively
+            st.integers(-2 * HOUR, -1),  # so much time passes
+            st.sampled_from(["retain", "trim"]),
+        ),
+        max_size=40,
+    ),
+    retention=st.integers(0, 3 * HOUR),
+)
+def test_no_native_entry_goes_early_whatever_times_its_neighbours_have(
+    mode: str, events: list[int | str | None], retention: int
+) -> None:
+    runner = LuaRunner()
+    part = Part(runner, mode=mode).create()
+    added: dict[str, int] = {}  # natives, and when they were added
+    sequence = 0
+    for event in [*events, "retain"]:
+        if event is None:
+            sequence += 1
+            at = f"{runner.now_ms()}-{900 + sequence % 100}" if mode == "time" else "*"
+            try:
+                raw: Any = runner.command("XADD", part.keys.stream, at, "value", "native")
+            except ResponseError:  # a record of that millisecond is behind it
+                continue
+            added[raw.decode()] = runner.now_ms()
+        elif event == "trim":
+            part.truncate(part.offsets()[len(part.offsets()) // 2] if part.offsets() else 0)
+            there = set(part.ids())
+            added = {one: moment for one, moment in added.items() if one in there}
+        elif event == "retain":
+            while part.retain(retention, steps=3).more:
+                pass
+            there = set(part.ids())
+            gone = [moment for one, moment in added.items() if one not in there]
+            assert all(moment < runner.now_ms() - retention for moment in gone)
+            added = {one: moment for one, moment in added.items() if one in there}
+        elif isinstance(event, int) and event < 0:
+            runner.advance(-event)
+        elif isinstance(event, int):
+            part.append(size=STEP // 2, max_timestamp=runner.now_ms() - event)
+    part.retain(retention)  # whatever was never met before is
+    runner.advance(retention + 1)
+    while part.retain(retention).more:
+        pass
+    assert part.offsets() == []
