@@ -28,6 +28,9 @@ from korvet.transactions import DUE
 REST_S = 0.5
 """How soon a broker that was rung for may say again that it is alive."""
 
+AT_ONCE = 64
+"""Partitions of a topic that one look asks about side by side."""
+
 RETENTION_STEPS = 64
 """Index steps one log.retain may remove: it bounds how long Redis is held."""
 
@@ -69,6 +72,7 @@ class Housekeeping:
         self._said: dict[str, float] = {}
         self._held_at = 0.0
         self._without_twins: set[str] = set()
+        self._retain_every_s = node.settings.integer("log.retention.check.interval.ms") / 1000
 
     def _away(self, what: str, error: StoreError) -> None:
         """It is said now and then, however often it is tried again before Redis is back."""
@@ -142,7 +146,7 @@ class Housekeeping:
                 await bell.wait(BEAT_S)
 
     async def _retain(self) -> None:
-        every = self._node.settings.integer("log.retention.check.interval.ms") / 1000
+        every = self._retain_every_s
         while True:
             await anyio.sleep(every)
             try:
@@ -292,12 +296,28 @@ class Housekeeping:
         new = [each for each in topics if each.id not in self._without_twins]
         if new and not await self._holds_compaction():
             return False
-        store, keys = self._node.store, self._node.keys
+        self._without_twins &= {each.id for each in topics}
         for topic in new:
-            names = [keys.partition(topic.name, n).compacted for n in range(topic.partitions)]
-            await asyncio.gather(*(store.submit_command("UNLINK", name) for name in names))
-        self._without_twins = {each.id for each in topics}
+            error = await self._drop_twins_of(topic)
+            if error is not None:  # the next look takes these away; others' passes are due now
+                self._away("copies of passes that died are left", error)
+                break
+            self._without_twins.add(topic.id)
         return True
+
+    async def _drop_twins_of(self, topic: Topic) -> StoreError | None:
+        """What the topic's partitions have of that is gone, or why not."""
+        store, keys = self._node.store, self._node.keys
+        for first in range(0, topic.partitions, AT_ONCE):
+            numbers = range(first, min(first + AT_ONCE, topic.partitions))
+            names = [keys.partition(topic.name, number).compacted for number in numbers]
+            found = await asyncio.gather(
+                *(store.submit_command("UNLINK", name) for name in names), return_exceptions=True
+            )
+            for error in found:
+                if isinstance(error, StoreError):
+                    return error
+        return None
 
     async def _compact_one(self, topic: Topic, number: int) -> None:
         """One pass over a partition; what it holds can stop no other's."""
@@ -306,9 +326,10 @@ class Housekeeping:
             rest = self._rest_and_hold
             outcome = await Compaction(node.store, node.keys, topic, number, rest).run()
         except StoreUnavailable as error:
-            if not isinstance(error, StoreRefused) or error.code != "OOM":
-                raise
-            logger.warning("a compaction found no room in Redis", **place)
+            if isinstance(error, StoreRefused) and error.code == "OOM":
+                logger.warning("a compaction found no room in Redis", **place)
+            else:  # one server of several, perhaps: the lease says whether there is any
+                self._away("a compaction waits", error)
             return
         except Exception as error:
             logger.exception("a compaction failed", error, **place)
@@ -344,7 +365,11 @@ class Housekeeping:
         for topic in await self._node.topics.all():
             policy = topic.policy
             if policy.delete and (policy.retention_ms >= 0 or policy.retention_bytes >= 0):
-                await self._retain_topic(topic)
+                try:
+                    await self._retain_topic(topic)
+                except StoreUnavailable as error:
+                    self._away("retention waits", error)
+                    await self.hold("retention", self._retain_every_s * 2)  # raises where all is
 
     async def _retain_topic(self, topic: Topic) -> None:
         node, policy = self._node, topic.policy
@@ -360,7 +385,7 @@ class Housekeeping:
                     retention_bytes=policy.retention_bytes,
                     steps=RETENTION_STEPS,
                 )
-                for number in pending[:64]
+                for number in pending[:AT_ONCE]
             }
             replies = await self._each(topic, calls)
             removed = sum(reply.removed for reply in replies.values())
@@ -368,4 +393,4 @@ class Housekeeping:
                 node.metrics.expired_records.add(removed)
                 logger.info("retention", topic=topic.name, entries=removed)
             more = [number for number, reply in replies.items() if reply.more == 1]
-            pending = more + pending[64:]
+            pending = more + pending[AT_ONCE:]

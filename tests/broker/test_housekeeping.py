@@ -1,5 +1,6 @@
 """Background duties: an error in one is that one's alone."""
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -9,7 +10,7 @@ from korvet.broker import housekeeping
 from korvet.broker.housekeeping import Housekeeping
 from korvet.compaction import Compaction
 from korvet.membership import Node as Member
-from korvet.store.errors import ScriptFailed, StoreRefused
+from korvet.store.errors import RedisUnreachable, ScriptFailed, StoreRefused
 from tests.handlers.conftest import Broker, broker
 from tests.handlers.test_incremental_alter_configs import TOPIC, replace
 
@@ -63,6 +64,52 @@ async def test_a_topic_that_is_compacted_no_more_keeps_no_half_of_a_copy(broker:
         1,
         0,
     ]
+
+
+async def test_a_server_of_several_that_is_away_keeps_no_other_from_compaction_and_retention(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of a cluster's: what lies there waits, and nothing else does."""
+    store, keys = broker.node.store, broker.node.keys
+    await broker.create("a", partitions=1, retention_ms="0")
+    await broker.create("b", partitions=1, cleanup_policy="compact")
+    await broker.create("c", partitions=200, retention_ms="0")
+    await broker.create("d", partitions=1, cleanup_policy="compact")
+    duties, away = Housekeeping(broker.node), RedisUnreachable("one of several is away")
+    for name in ("a", "c"):
+        await store.command("XADD", keys.partition(name, 0).stream, "1-0", "value", "v")
+        await store.command("XADD", keys.partition(name, 0).compacted, "*", "a pass", "that died")
+    command, submit = store.submit_command, store.submit
+
+    def failed() -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(away)
+        return future
+
+    def commanded(*words: Any) -> Any:
+        return failed() if ":a:" in words[1] else command(*words)
+
+    def submitted(call: Any, *rest: Any) -> Any:
+        return failed() if any(":a:" in str(key) for key in call.keys) else submit(call, *rest)
+
+    compacted: list[str] = []
+
+    async def run(self: Any) -> None:
+        compacted.append(self._topic.name)
+        if self._topic.name == "b":
+            raise away
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "submit_command", commanded)
+        patch.setattr(store, "submit", submitted)
+        patch.setattr(Compaction, "run", run)
+        await duties.compact_all()
+        assert compacted == ["b", "d"]
+        await duties.retain_all()
+    assert await store.command("XLEN", keys.partition("c", 0).stream) == 0
+    await duties.compact_all()
+    for name in ("a", "c"):
+        assert not await store.command("EXISTS", keys.partition(name, 0).compacted)
 
 
 async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retention(
