@@ -60,10 +60,6 @@ class BatchCache(Generic[B]):
         self._batches.clear()
         self.held = 0
 
-    def holds(self, topic_id: str, partition: int, position: int) -> bool:
-        """Whether the batch that `position` reads is here."""
-        return (topic_id, partition, position) in self._batches
-
     def run(self, topic_id: str, partition: int, position: int, max_bytes: int) -> list[B]:
         """The batches from `position` on that are here without a gap, up to `max_bytes` of them.
 

@@ -32,6 +32,8 @@ BY_ID = 13
 MOST_OWED = 512 << 20
 """Beyond so many bytes that clients have not taken yet, a fetch answers LEAST_ANSWER at most."""
 LEAST_ANSWER = 1 << 20
+MOST_WAITING = 1 << 16
+"""So many bytes a fetch keeps while it waits for more; others it reads again in the end."""
 LENGTHY = 500
 """So many records of one partition are work of some milliseconds, where each is an entry."""
 log = logs.get("fetching")
@@ -52,6 +54,10 @@ class Wanted(msgspec.Struct):
     answer: PartitionData | None = None
     records: int = 0
     size: int = 0
+    appended: int = 0
+    """Bytes ever appended to the log when it was read."""
+    is_open: bool = False
+    """Whether its reader waits behind transactions, which end without many bytes."""
 
 
 async def collect(
@@ -85,12 +91,41 @@ async def collect(
             row.answer, taken = _answer(row, found, limit - size, size == 0, context)
             if committed:
                 row.answer = replace(row.answer, aborted_transactions=_aborted(found))
+            row.appended = found.appended
+            row.is_open = committed and found.last_stable < found.end
             size += taken
             failed = failed or row.answer.error_code != 0
             more = more or _goes_on(found, taken, committed)
             if row.records > LENGTHY:
                 await asyncio.sleep(0)  # building it took a while: others first
     return size, failed or (more and size > 0)
+
+
+def shed(wanted: Sequence[Wanted]) -> bool:
+    """Whether these answers were too large to be kept while more is waited for; then what they had
+    is gone, and only their sizes are known."""
+    if sum(row.size for row in wanted) <= MOST_WAITING:
+        return False
+    for row in wanted:
+        if row.size:
+            row.answer = None
+    return True
+
+
+async def grown(rows: Sequence[Wanted], context: Context) -> int | None:
+    """How many bytes have been appended since these were read, about; None where the counters do
+    not tell how many there are for their readers."""
+    if any(row.is_open or (row.answer and row.answer.error_code) for row in rows):
+        return None
+    logs_of = [context.keys.partition(row.topic.name, row.asked.partition).log for row in rows]
+    asked = [context.store.submit_command("HMGET", log, "topic_id", "bytes") for log in logs_of]
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    size = 0
+    for row, state in zip(rows, found, strict=True):
+        if isinstance(state, BaseException) or state[0] != row.topic.id.encode():
+            return None
+        size += max(0, int(state[1]) - row.appended)
+    return size
 
 
 def _goes_on(found: Slice, taken: int, committed: bool) -> bool:

@@ -124,7 +124,14 @@ class PartitionReader:
         brokers appended."""
         at, room = found.entries[-1].last + 1, max_bytes - found.size
         average = found.size / len(found.entries)
-        if at >= limit or room < average or self._cache.holds(topic.id, partition, at):
+        if at >= limit or room < average:
+            return
+        came = self._cache.run(topic.id, partition, at, room)  # while the state was asked for
+        if came:
+            if came[0].size <= room:
+                found.entries += came
+                found.size += sum(entry.size for entry in came)
+                found.end = max(found.end, came[-1].last + 1)
             return
         had = len(found.entries)
         rows, _ = await self._rows(topic, partition, k, at, room, average, self._most)
@@ -283,7 +290,7 @@ class PartitionReader:
             return Slice(ErrorCode.UNKNOWN_TOPIC_ID)
         end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:7])
         self._shapes.learn(topic, partition, size / max(count, 1), largest, end)
-        found = Slice(ErrorCode.NONE, start, end, epoch, [])
+        found = Slice(ErrorCode.NONE, start, end, epoch, [], appended=size)
         if state[7] is not None:
             found.stable = int(state[7])
         return found

@@ -23,6 +23,7 @@ class Store(Protocol):
 class Slice(msgspec.Struct):
     """What one read found. `entries` fit the bytes asked for, or are the first one alone.
 
+    `appended` is how many bytes were ever appended to the log, a moment before it was read.
     `stable` is the last stable offset, None in a partition that never saw a transaction. `aborted`
     lists producer id and first offset of aborted transactions, of a committed read only.
     """
@@ -35,6 +36,7 @@ class Slice(msgspec.Struct):
     size: int = 0
     stable: int | None = None
     aborted: list[tuple[int, int]] = []
+    appended: int = 0
 
     @property
     def last_stable(self) -> int:

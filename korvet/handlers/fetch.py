@@ -7,7 +7,8 @@ Behaviour
 - max_bytes and partition_max_bytes hold, but the first batch there is always comes whole
 - with fewer than min_bytes, and no more than that there, the answer waits, at most max_wait_ms; an
   append through any broker ends the wait, a native XADD is noticed within 200 ms (of more than 100
-  partitions of layout record: 2 ms each), or by the next fetch
+  partitions of layout record: 2 ms each), or by the next fetch; more than 64 KiB are not kept while
+  an answer waits, but read again, and native ones then noticed at its end
 - read_committed ends at the last stable offset and names the aborted transactions there are
 - KAFKA_STORAGE_ERROR while Redis is away; where there is nothing else to tell, 200 ms later if
   max_wait_ms allows
@@ -26,7 +27,15 @@ from typing import Any
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import BY_ID, Wanted, collect, note_replica
+from korvet.fetching import (
+    BY_ID,
+    MOST_WAITING,
+    Wanted,
+    collect,
+    grown,
+    note_replica,
+    shed,
+)
 from korvet.store.errors import StoreUnavailable
 from korvet.topics import Topic
 from korvet.wire.messages.fetch import (
@@ -40,6 +49,8 @@ from korvet.wire.messages.fetch import (
 NATIVE_RECHECK_S = 0.2
 AWAY_PAUSE_S = 0.2
 """How long a fetch that Redis's absence has failed waits with saying so."""
+SOON = 1 << 12
+"""Who waits for so few bytes is answered at any news; of others it is asked first how many came."""
 NATIVE_AT_ONCE = 100
 """Looking at so many partitions is worth NATIVE_RECHECK_S; more are looked at less often."""
 
@@ -138,7 +149,19 @@ async def _wait(
 ) -> None:
     """Until there are `min_bytes` or more than fits, an error, or no time left. Looked at again is
     only what had news since the wake had heard so much: at its channel, or perhaps by a native
-    XADD."""
+    XADD. What is there is not kept meanwhile, where that is much."""
+    if await _wait_for_enough(wanted, request, context, deadline, heard):
+        await collect(wanted, request, context)
+
+
+async def _wait_for_enough(
+    wanted: Sequence[Wanted],
+    request: FetchRequest,
+    context: Context,
+    deadline: float,
+    heard: int,
+) -> bool:
+    """Whether the answers have to be read again."""
     rows: dict[str, list[int]] = {}
     for at, row in enumerate(wanted):
         channel = context.keys.partition(row.topic.name, row.asked.partition).channel
@@ -146,19 +169,27 @@ async def _wait(
     native = [at for at, row in enumerate(wanted) if not row.topic.is_batch]
     every = NATIVE_RECHECK_S * max(1.0, len(native) / NATIVE_AT_ONCE)
     due = monotonic() + every if native else deadline
+    least, behind, again = request.min_bytes, set[int](), False
     async with context.wake.listen(sorted(rows), heard) as bell:
         while True:
+            again = shed(wanted) or again
             news = await bell.wait(min(due, deadline) - monotonic())
-            stale = {at for channel in news for at in rows[channel]}
+            behind.update(at for channel in news for at in rows[channel])
             now = monotonic()
+            stale = set(behind)
+            if stale and least > SOON and now < deadline:
+                came = await grown([wanted[at] for at in stale], context)
+                if came is not None and came + sum(row.size for row in wanted) < least:
+                    stale.clear()
             if native and now >= due:
-                stale.update(native)
+                stale.update(at for at in native if wanted[at].size <= MOST_WAITING)
                 due = now + every
             if stale:
-                again = [wanted[at] for at in sorted(stale)]
+                looked_at = [wanted[at] for at in sorted(stale)]
                 held = sum(row.size for at, row in enumerate(wanted) if at not in stale)
-                size, enough = await collect(again, request, context, held)
-                if size >= request.min_bytes or enough:
-                    return
+                size, enough = await collect(looked_at, request, context, held)
+                if size >= least or enough:
+                    return again
+                behind -= stale
             if now >= deadline:
-                return
+                return again

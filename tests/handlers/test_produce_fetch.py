@@ -11,10 +11,12 @@ from uuid import uuid4
 
 import pytest
 
+from korvet import fetching
 from korvet.compaction import Compaction
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.fetching import Wanted, collect
+from korvet.handlers import fetch as handlers_fetch
 from korvet.producing import prepare
 from korvet.scripts import log
 from korvet.shapes import STALE_S
@@ -841,6 +843,66 @@ async def test_a_fetch_that_waits_looks_again_only_where_something_happened(
     assert len(asked) == 6 and asked[5] == broker.node.keys.partition("t", 3).log
     found = {place.partition_index: place.records for place in answer.responses[0].partitions}
     assert [number for number, data in found.items() if data] == [3] and len(found) == 5
+
+
+@shapes
+@pytest.mark.parametrize("before", [0, 40], ids=["little before", "much before"])
+async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
+    broker: Broker, form: str, mode: str, before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    values = [b"%d" % n * 900 for n in range(before + 60)]
+    first = (await produce(broker, packed(rows(b"first"), 13))).base_offset
+    for value in values[:before]:
+        await produce(broker, packed(rows(value), 13))
+    await fetch(broker, first)
+    least = sum(map(len, values[: before + 40]))
+    reads, submit = 0, broker.node.store.submit_command
+
+    def counted(*command: Any) -> Any:
+        nonlocal reads
+        reads += command[0] == "XRANGE"
+        return submit(*command)
+
+    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=least, size=1 << 20))
+    for value in values[before:]:
+        await produce(broker, packed(rows(value), 13))
+    answer = await asyncio.wait_for(waiting, 60)
+    assert len(answer.records) >= least
+    found = [row[3] for row in told(answer.records)]
+    assert found == [b"first", *values][: len(found)]
+    assert reads <= 8
+
+
+@shapes
+async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
+    broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    first = (await produce(broker, packed(rows(bytes(50_000)), 13))).base_offset
+    shed: list[int] = []
+    waits = asyncio.Event()
+
+    def dropped(wanted: list[Wanted]) -> bool:
+        waits.set()
+        found = fetching.shed(wanted)
+        shed.append(sum(len(row.answer.records or ()) for row in wanted if row.answer))
+        return found
+
+    monkeypatch.setattr(handlers_fetch, "shed", dropped)
+    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    clock = 0.0
+    monkeypatch.setattr(handlers_fetch, "monotonic", lambda: clock)
+    for several in (1, 2):
+        waits.clear()
+        waiting = asyncio.create_task(fetch(broker, first, wait=50_000, least=1 << 20))
+        await waits.wait()
+        clock += 50
+        await produce(broker, packed(rows(bytes(50_000)), 13))
+        assert len(told((await waiting).records)) == several + 1
+    assert shed[-1] == 0, "nothing of so many bytes is kept meanwhile"
 
 
 async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker) -> None:
