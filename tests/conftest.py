@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests import resuming
+from tests import processes, resuming
 from tests.runners import lua, runner
 from tests.servers import redis62_server, redis_server, system_server, valkey_server
 
@@ -19,6 +19,7 @@ __all__ = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    processes.register(config)
     resuming.register(config)
 
 

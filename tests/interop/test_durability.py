@@ -2,70 +2,22 @@
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.interop.librdkafka import eventually, producer, read, send
+from tests.interop.librdkafka import producer, read, send
+from tests.interop.numbers import Numbers
 from tests.interop.records import EVERY_SHAPE, Record
 from tests.servers import TestServer as Server
 from tests.servers import server
 
 pytestmark = pytest.mark.korvet_only
-
-
-class Stream:
-    """A producer that writes numbers until stopped, and the offset each was acknowledged at."""
-
-    def __init__(self, address: str, topic: str) -> None:
-        self.acknowledged: dict[int, int] = {}
-        self._sent = 0
-        self._sink: Producer = producer(
-            address,
-            enable_idempotence=True,
-            retry_backoff_ms=50,
-            reconnect_backoff_max_ms=200,
-        )
-        self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def reach(self, count: int) -> None:
-        """So many more are acknowledged."""
-        goal = len(self.acknowledged) + count
-        eventually(lambda: len(self.acknowledged) >= goal, 60)
-
-    def lag(self, count: int) -> None:
-        """So many are sent and wait for their acknowledgement."""
-        eventually(lambda: self._sent - len(self.acknowledged) >= count, 60)
-
-    def finish(self) -> None:
-        """Everything sent is acknowledged."""
-        self._stop.set()
-        self._thread.join(60)
-        assert self._sink.flush(60) == 0
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.001):
-            value, noted = b"%d" % self._sent, self._noted(self._sent)
-            self._sink.produce(self._topic, value, partition=0, on_delivery=noted)
-            self._sink.poll(0)
-            self._sent += 1
-
-    def _noted(self, number: int) -> Callable[[object, object], None]:
-        def delivered(error: object, message: object) -> None:
-            assert error is None, error
-            self.acknowledged[number] = message.offset()  # type: ignore[attr-defined]
-
-        return delivered
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
@@ -74,19 +26,15 @@ def test_every_acknowledged_record_survives_kill_9(
     own_broker: Broker, layout: str, death: Callable[[Broker], None]
 ) -> None:
     topic = create_topic(own_broker.address, storage_format=layout)
-    stream = Stream(own_broker.address, topic)
+    stream = Numbers(own_broker.address, topic)
     for _ in range(3):
         stream.reach(100)
         death(own_broker)
         own_broker.start()
     stream.reach(100)
     stream.finish()
-    found = {
-        int(message.value()): message.offset()
-        for message in read(own_broker.address, topic, len(stream.acknowledged))
-    }
     # The producer is idempotent: what it sent again is there once, at the offset it was told.
-    assert found == stream.acknowledged
+    stream.check(own_broker.address)
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
@@ -114,31 +62,28 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Brok
 def test_a_redis_that_stalls_delays_and_loses_nothing(interrupted: tuple[Broker, Server]) -> None:
     broker, redis = interrupted
     topic = create_topic(broker.address)
-    stream = Stream(broker.address, topic)
+    stream = Numbers(broker.address, topic)
     stream.reach(50)
     os.kill(redis.pid, signal.SIGSTOP)
     stream.lag(200)
     os.kill(redis.pid, signal.SIGCONT)
     stream.reach(50)
     stream.finish()
-    found = read(broker.address, topic, len(stream.acknowledged))
-    assert [message.offset() for message in found] == sorted(stream.acknowledged.values())
+    stream.check(broker.address)
 
 
 def test_connections_cut_off_from_redis_come_back(interrupted: tuple[Broker, Server]) -> None:
     broker, redis = interrupted
     topic = create_topic(broker.address)
     client = redis.client()
-    stream = Stream(broker.address, topic)
+    stream = Numbers(broker.address, topic)
     for _ in range(3):
         stream.reach(50)
         client.client_kill_filter(_type="normal", skipme=True)
     stream.reach(50)
     stream.finish()
     client.close()
-    found = read(broker.address, topic, len(stream.acknowledged))
-    values = [int(message.value()) for message in found]
-    assert sorted(values) == sorted(stream.acknowledged)
+    stream.check(broker.address)
 
 
 def test_a_redis_that_is_gone_is_an_error_and_not_the_end(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
-"""A Redis Cluster of three masters on loopback, with a replica of one of them, for one session."""
+"""A Redis Cluster of three masters on loopback, with replicas of some of them, for one session."""
 
 import contextlib
+import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,6 +17,7 @@ from redis.crc import key_slot
 from tests.servers import binary
 
 SLOTS = 16384
+PATIENCE = 60.0
 
 
 @dataclass
@@ -25,6 +28,8 @@ class TestCluster:
 
     ports: list[int]
     processes: list["subprocess.Popen[str]"] = field(default_factory=list)
+    start: Callable[[int], None] = lambda node: None
+    """A node that died runs again, with what it knew of the cluster."""
 
     @property
     def url(self) -> str:
@@ -41,6 +46,15 @@ class TestCluster:
         """The raw reply of one node."""
         with self.client(node) as client:
             return client.execute_command(*command)
+
+    def is_master(self, node: int) -> bool:
+        """Whether the node calls itself one."""
+        return b"role:master" in bytes(self.ask(node, "INFO", "replication"))  # type: ignore[call-overload]
+
+    def is_copied_to(self, node: int) -> bool:
+        """Whether the node is a replica that has all of its master's data."""
+        link = b"master_link_status:up"
+        return link in bytes(self.ask(node, "INFO", "replication"))  # type: ignore[call-overload]
 
     def ids(self) -> list[str]:
         """The node ids, in the order of the ports."""
@@ -62,8 +76,10 @@ def key_of_node(cluster: TestCluster, node: int) -> str:
 
 def until(holds: Callable[[], bool]) -> None:
     """The condition holds; the nodes themselves take their time to agree."""
+    deadline = time.monotonic() + PATIENCE
     while not holds():
-        pass
+        assert time.monotonic() < deadline, f"not within {PATIENCE} s"
+        time.sleep(0.005)
 
 
 def free_ports(n: int) -> list[int]:
@@ -76,16 +92,23 @@ def free_ports(n: int) -> list[int]:
 
 
 @contextmanager
-def cluster() -> Iterator[TestCluster]:
-    """Four nodes that agree: three masters and a replica of the first."""
-    ports = free_ports(8)
-    made = TestCluster(ports[:4])
+def cluster(replicated: Sequence[int] = (0,)) -> Iterator[TestCluster]:
+    """Nodes that agree: three masters, and a replica of each of those named."""
+    count = 3 + len(replicated)
+    ports = free_ports(2 * count)
+    made = TestCluster(ports[:count])
     with tempfile.TemporaryDirectory(prefix="kv-") as directory, contextlib.ExitStack() as stack:
-        for number, (port, bus) in enumerate(zip(ports[:4], ports[4:], strict=True)):
-            process = stack.enter_context(_start(f"{directory}/{number}", port, bus))
-            made.processes.append(process)
+
+        def start(node: int) -> None:
+            home, port, bus = f"{directory}/{node}", ports[node], ports[count + node]
+            process = stack.enter_context(_start(home, port, bus))
             stack.callback(process.kill)
-        _join(made, ports[4:])
+            made.processes[node : node + 1] = [process]
+
+        made.start = start
+        for node in range(count):
+            start(node)
+        _join(made, ports[count:], replicated)
         yield made
 
 
@@ -93,7 +116,7 @@ def cluster() -> Iterator[TestCluster]:
 def _start(directory: str, port: int, bus: int) -> Iterator["subprocess.Popen[str]"]:
     program = binary("valkey")
     assert program
-    subprocess.run(["mkdir", directory], check=True)
+    os.makedirs(directory, exist_ok=True)
     options = {
         "port": port,
         "cluster-port": bus,
@@ -112,22 +135,30 @@ def _start(directory: str, port: int, bus: int) -> Iterator["subprocess.Popen[st
         yield process
 
 
-def _join(made: TestCluster, buses: list[int]) -> None:
+def _join(made: TestCluster, buses: list[int], replicated: Sequence[int]) -> None:
+    count = len(made.ports)
     third = SLOTS // 3 + 1
     for node in range(3):
         first, last = node * third, min((node + 1) * third, SLOTS) - 1
         made.ask(node, "CLUSTER", "ADDSLOTSRANGE", first, last)
-    for node in range(1, 4):
+    for node in range(1, count):
         made.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", node + 1)
         made.ask(0, "CLUSTER", "MEET", "127.0.0.1", made.ports[node], buses[node])
-    until(lambda: all(b"known_nodes:4" in _info(made, node) for node in range(4)))
-    first_id = made.ids()[0]
-    until(lambda: first_id.encode() in bytes(made.ask(3, "CLUSTER", "NODES")))  # type: ignore[call-overload]
-    made.ask(3, "CLUSTER", "REPLICATE", first_id)
-    until(lambda: all(b"cluster_state:ok" in _info(made, node) for node in range(4)))
-    until(lambda: b"master_link_status:up" in bytes(made.ask(3, "INFO", "replication")))  # type: ignore[call-overload]
-    until(lambda: all(len(made.ask(n, "CLUSTER", "SLOTS")) == 3 for n in range(4)))  # type: ignore[arg-type]
+    nodes, replicas = range(count), list(enumerate(replicated, 3))
+    known = f"known_nodes:{count}".encode()
+    until(lambda: all(known in _info(made, node) for node in nodes))
+    ids = made.ids()
+    until(lambda: all(ids[of].encode() in _told(made, node, "NODES") for node, of in replicas))
+    for node, of in replicas:
+        made.ask(node, "CLUSTER", "REPLICATE", ids[of])
+    until(lambda: all(b"cluster_state:ok" in _info(made, node) for node in nodes))
+    until(lambda: all(made.is_copied_to(node) for node, _ in replicas))
+    until(lambda: all(len(made.ask(n, "CLUSTER", "SLOTS")) == 3 for n in nodes))  # type: ignore[arg-type]
 
 
 def _info(made: TestCluster, node: int) -> bytes:
-    return bytes(made.ask(node, "CLUSTER", "INFO"))  # type: ignore[call-overload]
+    return _told(made, node, "INFO")
+
+
+def _told(made: TestCluster, node: int, what: str) -> bytes:
+    return bytes(made.ask(node, "CLUSTER", what))  # type: ignore[call-overload, no-any-return]

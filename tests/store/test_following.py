@@ -19,7 +19,7 @@ from korvet.store.sync import SyncStore
 from korvet.store.wake import Wake
 from tests.store.clusters import free_ports
 from tests.store.scripts import Counted, push
-from tests.store.test_sentinel import start
+from tests.store.watched import start
 
 OLD, NEW = ("127.0.0.1", 1), ("127.0.0.1", 2)
 

@@ -1,0 +1,87 @@
+"""A producer that goes on while brokers and servers come and go."""
+
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
+
+from tests.interop.librdkafka import consumer, eventually, producer, take
+
+LONG = 120.0
+"""Sentinels that were kept from running for two seconds do nothing for another thirty."""
+
+
+class Numbers:
+    """Writes numbers to a topic's partitions in turn until stopped; `acknowledged` has the offset
+    of each that the broker has said is there."""
+
+    def __init__(self, address: str, topic: str, partitions: int = 1) -> None:
+        self.acknowledged: dict[int, int] = {}
+        self._sent = self._below = 0
+        self._sink: Producer = producer(
+            address,
+            enable_idempotence=True,
+            retry_backoff_ms=50,
+            reconnect_backoff_max_ms=200,
+        )
+        self._topic = topic
+        self._partitions = partitions
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def reach(self, count: int) -> None:
+        """So many more are acknowledged, and all that had been sent before them."""
+        goal = self._sent + count
+        eventually(lambda: self._whole() >= goal, LONG)
+
+    def lag(self, count: int) -> None:
+        """So many are sent and wait for their acknowledgement."""
+        eventually(lambda: self._sent - len(self.acknowledged) >= count, LONG)
+
+    def finish(self) -> None:
+        """Everything sent is acknowledged."""
+        self._stop.set()
+        self._thread.join(LONG)
+        assert self._sink.flush(LONG) == 0
+        assert len(self.acknowledged) == self._sent
+
+    def check(self, address: str) -> None:
+        """Each number is there once, where it was said to be, in the order they were sent."""
+        places = [TopicPartition(self._topic, n, OFFSET_BEGINNING) for n in range(self._partitions)]
+        found: list[list[tuple[int, int]]] = [[] for _ in places]
+        source = consumer(address)
+        source.assign(places)
+        for message in take(source, self._sent, LONG):
+            found[message.partition()].append((int(message.value()), message.offset()))
+        for partition, rows in enumerate(found):
+            sent = range(partition, self._sent, self._partitions)
+            assert rows == [(n, self.acknowledged[n]) for n in sent]
+            _, end = source.get_watermark_offsets(places[partition], timeout=LONG)
+            assert rows[-1][1] + 1 == end, "there is more"
+        source.close()
+
+    def _whole(self) -> int:
+        """The first number that is not acknowledged."""
+        while self._below in self.acknowledged:
+            self._below += 1
+        return self._below
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.001):
+            number = self._sent
+            self._sink.produce(
+                self._topic,
+                b"%d" % number,
+                partition=number % self._partitions,
+                on_delivery=self._noted(number),
+            )
+            self._sink.poll(0)
+            self._sent += 1
+
+    def _noted(self, number: int) -> Callable[[object, Message], None]:
+        def delivered(error: object, message: Message) -> None:
+            assert error is None, error
+            self.acknowledged[number] = message.offset()
+
+        return delivered
