@@ -19,7 +19,7 @@ from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, T
 from korvet.wire.records import Record
 from korvet.wire.schema import Message, decode, encode
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 CLIENT_ID = "peer"
 ROWS = {row.name: row for row in apis.TABLE}
 API_VERSIONS = bytes.fromhex("0012 0000 00000001 ffff")

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,6 +25,7 @@ from korvet.wire.messages.metadata import MetadataRequest
 from tests.broker.conftest import started
 from tests.broker.peer import (
     API_VERSIONS,
+    PATIENCE,
     ROWS,
     Peer,
     alive,
@@ -249,31 +251,49 @@ def limited(tmp_path: Path, own_server: TestServer) -> Iterator[Broker]:
     mine.close()
 
 
-def test_one_connection_too_many_is_refused_and_the_others_stay(limited: Broker) -> None:
-    with crowd(limited.address, 3) as peers:
+def test_one_connection_too_many_is_refused_and_the_others_stay(
+    tmp_path: Path, own_server: TestServer
+) -> None:
+    three = closing(started(tmp_path, own_server.url, max_connections="3"))
+    with three as mine, crowd(mine.address, 3) as peers:
         for peer in peers:
             peer.ask("Metadata", 9, ALL_TOPICS)
-        with Peer(limited.address) as late:
+        with Peer(mine.address) as late:
             assert late.ended()
-            lines = [line for line in limited.log.splitlines() if late.name in line]
+            lines = [line for line in mine.log.splitlines() if late.name in line]
         assert len(lines) == 1 and 'reason="too many connections"' in lines[0]
         for peer in peers:
             peer.ask("Metadata", 9, ALL_TOPICS)
 
 
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(limited: Broker) -> None:
-    with Peer(limited.address) as idle, Peer(limited.address) as busy:
+    # On a busy machine the busy one may be idle for too long itself: then that was no answer.
+    assert until(lambda: closes_who_is_idle(limited.address))
+
+
+def closes_who_is_idle(address: str) -> bool:
+    """False where this client was kept from asking for a second."""
+    with Peer(address) as idle, Peer(address) as busy:
         idle.ask("Metadata", 9, ALL_TOPICS)
-        began = time.monotonic()
+        began = asked = time.monotonic()
+        longest = 0.0
         closed: list[bool] = []
         watching = threading.Thread(target=lambda: closed.append(idle.ended()))
         watching.start()
-        while watching.is_alive():
+        try:
+            while watching.is_alive():
+                busy.ask("Metadata", 9, ALL_TOPICS)
+                longest, asked = max(longest, time.monotonic() - asked), time.monotonic()
+                watching.join(0.2)
+            assert closed == [True]
+            assert time.monotonic() - began > 1.4
             busy.ask("Metadata", 9, ALL_TOPICS)
-            watching.join(0.2)
-        assert closed == [True]
-        assert time.monotonic() - began > 1.4
-        busy.ask("Metadata", 9, ALL_TOPICS)
+        except (EOFError, ConnectionError):
+            watching.join()
+            if max(longest, time.monotonic() - asked) > 1:
+                return False
+            raise
+        return True
 
 
 def test_a_client_that_never_reads_its_answer_is_let_go(limited: Broker) -> None:
@@ -285,9 +305,17 @@ def test_a_client_that_never_reads_its_answer_is_let_go(limited: Broker) -> None
     with Peer(limited.address, receive=4096) as stuck:
         stuck.send(*[request("Fetch", 12, to_fetch(topic))] * 5)
         assert until(lambda: "the client does not read its answers" in limited.log)
-    with crowd(limited.address, 3) as peers:
+    # Its place is free again.
+    assert until(lambda: serves_three(limited.address))
+
+
+def serves_three(address: str) -> bool:
+    """False where one of them was taken for idle, or for one too many."""
+    with crowd(address, 3) as peers, suppress(EOFError, ConnectionError):
         for peer in peers:
             peer.ask("Metadata", 9, ALL_TOPICS)
+        return True
+    return False
 
 
 def test_sigterm_answers_what_is_in_flight_and_then_ends(
@@ -326,5 +354,9 @@ def test_a_broker_that_stops_is_listed_no_more_while_it_still_answers(
             waiting.socket.settimeout(0)
             with pytest.raises(BlockingIOError):
                 waiting.socket.recv(1)
+            waiting.socket.settimeout(PATIENCE)
+            redis.xadd(f"korvet:{topic}:0", {"value": "v"})
+            redis.publish(f"korvet:{topic}:0", "")
+            assert waiting.response(ROWS["Fetch"], 12)[1].responses[0].partitions[0].records
         assert mine.ended() == 0
         assert listed() == set()

@@ -35,7 +35,7 @@ def watched(tmp_path: Path, own_server: TestServer) -> Iterator[tuple[Broker, in
 
 
 def page(port: int, path: str) -> tuple[int, str]:
-    asking = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    asking = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         asking.request("GET", path)
         answer = asking.getresponse()

@@ -16,7 +16,7 @@ import psutil
 
 EXTERNAL = os.environ.get("KORVET_TEST_BOOTSTRAP", "")
 LISTENING = "listening on "
-PATIENCE = 30.0
+PATIENCE = 60.0
 LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
 
 

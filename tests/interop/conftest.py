@@ -116,7 +116,7 @@ def change_broker(bootstrap: str, **settings: str) -> None:
         for name, value in settings.items()
     ]
     resource = ConfigResource(ConfigResource.Type.BROKER, "0", incremental_configs=entries)
-    admin.incremental_alter_configs([resource])[resource].result(15)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
@@ -124,8 +124,8 @@ def create_topic(bootstrap: str, partitions: int = 1, **configs: str) -> str:
     name = topic_name()
     named = {key.replace("_", "."): value for key, value in configs.items()}
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    made = admin.create_topics([NewTopic(name, partitions, 1, config=named)], operation_timeout=10)
-    made[name].result(15)
+    made = admin.create_topics([NewTopic(name, partitions, 1, config=named)], operation_timeout=60)
+    made[name].result(60)
     return name
 
 

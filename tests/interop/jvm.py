@@ -26,7 +26,7 @@ class Jvm:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=240,
         )
         assert (done.returncode != 0) == fails, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
         return done.stdout

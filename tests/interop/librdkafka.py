@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, Topic
 
 from tests.interop.records import Record
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def producer(bootstrap: str, **settings: Any) -> Producer:

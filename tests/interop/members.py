@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from tests.interop import librdkafka
 from tests.interop.librdkafka import eventually
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 Place = tuple[int, int]
 """Partition and offset of one record."""
 

@@ -68,7 +68,7 @@ def test_what_was_aborted_does_not_come_back(compacting: Broker) -> None:
         sink.begin_transaction()
         for n in range(5):
             sink.produce(topic, f"{turn}.{n}", key=f"{n}", partition=0)
-        end(20)
+        end(60)
     left = [f"6.{n}" for n in range(5)]
     eventually(lambda: values(address, topic, COMMITTED) == left)
 
@@ -100,10 +100,10 @@ def test_a_compacted_topic_behaves_as_kafkas(compacting: Broker) -> None:
     assert message.timestamp()[1] == now + 3
     admin, place = AdminClient({"bootstrap.servers": address}), TopicPartition(topic, 0)
     asked = [OffsetSpec.latest(), OffsetSpec.max_timestamp(), OffsetSpec.for_timestamp(now + 2)]
-    found = [admin.list_offsets({place: spec})[place].result(15).offset for spec in asked]
+    found = [admin.list_offsets({place: spec})[place].result(60).offset for spec in asked]
     assert found == [end + 1, end, zero[0]]
     with pytest.raises(KafkaException) as refused:
-        admin.delete_records([TopicPartition(topic, 0, two[0])])[place].result(15)
+        admin.delete_records([TopicPartition(topic, 0, two[0])])[place].result(60)
     assert refused.value.args[0].code() == KafkaError.POLICY_VIOLATION
     # The mark of what was deleted is gone, too, in its time.
     eventually(lambda: left() == [zero, two, last])
@@ -117,7 +117,7 @@ def test_a_compacted_topic_with_retention_lets_its_beginning_go(compacting: Brok
         offsets = send(sink, topic, [Record(b"%d" % n, b"%d" % turn) for n in range(3)])
     eventually(lambda: len(until_end(address, topic)) == 3)
     admin, place = AdminClient({"bootstrap.servers": address}), TopicPartition(topic, 0)
-    done = admin.delete_records([TopicPartition(topic, 0, offsets[2])])[place].result(15)
+    done = admin.delete_records([TopicPartition(topic, 0, offsets[2])])[place].result(60)
     assert done.low_watermark == offsets[2]
     assert [message.offset() for message in until_end(address, topic)] == offsets[2:]
 
@@ -141,5 +141,5 @@ def test_records_without_a_key_are_refused(compacting: Broker) -> None:
     sink = producer(compacting.address)
     failed: list[KafkaError] = []
     sink.produce(topic, b"v", partition=0, on_delivery=lambda error, _: failed.append(error))
-    assert sink.flush(10) == 0
+    assert sink.flush(60) == 0
     assert failed[0].code() == KafkaError.INVALID_RECORD

@@ -121,7 +121,7 @@ def test_a_position_beyond_the_end_is_out_of_range(broker: Broker) -> None:
     offsets = send(producer(broker.address), topic, [Record(b"k", b"v")])
     source = consumer(broker.address, auto_offset_reset="error")
     source.assign([TopicPartition(topic, 0, offsets[0] + 10)])
-    (message,) = source.consume(1, timeout=10)
+    (message,) = source.consume(1, timeout=60)
     source.close()
     assert message.error() is not None
     assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
@@ -132,7 +132,7 @@ def test_every_kind_of_acknowledgement_stores_the_record(default_broker: Broker,
     topic = create_topic(default_broker.address)
     sink = producer(default_broker.address, acks=acks, enable_idempotence=False)
     sink.produce(topic, b"v", partition=0)
-    assert sink.flush(20) == 0
+    assert sink.flush(60) == 0
     assert read(default_broker.address, topic, 1)[0].value() == b"v"
 
 
@@ -141,7 +141,7 @@ def test_a_record_above_the_topics_limit_is_refused(default_broker: Broker) -> N
     sink = producer(default_broker.address)
     errors: list[int] = []
     sink.produce(topic, b"x" * 5000, on_delivery=lambda error, _: errors.append(error.code()))
-    assert sink.flush(20) == 0
+    assert sink.flush(60) == 0
     assert errors == [KafkaError.MSG_SIZE_TOO_LARGE]
     send(sink, topic, [Record(None, b"small")])
 
@@ -183,7 +183,7 @@ def test_a_large_log_is_read_whole_in_small_fetches(broker: Broker) -> None:
 
 def _watermarks(broker: Broker, topic: str, partition: int = 0) -> tuple[int, int]:
     source = consumer(broker.address)
-    start, end = source.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)
+    start, end = source.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
     source.close()
     return start, end
 

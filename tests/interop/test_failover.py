@@ -57,7 +57,10 @@ def scripts_run(redis: Watched, port: int) -> int:
 
 
 def test_a_master_that_hands_over_and_lives_on_is_written_to_no_more(tmp_path: Path) -> None:
-    with watching(3, down_after_ms=60_000) as redis, two_brokers(tmp_path, redis.url) as address:
+    with (
+        watching(3, down_after_ms=60_000, lives_on=True) as redis,
+        two_brokers(tmp_path, redis.url) as address,
+    ):
         topic = create_topic(address, PARTITIONS, storage_format="batch")
         eventually(lambda: all(listeners(redis, guard) >= 4 for guard in redis.sentinels), LONG)
         numbers = Numbers(address, topic, PARTITIONS)
@@ -70,6 +73,7 @@ def test_a_master_that_hands_over_and_lives_on_is_written_to_no_more(tmp_path: P
         before = scripts_run(redis, redis.master)
         numbers.reach(FEW)
         assert scripts_run(redis, redis.master) == before > 0
+        assert redis.is_master(redis.master)
         numbers.finish()
         numbers.check(address)
 

@@ -28,7 +28,7 @@ def admin(default_broker: Broker) -> AdminClient:
 def refusal(future: Any) -> int:
     """The error code a request for one group was answered with."""
     with pytest.raises(KafkaException) as caught:
-        future.result(15)
+        future.result(60)
     code: int = caught.value.args[0].code()
     return code
 
@@ -52,7 +52,7 @@ def test_a_live_group_is_described_with_its_members(
         Member(address, group, topic) as two,
     ):
         settled([one, two], 2)
-        found = admin.describe_consumer_groups([group])[group].result(15)
+        found = admin.describe_consumer_groups([group])[group].result(60)
         assert found.state == ConsumerGroupState.STABLE
         assert not found.is_simple_consumer_group
         assert found.partition_assignor == "range"
@@ -69,22 +69,22 @@ def test_groups_are_listed_by_state_and_type(default_broker: Broker, admin: Admi
     left_behind(address, empty, topic, 1)
     with Member(address, live, topic) as member:
         settled([member], 1)
-        everything = admin.list_consumer_groups().result(15)
+        everything = admin.list_consumer_groups().result(60)
         assert everything.errors == []
         found = {row.group_id: row for row in everything.valid}
         assert found[live].state == ConsumerGroupState.STABLE
         assert found[empty].state == ConsumerGroupState.EMPTY
         assert found[live].type == ConsumerGroupType.CLASSIC
-        stable = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(15)
+        stable = admin.list_consumer_groups(states={ConsumerGroupState.STABLE}).result(60)
         names = {row.group_id for row in stable.valid}
         assert live in names and empty not in names
-        modern = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(15)
+        modern = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(60)
         assert live not in {row.group_id for row in modern.valid}
 
 
 def test_an_unknown_group_is_not_found(admin: AdminClient) -> None:
     name = topic_name("absent")
-    found = admin.describe_consumer_groups([name])[name].result(15)
+    found = admin.describe_consumer_groups([name])[name].result(60)
     assert (found.state, found.members) == (ConsumerGroupState.DEAD, [])
     assert refusal(admin.delete_consumer_groups([name])[name]) == KafkaError.GROUP_ID_NOT_FOUND
 
@@ -93,10 +93,10 @@ def test_offsets_of_an_unknown_group_are_none(default_broker: Broker, admin: Adm
     topic = create_topic(default_broker.address)
     name = topic_name("absent")
     asked = ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0)])
-    found = admin.list_consumer_group_offsets([asked])[name].result(15)
+    found = admin.list_consumer_group_offsets([asked])[name].result(60)
     assert [place.offset for place in found.topic_partitions] == [-1001]
     everything = ConsumerGroupTopicPartitions(name)
-    assert admin.list_consumer_group_offsets([everything])[name].result(15).topic_partitions == []
+    assert admin.list_consumer_group_offsets([everything])[name].result(60).topic_partitions == []
 
 
 def test_offsets_of_an_empty_group_are_moved(default_broker: Broker, admin: AdminClient) -> None:
@@ -105,9 +105,9 @@ def test_offsets_of_an_empty_group_are_moved(default_broker: Broker, admin: Admi
     offsets = send(producer(address), topic, [Record(b"%d" % n, b"v") for n in range(5)])
     left_behind(address, group, topic, offsets[4])
     moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offsets[1])])
-    admin.alter_consumer_group_offsets([moved])[group].result(15)
+    admin.alter_consumer_group_offsets([moved])[group].result(60)
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    (place,) = found[group].result(15).topic_partitions
+    (place,) = found[group].result(60).topic_partitions
     assert (place.topic, place.partition, place.offset) == (topic, 0, offsets[1])
     source = consumer(address, group)
     source.subscribe([topic])
@@ -121,7 +121,7 @@ def test_offsets_of_a_live_group_stay(default_broker: Broker, admin: AdminClient
     with Member(address, group, topic) as member:
         settled([member], 1)
         moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 0)])
-        answer = admin.alter_consumer_group_offsets([moved])[group].result(15)
+        answer = admin.alter_consumer_group_offsets([moved])[group].result(60)
         (place,) = answer.topic_partitions
         assert place.error.code() == KafkaError.UNKNOWN_MEMBER_ID
 
@@ -132,8 +132,8 @@ def test_a_group_is_deleted_once_it_is_empty(default_broker: Broker, admin: Admi
     with Member(address, group, topic) as member:
         settled([member], 1)
         assert refusal(admin.delete_consumer_groups([group])[group]) == KafkaError.NON_EMPTY_GROUP
-    admin.delete_consumer_groups([group])[group].result(15)
-    names = {row.group_id for row in admin.list_consumer_groups().result(15).valid}
+    admin.delete_consumer_groups([group])[group].result(60)
+    names = {row.group_id for row in admin.list_consumer_groups().result(60).valid}
     assert group not in names
 
 
@@ -144,11 +144,11 @@ def test_a_deleted_topic_takes_its_committed_offsets_along(
     gone, kept = create_topic(address), create_topic(address)
     left_behind(address, group, gone, 5)
     left_behind(address, group, kept, 6)
-    admin.delete_topics([gone])[gone].result(15)
+    admin.delete_topics([gone])[gone].result(60)
 
     def remaining() -> list[tuple[str, int]]:
         found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        places = found[group].result(15).topic_partitions
+        places = found[group].result(60).topic_partitions
         return [(place.topic, place.offset) for place in places]
 
     eventually(lambda: remaining() == [(kept, 6)])
@@ -160,8 +160,8 @@ def test_a_group_may_have_any_name(default_broker: Broker, admin: AdminClient, g
     topic = create_topic(default_broker.address)
     with Member(default_broker.address, name, topic) as member:
         settled([member], 1)
-        assert name in {row.group_id for row in admin.list_consumer_groups().result(15).valid}
+        assert name in {row.group_id for row in admin.list_consumer_groups().result(60).valid}
     left_behind(default_broker.address, name, topic, 3)
     found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
-    assert [place.offset for place in found[name].result(15).topic_partitions] == [3]
-    admin.delete_consumer_groups([name])[name].result(15)
+    assert [place.offset for place in found[name].result(60).topic_partitions] == [3]
+    admin.delete_consumer_groups([name])[name].result(60)

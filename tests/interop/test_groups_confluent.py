@@ -158,7 +158,7 @@ def test_a_subscription_by_pattern_finds_new_topics(default_broker: Broker) -> N
     source.poll(0.1)
     sink = producer(address)
     sink.produce(f"{prefix}-one", b"v")
-    assert sink.flush(15) == 0
+    assert sink.flush(60) == 0
     found = eventually(lambda: (message := source.poll(0.2)) and not message.error() and message)
     assert found.topic() == f"{prefix}-one"
     source.close()
@@ -190,7 +190,9 @@ def test_a_broker_that_dies_and_returns_disturbs_no_group(
 ) -> None:
     address, group = own_broker.address, topic_name("group")
     topic = create_topic(address, partitions=4)
-    with Member(address, group, topic) as one, Member(address, group, topic) as two:
+    # However slowly a broker starts.
+    long = {"session_timeout_ms": 60_000}
+    with Member(address, group, topic, **long) as one, Member(address, group, topic, **long) as two:
         settled([one, two], 4)
         owned, rebalances = (one.assigned, two.assigned), (one.rebalances, two.rebalances)
         sink = producer(address)
@@ -234,7 +236,7 @@ def ends(address: str, topic: str, partitions: int) -> list[int]:
     """The end of each partition."""
     source = consumer(address)
     found = [
-        source.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
+        source.get_watermark_offsets(TopicPartition(topic, p), timeout=60)[1]
         for p in range(partitions)
     ]
     source.close()

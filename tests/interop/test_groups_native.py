@@ -51,7 +51,7 @@ def test_a_deleted_group_leaves_no_redis_group(native: tuple[Broker, Any, str]) 
     stream = f"{namespace}:{topic}:0"
     assert len(client.xinfo_groups(stream)) == 1
     admin = AdminClient({"bootstrap.servers": broker.address})
-    admin.delete_consumer_groups([group])[group].result(10)
+    admin.delete_consumer_groups([group])[group].result(60)
     assert client.xinfo_groups(stream) == []
     assert client.keys(f"*{group}*") == []
 
@@ -69,7 +69,7 @@ def test_a_deleted_topic_takes_its_commits_and_redis_groups_with_it(
     places = [TopicPartition(topic, 0, 0), TopicPartition(topic, 1, 0), TopicPartition(other, 0, 0)]
     source.commit(offsets=places, asynchronous=False)
     admin = AdminClient({"bootstrap.servers": broker.address})
-    admin.delete_topics([topic], operation_timeout=10)[topic].result(10)
+    admin.delete_topics([topic], operation_timeout=60)[topic].result(60)
     committed = client.hkeys(f"{namespace}:group:{group}:offsets")
     assert committed == [f"{namespace}:{other}:0".encode()]
     assert client.keys(f"*{topic}*") == []
@@ -125,7 +125,7 @@ def test_a_group_may_read_through_redis_alone(native: tuple[Broker, Any, str]) -
     admin = AdminClient({"bootstrap.servers": address})
     change = ConfigEntry("group.read.mode", "stream", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.GROUP, group, incremental_configs=[change])
-    admin.incremental_alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(60)
     send(producer(address), topic, [Record(None, b"v")] * 3)
     for name, pending in ((group, 3), (topic_name("other"), 0)):
         source = consumer(address, name, client_id=name)

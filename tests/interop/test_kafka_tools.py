@@ -88,7 +88,7 @@ def test_a_partition_is_reassigned_to_where_it_is_under_a_throttle(
     default_broker: Broker, java_tools: Jvm, tmp_path: Path
 ) -> None:
     name = create_topic(default_broker.address, partitions=2)
-    found = AdminClient({"bootstrap.servers": default_broker.address}).list_topics(name, timeout=10)
+    found = AdminClient({"bootstrap.servers": default_broker.address}).list_topics(name, timeout=60)
     places = [
         {"topic": name, "partition": number, "replicas": [partition.leader]}
         for number, partition in found.topics[name].partitions.items()
@@ -114,10 +114,10 @@ def test_transactions_are_listed_and_described(default_broker: Broker, java_tool
     writer = Producer(
         {"bootstrap.servers": default_broker.address, "transactional.id": transaction}
     )
-    writer.init_transactions(10)
+    writer.init_transactions(60)
     writer.begin_transaction()
     writer.produce(topic, b"v", partition=0)
-    writer.flush(10)
+    writer.flush(60)
 
     def told(*words: str) -> list[list[str]]:
         place = ("--bootstrap-server", default_broker.address)
@@ -128,7 +128,7 @@ def test_transactions_are_listed_and_described(default_broker: Broker, java_tool
     assert row[3] == "Ongoing"
     _, row = told("describe", "--transactional-id", transaction)
     assert (row[1], row[4], row[-1]) == (transaction, "Ongoing", f"{topic}-0")
-    writer.abort_transaction(10)
+    writer.abort_transaction(60)
     _, row = told("describe", "--transactional-id", transaction)
     assert row[4] == "CompleteAbort"
 
@@ -140,10 +140,10 @@ def test_a_hanging_transaction_is_found_and_aborted(
     writer = Producer(
         {"bootstrap.servers": default_broker.address, "transactional.id": transaction}
     )
-    writer.init_transactions(10)
+    writer.init_transactions(60)
     writer.begin_transaction()
     writer.produce(topic, b"v", partition=0)
-    writer.flush(10)
+    writer.flush(60)
 
     def told(*words: str, fails: bool = False) -> list[list[str]]:
         place = ("--bootstrap-server", default_broker.address)

@@ -196,7 +196,7 @@ def test_a_deleted_topic_leaves_no_key(native_broker: Broker, store: Any, namesp
     source.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
     source.close()
     admin = AdminClient({"bootstrap.servers": native_broker.address})
-    admin.delete_topics([topic])[topic].result(15)
+    admin.delete_topics([topic])[topic].result(60)
     assert list(store.scan_iter(match=f"*{namespace}:{topic}:*", count=10_000)) == []
     assert not store.hexists(f"{namespace}:topics", topic)
     assert store.hgetall(f"{namespace}:group:group-of-{topic}:offsets") == {}

@@ -60,7 +60,7 @@ def test_the_group_is_described_as_of_its_protocol(quick: Broker) -> None:
         assert found.type == ConsumerGroupType.CONSUMER
         (only,) = found.members
         assert {p.partition for p in only.assignment.topic_partitions} == {0, 1}
-        listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(15)
+        listed = admin.list_consumer_groups(types={ConsumerGroupType.CONSUMER}).result(60)
         assert group in {row.group_id for row in listed.valid}
 
 
@@ -131,5 +131,5 @@ def test_a_killed_broker_moves_nobody(own_broker: Broker) -> None:
 
 def stable(admin: AdminClient, group: str) -> Any:
     """The group's description, once it has settled."""
-    found = admin.describe_consumer_groups([group])[group].result(15)
+    found = admin.describe_consumer_groups([group])[group].result(60)
     return found if found.state == ConsumerGroupState.STABLE else None

@@ -40,12 +40,12 @@ def test_topics_live_and_die_on_a_cluster(on_cluster: Broker, form: str, mode: s
         found = read(address, name, 20, partition=partition)
         assert [message.value() for message in found] == [b"%d" % n for n in range(20)]
     admin = AdminClient({"bootstrap.servers": address})
-    admin.create_partitions([NewPartitions(name, 8)])[name].result(15)
-    eventually(lambda: len(admin.list_topics(name, timeout=10).topics[name].partitions) == 8)
-    admin.delete_topics([name])[name].result(15)
-    eventually(lambda: name not in admin.list_topics(timeout=10).topics)
+    admin.create_partitions([NewPartitions(name, 8)])[name].result(60)
+    eventually(lambda: len(admin.list_topics(name, timeout=60).topics[name].partitions) == 8)
+    admin.delete_topics([name])[name].result(60)
+    eventually(lambda: name not in admin.list_topics(timeout=60).topics)
     with pytest.raises(KafkaException):
-        admin.delete_topics([name])[name].result(15)
+        admin.delete_topics([name])[name].result(60)
 
 
 def test_a_group_commits_and_goes_on_from_there(on_cluster: Broker) -> None:
@@ -70,13 +70,13 @@ def test_a_transaction_is_committed_across_slots(on_cluster: Broker) -> None:
     address = on_cluster.address
     name = create_topic(address, 4)
     sink = producer(address, transactional_id=topic_name("txn"))
-    sink.init_transactions(20)
+    sink.init_transactions(60)
     for word, ends in (("lost", sink.abort_transaction), ("kept", sink.commit_transaction)):
         sink.begin_transaction()
         for partition in range(4):
             sink.produce(name, word.encode(), partition=partition)
-        sink.flush(20)
-        ends(20)
+        sink.flush(60)
+        ends(60)
     for partition in range(4):
         found = read(address, name, 1, partition=partition, isolation_level="read_committed")
         assert [message.value() for message in found] == [b"kept"]

@@ -174,13 +174,13 @@ def test_topics_of_connect_and_streams_are_made_as_asked(default_broker: Broker,
     admin = AdminClient({"bootstrap.servers": default_broker.address})
     name = topic_name(kind)
     made = admin.create_topics([NewTopic(name, partitions, replicas, config=configs)])
-    made[name].result(15)
+    made[name].result(60)
     assert len(admin.list_topics(name, 15).topics[name].partitions) == partitions
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    described = admin.describe_configs([resource])[resource].result(15)
+    described = admin.describe_configs([resource])[resource].result(60)
     assert {key: described[key].value for key in configs} == configs
     writer = librdkafka.producer(default_broker.address)
     writer.produce(name, b"value", key=b"key", partition=partitions - 1)
-    assert writer.flush(20) == 0
+    assert writer.flush(60) == 0
     (message,) = librdkafka.read(default_broker.address, name, 1, partition=partitions - 1)
     assert (message.key(), message.value()) == (b"key", b"value")

@@ -30,7 +30,7 @@ def test_live_groups_lose_only_the_deleted_topic(native_broker: Broker, own_redi
     with redis.Redis.from_url(own_redis, protocol=2) as client:
         before = {key.decode() for key in client.keys(f"*{namespace}:*")}
         assert any(f":{gone}:" in key for key in before)
-        admin.delete_topics([gone])[gone].result(15)
+        admin.delete_topics([gone])[gone].result(60)
         after = {key.decode() for key in client.keys(f"*{namespace}:*")}
         assert not [key for key in after if f":{gone}:" in key]
         for group in groups:
@@ -41,7 +41,7 @@ def test_live_groups_lose_only_the_deleted_topic(native_broker: Broker, own_redi
             for partition in range(3):
                 found = client.xinfo_groups(f"{namespace}:{kept}:{partition}")
                 assert group.encode() in [row["name"] for row in found]
-    eventually(lambda: gone not in admin.list_topics(timeout=10).topics)
+    eventually(lambda: gone not in admin.list_topics(timeout=60).topics)
     send(sink, kept, [Record(b"k", b"later")])
     for member in members:
         (later,) = take(member, 1)

@@ -32,7 +32,7 @@ COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 def transactional(address: str, name: str | None = None, **settings: Any) -> Producer:
     """A transactional producer that has fenced its predecessors."""
     sink = librdkafka.producer(address, transactional_id=name or topic_name("tx"), **settings)
-    sink.init_transactions(20)
+    sink.init_transactions(60)
     return sink
 
 
@@ -40,7 +40,7 @@ def write(sink: Producer, topic: str, values: Iterable[str], partitions: int = 1
     """The values are with the broker, their transaction still open."""
     for number, value in enumerate(values):
         sink.produce(topic, value.encode(), partition=number % partitions)
-    assert sink.flush(20) == 0
+    assert sink.flush(60) == 0
 
 
 def values(address: str, topic: str, isolation: str, partitions: int = 1) -> list[str]:
@@ -72,7 +72,7 @@ def test_a_committed_transaction_is_read_whole(broker: Broker, codec: str) -> No
     write(sink, topic, [f"{n:02}" for n in range(30)], 3)
     assert values(broker.address, topic, COMMITTED, 3) == []
     assert len(values(broker.address, topic, UNCOMMITTED, 3)) == 30
-    sink.commit_transaction(20)
+    sink.commit_transaction(60)
     assert values(broker.address, topic, COMMITTED, 3) == [f"{n:02}" for n in range(30)]
 
 
@@ -82,7 +82,7 @@ def test_an_aborted_transaction_is_never_read_committed(broker: Broker) -> None:
     for turn, end in enumerate([sink.commit_transaction, sink.abort_transaction] * 3):
         sink.begin_transaction()
         write(sink, topic, [f"{turn}{letter}" for letter in "abc"])
-        end(20)
+        end(60)
     assert values(broker.address, topic, COMMITTED) == [f"{t}{x}" for t in (0, 2, 4) for x in "abc"]
     assert len(values(broker.address, topic, UNCOMMITTED)) == 18
 
@@ -95,10 +95,10 @@ def test_transactions_of_several_producers_interleave(broker: Broker) -> None:
     for number in range(3):
         write(one, topic, [f"one {number}"])
         write(two, topic, [f"two {number}"])
-    two.commit_transaction(20)
+    two.commit_transaction(60)
     # What stands behind an open transaction waits for it.
     assert values(broker.address, topic, COMMITTED) == []
-    one.abort_transaction(20)
+    one.abort_transaction(60)
     assert values(broker.address, topic, COMMITTED) == ["two 0", "two 1", "two 2"]
 
 
@@ -110,7 +110,7 @@ def test_records_outside_any_transaction_wait_behind_an_open_one(broker: Broker)
     write(sink, topic, ["inside"])
     write(plain, topic, ["after"])
     assert values(broker.address, topic, COMMITTED) == ["before"]
-    sink.commit_transaction(20)
+    sink.commit_transaction(60)
     assert values(broker.address, topic, COMMITTED) == ["after", "before", "inside"]
 
 
@@ -122,7 +122,7 @@ def test_a_waiting_reader_gets_the_transaction_when_it_commits(broker: Broker) -
     sink.begin_transaction()
     write(sink, topic, ["a", "b"])
     assert source.consume(1, timeout=0.3) == []
-    sink.commit_transaction(20)
+    sink.commit_transaction(60)
     assert [message.value() for message in take(source, 2)] == [b"a", b"b"]
     source.close()
 
@@ -136,9 +136,9 @@ def test_a_successor_fences_its_predecessor(default_broker: Broker) -> None:
     newer.begin_transaction()
     write(newer, topic, ["kept"])
     with pytest.raises(KafkaException) as refusal:
-        older.commit_transaction(20)
+        older.commit_transaction(60)
     assert refusal.value.args[0].code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED)
-    newer.commit_transaction(20)
+    newer.commit_transaction(60)
     assert values(default_broker.address, topic, COMMITTED) == ["kept"]
 
 
@@ -151,7 +151,7 @@ def test_a_transaction_left_alone_is_aborted_in_time(default_broker: Broker) -> 
     write(plain, topic, ["after"])
     eventually(lambda: values(default_broker.address, topic, COMMITTED) == ["after"], 30)
     with pytest.raises(KafkaException):
-        sink.commit_transaction(20)
+        sink.commit_transaction(60)
 
 
 def test_offsets_become_visible_with_the_commit(default_broker: Broker) -> None:
@@ -170,7 +170,7 @@ def test_offsets_become_visible_with_the_commit(default_broker: Broker) -> None:
     ):
         sink.begin_transaction()
         sink.send_offsets_to_transaction([position], source.consumer_group_metadata(), 20)
-        end(20)
+        end(60)
         assert eventually(lambda: source.committed([place], 10))[0].offset == expected
     source.close()
 
@@ -210,7 +210,7 @@ def pass_on(source: Consumer, sink: Producer, result: str, *, finish: bool) -> i
     if finish:
         position = source.position(source.assignment())
         sink.send_offsets_to_transaction(position, source.consumer_group_metadata(), 20)
-        sink.commit_transaction(20)
+        sink.commit_transaction(60)
     return len(messages)
 
 
@@ -230,7 +230,7 @@ def test_transactions_are_listed_and_described(default_broker: Broker) -> None:
     place = PythonPlace(topic, 0)
     (writer,) = admin.describe_producers([place])[place].active_producers
     assert (writer.coordinator_epoch, writer.current_transaction_start_offset >= 0) == (-1, True)
-    sink.commit_transaction(20)
+    sink.commit_transaction(60)
     eventually(lambda: state() == "CompleteCommit")
     (writer,) = admin.describe_producers([place])[place].active_producers
     assert (writer.coordinator_epoch, writer.current_transaction_start_offset) == (0, -1)
@@ -249,7 +249,7 @@ def test_when_idle_ids_are_forgotten_may_change_while_brokers_run(own_broker: Br
 
     sink.begin_transaction()
     write(sink, topic, ["a"])
-    sink.commit_transaction(20)
+    sink.commit_transaction(60)
     assert listed() == {name}
     change_broker(own_broker.address, transactional_id_expiration_ms="1")
     eventually(lambda: listed() == set())

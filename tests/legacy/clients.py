@@ -46,7 +46,7 @@ class Java:
     def words(self, *words: str) -> list[str]:
         return [program("java"), *QUICK, "-cp", self.jars, *words]
 
-    def run(self, *words: str, stdin: str = "", seconds: float = 60) -> str:
+    def run(self, *words: str, stdin: str = "", seconds: float = 240) -> str:
         """Standard output of one class."""
         done = subprocess.run(
             self.words(*words), input=stdin, capture_output=True, text=True, timeout=seconds
@@ -82,7 +82,7 @@ class Node:
 
     def run(self, *words: str) -> list[list[str]]:
         """The lines of the small script, cut into words."""
-        out = check([program("node"), "--no-deprecation", "old07.js", *words], self.folder, 30)
+        out = check([program("node"), "--no-deprecation", "old07.js", *words], self.folder, 240)
         return [line.split("\t") for line in out.splitlines()]
 
 
@@ -126,7 +126,7 @@ class ZooKeeper:
         self._process = self.java.start(
             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)
         )
-        until = time.monotonic() + 30
+        until = time.monotonic() + 60
         while not self._answers():
             assert self._process.poll() is None and time.monotonic() < until, "no ZooKeeper"
 

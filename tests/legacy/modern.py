@@ -43,5 +43,5 @@ def send(bootstrap: str, topic: str, records: Iterable[Record], **options: objec
             partition=0,
             on_delivery=reported,
         )
-    assert sink.flush(10) == 0
+    assert sink.flush(60) == 0
     return offsets

@@ -155,7 +155,7 @@ def test_offsets_begin_and_end_alike_for_both(
     admin = AdminClient({"bootstrap.servers": broker.address})
     for spec, offset in ((OffsetSpec.earliest(), 0), (OffsetSpec.latest(), end)):
         place = TopicPartition(topic, 0)
-        assert admin.list_offsets({place: spec})[place].result(10).offset == offset
+        assert admin.list_offsets({place: spec})[place].result(60).offset == offset
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
@@ -164,7 +164,7 @@ def test_a_topic_of_other_offsets_is_a_wrong_partition(
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})
     new = NewTopic(topic, 1, 1, config={"offset.mode": mode})
-    admin.create_topics([new])[topic].result(10)
+    admin.create_topics([new])[topic].result(60)
     assert client.fetch(topic, 0) == (3, b"")
     client.send(produce(topic, message(b"lost")))
     assert client.ask(wire.offsets(topic, LATEST)) == (3, bytes(4))
@@ -176,7 +176,7 @@ def test_a_topic_of_bytes_can_be_created_by_today(
 ) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})
     new = NewTopic(topic, 3, 1, config={"offset.mode": "bytes"})
-    admin.create_topics([new])[topic].result(10)
+    admin.create_topics([new])[topic].result(60)
     client.send(produce(topic, message(b"two"), 2))
     assert client.fetch(topic, 0, partition=2) == (0, message(b"two"))
     assert client.fetch(topic, 0, partition=1) == (0, b"")
@@ -187,7 +187,7 @@ def test_a_deleted_topic_begins_anew(broker: LegacyBroker, client: Client, topic
     client.send(produce(topic, message(b"before")))
     assert client.fetch(topic, 0) == (0, message(b"before"))
     admin = AdminClient({"bootstrap.servers": broker.address})
-    admin.delete_topics([topic])[topic].result(10)
+    admin.delete_topics([topic])[topic].result(60)
     client.send(produce(topic, message(b"after")))
     assert client.fetch(topic, 0) == (0, message(b"after"))
 

@@ -245,7 +245,7 @@ def test_what_is_written_read_and_refused_is_counted(own: LegacyBroker, topic: s
     with own.client() as client:
         client.send(produce(topic, ONE + PACKED) + produce(topic, ONE[:-1] + b"X"))
         assert client.fetch(topic, 0) == (0, ONE + PACKED)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
         rows = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines())
     assert float(rows["korvet_produced_records_total"]) == 4
     assert float(rows["korvet_produced_bytes_total"]) == len(ONE + PACKED)

@@ -87,7 +87,7 @@ def test_a_broker_and_its_topics_are_registered_while_they_last(
     assert until(lambda: value(zk, f"/brokers/topics/{topic}/0")) == "4"
     assert zk.exists(f"/brokers/topics/{topic}/0").ephemeralOwner
     admin = AdminClient({"bootstrap.servers": registered.address})
-    admin.delete_topics([topic])[topic].result(10)
+    admin.delete_topics([topic])[topic].result(60)
     until(lambda: not zk.exists(f"/brokers/topics/{topic}/0"))
     assert registered.stop() == 0
     assert not zk.exists("/brokers/ids/0")

@@ -67,7 +67,7 @@ def test_each_kind_of_acks_writes_the_record(seed_broker: Broker, store: Any, ac
     topic = create_topic(seed_broker.address)
     sink = producer(seed_broker.address, acks=acks, enable_idempotence=False)
     sink.produce(topic, b"v", partition=0)
-    assert sink.flush(10) == 0
+    assert sink.flush(60) == 0
     assert read(seed_broker.address, topic, 1)[0].value() == b"v"
     assert store.xlen(f"korvet:{topic}:0") == 1
 
@@ -77,5 +77,5 @@ def test_a_partition_that_does_not_exist_is_unknown(seed_broker: Broker) -> None
     errors: list[int] = []
     sink = producer(seed_broker.address, message_timeout_ms=2000)
     sink.produce(topic, b"v", partition=5, on_delivery=lambda e, _: errors.append(e.code()))
-    assert sink.flush(10) == 0
+    assert sink.flush(60) == 0
     assert errors in ([KafkaError._UNKNOWN_PARTITION], [KafkaError.UNKNOWN_TOPIC_OR_PART])

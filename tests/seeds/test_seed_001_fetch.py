@@ -20,7 +20,7 @@ ORDERS = [
 def watermarks(broker: Broker, topic: str) -> tuple[int, int]:
     """log_start_offset and high_watermark of partition 0."""
     source = consumer(broker.address)
-    found: tuple[int, int] = source.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+    found: tuple[int, int] = source.get_watermark_offsets(TopicPartition(topic, 0), timeout=60)
     source.close()
     return found
 
@@ -61,7 +61,7 @@ def test_a_fetch_below_what_was_trimmed_is_out_of_range(seed_broker: Broker) -> 
     offsets = send(producer(seed_broker.address), topic, ORDERS * 2)
     admin = AdminClient({"bootstrap.servers": seed_broker.address})
     place = TopicPartition(topic, 0, offsets[2])
-    admin.delete_records([place])[place].result(10)
+    admin.delete_records([place])[place].result(60)
     source = consumer(seed_broker.address, auto_offset_reset="error")
     source.assign([TopicPartition(topic, 0, offsets[0])])
     (message,) = eventually(lambda: source.consume(1, timeout=1))

@@ -32,25 +32,25 @@ def created(admin: AdminClient, topic: NewTopic, **options: Any) -> Any:
 def refusal(future: Any) -> KafkaError:
     """The error a request was answered with."""
     with pytest.raises(KafkaException) as caught:
-        future.result(10)
+        future.result(60)
     error: KafkaError = caught.value.args[0]
     return error
 
 
 def test_orders_is_created_with_its_configs(admin: AdminClient) -> None:
     name = topic_name("orders")
-    created(admin, NewTopic(name, 3, 1, config=CONFIGS)).result(10)
+    created(admin, NewTopic(name, 3, 1, config=CONFIGS)).result(60)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    found = admin.describe_configs([resource])[resource].result(10)
+    found = admin.describe_configs([resource])[resource].result(60)
     assert {config: found[config].value for config in CONFIGS} == CONFIGS
     assert not any(found[config].is_default or found[config].is_read_only for config in CONFIGS)
 
 
 def test_defaults_are_those_of_the_page(admin: AdminClient) -> None:
     name = topic_name("orders")
-    created(admin, NewTopic(name, 1, 1)).result(10)
+    created(admin, NewTopic(name, 1, 1)).result(60)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    found = admin.describe_configs([resource])[resource].result(10)
+    found = admin.describe_configs([resource])[resource].result(60)
     defaults = {
         "retention.ms": "604800000",
         "retention.bytes": "-1",
@@ -67,14 +67,14 @@ def test_names_outside_the_rules_are_refused(admin: AdminClient, name: str) -> N
 
 def test_a_topic_that_exists_is_refused(admin: AdminClient) -> None:
     name = topic_name("orders")
-    created(admin, NewTopic(name, 1, 1)).result(10)
+    created(admin, NewTopic(name, 1, 1)).result(60)
     assert refusal(created(admin, NewTopic(name, 1, 1))).code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
 def test_any_replication_factor_is_taken(admin: AdminClient) -> None:
     name = topic_name("orders")
-    created(admin, NewTopic(name, 1, 3)).result(10)
-    (partition,) = admin.list_topics(name, timeout=10).topics[name].partitions.values()
+    created(admin, NewTopic(name, 1, 3)).result(60)
+    (partition,) = admin.list_topics(name, timeout=60).topics[name].partitions.values()
     assert len(partition.replicas) == 1
 
 
@@ -88,9 +88,9 @@ def test_streams_come_with_the_first_record(seed_broker: Broker, store: Any) -> 
 
 def test_validate_only_creates_nothing(admin: AdminClient, store: Any) -> None:
     name = topic_name("orders")
-    created(admin, NewTopic(name, 3, 1), validate_only=True).result(10)
+    created(admin, NewTopic(name, 3, 1), validate_only=True).result(60)
     assert not store.hexists("korvet:topics", name)
-    assert name not in admin.list_topics(timeout=10).topics
+    assert name not in admin.list_topics(timeout=60).topics
 
 
 def test_delete_answers_for_each_topic_and_leaves_no_key(
@@ -104,7 +104,7 @@ def test_delete_answers_for_each_topic_and_leaves_no_key(
     source.commit(offsets=[TopicPartition(orders, 0, 1)], asynchronous=False)
     source.close()
     answers = admin.delete_topics([orders, payments])
-    answers[orders].result(10)
+    answers[orders].result(60)
     unknown = refusal(answers[payments])
     assert unknown.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     assert list(store.scan_iter(match=f"*korvet:{orders}:*", count=10_000)) == []
@@ -115,7 +115,7 @@ def test_metadata_names_broker_cluster_and_partitions(
     seed_broker: Broker, admin: AdminClient
 ) -> None:
     topic = create_topic(seed_broker.address, partitions=3)
-    told = admin.list_topics(timeout=10)
+    told = admin.list_topics(timeout=60)
     assert told.cluster_id == "korvet-cluster-1"
     (node,) = told.brokers.values()
     assert f"{node.host}:{node.port}" == seed_broker.address
@@ -131,6 +131,6 @@ def test_a_topic_nobody_created_is_unknown_where_creation_is_not_asked_for(
 ) -> None:
     source = consumer(seed_broker.address, allow_auto_create_topics=False)
     absent = topic_name("absent")
-    told = source.list_topics(timeout=10)
+    told = source.list_topics(timeout=60)
     assert absent not in told.topics
     source.close()

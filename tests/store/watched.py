@@ -49,11 +49,16 @@ class Watched:
 
 
 @contextmanager
-def watching(sentinels: int = 1, down_after_ms: int = 1000) -> Iterator[Watched]:
-    """Servers that have each other's data, and Sentinels that know of them and of each other."""
+def watching(
+    sentinels: int = 1, down_after_ms: int = 1000, lives_on: bool = False
+) -> Iterator[Watched]:
+    """Servers that have each other's data, and Sentinels that know of them and of each other.
+
+    A master that `lives_on` is one for good, as Sentinels cannot make it a replica."""
+    stubborn = ['rename-command REPLICAOF ""', 'rename-command SLAVEOF ""'] if lives_on else []
     master, replica, spare, *guards = free_ports(3 + sentinels)
     with tempfile.TemporaryDirectory(prefix="kv-") as directory, contextlib.ExitStack() as stack:
-        old = start(stack, directory, "master", [f"port {master}"])
+        old = start(stack, directory, "master", [f"port {master}", *stubborn])
         of = f"replicaof 127.0.0.1 {master}"
         start(stack, directory, "replica", [f"port {replica}", of])
         start(stack, directory, "spare", [f"port {spare}"])
