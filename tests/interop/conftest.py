@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 
 from korvet.apis import TABLE
 from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers
-from tests.interop.jvm import Jvm, prepared
+from tests.interop.jvm import Jvm, Tools, prepared, tools
 from tests.servers import server
 
 MakeTopic = Callable[..., str]
@@ -136,6 +136,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
 
 
 @pytest.fixture(scope="session")
-def java_tools(tmp_path_factory: pytest.TempPathFactory) -> Jvm:
+def java_tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tools]:
     """Kafka's own tools, and Streams."""
-    return prepared("tools", tmp_path_factory.mktemp("java_tools"))
+    with tools(tmp_path_factory.mktemp("java_tools")) as found:
+        yield found

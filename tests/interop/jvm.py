@@ -4,8 +4,11 @@ The newest client comes alone: tools and Streams of that version may not be publ
 of another version do not run on it.
 """
 
+import base64
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +41,35 @@ class Jvm:
     def interop(self, *words: str, stdin: str = "") -> list[list[str]]:
         """The lines of the small program, cut into words."""
         return [line.split("\t") for line in self.run("Interop", *words, stdin=stdin).splitlines()]
+
+
+@dataclass(frozen=True)
+class Tools(Jvm):
+    """Kafka's own tools in one process: starting one takes longer than what it does."""
+
+    serving: "subprocess.Popen[str]"
+
+    def tool(self, *words: str, fails: bool = False) -> str:
+        """Standard output of one tool; `fails` says which end is expected."""
+        assert self.serving.stdin is not None and self.serving.stdout is not None
+        self.serving.stdin.write("\t".join(words) + "\n")
+        self.serving.stdin.flush()
+        code, *told = self.serving.stdout.readline().rstrip("\n").split("\t")
+        out, err = (base64.b64decode(text).decode() for text in told)
+        assert (code != "0") == fails, f"{out[-2000:]}\n{err[-4000:]}"
+        return out
+
+
+@contextmanager
+def tools(folder: Path) -> Iterator[Tools]:
+    """The tools, until the end."""
+    made = prepared("tools", folder)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(made.words("Serve"), stdin=pipe, stdout=pipe, text=True) as serving:
+        try:
+            yield Tools(made.classpath, serving)
+        finally:
+            serving.kill()
 
 
 def prepared(name: str, folder: Path) -> Jvm:

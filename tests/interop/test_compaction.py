@@ -24,10 +24,13 @@ pytestmark = pytest.mark.korvet_only
 EAGER = {"min_cleanable_dirty_ratio": "0.01"}
 
 
-@pytest.fixture(params=["record", "batch"])
-def compacting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Broker]:
+@pytest.fixture(scope="module", params=["record", "batch"])
+def compacting(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """A broker that looks at its compacted topics all the time."""
-    broker = Broker(tmp_path, {"log.cleaner.backoff.ms": "100", "storage.format": request.param})
+    folder = tmp_path_factory.mktemp("compacting")
+    broker = Broker(folder, {"log.cleaner.backoff.ms": "100", "storage.format": request.param})
     broker.start()
     yield broker
     broker.close()

@@ -1,7 +1,6 @@
 """Kafka's groups and Redis's groups of the same name: one position, seen from both sides."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,11 +75,13 @@ def test_a_deleted_topic_takes_its_commits_and_redis_groups_with_it(
     source.close()
 
 
-@pytest.fixture(params=["record", "batch"])
-def streaming(request: pytest.FixtureRequest, tmp_path: Path, own_redis: str) -> Iterator[Broker]:
+@pytest.fixture(scope="module", params=["record", "batch"])
+def streaming(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, own_redis: str
+) -> Iterator[Broker]:
     """A broker whose groups read through Redis's."""
     broker = Broker(
-        tmp_path,
+        tmp_path_factory.mktemp("streaming"),
         {
             "storage.format": request.param,
             "group.read.mode": "stream",

@@ -10,7 +10,7 @@ from redis import Redis
 from korvet.keys import Keys
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
-from tests.interop.jvm import Jvm
+from tests.interop.jvm import Tools
 from tests.interop.librdkafka import consumer, producer, send, take
 from tests.interop.records import Record
 
@@ -18,13 +18,13 @@ TOOLS = "org.apache.kafka.tools"
 
 
 def test_topics_are_created_described_altered_and_deleted(
-    default_broker: Broker, java_tools: Jvm
+    default_broker: Broker, java_tools: Tools
 ) -> None:
     name = topic_name()
 
     def topics(*words: str) -> str:
         place = ("--bootstrap-server", default_broker.address, "--topic", name)
-        return java_tools.run(f"{TOOLS}.TopicCommand", *place, *words)
+        return java_tools.tool(f"{TOOLS}.TopicCommand", *place, *words)
 
     topics("--create", "--partitions", "2", "--config", "retention.ms=86400000")
     told = topics("--describe")
@@ -34,12 +34,12 @@ def test_topics_are_created_described_altered_and_deleted(
     topics("--delete")
 
 
-def test_configs_are_altered_and_described(default_broker: Broker, java_tools: Jvm) -> None:
+def test_configs_are_altered_and_described(default_broker: Broker, java_tools: Tools) -> None:
     name = create_topic(default_broker.address)
 
     def configs(*words: str) -> str:
         place = ("--bootstrap-server", default_broker.address, "--topic", name)
-        return java_tools.run("kafka.admin.ConfigCommand", *place, *words)
+        return java_tools.tool("kafka.admin.ConfigCommand", *place, *words)
 
     configs("--alter", "--add-config", "retention.bytes=5000000,max.message.bytes=2000")
     told = configs("--describe")
@@ -49,13 +49,13 @@ def test_configs_are_altered_and_described(default_broker: Broker, java_tools: J
 
 
 def test_settings_of_brokers_and_groups_change_while_they_run(
-    default_broker: Broker, java_tools: Jvm
+    default_broker: Broker, java_tools: Tools
 ) -> None:
     group = topic_name("group")
 
     def configs(*words: str) -> str:
         place = ("--bootstrap-server", default_broker.address)
-        return java_tools.run("kafka.admin.ConfigCommand", *place, *words)
+        return java_tools.tool("kafka.admin.ConfigCommand", *place, *words)
 
     brokers = ("--entity-type", "brokers", "--entity-default")
     configs(*brokers, "--alter", "--add-config", "max.connections.per.ip=100000")
@@ -67,11 +67,11 @@ def test_settings_of_brokers_and_groups_change_while_they_run(
     assert "consumer.session.timeout.ms=50000" in configs(*groups, "--describe")
 
 
-def test_the_cluster_is_looked_at_from_all_sides(default_broker: Broker, java_tools: Jvm) -> None:
+def test_the_cluster_is_looked_at_from_all_sides(default_broker: Broker, java_tools: Tools) -> None:
     name = create_topic(default_broker.address)
 
     def told(tool: str, *words: str) -> str:
-        return java_tools.run(
+        return java_tools.tool(
             f"{TOOLS}.{tool}", "--bootstrap-server", default_broker.address, *words
         )
 
@@ -85,7 +85,7 @@ def test_the_cluster_is_looked_at_from_all_sides(default_broker: Broker, java_to
 
 
 def test_a_partition_is_reassigned_to_where_it_is_under_a_throttle(
-    default_broker: Broker, java_tools: Jvm, tmp_path: Path
+    default_broker: Broker, java_tools: Tools, tmp_path: Path
 ) -> None:
     name = create_topic(default_broker.address, partitions=2)
     found = AdminClient({"bootstrap.servers": default_broker.address}).list_topics(name, timeout=60)
@@ -99,7 +99,7 @@ def test_a_partition_is_reassigned_to_where_it_is_under_a_throttle(
     def reassign(*words: str) -> str:
         place = ("--bootstrap-server", default_broker.address)
         tool = f"{TOOLS}.reassign.ReassignPartitionsCommand"
-        return java_tools.run(tool, *place, "--reassignment-json-file", str(wanted), *words)
+        return java_tools.tool(tool, *place, "--reassignment-json-file", str(wanted), *words)
 
     begun = reassign("--execute", "--throttle", "1000000")
     assert "The inter-broker throttle limit was set to 1000000 B/s" in begun
@@ -109,7 +109,7 @@ def test_a_partition_is_reassigned_to_where_it_is_under_a_throttle(
     assert f"Clearing topic-level throttles on topic {name}" in done
 
 
-def test_transactions_are_listed_and_described(default_broker: Broker, java_tools: Jvm) -> None:
+def test_transactions_are_listed_and_described(default_broker: Broker, java_tools: Tools) -> None:
     topic, transaction = create_topic(default_broker.address), topic_name("transaction")
     writer = Producer(
         {"bootstrap.servers": default_broker.address, "transactional.id": transaction}
@@ -121,7 +121,7 @@ def test_transactions_are_listed_and_described(default_broker: Broker, java_tool
 
     def told(*words: str) -> list[list[str]]:
         place = ("--bootstrap-server", default_broker.address)
-        lines = java_tools.run(f"{TOOLS}.TransactionsCommand", *place, *words).splitlines()
+        lines = java_tools.tool(f"{TOOLS}.TransactionsCommand", *place, *words).splitlines()
         return [line.split() for line in lines]
 
     (row,) = [row for row in told("list") if row[:1] == [transaction]]
@@ -134,7 +134,7 @@ def test_transactions_are_listed_and_described(default_broker: Broker, java_tool
 
 
 def test_a_hanging_transaction_is_found_and_aborted(
-    default_broker: Broker, java_tools: Jvm
+    default_broker: Broker, java_tools: Tools
 ) -> None:
     topic, transaction = create_topic(default_broker.address), topic_name("transaction")
     writer = Producer(
@@ -149,7 +149,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
         place = ("--bootstrap-server", default_broker.address)
         tool = f"{TOOLS}.TransactionsCommand"
         return [
-            line.split() for line in java_tools.run(tool, *place, *words, fails=fails).splitlines()
+            line.split() for line in java_tools.tool(tool, *place, *words, fails=fails).splitlines()
         ]
 
     def hanging() -> list[list[str]]:
@@ -171,7 +171,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
     assert known[-1] == "None"
 
 
-def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java_tools: Jvm) -> None:
+def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java_tools: Tools) -> None:
     address, group = default_broker.address, topic_name("group")
     topic = create_topic(address)
     offsets = send(producer(address), topic, [Record(None, b"%d" % n) for n in range(4)])
@@ -183,7 +183,7 @@ def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java_too
 
     def groups(*words: str) -> str:
         tool = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
-        return java_tools.run(tool, "--bootstrap-server", address, "--group", group, *words)
+        return java_tools.tool(tool, "--bootstrap-server", address, "--group", group, *words)
 
     row = next(line.split() for line in groups("--describe").splitlines() if topic in line)
     assert row[:6] == [group, topic, "0", str(offsets[-1] + 1), str(offsets[-1] + 1), "0"]
@@ -195,17 +195,17 @@ def test_a_group_is_described_reset_and_deleted(default_broker: Broker, java_too
     assert "successful" in groups("--delete")
 
 
-def test_offsets_are_printed(default_broker: Broker, java_tools: Jvm) -> None:
+def test_offsets_are_printed(default_broker: Broker, java_tools: Tools) -> None:
     address = default_broker.address
     topic = create_topic(address, partitions=2)
     offsets = send(producer(address), topic, [Record(None, b"v")] * 3, 1)
-    told = java_tools.run(
+    told = java_tools.tool(
         f"{TOOLS}.GetOffsetShell", "--bootstrap-server", address, "--topic", topic
     )
     assert f"{topic}:1:{offsets[-1] + 1}" in told.splitlines()
 
 
-def test_lines_pass_through_the_console_tools(default_broker: Broker, java_tools: Jvm) -> None:
+def test_lines_pass_through_the_console_tools(default_broker: Broker, java_tools: Tools) -> None:
     address, topic = default_broker.address, topic_name("auto")
     place = ("--bootstrap-server", address, "--topic", topic)
     java_tools.run(f"{TOOLS}.ConsoleProducer", *place, stdin="one\ntwo\n")
@@ -214,8 +214,8 @@ def test_lines_pass_through_the_console_tools(default_broker: Broker, java_tools
     assert told.splitlines() == ["one", "two"]
 
 
-def test_the_api_versions_are_printed(default_broker: Broker, java_tools: Jvm) -> None:
+def test_the_api_versions_are_printed(default_broker: Broker, java_tools: Tools) -> None:
     tool = f"{TOOLS}.BrokerApiVersionsCommand"
-    told = java_tools.run(tool, "--bootstrap-server", default_broker.address)
+    told = java_tools.tool(tool, "--bootstrap-server", default_broker.address)
     for api in ("Produce(0)", "Fetch(1)", "JoinGroup(11)", "CreateTopics(19)"):
         assert api in told

@@ -1,7 +1,7 @@
 """What Spark reads is what a Kafka consumer reads, and what Spark writes a consumer gets."""
 
+import itertools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +10,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from korvet.spark.parsing import parse_write
 from korvet.spark.writer import append
+from korvet.store.sync import SyncStore
 from tests.interop.brokers import Broker
+from tests.servers import server
 from tests.spark.driving import read
 from tests.spark.logs import LAYOUTS, Log, plain
 
@@ -18,15 +20,34 @@ layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
 Seen = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
-@pytest.fixture
-def broker(log: Log, tmp_path: Path) -> Iterator[Broker]:
-    """A broker on the test's Redis."""
-    running = Broker(tmp_path, options=("--redis", log.url))
-    running.start()
-    try:
+names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    """The URL of the broker's Redis."""
+    with server("valkey") as running:
+        yield running.url
+
+
+@pytest.fixture(scope="module")
+def broker(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all."""
+    with Broker(tmp_path_factory.mktemp("consumers"), options=("--redis", redis)) as running:
         yield running
-    finally:
-        running.close()
+
+
+@pytest.fixture
+def log(redis: str) -> Iterator[Log]:
+    """Its Redis, with what other tests have left there."""
+    with SyncStore.connect(redis) as store:
+        yield Log(store, redis)
+
+
+@pytest.fixture
+def name() -> str:
+    """A topic that no other test has."""
+    return f"topic-{next(names)}"
 
 
 async def consumed(address: str, topic: str, partitions: int, count: int) -> list[Seen]:
@@ -59,34 +80,34 @@ def by_spark(log: Log, topic: str) -> list[Seen]:
 @layouts
 @pytest.mark.parametrize("codec", [None, "lz4"])
 async def test_spark_and_a_consumer_see_the_same_records(
-    log: Log, broker: Broker, form: str, mode: str, codec: str | None
+    log: Log, broker: Broker, name: str, form: str, mode: str, codec: str | None
 ) -> None:
-    topic = log.create("same", 2, form, mode)
+    topic = log.create(name, 2, form, mode)
     producer: Any = AIOKafkaProducer(bootstrap_servers=broker.address, compression_type=codec)
     async with producer:
         for n in range(300):
             headers = [("h", b"%d" % n), ("none", None)] if n % 7 == 0 else []
             key = b"k%d" % (n % 11) if n % 3 else None
             value = None if n % 13 == 0 and key else b"v" * (n * 5)
-            await producer.send("same", value, key=key, headers=headers, timestamp_ms=10**12 + n)
+            await producer.send(name, value, key=key, headers=headers, timestamp_ms=10**12 + n)
     log.append(topic, 1, plain(20))
-    found = by_spark(log, "same")
+    found = by_spark(log, name)
     assert len(found) == 320
-    assert found == await consumed(broker.address, "same", 2, 320)
+    assert found == await consumed(broker.address, name, 2, 320)
 
 
 @layouts
 async def test_a_consumer_gets_what_spark_has_written(
-    log: Log, broker: Broker, form: str, mode: str
+    log: Log, broker: Broker, name: str, form: str, mode: str
 ) -> None:
-    log.create("out", 3, form, mode)
+    log.create(name, 3, form, mode)
     keys = [None if n % 4 == 0 else f"key-{n % 17}" for n in range(3000)]
     values = [str(n) * (n % 9) for n in range(3000)]
-    given = parse_write({"redis": log.url, "topic": "out"}, streaming=False)
+    given = parse_write({"redis": log.url, "topic": name}, streaming=False)
     batches = pa.table({"key": keys, "value": values}).to_batches(max_chunksize=700)
     for _ in range(2):
         append(given, "w", 0, 0, iter(batches))
-    found = await consumed(broker.address, "out", 3, 3000)
-    assert found == by_spark(log, "out")
+    found = await consumed(broker.address, name, 3, 3000)
+    assert found == by_spark(log, name)
     got = sorted(((key or b"").decode(), (value or b"").decode()) for *_, key, value, _ in found)
     assert got == sorted((key or "", value) for key, value in zip(keys, values, strict=True))
