@@ -15,6 +15,7 @@ from korvet.pipeline.places import Place, parse
 from korvet.store.sync import SyncStore
 from tests.servers import TestServer
 from tests.spark.logs import Log
+from tests.spark.sessions import QUICK
 
 
 @pytest.fixture
@@ -24,9 +25,6 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
         store.command("FLUSHALL")
         yield Log(store, valkey_server.url)
 
-
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-"""A JVM that lives for seconds earns nothing by compiling twice."""
 
 SMALL = {
     # Compiling a query takes longer than running it over a few rows.
