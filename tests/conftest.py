@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import processes, resuming
 from tests.runners import lua, runner
@@ -19,6 +20,12 @@ __all__ = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Seeded, and never too slow: what takes long on a busy machine is not wrong.
+    calm = [HealthCheck.too_slow]
+    settings.register_profile(
+        "seeded", deadline=None, derandomize=True, database=None, suppress_health_check=calm
+    )
+    settings.load_profile("seeded")
     processes.register(config)
     resuming.register(config)
 
