@@ -52,6 +52,8 @@ def check(store: SyncStore, keys: Keys, told: Sequence[Appended]) -> None:
     places: dict[str, list[Appended]] = {}
     for each in told:
         places.setdefault(keys.partition(each.topic, each.partition).producers, []).append(each)
+    if not places:
+        return
     store.look_again()
     found = store.commands(
         [("HMGET", key, *(each.producer_id for each in some)) for key, some in places.items()]
