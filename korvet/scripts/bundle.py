@@ -15,7 +15,8 @@ Rules
   Only those that the bundle names go in, as one line: Redis builds that table at every call, and
   a new error code must not give every script a new sha1.
 - The first line names script and version, so a slow log or a `SCRIPT SHOW` says what it is, and
-  raising a version always gives a new sha1.
+  raising a version always gives a new sha1. The second holds the caller to the header
+  (`korvet/scripts/guard.py`).
 """
 
 import hashlib
@@ -28,6 +29,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
+from korvet.scripts import guard
 from korvet.scripts.contract import Contract, parse_contract
 
 _REQUIRE = re.compile(r"^local\s+[A-Za-z_]\w*\s*=\s*require\(\"([^\"]*)\"\)$")
@@ -174,7 +176,7 @@ class _Builder:
         script = blank_comments(source)
         self._follow(script, [name])
         self._drop_unused(script)
-        lines = [f"-- korvet {name} v{contract.version}"]
+        lines = [f"-- korvet {name} v{contract.version}", guard.line(contract)]
         parts: list[tuple[int, int, str]] = []
         if self._code:
             lines += _LOADER

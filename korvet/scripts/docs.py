@@ -13,10 +13,19 @@ _OPENING = """# Scripts
 Every change of state is one of these scripts, and so is every read that has to see several things
 at one moment. This page is written from the headers in `lua/` by `python -m korvet.scripts.docs`;
 a test fails when it is stale. `korvet scripts show NAME` prints a script as Redis gets it, ready
-for `redis-cli --eval`; `korvet scripts load` puts all of them into a Redis.
+for `redis-cli --eval`; `korvet scripts load` puts all of them into a Redis, and `korvet scripts
+list` tells the SHA1s for EVALSHA. How keys are spelled is in [keys](keys.md). Where `orders` begins
+and ends, say:
+
+```sh
+korvet scripts show log.bounds > bounds.lua
+redis-cli --eval bounds.lua korvet:orders:0 '{korvet:orders:0}:log' , ''
+```
 
 - KEYS and ARGV are given in this order. A name with `...` may be given any number of times, and
   several such rows repeat together.
+- Who gives another number of KEYS or ARGV, or for an `int` no whole number in digits, is told so by
+  an error, and nothing was written.
 - A reply is a list of the elements under RETURNS. `error` is Kafka's own number, 0 for none.
 - After an error under REFUSES nothing was written. One under SIGNALS comes with a finished write.
 """

@@ -1,4 +1,4 @@
---- broker.identify  version 2  writes
+--- broker.identify  version 3  writes
 --- The cluster has an id, and the caller knows it.
 ---
 --- KEYS     cluster     hash   cluster id, leases, counters

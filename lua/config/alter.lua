@@ -1,4 +1,4 @@
---- config.alter  version 3  writes
+--- config.alter  version 4  writes
 --- A broker's, all brokers' or a group's changed configs are replaced, if the caller read them right.
 ---
 --- KEYS     configs   hash   resource -> its configs, and `:version`

@@ -1,4 +1,4 @@
---- group.claim  version 1  writes
+--- group.claim  version 2  writes
 --- The caller ticks the groups whose moment has passed; nobody else does within the next while.
 ---
 --- KEYS     groups_due  zset   encoded group id -> moment, ms

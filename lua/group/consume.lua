@@ -1,4 +1,4 @@
---- group.consume  version 11  writes
+--- group.consume  version 12  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes

@@ -1,4 +1,4 @@
---- group.consumers  version 3  reads
+--- group.consumers  version 4  reads
 --- A group of the newer protocol with its members.
 ---
 --- KEYS     group      hash   state, generation, protocol, counters, votes

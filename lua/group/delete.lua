@@ -1,4 +1,4 @@
---- group.delete  version 2  writes
+--- group.delete  version 3  writes
 --- A group without members is gone with its committed offsets.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

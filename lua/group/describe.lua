@@ -1,4 +1,4 @@
---- group.describe  version 1  reads
+--- group.describe  version 2  reads
 --- A group with its members, for people and for Redis tools alike.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

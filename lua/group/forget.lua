@@ -1,4 +1,4 @@
---- group.forget  version 1  writes
+--- group.forget  version 2  writes
 --- Committed offsets of some partitions are gone, provided the group is still as the caller saw it.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

@@ -1,4 +1,4 @@
---- group.heartbeat  version 2  writes
+--- group.heartbeat  version 3  writes
 --- Members of one group or several are alive for another session timeout.
 ---
 --- KEYS     group...       hash   state, generation, protocol, counters, votes

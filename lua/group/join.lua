@@ -1,4 +1,4 @@
---- group.join  version 9  writes
+--- group.join  version 10  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

@@ -1,4 +1,4 @@
---- group.joined  version 1  reads
+--- group.joined  version 2  reads
 --- Whether a member whose JoinGroup waits has its place in a generation now.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

@@ -1,4 +1,4 @@
---- group.leave  version 6  writes
+--- group.leave  version 7  writes
 --- Members are no longer in the group, and a rebalance of the others has begun.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

@@ -1,4 +1,4 @@
---- group.pend  version 7  writes
+--- group.pend  version 8  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
 --- KEYS     group           hash   state, generation, protocol, counters, votes

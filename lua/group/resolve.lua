@@ -1,4 +1,4 @@
---- group.resolve  version 4  writes
+--- group.resolve  version 5  writes
 --- A transaction is over in a group: its offsets are committed, or gone.
 ---
 --- KEYS     group           hash   state of the group

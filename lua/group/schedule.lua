@@ -1,4 +1,4 @@
---- group.schedule  version 1  writes
+--- group.schedule  version 2  writes
 --- Somebody will tick the group when its next deadline has passed, or earlier.
 ---
 --- KEYS     groups_due  zset   encoded group id -> moment, ms

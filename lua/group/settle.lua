@@ -1,4 +1,4 @@
---- group.settle  version 1  writes
+--- group.settle  version 2  writes
 --- A claimed group stands under its next moment, or is struck off, unless it was scheduled meanwhile.
 ---
 --- KEYS     groups_due  zset   encoded group id -> moment, ms

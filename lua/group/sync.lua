@@ -1,4 +1,4 @@
---- group.sync  version 1  writes
+--- group.sync  version 2  writes
 --- The leader's assignment is everybody's; a member has its part of it, or waits for the leader.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

@@ -1,4 +1,4 @@
---- group.tick  version 12  writes
+--- group.tick  version 13  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

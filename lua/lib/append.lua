@@ -163,8 +163,9 @@ end
 function M.put(log, args, at, last)
   local count, size = tonumber(args[at]), tonumber(args[at + 1])
   local newest = log.stamp and log.now_ms or tonumber(args[at + 2])
-  if not (size and newest and count and (count >= 1 or count == 0 and log.mode == "bytes")) then
-    error("no batch: count, size and max_timestamp are numbers, and count is 1 or more", 0)
+  if not (count and (size or -1) >= 0 and size < 2 ^ 53 and (newest or 2 ^ 63) < 2 ^ 63
+    and (count >= 1 or count == 0 and log.mode == "bytes")) then
+    error("no batch: count, size and max_timestamp are not those of one", 0)
   end
   local idempotent, refused, text, known = tonumber(args[at + 5]) >= 0, nil, nil, nil
   if idempotent then

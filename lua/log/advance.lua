@@ -1,4 +1,4 @@
---- log.advance  version 1  reads
+--- log.advance  version 2  reads
 --- The offset that lies a number of records behind another, and how many records lie between.
 ---
 --- KEYS     stream    stream  the partition's records

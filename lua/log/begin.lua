@@ -1,4 +1,4 @@
---- log.begin  version 2  writes
+--- log.begin  version 3  writes
 --- A partition knows of a producer's transaction before the first record of it arrives.
 ---
 --- KEYS     log             hash   the partition's state

@@ -1,4 +1,4 @@
---- log.bounds  version 4  reads
+--- log.bounds  version 5  reads
 --- Where one partition begins and ends, native entries included.
 ---
 --- KEYS     stream    stream  the partition's records

@@ -1,4 +1,4 @@
---- log.carry  version 2  writes
+--- log.carry  version 3  writes
 --- Entries of the log stand in its compacted twin too, under their own ids.
 ---
 --- KEYS     stream     stream  the partition's records

@@ -1,4 +1,4 @@
---- log.deliver  version 2  writes
+--- log.deliver  version 3  writes
 --- One reader of a Redis group has what it was given and has not committed yet, or the next entries.
 ---
 --- KEYS     stream    stream  the partition's records

@@ -1,4 +1,4 @@
---- log.drop  version 1  writes
+--- log.drop  version 2  writes
 --- Nothing of a partition is left, provided that it was this topic's.
 ---
 --- KEYS     log       hash    the partition's state

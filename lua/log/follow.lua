@@ -1,4 +1,4 @@
---- log.follow  version 1  writes
+--- log.follow  version 2  writes
 --- The Redis group of that name stands just before an offset, and what it had pending below is acknowledged.
 ---
 --- KEYS     stream    stream  the partition's records

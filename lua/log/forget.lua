@@ -1,4 +1,4 @@
---- log.forget  version 4  writes
+--- log.forget  version 5  writes
 --- Producers that have been silent for too long are forgotten, some of them at a time.
 ---
 --- KEYS     producers   hash   producer id -> epoch, last five batches, transaction

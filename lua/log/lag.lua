@@ -1,4 +1,4 @@
---- log.lag  version 3  reads
+--- log.lag  version 4  reads
 --- How many records stand from an offset on, whatever the offsets' mode.
 ---
 --- KEYS     stream    stream  the partition's records

@@ -1,11 +1,11 @@
---- log.open  version 2  writes
+--- log.open  version 3  writes
 --- A partition has its empty log, as topic.create makes it; a log of the same topic stays as it is.
 ---
 --- KEYS     log       hash    the partition's state
 ---          stream    stream  the partition's records
 --- ARGV     topic_id  bytes   32 hex digits
 ---          format    bytes   record or batch
----          mode      bytes   time, dense or bytes
+---          mode      bytes   time, dense or bytes; the last with format batch
 ---          bits      int     sequence bits of mode time
 --- RETURNS  error     int     a lib.codes value
 ---          opened    int     1 made now, 0 it was there

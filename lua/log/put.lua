@@ -1,4 +1,4 @@
---- log.put  version 2  writes
+--- log.put  version 3  writes
 --- A rewritten entry stands in the log's compacted twin.
 ---
 --- KEYS     log        hash    the partition's state

@@ -1,4 +1,4 @@
---- log.sift  version 3  writes
+--- log.sift  version 4  writes
 --- It is known what a compaction of the log may touch, and nothing of an earlier one is in its way.
 ---
 --- KEYS     log           hash    the partition's state

@@ -1,4 +1,4 @@
---- log.swap  version 3  writes
+--- log.swap  version 4  writes
 --- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
 ---
 --- KEYS     stream         stream  the partition's records

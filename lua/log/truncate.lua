@@ -1,4 +1,4 @@
---- log.truncate  version 3  writes
+--- log.truncate  version 4  writes
 --- Every record below an offset is gone, and the log starts there (DeleteRecords, archive trims).
 ---
 --- KEYS     stream    stream  the partition's records

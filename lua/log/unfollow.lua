@@ -1,4 +1,4 @@
---- log.unfollow  version 1  writes
+--- log.unfollow  version 2  writes
 --- The stream has no Redis group of that name.
 ---
 --- KEYS     stream   stream  the partition's records

@@ -1,4 +1,4 @@
---- topic.alter  version 3  writes
+--- topic.alter  version 4  writes
 --- A topic's definition is replaced, provided it is still the one the caller read.
 ---
 --- KEYS     topics      hash   topic -> definition

@@ -1,4 +1,4 @@
---- topic.create  version 3  writes
+--- topic.create  version 4  writes
 --- A topic exists: its definition is registered and each of its partitions has an empty log.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -8,7 +8,7 @@
 ---          definition  bytes   its definition, opaque here
 ---          topic_id    bytes   32 hex digits
 ---          format      bytes   record or batch
----          mode        bytes   time, dense or bytes
+---          mode        bytes   time, dense or bytes; the last with format batch
 ---          bits        int     sequence bits of mode time
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the topics table's version, -1 when refused

@@ -1,4 +1,4 @@
---- topic.delete  version 4  writes
+--- topic.delete  version 5  writes
 --- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition

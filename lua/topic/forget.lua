@@ -1,4 +1,4 @@
---- topic.forget  version 1  writes
+--- topic.forget  version 2  writes
 --- A group has no committed offset of a topic any more.
 ---
 --- KEYS     offsets    hash   the group's committed offsets

@@ -1,4 +1,4 @@
---- topic.grow  version 3  writes
+--- topic.grow  version 4  writes
 --- A topic has more partitions: the new ones have empty logs, and the definition says so.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -9,7 +9,7 @@
 ---          definition  bytes   the definition from now on
 ---          topic_id    bytes   32 hex digits
 ---          format      bytes   record or batch
----          mode        bytes   time, dense or bytes
+---          mode        bytes   time, dense or bytes; the last with format batch
 ---          bits        int     sequence bits of mode time
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the topics table's version, -1 when refused

@@ -1,4 +1,4 @@
---- topic.remove  version 2  writes
+--- topic.remove  version 3  writes
 --- A topic's definition is gone, provided it is still the one the caller read.
 ---
 --- KEYS     topics    hash   topic -> definition

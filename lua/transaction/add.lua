@@ -1,4 +1,4 @@
---- transaction.add  version 1  writes
+--- transaction.add  version 2  writes
 --- A transaction is open, and partitions and groups take part in it.
 ---
 --- KEYS     transaction     hash   state of the transactional id

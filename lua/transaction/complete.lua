@@ -1,4 +1,4 @@
---- transaction.complete  version 1  writes
+--- transaction.complete  version 2  writes
 --- A transaction whose markers all stand is over, and the next one may begin.
 ---
 --- KEYS     transaction  hash  state of the transactional id

@@ -1,4 +1,4 @@
---- transaction.due  version 1  reads
+--- transaction.due  version 2  reads
 --- The transactional ids whose moment has passed, the longest overdue first.
 ---
 --- KEYS     transactions  zset  encoded transactional id -> moment, ms

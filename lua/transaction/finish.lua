@@ -1,4 +1,4 @@
---- transaction.finish  version 1  writes
+--- transaction.finish  version 2  writes
 --- It is decided how a transaction ends; whoever reads the answer writes the markers.
 ---
 --- KEYS     transaction     hash   state of the transactional id

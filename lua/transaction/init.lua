@@ -1,4 +1,4 @@
---- transaction.init  version 3  writes
+--- transaction.init  version 4  writes
 --- A transactional id has a producer id and an epoch that fences whoever used the id before.
 ---
 --- KEYS     transaction     hash   state of the transactional id

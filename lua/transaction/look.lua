@@ -1,4 +1,4 @@
---- transaction.look  version 1  writes
+--- transaction.look  version 2  writes
 --- A transactional id is as its timeouts want it: what was open too long is to be aborted, what nobody
 --- has used for long is forgotten.
 ---

@@ -1,4 +1,4 @@
---- transaction.verify  version 1  reads
+--- transaction.verify  version 2  reads
 --- Whether somebody takes part in a producer's open transaction.
 ---
 --- KEYS     transaction     hash   state of the transactional id

@@ -1,4 +1,4 @@
---- transaction.view  version 1  reads
+--- transaction.view  version 2  reads
 --- What is known of a transactional id.
 ---
 --- KEYS     transaction     hash   state of the transactional id

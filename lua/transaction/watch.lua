@@ -1,4 +1,4 @@
---- transaction.watch  version 1  writes
+--- transaction.watch  version 2  writes
 --- Somebody looks at a transactional id at a moment, or never again.
 ---
 --- KEYS     transactions  zset   encoded transactional id -> moment, ms

@@ -1,4 +1,4 @@
---- writer.claim  version 1  writes
+--- writer.claim  version 2  writes
 --- A task of a writer has a producer id, the same one for each of its attempts.
 ---
 --- KEYS     writer       hash   the tasks of one Spark query or job, and what it has committed

@@ -1,4 +1,4 @@
---- writer.pin  version 1  writes
+--- writer.pin  version 2  writes
 --- What a job set out to do is kept: each of its runs finds the first one's plan.
 ---
 --- KEYS     writer     hash   the tasks of one Spark query or job, and what it has committed

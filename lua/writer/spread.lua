@@ -1,4 +1,4 @@
---- writer.spread  version 3  writes
+--- writer.spread  version 4  writes
 --- All attempts at an epoch spread a topic's rows over as many partitions as the first of them did,
 --- beginning with the same one.
 ---

@@ -69,3 +69,15 @@ def test_who_shares_a_call_with_what_is_no_batch_is_served(runner: Runner) -> No
     assert [answer.error for answer in reply.answers] == [0, failed, 0]
     assert reply.reason.startswith(b"korvet:b:0: no batch")
     assert [len(part.ids()) for part in parts] == [2, 0, 2]
+
+
+@pytest.mark.parametrize("at", [1, 2], ids=["size", "max_timestamp"])
+@pytest.mark.parametrize("number", [b"inf", b"nan", b"1e400", b"", b"x"])
+def test_no_number_spoils_what_a_log_counts(runner: Runner, at: int, number: bytes) -> None:
+    part = Part(runner, "batch", "dense").create()
+    batch = log.batch_of(part.call(2))
+    wrong = [*batch[:at], number, *batch[at + 1 :]]
+    reply = runner.run(log.gather(KEYS, [("t", 0, ID, 0, [wrong])]))
+    assert reply.answers[0].error == ErrorCode.KAFKA_STORAGE_ERROR
+    assert b"no batch" in reply.reason
+    assert (part.ids(), part.bounds().next) == ([], 0)

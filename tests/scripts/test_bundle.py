@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent / "lua" / "fixtures" / "include"
 def run(text: str) -> list[int]:
     """What the text returns when Lua runs it as Redis would."""
     runtime = lua51.LuaRuntime(encoding="utf-8")
-    return list(runtime.execute(text).values())
+    return list(runtime.execute(f"KEYS, ARGV = {{}}, {{}}\n{text}").values())
 
 
 @pytest.mark.parametrize(
