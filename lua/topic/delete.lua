@@ -23,6 +23,9 @@ local topics, groups = KEYS[1], KEYS[2]
 local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
 local partitions = tonumber(ARGV[4])
 local PARTS, OF_EACH, FIELDS = 2, 7, 5
+if not (partitions >= 0 and PARTS + OF_EACH * partitions <= #KEYS) then
+  error("topic.delete: KEYS are not those of " .. ARGV[4] .. " partitions", 0)
+end
 
 -- Check. Refusals live here.
 local current = redis.call("HGET", topics, topic)

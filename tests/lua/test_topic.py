@@ -327,3 +327,17 @@ def _only_these(runner: LuaRunner, names: set[str]) -> None:
         parts = word.strip("{").split(":")
         if len(parts) > 2 and parts[1] != "group":
             assert parts[1] in names, word
+
+
+@pytest.mark.parametrize("partitions", [-1, 4, 2**53])
+def test_a_topic_with_other_partitions_than_keys_is_not_deleted_by_half(
+    runner: Runner, partitions: int
+) -> None:
+    runner.run(create())
+    before = dump(runner)
+    call = topic.delete(KEYS, (), topic="t", expected=b"one", registry_version=b"", partitions=3)
+    args = (*call.args[:3], partitions, *call.args[4:])
+    with pytest.raises((ScriptFailed, ScriptError), match="not those of"):
+        runner.run(Call(call.script, call.keys, args))
+    assert dump(runner) == before
+    assert runner.run(call).error == ErrorCode.NONE
