@@ -11,13 +11,14 @@ Versions
 - v1 as v0, v2 flexible
 """
 
-import asyncio
+from functools import partial
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.refusals import store_failure
 from korvet.scripts import log
 from korvet.store.errors import StoreError
+from korvet.turns import in_turns
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -32,9 +33,8 @@ END = -1
 async def delete_records(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     answers = []
     for data in request.topics:
-        tasks = (_truncate(data.name, row, context) for row in data.partitions)
-        rows = await asyncio.gather(*tasks)
-        answers.append(DeleteRecordsTopicResult(name=data.name, partitions=list(rows)))
+        rows = await in_turns(partial(_truncate, data.name, context=context), data.partitions)
+        answers.append(DeleteRecordsTopicResult(name=data.name, partitions=rows))
     return DeleteRecordsResponse(topics=answers)
 
 

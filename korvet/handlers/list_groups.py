@@ -6,24 +6,24 @@ Versions
 - v4 states, v5 types
 """
 
-import asyncio
+from collections.abc import Awaitable
+from typing import Any
 
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.turns import in_turns
 from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     names = await groups(context).names()
-    rows = await asyncio.gather(
-        *(
-            context.store.command(
-                "HMGET", context.keys.group(name).group, "state", "protocol_type", "type"
-            )
-            for name in names
-        )
-    )
+
+    def look(name: str) -> Awaitable[Any]:
+        key = context.keys.group(name).group
+        return context.store.command("HMGET", key, "state", "protocol_type", "type")
+
+    rows = await in_turns(look, names)
     states = {word.strip().lower() for word in request.states_filter}
     types = {word.strip().lower() for word in request.types_filter}
     found = []

@@ -14,7 +14,7 @@ Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
 """
 
-import asyncio
+from functools import partial
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
@@ -23,6 +23,7 @@ from korvet.scripts import log
 from korvet.searching import NEWEST, find_time
 from korvet.store.errors import StoreError
 from korvet.topics import Topic
+from korvet.turns import in_turns
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -53,7 +54,7 @@ async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOff
 
     answers = []
     for name, rows in asked:
-        found = await asyncio.gather(*(answer(name, row) for row in rows))
+        found = await in_turns(partial(answer, name), rows)
         answers.append(ListOffsetsTopicResponse(name=name, partitions=found))
     return ListOffsetsResponse(topics=answers)
 

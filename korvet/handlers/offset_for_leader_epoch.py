@@ -8,13 +8,14 @@ Versions
 - v1 leader_epoch in the answer, v2 current_leader_epoch, v3 replica_id (ignored), v4 flexible
 """
 
-import asyncio
+from functools import partial
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.fetching import LEADER_EPOCH, epoch_error
 from korvet.scripts import log
 from korvet.store.errors import StoreError
+from korvet.turns import in_turns
 from korvet.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -31,8 +32,8 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     answers = []
     for data in request.topics:
-        rows = await asyncio.gather(*(_end(data.topic, row, context) for row in data.partitions))
-        answers.append(OffsetForLeaderTopicResult(topic=data.topic, partitions=list(rows)))
+        rows = await in_turns(partial(_end, data.topic, context=context), data.partitions)
+        answers.append(OffsetForLeaderTopicResult(topic=data.topic, partitions=rows))
     return OffsetForLeaderEpochResponse(topics=answers)
 
 

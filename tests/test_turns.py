@@ -1,0 +1,30 @@
+"""What a request asks for many times is looked at some at a time."""
+
+import asyncio
+
+import pytest
+
+from korvet.turns import AT_ONCE, MOST_TIMES, Times, in_turns
+
+
+@pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 7 * AT_ONCE + 3])
+async def test_no_more_than_so_many_are_at_work_and_the_order_is_kept(count: int) -> None:
+    working, most = 0, 0
+
+    async def double(number: int) -> int:
+        nonlocal working, most
+        working += 1
+        most = max(most, working)
+        await asyncio.sleep(0)
+        working -= 1
+        return 2 * number
+
+    assert await in_turns(double, range(count)) == [2 * number for number in range(count)]
+    assert most == min(count, AT_ONCE)
+
+
+def test_each_thing_is_counted_for_itself() -> None:
+    times = Times()
+    told = [times.too_many("a") for _ in range(MOST_TIMES + 2)]
+    assert told == [False] * MOST_TIMES + [True] * 2
+    assert not times.too_many("b")
