@@ -28,7 +28,8 @@ Versions
   transaction by being produced to (KIP-890), v13 topic ids
 """
 
-from collections.abc import Awaitable, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterator, Mapping
 from time import time
 
 import msgspec
@@ -51,6 +52,9 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.records import BadBatch
 
+MANY_BATCHES = 200
+"""So many batches of a request are on their way before others are served."""
+
 Refused = Mapping[Producer, ErrorCode]
 NOBODY: Refused = {}
 
@@ -70,6 +74,8 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
             return _look_up_first(request, context)
         topics.append(topic)
     if request.transactional_id is not None and unjoined(request, topics, context):
+        return _join_first(request, topics, context)
+    if sum(len(data.partition_data) for data in request.topic_data) > MANY_BATCHES:
         return _join_first(request, topics, context)
     answer = _send(request, topics, context)
     context.release()
@@ -102,9 +108,10 @@ async def _look_up_first(request: ProduceRequest, context: Context) -> ProduceRe
 async def _join_first(
     request: ProduceRequest, topics: list[Topic | None], context: Context
 ) -> ProduceResponse | None:
-    """Partitions new to their transaction join it: the connection's next request waits."""
+    """Partitions new to their transaction join it; very many batches are sent some at a time. The
+    connection's next request waits."""
     refused = await join(unjoined(request, topics, context), context)
-    sent = _send(request, topics, context, refused)
+    sent = await _send_in_turns(request, topics, context, refused)
     context.release()
     return await sent
 
@@ -129,7 +136,7 @@ async def _with_copies(
         return await _refuse_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, context)
     refused = await join(unjoined(request, topics, context), context)
     runs = runs_of(streams, context)
-    sent = _send(request, topics, context, refused)
+    sent = await _send_in_turns(request, topics, context, refused)
     context.release()
     answer = await sent
     if answer is None or await made(copies, runs, request.timeout_ms, context):
@@ -155,19 +162,40 @@ async def _look_up(data: TopicProduceData, context: Context) -> Topic | None:
 
 
 def _send(
-    request: ProduceRequest,
-    topics: list[Topic | None],
-    context: Context,
-    refused: Refused = NOBODY,
+    request: ProduceRequest, topics: list[Topic | None], context: Context
 ) -> Awaitable[ProduceResponse | None]:
     """Everything is on its way to Redis, but for what is refused; the answer to it."""
     appends = Appends(request, context)
+    for _ in _sending(appends, request, topics, context, NOBODY):
+        pass
+    return appends.answer()
+
+
+async def _send_in_turns(
+    request: ProduceRequest, topics: list[Topic | None], context: Context, refused: Refused
+) -> Awaitable[ProduceResponse | None]:
+    """The same; where it is much, others are served in between."""
+    appends = Appends(request, context)
+    for count, _ in enumerate(_sending(appends, request, topics, context, refused), 1):
+        if count % MANY_BATCHES == 0:
+            await asyncio.sleep(0)
+    return appends.answer()
+
+
+def _sending(
+    appends: Appends,
+    request: ProduceRequest,
+    topics: list[Topic | None],
+    context: Context,
+    refused: Refused,
+) -> Iterator[None]:
+    """Each step sends one batch, or refuses it."""
     for data, topic in zip(request.topic_data, topics, strict=True):
         rows = appends.of_topic(data)
         for partition in data.partition_data:
             sent = _row(topic, data, partition, request.transactional_id, appends, context, refused)
             rows.append(sent)
-    return appends.answer()
+            yield
 
 
 def _row(
