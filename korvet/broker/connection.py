@@ -60,6 +60,7 @@ class Connection(asyncio.BufferedProtocol):
     # What is spoken here; the listener for Kafka 0.7 says otherwise.
     speaks = "Kafka's protocol"
     max_control = MAX_CONTROL
+    max_held = MAX_HELD
 
     def __init__(
         self,
@@ -357,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
         wanted = (
             self._writable
             and len(self._waiting) < self._max_queued
-            and self._intake.held < MAX_HELD
+            and self._intake.held < self.max_held
             and not self._awaits_room
         )
         if wanted == self._reading or self._transport.is_closing():

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from korvet import logs
-from korvet.broker.connection import LARGE_ANSWERS, Buffer, Connection
+from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Buffer, Connection
 from korvet.broker.dispatch import Hang
 from korvet.context import Node
 from korvet.errors import TOPIC_GONE, ErrorCode
@@ -50,6 +50,8 @@ LEAST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
 ENDS = "the broker stops before Redis has taken it"
 MOST_ORPHANED = 64 << 20
 """So many bytes are held for clients that have hung up: of those nobody stops sending."""
+MOST_LIVE = 256 << 20
+"""Once all connections hold so many bytes of requests, each is read again when it holds nothing."""
 ORPHAN_BYTES = 16 << 10
 """What there is of a connection beside what it holds."""
 
@@ -57,10 +59,11 @@ log = logs.get("legacy")
 
 
 class Orphans:
-    """What all connections hold for clients that have hung up, in bytes."""
+    """What all connections hold for clients that have hung up, and for those that have not."""
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.live_bytes = 0
 
 
 class LegacyConnection(Connection):
@@ -87,6 +90,27 @@ class LegacyConnection(Connection):
         self._holder: asyncio.Task[list[Buffer]] | None = None
         self._orphans = orphans
         self._patient, self._told = True, False
+        self._noted = 0
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._note()
+
+    def _flush(self) -> None:
+        super()._flush()
+        self._note()
+
+    def _regulate(self) -> None:
+        self._note()
+        crowded = self._noted > 0 and self._orphans.live_bytes >= MOST_LIVE
+        self.max_held = 0 if crowded else MAX_HELD
+        super()._regulate()
+
+    def _note(self) -> None:
+        """It is known to all what this connection holds."""
+        held = 0 if self._transport.is_closing() else self._weight + self._intake.held
+        self._orphans.live_bytes += held - self._noted
+        self._noted = held
 
     def _gone(self) -> None:
         """A producer that has sent everything may hang up: what it sent is stored all the same, and
