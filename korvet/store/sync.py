@@ -221,7 +221,7 @@ class SyncStore:
                 code = error.code if isinstance(error, StoreRefused) else ""
                 if code in A_REPLICA:
                     self._leave()
-                lasting = code in _LASTING
+                lasting = code in _LASTING or isinstance(error, RedisUnreachable)
                 if lasting or time.monotonic() - began >= self.patience_s:
                     raise
                 if tries == 1:
@@ -230,6 +230,9 @@ class SyncStore:
                 tries += 1
 
     def _away(self, error: object) -> StoreUnavailable:
+        if isinstance(error, redis.AuthenticationError):
+            # No wait makes a password the right one.
+            return RedisUnreachable(f"Redis{self._where} takes no such user and password: {error}")
         return StoreUnavailable(f"no answer from Redis{self._where}: {error}")
 
     def look_again(self) -> None:

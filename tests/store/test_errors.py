@@ -24,10 +24,11 @@ def test_an_error_of_a_script_itself_does_not_pass() -> None:
     assert errors.code_of("ERR OOMPH is no word of Redis's") == "ERR"
 
 
+_NOBODY = "Redis at h:1 takes no such user and password"
 ADVICE = {
     "Redis at h:1 refused CLIENT: NOAUTH Authentication required.": "redis://:PASSWORD@HOST:PORT.",
-    "no answer from Redis: Authentication required.": "redis://:PASSWORD@HOST:PORT.",
-    "no answer from Redis: invalid username-password pair or user is disabled.": "redis://USER:",
+    f"{_NOBODY}: Authentication required.": "redis://:PASSWORD@HOST:PORT.",
+    f"{_NOBODY}: invalid username-password pair or user is disabled.": "redis://USER:",
     _IN_7.replace(
         "6e", "6e" * 20
     ): "You can't write against a read only replica; this is a replica",

@@ -10,6 +10,7 @@ from fakeredis import FakeRedis, FakeServer
 from korvet.scripts.call import Call, ContractBroken, Script
 from korvet.store.errors import (
     CommandFailed,
+    RedisUnreachable,
     ScriptFailed,
     StoreRefused,
     StoreUnavailable,
@@ -214,6 +215,22 @@ def test_what_somebody_has_to_mend_is_not_waited_for(redis_server: TestServer) -
                 store.run(push(b"x"))
         finally:
             store.command("CONFIG", "SET", "maxmemory", 0)
+
+
+@pytest.mark.parametrize("entry", ["", ":wrong@", "nobody:wrong@"])
+def test_a_password_that_is_not_taken_is_told_at_once_and_with_it_where(
+    redis_server: TestServer, entry: str
+) -> None:
+    with SyncStore.connect(redis_server.url) as inside:
+        inside.command("CONFIG", "SET", "requirepass", "right")
+        try:
+            url = redis_server.url.replace("://", f"://{entry}")
+            with SyncStore.connect(url) as store:
+                store.patience_s, store._pause = 60.0, pytest.fail
+                with pytest.raises(RedisUnreachable, match=r"at .* takes no such user"):
+                    store.command("PING")
+        finally:
+            inside.command("CONFIG", "SET", "requirepass", "")
 
 
 def test_a_large_reply_comes_as_its_bytes_and_what_stands_behind_it_parsed(
