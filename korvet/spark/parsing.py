@@ -52,6 +52,13 @@ _WRITE = (
 )  # fmt: skip
 PER_TRIGGER = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 """What only a stream takes."""
+_TABLES_OWN = "provider"
+"""An option that Spark makes of each table's properties, when it asks for the columns of one that
+is made without: among others of its own, in any order."""
+_OF_A_TABLE = (
+    "Of a catalog's table Spark tells a Python source no options: they go with each query, as in "
+    "SELECT * FROM t WITH (subscribe = 'orders'), or .option(...) before .table('t')."
+)
 _MEANINGLESS = {
     "kafka.bootstrap.servers": "Spark talks to Redis itself: give option 'redis', the Redis URL.",
     "groupidprefix": "no consumer group is used: offsets live in Spark's checkpoint. Remove it.",
@@ -59,8 +66,6 @@ _MEANINGLESS = {
     "kafkaconsumer.polltimeoutms": "there is no Kafka consumer here. Remove it.",
     "fetchoffset.numretries": "offsets come from one Redis script. Remove it.",
     "fetchoffset.retryintervalms": "offsets come from one Redis script. Remove it.",
-    "provider": "tables of a catalog do not work, as Spark gives a Python source none of their "
-    "options: say CREATE TEMPORARY VIEW.",
     "path": "topics are chosen with 'subscribe', 'subscribePattern' or 'assign', and 'topic'.",
 }
 
@@ -161,6 +166,12 @@ class _Given:
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in options.items()}
         names = {name.lower() for name in known}
+        if _TABLES_OWN in self._values:
+            raise BadOption(
+                _TABLES_OWN,
+                "name the table's columns, as in CREATE TABLE t (key binary, value binary), or say "
+                f"CREATE TEMPORARY VIEW, which keeps its options. {_OF_A_TABLE}",
+            )
         for name in options:
             low = name.lower()
             if low in names:
@@ -169,6 +180,9 @@ class _Given:
                 raise BadOption(name, _MEANINGLESS[low])
             if low.startswith("kafka."):
                 raise BadOption(name, "it configures a Kafka client, and there is none. Remove it.")
+            if low in {each.lower() for each in (*_READ, *_WRITE)}:
+                kind, other = ("write", "read") if known is _READ else ("read", "write")
+                raise BadOption(name, f"it is for a {kind}; this is a {other}. Remove it.")
             raise BadOption(name, f"unknown. Known are {', '.join(known)}.")
 
     def text(self, name: str) -> str | None:
@@ -230,13 +244,18 @@ class _Given:
     def connection(self) -> Connection:
         url = self.text("redis") or os.environ.get(REDIS_VARIABLE)
         if not url:
-            raise BadOption("redis", f"give the Redis URL, here or in {REDIS_VARIABLE}.")
+            wanted = f"give the Redis URL, here or in {REDIS_VARIABLE}."
+            raise BadOption("redis", f"{wanted}{self._hint()}")
         return Connection(checked_url(url), self.text("namespace") or "korvet")
+
+    def _hint(self) -> str:
+        """What to say besides where Spark has told no option at all."""
+        return "" if self._values else f" {_OF_A_TABLE}"
 
     def selection(self) -> Selection:
         given = [name for name in _SELECT if self.text(name) is not None]
         if len(given) != 1:
-            what = f"not {' and '.join(given)}" if given else "which topics?"
+            what = f"not {' and '.join(given)}" if given else f"which topics?{self._hint()}"
             raise BadOption("subscribe", f"give one of {', '.join(_SELECT)}: {what}")
         name, value = given[0], (self.text(given[0]) or "").strip()
         if not value:

@@ -67,7 +67,10 @@ def check_schema(schema: Any, options: WriteOptions) -> None:
     if options.timestamps:
         _expect(types, "timestamp", ("timestamp",))
     if options.topic is None and "topic" not in types:
-        raise BadFrame("Which topic? Give option 'topic' or a column 'topic'.")
+        raise BadFrame(
+            "Which topic? Give option 'topic' or a column 'topic'; to a catalog's table "
+            "INSERT INTO t WITH (topic = 'orders'), as Spark tells a Python sink no options of it."
+        )
 
 
 def _expect(types: dict[str, str], name: str, wanted: tuple[str, ...]) -> None:

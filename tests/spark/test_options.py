@@ -27,6 +27,7 @@ REFUSED = [
     ("fetchOffset.retryIntervalMs", "3", "Remove it"),
     ("path", "orders", "subscribe"),
     ("startingOfsets", "earliest", "unknown"),
+    ("topic", "orders", "it is for a write; this is a read"),
     ("subscribe", ",", "names no topic"),
     ("subscribePattern", "o.*", "subscribe and subscribePattern"),
     ("startingOffsets", "latest", "cannot start at 'latest'"),
@@ -75,7 +76,7 @@ def test_a_read_option_that_cannot_be_honoured_is_refused_by_name(
         ("compression", "brotli", "must be one of"),
         ("kafka.linger.ms", "5", "there is none"),
         ("kafka.compression.type", "brotli", "must be one of"),
-        ("subscribe", "orders", "unknown"),
+        ("subscribe", "orders", "it is for a read; this is a write"),
     ],
 )
 def test_a_write_option_that_cannot_be_honoured_is_refused_by_name(
@@ -167,8 +168,25 @@ def test_redis_can_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_which_topics_has_to_be_said() -> None:
-    with pytest.raises(BadOption, match="which topics"):
+    with pytest.raises(BadOption, match=r"which topics\?$"):
         parse_read(HERE, streaming=False)
+
+
+def test_who_gives_no_option_at_all_is_told_that_a_table_brings_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
+    with pytest.raises(BadOption, match=r"'redis'.*SELECT . FROM t WITH"):
+        parse_read({}, streaming=False)
+    monkeypatch.setenv("KORVET_REDIS_URL", HERE["redis"])
+    with pytest.raises(BadOption, match=r"'subscribe'.*SELECT . FROM t WITH"):
+        parse_read({}, streaming=False)
+
+
+def test_a_table_without_columns_is_refused_whichever_property_spark_tells_first() -> None:
+    with pytest.raises(BadOption, match="name the table's columns") as caught:
+        parse_read({"owner": "somebody", **READ, "provider": "korvet"}, streaming=False)
+    assert "CREATE TEMPORARY VIEW" in str(caught.value)
 
 
 def test_a_log_is_never_overwritten() -> None:

@@ -126,9 +126,36 @@ def test_what_a_stream_refuses_is_the_last_that_spark_tells(spark: Any, log: Log
     assert "UnboundLocalError" not in str(caught.value)
 
 
-def test_a_table_of_a_catalog_is_refused_with_what_to_say_instead(spark: Any, log: Log) -> None:
+def test_a_table_of_a_catalog_without_columns_is_refused_with_what_to_say_instead(
+    spark: Any, log: Log
+) -> None:
     with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE t USING korvet OPTIONS (redis '{log.url}', subscribe 's')")
+
+
+def test_a_table_of_a_catalog_is_read_and_written_with_the_options_of_each_query(
+    spark: Any, log: Log, tmp_path: Path
+) -> None:
+    fill(log, "s", "record", "dense")
+    log.create("out", 1)
+    told = f"redis = '{log.url}'"
+    spark.sql(
+        "CREATE TABLE kept (key binary, value binary) USING korvet "
+        f"LOCATION 'file:{tmp_path / 'nothing'}'"
+    )
+    try:
+        spark.sql(
+            f"INSERT INTO kept WITH ({told}, topic = 'out') "
+            f"SELECT * FROM kept WITH ({told}, subscribe = 's')"
+        )
+        made = spark.read.option("redis", log.url).option("subscribe", "out")
+        assert made.table("kept").count() == 300
+        with pytest.raises(Exception, match=r"SELECT . FROM t WITH"):
+            spark.table("kept").count()
+        with pytest.raises(Exception, match="INSERT INTO t WITH"):
+            spark.sql(f"INSERT INTO kept WITH ({told}) VALUES (null, cast('a' AS binary))")
+    finally:
+        spark.sql("DROP TABLE kept")
 
 
 def test_tasks_are_told_of_catalogs(spark: Any, log: Log, tmp_path: Path) -> None:
