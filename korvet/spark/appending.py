@@ -45,7 +45,7 @@ BATCH_BYTES = 256 << 10
 MOST_WAITING = 48 << 20
 """So many bytes may wait for their batches to be full; when there are more, none waits on."""
 IN_FLIGHT = 4
-"""So many batches travel to Redis together."""
+"""So many batches travel to Redis together, fewer where a record alone is larger than a batch."""
 EPOCHS = 1 << 15
 """A producer epoch has 15 bits; a later Spark epoch takes another producer id."""
 TRIES = 10
@@ -106,6 +106,7 @@ class Outbox:
         self._compression = compression
         self._waiting: dict[tuple[str, int], _Waiting] = {}
         self._ready: list[tuple[Topic, int, Block, int]] = []
+        self._ready_bytes = 0
         self._held_bytes = 0
         self.records = 0
         self.repeated = 0
@@ -147,7 +148,8 @@ class Outbox:
 
     def _append(self, topic: Topic, partition: int, batch: Block, sequence: int) -> None:
         self._ready.append((topic, partition, batch, sequence))
-        if len(self._ready) >= IN_FLIGHT:
+        self._ready_bytes += int(batch.sizes().sum())
+        if len(self._ready) >= IN_FLIGHT or self._ready_bytes >= IN_FLIGHT * BATCH_BYTES:
             self._send()
 
     def _compare_ends(self) -> None:
@@ -174,6 +176,7 @@ class Outbox:
             else:
                 self._judge(*each[:3], reply)
         self._ready.clear()
+        self._ready_bytes = 0
 
     def _append_rest(self, topic: Topic, partition: int, batch: Block, sequence: int) -> None:
         """What the log does not have of the batch is appended behind what it has."""

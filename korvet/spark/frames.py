@@ -7,7 +7,7 @@ Rules
   again sends every row to the same place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,18 @@ from korvet.topics import Topic
 from korvet.wire.records import Headers
 
 RUN = 500
+PART_BYTES = 4 << 20
+"""Of so many bytes at a time there are copies; a batch of Spark's may hold 64 MiB."""
+
+
+def parts(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches, large ones in parts of about PART_BYTES."""
+    for batch in batches:
+        count = max(1, -(-batch.nbytes // PART_BYTES))
+        step = max(1, -(-batch.num_rows // count))
+        for first in range(0, batch.num_rows, step):
+            yield batch.slice(first, step)
+        del batch
 
 
 class Rows:

@@ -110,7 +110,7 @@ def append(
     import numpy as np
 
     from korvet.spark.appending import Claim, Outbox
-    from korvet.spark.frames import Rows
+    from korvet.spark.frames import Rows, parts
 
     with at_work(), Catalog(options.connection).patient() as catalog:
         claim = Claim(catalog.store, catalog.keys, writer_id, task, epoch, comes_back=comes_back)
@@ -119,7 +119,7 @@ def append(
         outbox = Outbox(catalog.store, catalog.keys, claim, options.compression)
         targets: dict[str, tuple[Any, Any]] = {}
         unkeyed: dict[str, int] = {}
-        for batch in batches:
+        for batch in parts(batches):
             rows = Rows(batch, options, int(time.time() * 1000))
             for name, mine in rows.by_topic():
                 if name not in targets:
@@ -131,6 +131,7 @@ def append(
                 unkeyed[name] = seen + rows.unkeyed(mine)
                 for number in np.unique(chosen):
                     outbox.put(topic, int(number), rows.block(mine[chosen == number]))
+            del batch, rows  # before the next one comes
         outbox.flush()
         told = outbox.appended()
         if options.replicas:

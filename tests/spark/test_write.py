@@ -1,7 +1,7 @@
 """Writing in-process: where rows go, what they become, and that nothing is written twice."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, StructType, _parse_datatype_json_strin
 from redis.exceptions import ReadOnlyError
 
 from korvet.scripts import writer as scripts
-from korvet.spark import appending, standing
+from korvet.spark import appending, frames, standing
 from korvet.spark.catalog import FIRST_PATIENCE_S, PATIENCE_S, Catalog
 from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, TooFewCopies, UnknownTopic
 from korvet.spark.options import WriteOptions
@@ -104,6 +104,39 @@ def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
     assert sorted(values(log)) == sorted(columns["value"])
     assert write(options(log), columns, task=5).repeated == 600
     assert len(values(log)) == 600
+
+
+@layouts
+def test_of_a_large_batch_little_is_copied_and_little_travels_at_a_time(
+    log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.create("out", 2, form, mode)
+    large = 300_000
+    columns = {"value": [b"%02d" % n * (large // 2) for n in range(40)]}
+    copied, sent_together = [], []
+    ask = SyncStore.run_many
+
+    def asked(store: SyncStore, calls: Iterable[Any]) -> Any:
+        todo = list(calls)
+        sent_together.append(len(todo))
+        return ask(store, todo)
+
+    def rows_of(batch: Any, *more: Any) -> Any:
+        copied.append(batch.nbytes)
+        return rows(batch, *more)
+
+    rows = frames.Rows
+    monkeypatch.setattr(frames, "Rows", rows_of)
+    monkeypatch.setattr(frames, "PART_BYTES", 1_000_000)
+    monkeypatch.setattr(appending, "BATCH_BYTES", 150_000)
+    monkeypatch.setattr(SyncStore, "run_many", asked)
+    written = write(options(log), columns)
+    assert written.records == 40 and len(copied) == 10
+    assert max(copied) < 1_000_000 + large
+    # Each record is a batch of its own, and two are as much as four full ones.
+    assert max(sent_together) == 2
+    monkeypatch.undo()
+    assert sorted(values(log)) == columns["value"]
 
 
 @layouts
