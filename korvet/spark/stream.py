@@ -47,6 +47,7 @@ logger = logging.getLogger("korvet.spark")
 
 Offset = dict[str, dict[str, Any]]
 ID = "id"
+_ANEW = "Start with a new checkpoint, or set failOnDataLoss to false."
 _CUTS: dict[str, tuple[str, int | None]] = {
     "maxBytesPerPartition": ("split_bytes", DEFAULT_SPLIT_BYTES),
     "maxRecordsPerPartition": ("max_records", None),
@@ -230,7 +231,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             self._complain(
                 DataLost(
                     f"The checkpoint is at offset {at} of {part}, and the log ends at "
-                    f"{bound.end}: this is another Redis, or it has lost data."
+                    f"{bound.end}: this is another Redis, or it has lost data. Give the one it "
+                    "was made with, or set failOnDataLoss to false to go on where the log ends."
                 )
             )
             return bound.next
@@ -280,7 +282,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             OtherTopic(
                 f"The checkpoint speaks of another topic {part.topic!r} (id {told}): it was "
                 f"deleted and created again (id {part.topic_id}), or this is another Redis. "
-                "Start with a new checkpoint, or set failOnDataLoss to false."
+                + _ANEW
             )
         )
         return True
@@ -297,7 +299,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             self._complain(
                 DataLost(
                     f"The checkpoint names {', '.join(gone)}, which is not there (any more) or "
-                    f"not selected by {self._options.selection}."
+                    f"not selected by {self._options.selection}. {_ANEW}"
                 )
             )
 
