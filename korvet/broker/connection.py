@@ -14,12 +14,12 @@ Rules
 """
 
 import asyncio
-from collections import deque
 from functools import partial
 from time import monotonic
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from korvet import logs
+from korvet.broker.answers import Answers, Buffer
 from korvet.broker.dispatch import (
     PRODUCE,
     Hang,
@@ -33,8 +33,6 @@ from korvet.broker.intake import BadFrame, Intake
 from korvet.broker.refused import named, wrong_length
 from korvet.broker.steady import Shapes
 from korvet.context import LATER, Node, Soon
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 AT_WORK = 32
 """Enough to fill a round trip to Redis; a few milliseconds of work."""
@@ -80,12 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting = self._intake.frames
         self._max_queued = node.settings.integer("queued.max.requests")
         self._at_work = min(AT_WORK, self._max_queued)
-        self._answers: deque[list[Buffer] | bool | None] = deque()
-        self._weights: deque[int] = deque()
-        self._weight = 0
-        self._first = 0
-        self._promises: dict[int, int] = {}
-        self._owed = 0
+        self._answers = Answers()
         self._counted = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._shapes = Shapes(node)
@@ -181,10 +174,8 @@ class Connection(asyncio.BufferedProtocol):
             frame = self._intake.next()
             weight = len(frame)
             try:
-                if self._shapes.begin(frame, self, self._first + len(self._answers)):
-                    self._weights.append(weight)
-                    self._weight += weight
-                    self._answers.append(False)
+                if self._shapes.begin(frame, self, self._answers.next):
+                    self._answers.begin(weight)
                     continue
                 self._busy = True
                 begun = self._begin(frame)
@@ -196,19 +187,16 @@ class Connection(asyncio.BufferedProtocol):
                 log.exception("a handler failed", error, client=self.client, **about)
                 self.hang("")
                 return
-            self._weights.append(weight)
-            self._weight += weight
             if isinstance(begun, list):
-                self._answers.append(begun)
+                self._answers.begin(weight, begun)
                 self._busy = False
                 self._flush_soon()
                 continue
-            self._answers.append(False)
-            number = self._current = self._first + len(self._answers) - 1
+            number = self._current = self._answers.next
+            self._answers.begin(weight)
             promise = self._promise(begun)
             if promise:
-                self._promises[number] = promise
-                self._owed += promise
+                self._answers.promise(number, promise)
             if isinstance(begun, Request) and isinstance(begun.answer, Soon):
                 self._shapes.learn(frame, begun, self.host)
                 begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
@@ -219,9 +207,9 @@ class Connection(asyncio.BufferedProtocol):
     def _may_begin(self) -> bool:
         if not self._writable:
             return False
-        if len(self._answers) >= self._at_work or self._weight >= AT_WORK_BYTES:
+        if len(self._answers) >= self._at_work or self._answers.weight >= AT_WORK_BYTES:
             return False
-        if self._owed >= LARGE_ANSWERS and self._may_be_large(self._waiting[0]):
+        if self._answers.promised >= LARGE_ANSWERS and self._may_be_large(self._waiting[0]):
             return False
         store = self._node.store
         if store.pending_bytes >= store.max_pending_bytes:
@@ -294,9 +282,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def settle(self, number: int, answer: list[Buffer] | None) -> None:
         """The request of that number is answered; it leaves when all earlier ones are, too."""
-        if self._transport.is_closing() or number < self._first:
+        if self._transport.is_closing() or not self._answers.settle(number, answer):
             return
-        self._answers[number - self._first] = answer
         self._flush_soon()
         if number == self._current:
             self._busy = False
@@ -312,23 +299,14 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         """Every answer leaves for which all earlier ones have."""
         self._flushing = False
-        parts: list[Buffer] = []
-        answers, promises = self._answers, self._promises
-        while answers and answers[0] is not False:
-            answer = answers.popleft()
-            self._weight -= self._weights.popleft()
-            if promises:
-                self._owed -= promises.pop(self._first, 0)
-            self._first += 1
-            if isinstance(answer, list):
-                parts += answer
+        parts = self._answers.take()
         if parts:
             self._node.metrics.sent_bytes.add(sum(map(len, parts)))
             self._transport.writelines(parts)
             self._count_unsent()
         if self._waiting or not self._reading:
             self._pump()
-        if self._closing and not answers and not self._waiting:
+        if self._closing and not self._answers and not self._waiting:
             self._transport.close()
 
     # Bounds.

@@ -18,7 +18,8 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from korvet import logs
-from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Buffer, Connection
+from korvet.broker.answers import Buffer
+from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Connection
 from korvet.broker.dispatch import Hang
 from korvet.context import Node
 from korvet.errors import TOPIC_GONE, ErrorCode
@@ -108,7 +109,7 @@ class LegacyConnection(Connection):
 
     def _note(self) -> None:
         """It is known to all what this connection holds."""
-        held = 0 if self._transport.is_closing() else self._weight + self._intake.held
+        held = 0 if self._transport.is_closing() else self._answers.weight + self._intake.held
         self._orphans.live_bytes += held - self._noted
         self._noted = held
 
@@ -125,7 +126,7 @@ class LegacyConnection(Connection):
         self, left: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
         waits = [*left, *(each.messages for each in self._held)]
-        size = ORPHAN_BYTES + self._weight + sum(map(len, waits))
+        size = ORPHAN_BYTES + self._answers.weight + sum(map(len, waits))
         self._orphans.bytes += size
         self._patient = self._orphans.bytes <= MOST_ORPHANED
         try:
