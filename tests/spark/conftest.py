@@ -8,7 +8,7 @@ import pytest
 from korvet.store.sync import SyncStore
 from tests.servers import TestServer
 from tests.spark.logs import Log
-from tests.spark.sessions import session
+from tests.spark.sessions import QUICK, session
 
 
 @pytest.fixture
@@ -22,5 +22,5 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A Spark session that gives failed tasks a second and a third attempt."""
-    with session("local[2,3]") as running:
+    with session("local[2,3]", **QUICK) as running:
         yield running

@@ -6,12 +6,12 @@ Arguments: the Redis URL and the checkpoint's folder. Prints a line for each bat
 import sys
 import time
 
-from tests.spark.sessions import session
+from tests.spark.sessions import QUICK, session
 
 
 def main(url: str, checkpoint: str) -> None:
     """Runs until it is killed."""
-    with session("local[2,4]", spark__sql__streaming__pollingDelay="5ms") as spark:
+    with session("local[2,4]", spark__sql__streaming__pollingDelay="5ms", **QUICK) as spark:
         query = (
             spark.readStream.format("korvet")
             .option("redis", url)

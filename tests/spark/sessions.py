@@ -12,8 +12,8 @@ import korvet
 
 PROJECT = Path(korvet.__file__).parent.parent
 FOUND = PROJECT / "korvet" / "spark" / "found"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-"""A JVM that lives for seconds earns nothing by compiling twice."""
+QUICK = {"spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
+"""For sessions of tests: a JVM that lives for seconds earns nothing by compiling twice."""
 
 
 def environment() -> dict[str, str]:
@@ -44,7 +44,6 @@ def session(master: str, **conf: str) -> Iterator[Any]:
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.log.level", "ERROR")
-            .config("spark.driver.extraJavaOptions", QUICK)
         )
         for name, value in conf.items():
             builder = builder.config(name.replace("__", "."), value)
