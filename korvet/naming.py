@@ -25,6 +25,7 @@ from itertools import takewhile
 from time import monotonic
 
 from korvet.membership import Membership, Node
+from korvet.turns import in_turns
 
 KNOWN_S = 1.0
 REACH_S = 1.0
@@ -85,6 +86,18 @@ class Coordinators:
             if await _is_there(look):
                 return node
         return nodes[len(before)] if len(before) < len(nodes) else me
+
+    async def own(self, keys: list[str]) -> list[str]:
+        """Those of the keys whose coordinator clients are told this broker is: all that are told
+        under its address, where several share one, as behind a balancer."""
+        me = self._membership.me
+        if len(self._membership.nodes) < 2:
+            return keys
+        named = await in_turns(self.of, keys)
+        here = (me.host, me.port)
+        return [
+            key for key, node in zip(keys, named, strict=True) if (node.host, node.port) == here
+        ]
 
     def _look(self, node: Node) -> Look:
         look = self._looks.get(node)

@@ -1,7 +1,9 @@
 """ListGroups (key 16), versions 0-5. Every group there is, filtered by state and type if asked to.
 
 Behaviour
-- any broker lists all groups; filters ignore case, an unknown word matches nothing
+- a broker lists the groups whose coordinator it is named (FindCoordinator), as clients ask all
+  brokers and some take a group that two of them list for two
+- filters ignore case, an unknown word matches nothing
 Versions
 - v4 states, v5 types
 """
@@ -17,7 +19,7 @@ from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 
 
 async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
-    names = await groups(context).names()
+    names = await context.node.coordinators.own(await groups(context).names())
 
     def look(name: str) -> Awaitable[Any]:
         key = context.keys.group(name).group

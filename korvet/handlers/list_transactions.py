@@ -1,7 +1,7 @@
 """ListTransactions (key 66), versions 0-2. The transactional ids there are, filtered if wanted.
 
 Behaviour
-- every broker lists every id, since any of them coordinates it
+- a broker lists the ids whose coordinator it is named (FindCoordinator), as clients ask all brokers
 - states nobody knows come back in unknown_state_filters and match nothing
 - patterns are RE2's and match whole ids; INVALID_REGULAR_EXPRESSION for one that is none
 Versions
@@ -45,7 +45,7 @@ async def list_transactions(
             unknown_state_filters=[],
             transaction_states=[],
         )
-    views = context.transactions.views(wanted)
+    views = context.transactions.views(await context.node.coordinators.own(wanted))
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[name for name in request.state_filters if name not in STATES],

@@ -18,7 +18,6 @@ from time import perf_counter
 from typing import Any, TypeAlias
 
 from korvet import logs
-from korvet.broker.answers import Buffer
 from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Connection
 from korvet.broker.dispatch import Hang
 from korvet.context import Node
@@ -29,6 +28,7 @@ from korvet.legacy.frames import (
     MULTIFETCH,
     NAMES,
     BrokenFrame,
+    Buffer,
     Fetch,
     Frame,
     LegacyError,

@@ -87,9 +87,9 @@ class Broker:
             lane.renew("the server is gone")
         await store.ready()
 
-    async def second(self) -> "Broker":
+    async def second(self, host: str = "other") -> "Broker":
         """Another broker of the same cluster has registered: node 8."""
-        other = Member(8, "other", 9092)
+        other = Member(8, host, 9092)
         mine, self.node.membership.me = self.node.membership.me, other
         await self.node.membership.beat()
         self.node.membership.me = mine
