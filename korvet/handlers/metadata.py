@@ -2,10 +2,10 @@
 
 Behaviour
 - every live broker leads: a partition is spread over them by its number, and any of them serves it
-- UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic, the last also for
-  a topic that would be created and is called like another but for dots and underscores
+- UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created when the broker and the client allow it; the answer has it at once,
-  up to version 1 LEADER_NOT_AVAILABLE first, as Kafka 0.8 answered
+  up to version 1 LEADER_NOT_AVAILABLE first, as Kafka 0.8 answered; one that is called like another
+  but for dots and underscores is not created, and stays UNKNOWN_TOPIC_OR_PARTITION
 - while Redis is away topics and brokers are told as they were last known, as by a Kafka broker
   without its controller: clients take a topic without partitions for gone, and rebalance
 - of a topic that was not known then LEADER_NOT_AVAILABLE, and the brokers: newer librdkafka never
@@ -120,7 +120,8 @@ async def _one(
     ):
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
     if context.topics.alike(name) is not None:
-        return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request)
+        # As in Kafka: Java's consumers end at an invalid name, whatever else they subscribe to.
+        return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
     topic = await auto_create(name, context)
     if topic is None or context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)

@@ -81,7 +81,7 @@ async def test_before_version_12_topics_have_names_and_no_ids(broker: Broker, ve
 async def test_no_topic_is_made_beside_one_called_so_but_for_dots(broker: Broker) -> None:
     await broker.create("a.b")
     answer = await metadata(broker, "a_b", create=True)
-    assert answer.topics[0].error_code == E.INVALID_TOPIC_EXCEPTION
+    assert answer.topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     answer = await metadata(broker, "a-b", create=True)
     assert answer.topics[0].error_code == E.NONE
 
