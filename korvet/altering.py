@@ -243,11 +243,16 @@ async def _store(
     return reply.error == ErrorCode.NONE
 
 
+def plain_id(name: str) -> str:
+    """A broker's id without the zeros that may stand before it."""
+    return name.lstrip("0") or name[:1]
+
+
 def own_id(name: str, context: Context) -> int:
     """This broker's id, which is the only one `name` may be."""
     me = context.node.membership.me.id
     if not name.isascii() or not name.isdigit():
         raise Refused(ErrorCode.INVALID_REQUEST, f"A broker's id is a number, not {name!r}.")
-    if int(name) != me:
+    if plain_id(name) != str(me):
         raise Refused(ErrorCode.INVALID_REQUEST, f"This is broker {me}: ask broker {name} itself.")
     return me

@@ -23,6 +23,7 @@ from korvet.altering import (
     LOGGER_RESOURCE,
     TOPIC_RESOURCE,
     own_id,
+    plain_id,
 )
 from korvet.config_table import ALL_BROKERS
 from korvet.context import Context
@@ -45,8 +46,8 @@ from korvet.wire.messages.describe_configs import (
 KINDS = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
-OWN = frozenset({BROKER_RESOURCE, LOGGER_RESOURCE})
-"""Of these kinds there is this broker alone."""
+BROKERS = frozenset({BROKER_RESOURCE, LOGGER_RESOURCE})
+"""A resource of these kinds has a broker's id for a name: 7, 07, 007."""
 
 
 async def describe_configs(
@@ -91,8 +92,9 @@ def _too_much(resources: Iterable[DescribeConfigsResource]) -> str | None:
                 f"Resource type {row.resource_type} has no configs: ask for topics, brokers, "
                 "broker loggers, client metrics or groups."
             )
-        # This broker has many names: 7, 07, 007.
-        name = "" if row.resource_type in OWN else row.resource_name
+        name = row.resource_name
+        if row.resource_type in BROKERS:
+            name = plain_id(name)
         if times.too_many((row.resource_type, name)):
             return f"{row.resource_name}: {TOO_OFTEN}"
     return None

@@ -33,6 +33,7 @@ async def describe(
         (TOPIC, "", E.INVALID_TOPIC_EXCEPTION),
         (BROKER, "9", E.INVALID_REQUEST),
         (BROKER, "x", E.INVALID_REQUEST),
+        (BROKER, "9" * 5000, E.INVALID_REQUEST),
         (LOGGER, "9", E.INVALID_REQUEST),
         (LOGGER, "", E.INVALID_REQUEST),
         (GROUP, "", E.INVALID_REQUEST),

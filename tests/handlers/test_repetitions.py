@@ -38,6 +38,8 @@ async def test_configs_of_a_resource_are_told_ten_times_at_most(broker: Broker) 
     assert await codes(2, *["t"] * 11) == {E.INVALID_REQUEST}
     assert await codes(4, *["0" * zeros + "7" for zeros in range(10)]) == {E.NONE}
     assert await codes(4, *["0" * zeros + "7" for zeros in range(11)]) == {E.INVALID_REQUEST}
+    many = [str(number) for number in range(100)]
+    assert await codes(4, *many, "") == {E.NONE, E.INVALID_REQUEST}
     assert await codes(32, *[f"g{number}" for number in range(120)]) == {E.NONE}
 
 
