@@ -75,7 +75,7 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
         topics.append(topic)
     if request.transactional_id is not None and unjoined(request, topics, context):
         return _join_first(request, topics, context)
-    if sum(len(data.partition_data) for data in request.topic_data) > MANY_BATCHES:
+    if _is_much(request):
         return _join_first(request, topics, context)
     answer = _send(request, topics, context)
     context.release()
@@ -174,12 +174,26 @@ def _send(
 async def _send_in_turns(
     request: ProduceRequest, topics: list[Topic | None], context: Context, refused: Refused
 ) -> Awaitable[ProduceResponse | None]:
-    """The same; where it is much, others are served in between."""
+    """The same; where it is much, others are served in between. All of it goes, as in Kafka, also
+    when the client is gone meanwhile: with acks=0 nobody would send the rest again."""
     appends = Appends(request, context)
-    for count, _ in enumerate(_sending(appends, request, topics, context, refused), 1):
+    sending = _sending(appends, request, topics, context, refused)
+    if _is_much(request):
+        await asyncio.shield(asyncio.create_task(_in_turns(sending)))
+    else:
+        for _ in sending:
+            pass
+    return appends.answer()
+
+
+def _is_much(request: ProduceRequest) -> bool:
+    return sum(len(data.partition_data) for data in request.topic_data) > MANY_BATCHES
+
+
+async def _in_turns(sending: Iterator[None]) -> None:
+    for count, _ in enumerate(sending, 1):
         if count % MANY_BATCHES == 0:
             await asyncio.sleep(0)
-    return appends.answer()
 
 
 def _sending(

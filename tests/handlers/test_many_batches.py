@@ -1,4 +1,4 @@
-"""A request of very many batches does not keep others from being served."""
+"""A request of very many batches does not keep others from being served, and is stored whole."""
 
 import asyncio
 from typing import Any
@@ -33,3 +33,30 @@ async def test_others_are_served_between_the_batches_of_one_request(
     assert {part.error_code for part in told.partition_responses} == {0}
     assert seen.count("batch") == count
     assert seen.index("another's") == MANY_BATCHES
+
+
+async def test_all_of_a_request_is_sent_when_its_client_hangs_up_meanwhile(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 3 * MANY_BATCHES
+    await broker.create("t", count)
+    await broker.node.topics.refresh()
+    sent: list[int] = []
+    begun = asyncio.Event()
+    row: Any = handler._row
+
+    def noted(*given: Any) -> Any:
+        sent.append(given[2].index)
+        begun.set()
+        return row(*given)
+
+    monkeypatch.setattr(handler, "_row", noted)
+    asking = asyncio.ensure_future(broker.ask(to_produce("t", [batch([b"v"])] * count, acks=0), 8))
+    await begun.wait()
+    assert len(sent) == MANY_BATCHES
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    for _ in range(count // MANY_BATCHES):
+        await asyncio.sleep(0)
+    assert sent == list(range(count))
