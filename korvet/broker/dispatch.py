@@ -11,6 +11,7 @@ Rules
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TypeAlias
 
@@ -29,7 +30,9 @@ from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 MANY_ROWS = 500
-"""An answer of more rows is encoded in a thread of its own."""
+"""An answer of more rows is encoded beside the loop."""
+_encoder = ThreadPoolExecutor(1, "encoder")
+"""One answer at a time: the loop has as good as nothing of the interpreter beside several."""
 
 logger = logs.get("broker.dispatch")
 
@@ -131,7 +134,8 @@ async def finish(request: Request, node: Node) -> list[Buffer] | None:
         response = failure(row, request.body, error)
     parts = None
     if response is not None and _is_long(response):
-        parts = await asyncio.to_thread(encode_parts, response, request.version)
+        loop = asyncio.get_running_loop()
+        parts = await loop.run_in_executor(_encoder, encode_parts, response, request.version)
     return _respond(request, response, node, parts)
 
 

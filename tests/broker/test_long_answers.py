@@ -1,5 +1,6 @@
 """Nobody waits for their answer while somebody's long one is encoded."""
 
+import asyncio
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,13 @@ from korvet.wire.schema import Message, encode_parts
 
 
 @pytest.mark.parametrize("rows", [1, dispatch.MANY_ROWS, dispatch.MANY_ROWS + 1])
-async def test_a_long_answer_is_encoded_in_a_thread_of_its_own(
+async def test_long_answers_are_encoded_in_one_thread_beside_the_loop(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads: list[int] = []
+    threads: list[str] = []
 
     def encoding(response: Message, version: int) -> Any:
-        threads.append(threading.get_ident())
+        threads.append(threading.current_thread().name)
         return encode_parts(response, version)
 
     monkeypatch.setattr(dispatch, "encode_parts", encoding)
@@ -29,10 +30,15 @@ async def test_a_long_answer_is_encoded_in_a_thread_of_its_own(
     async def answer() -> Message:
         return told
 
-    request = dispatch.Request(apis.BY_KEY[16], 0, 7, "me", answer(), None, 0.0)
     node: Any = SimpleNamespace(metrics=SimpleNamespace(answered=lambda *_: None))
-    sent = await dispatch.finish(request, node)
-    assert sent is not None
+
+    def finished() -> Any:
+        request = dispatch.Request(apis.BY_KEY[16], 0, 7, "me", answer(), None, 0.0)
+        return dispatch.finish(request, node)
+
     content = b"".join(encode_parts(told, 0))
-    assert b"".join(sent) == (len(content) + 4).to_bytes(4, "big") + b"\0\0\0\7" + content
-    assert (threads == [threading.get_ident()]) == (rows <= dispatch.MANY_ROWS)
+    for sent in await asyncio.gather(*(finished() for _ in range(5))):
+        assert sent is not None
+        assert b"".join(sent) == (len(content) + 4).to_bytes(4, "big") + b"\0\0\0\7" + content
+    (thread,) = set(threads)
+    assert thread == ("MainThread" if rows <= dispatch.MANY_ROWS else "encoder_0")
