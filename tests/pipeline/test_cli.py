@@ -166,7 +166,7 @@ def test_what_ends_a_job_is_no_difference(
         raise error
 
     monkeypatch.setattr(session, "open_session", lambda *_, **__: Gone())
-    monkeypatch.setattr("korvet.pipeline.table.open_table", ends)
+    monkeypatch.setattr("korvet.pipeline.opening.open_table", ends)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 2
     assert told in capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(session, "open_session", lambda *_, **__: Idle())
-    monkeypatch.setattr("korvet.pipeline.table.open_table", ends)
+    monkeypatch.setattr("korvet.pipeline.opening.open_table", ends)
     monkeypatch.setattr("korvet.cli._hang_up", lambda: 0)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 0
