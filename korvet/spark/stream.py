@@ -122,11 +122,11 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         ends = [bound.next for bound in bounds]
         starts = self._starts(known, logs, bounds)
         if self._target is not None:
-            # A partition that came since is the next run's.
+            # A partition that came since is the next run's; what was lost since is nobody's.
             aims = [place(self._target, part) for part in logs]
             ends = [
-                aim if aim is not None and knows(self._target, part) else start
-                for part, start, aim in zip(logs, starts, aims, strict=True)
+                min(aim, end) if aim is not None and knows(self._target, part) else start
+                for part, start, end, aim in zip(logs, starts, ends, aims, strict=True)
             ]
         ends = [max(start, end) for start, end in zip(starts, ends, strict=True)]
         may_wait = not everything and self._target is None

@@ -26,7 +26,10 @@ _EPOCH = "streaming.sql.batchId"
 
 class Written(WriterCommitMessage):
     """What one task did: under which writer and epoch, how many records, how many again, and how
-    far it came where."""
+    far it came where. It travels, pickled, between drivers and executors that may be of different
+    versions: plain values, and one of before has no `appended`."""
+
+    appended: tuple[tuple[str, int, int, int, int], ...] = ()
 
     def __init__(
         self,
@@ -34,13 +37,13 @@ class Written(WriterCommitMessage):
         epoch: int,
         records: int,
         repeated: int,
-        appended: tuple[Appended, ...] = (),
+        appended: Sequence[Appended] = (),
     ) -> None:
         self.writer_id = writer_id
         self.epoch = epoch
         self.records = records
         self.repeated = repeated
-        self.appended = appended
+        self.appended = tuple((*each,) for each in appended)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -179,7 +182,7 @@ def done(
     found = {(each.writer_id, each.epoch) for each in written}
     if found:
         with Catalog(options.connection).patient() as catalog:
-            told = [one for each in written for one in each.appended]
+            told = [Appended(*one) for each in written for one in each.appended]
             check(catalog.store, catalog.keys, told)
             for writer_id, epoch in found:
                 catalog.store.run(

@@ -222,3 +222,23 @@ def test_byte_positions_that_come_again_are_noticed(log: Log) -> None:
     append(b"other", b"and more")
     with pytest.raises(DataLost, match="'s' partition 0"):
         query.trigger()
+
+
+@forms
+def test_what_was_lost_before_an_available_now_run_came_to_it_is_not_waited_for(
+    log: Log, form: str
+) -> None:
+    """The run was to take what there was; nothing that the stream had read is gone."""
+    topic = log.create("s", 1, form)
+    log.append(topic, 0, plain(10))
+    query = stream(log, failOnDataLoss="false")
+    assert query.trigger() == 10
+    with forgotten(log):
+        log.append(topic, 0, plain(30))
+        query.reader.prepareForTriggerAvailableNow()
+    log.append(topic, 0, plain(5, size=30))
+    assert query.trigger() == 5
+    log.append(topic, 0, plain(40, size=30))
+    query.restart()
+    assert query.trigger() == 40
+    assert [offset for *_, offset in query.rows] == list(range(55))

@@ -1,8 +1,10 @@
 """Writing in-process: where rows go, what they become, and that nothing is written twice."""
 
+import pickle
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pickletools import genops
 from typing import Any
 
 import pyarrow as pa
@@ -417,6 +419,18 @@ def test_an_epoch_is_not_done_where_a_failover_lost_what_a_task_had_finished(log
     done(options(log), [first, again])
     assert len(values(log)) == 100
     assert write(options(log), columns).repeated == 50
+
+
+def test_drivers_and_executors_of_different_versions_understand_what_a_task_has_done(
+    log: Log,
+) -> None:
+    log.create("out")
+    found = write(options(log), {"value": [b"a"]})
+    named = [arg for op, arg, _ in genops(pickle.dumps(found, 2)) if op.name == "GLOBAL"]
+    assert [each for each in named if "korvet" in each] == ["korvet.spark.writer Written"]
+    del found.appended  # as of a version that did not tell
+    done(options(log), [sent(found)])
+    assert write(options(log), {"value": [b"a"]}).repeated == 1
 
 
 def test_an_epoch_with_a_later_one_behind_it_has_lost_nothing(log: Log) -> None:
