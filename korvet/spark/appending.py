@@ -118,8 +118,8 @@ class Outbox:
             raise BadFrame(f"Topic {topic.name!r} is compacted: it takes no record without a key.")
         waiting = self._waiting.setdefault((topic.name, partition), _Waiting(topic, partition))
         self._held_bytes -= waiting.size
-        for batch, sequence in waiting.add(found):
-            self._append(topic, partition, batch, sequence)
+        for batch, sequence, size in waiting.add(found):
+            self._append(topic, partition, batch, sequence, size)
         self._held_bytes += waiting.size
         if self._held_bytes > MOST_WAITING:
             self._append_all()
@@ -141,14 +141,14 @@ class Outbox:
     def _append_all(self) -> None:
         """No record waits."""
         for waiting in self._waiting.values():
-            for batch, sequence in waiting.rest():
-                self._append(waiting.topic, waiting.partition, batch, sequence)
+            for batch, sequence, size in waiting.rest():
+                self._append(waiting.topic, waiting.partition, batch, sequence, size)
         self._send()
         self._held_bytes = 0
 
-    def _append(self, topic: Topic, partition: int, batch: Block, sequence: int) -> None:
+    def _append(self, topic: Topic, partition: int, batch: Block, sequence: int, size: int) -> None:
         self._ready.append((topic, partition, batch, sequence))
-        self._ready_bytes += int(batch.sizes().sum())
+        self._ready_bytes += size
         if len(self._ready) >= IN_FLIGHT or self._ready_bytes >= IN_FLIGHT * BATCH_BYTES:
             self._send()
 
@@ -304,8 +304,8 @@ class _Waiting:
         """How many bytes wait."""
         self.sequence = 0
 
-    def add(self, found: Block) -> list[tuple[Block, int]]:
-        """The batches that are full now, each with its first sequence number."""
+    def add(self, found: Block) -> list[tuple[Block, int, int]]:
+        """The batches that are full now, each with its first sequence number and its bytes."""
         whole = found if self._held is None else Block.joined([self._held, found])
         bytes_to = np.concatenate([[0], np.cumsum(whole.sizes())])
         full, at = [], 0
@@ -314,21 +314,22 @@ class _Waiting:
             end = min(max(fits, at + 1), at + self._most)
             if end >= len(whole):
                 break
-            full.append(self._numbered(whole.cut(at, end)))
+            full.append(self._numbered(whole.cut(at, end), int(bytes_to[end] - bytes_to[at])))
             at = end
         self._held = whole.cut(at, len(whole)).alone() if at else whole
         self.size = int(bytes_to[-1] - bytes_to[at])
         return full
 
-    def rest(self) -> list[tuple[Block, int]]:
+    def rest(self) -> list[tuple[Block, int, int]]:
         """What waits, as at most one batch."""
-        waits, self._held, self.size = self._held, None, 0
-        return [self._numbered(waits)] if waits is not None else []
+        waits, size = self._held, self.size
+        self._held, self.size = None, 0
+        return [self._numbered(waits, size)] if waits is not None else []
 
-    def _numbered(self, batch: Block) -> tuple[Block, int]:
+    def _numbered(self, batch: Block, size: int) -> tuple[Block, int, int]:
         first = self.sequence
         self.sequence = (first + len(batch)) % WRAP
-        return batch, first
+        return batch, first, size
 
 
 _CODECS = {**codecs.BY_NAME, "uncompressed": codecs.NONE}
