@@ -76,6 +76,7 @@ def _is_short(each: Appended, done: Remembered) -> bool:
 def lost(where: str) -> DataLost:
     """What to raise where the log does not have what a task appended."""
     return DataLost(
-        f"{where}: Redis has lost what it had acknowledged to a task, as in a failover. What is "
-        "missing is appended when the task, the stream, or the job under its writeId runs again."
+        f"{where}: Redis has lost what it had acknowledged to a task, as in a failover, or the "
+        "topic was deleted meanwhile. What is missing is appended when the task, the stream, or "
+        "the job under its writeId runs again."
     )
