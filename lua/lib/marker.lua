@@ -47,7 +47,7 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     return -1, log.stable
   end
 
-  local at = log.next
+  local at, untimed = log.next, {}
   if log.mode == "time" then
     at = math.max(at, now_ms * 2 ^ log.bits)
   end
@@ -58,6 +58,8 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     local ends = require("lib.ends")
     at = math.max(at, ends.behind_all(log.mode, log.bits, log.stream))
     redis.call("XADD", log.stream, entry.id(log.mode, log.bits, at), unpack(args, fields))
+    -- How old the native entries before it are, in dense mode nothing else tells.
+    untimed = { "untimed", now_ms }
   end
   -- Not before the marker stands: who could not write it finds the transaction open when it tries again.
   redis.call("HSET", log.producers, id, turn)
@@ -73,7 +75,7 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
   end
   redis.call(
     "HSET", log.hash, "next", at + 1, "bytes", log.bytes + size, "entries", log.entries + 1,
-    "stable", stable
+    "stable", stable, unpack(untimed)
   )
   redis.call("PUBLISH", log.stream, at + 1)
   return at, stable

@@ -20,7 +20,7 @@
 ---          In time mode the log then starts right behind what went, which may be long before the
 ---          first record that stays: who has read all that went has lost nothing.
 ---          Native entries are as old as the milliseconds of their ids. In dense mode ids tell no time:
----          such entries count as appended when this script, or the next append, first meets them.
+---          such entries count as appended when this script, or the next append or marker, first meets them.
 ---          Where there may be some, in time mode, nothing goes by time whose id is not old as well. (In
 ---          a log whose start lies inside an index step, by log.truncate, some may stay unseen.)
 local codes = require("lib.codes")

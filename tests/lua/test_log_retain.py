@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from redis.exceptions import ResponseError
 
 from korvet.errors import ErrorCode
+from korvet.scripts import log
+from korvet.wire import markers
 from tests.lua.harness import LuaRunner
-from tests.lua.partition import OTHER_ID, Part
+from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.runners import Runner, StoreRunner
 from tests.servers import TestServer
 
@@ -277,6 +279,25 @@ def test_native_entries_among_records_of_long_ago_stay_as_long_as_they_should(
     assert part.retain(HOUR).removed == 0
     lua.advance(20)
     assert part.retain(HOUR).removed == 9
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_native_entries_before_a_marker_stay_as_long_as_they_should(
+    lua: LuaRunner, mode: str
+) -> None:
+    part = Part(lua, mode=mode).create()
+    producer = {"producer_id": 1, "producer_epoch": 0, "transaction": 1}
+    part.append(size=STEP, max_timestamp=1, base_sequence=0, **producer)
+    lua.advance(1)
+    now = lua.now_ms()
+    lua.command("XADD", part.keys.stream, f"{now}-9" if mode == "time" else "*", "a", "b")
+    fields = markers.fields_of(now, 1, 0, True)
+    lua.run(log.mark(KEYS, "t", 0, topic_id=ID, committed=1, size=10, fields=fields, **producer))
+    assert len(part.ids()) == 3
+    lua.advance(HOUR)
+    assert part.retain(HOUR).removed == 0
+    lua.advance(1)
+    assert part.retain(HOUR).removed == 3
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
