@@ -1,12 +1,16 @@
 """The line of a bundle that holds the caller to the header: so many KEYS and ARGV, and integers.
 
 It comes before all else, so whoever calls a script wrongly by hand is told what is wrong, and has
-written nothing. What repeated ARGV hold is the script's own to judge.
+written nothing. What repeated ARGV hold is the script's own to judge, and so are log.append's.
 """
 
 from collections.abc import Iterator, Sequence
 
 from korvet.scripts.contract import Contract, Row
+
+JUDGES = "log.append"
+"""It runs once a batch, where eight integers cost a microsecond, and shares what judges them with
+log.gather, whose are repeated."""
 
 
 def line(contract: Contract) -> str:
@@ -14,7 +18,7 @@ def line(contract: Contract) -> str:
     wrong = [*_wrong_count("KEYS", contract.keys), *_wrong_count("ARGV", contract.args)]
     takes = f"{_taken('KEYS', contract.keys)} and {_taken('ARGV', contract.args)}"
     checks = [f'if {" or ".join(wrong)} then error("{contract.name} takes {takes}", 0) end']
-    for first, last in _runs_of_ints(contract.args):
+    for first, last in () if contract.name == JUDGES else _runs_of_ints(contract.args):
         names = ", ".join(f'"{row.name}"' for row in contract.args[first - 1 : last])
         checks.append(
             f'for i = {first}, {last} do if not string.find(ARGV[i], "^%-?%d+$") then '

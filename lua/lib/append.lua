@@ -72,6 +72,11 @@ local function judged(log, args, at)
       return nil, text
     end
   end
+  for i = at + 3, at + 6 do
+    if not string.find(args[i] or "", "^%-?%d+$") then
+      error("no batch: its producer, sequence and transaction are not told in digits", 0)
+    end
+  end
   local producer = require("lib.producer")
   local known, transaction = producer.read(text), transaction_of(args, at)
   epoch, sequence = tonumber(epoch), tonumber(sequence)
@@ -145,10 +150,11 @@ local function adder(log, args, at)
   end
 end
 
--- Where the fields of `count` records end, of which the first one's end at args[ends]; nil where a
+-- Where the fields of `count` records end, the first one's number standing at args[at]; nil where a
 -- number of them is none that an entry can have.
-local function measured(args, ends, last, count, least)
-  for _ = 2, count do
+local function measured(args, at, last, count, least)
+  local ends = at - 1
+  for _ = 1, count do
     local fields = ends < last and tonumber(args[ends + 1])
     if not fields or fields < least or fields % 2 ~= 0 then
       return nil
@@ -161,13 +167,17 @@ end
 --- The batch whose arguments are args[at..last] stands in the log, or nothing has changed. Answers
 --- what log.append returns.
 function M.put(log, args, at, last)
-  local count, size = tonumber(args[at]), tonumber(args[at + 1])
-  local newest = log.stamp and log.now_ms or tonumber(args[at + 2])
-  if not (count and (size or -1) >= 0 and size < 2 ^ 53 and (newest or 2 ^ 63) < 2 ^ 63
-    and (count >= 1 or count == 0 and log.mode == "bytes")) then
+  local count, size, newest = tonumber(args[at]), tonumber(args[at + 1]), tonumber(args[at + 2])
+  -- Entries may repeat the first and the third as they are given.
+  if not (count and size and newest and size >= 0 and size < 2 ^ 53 and size % 1 == 0
+    and newest < 2 ^ 63 and string.find(args[at + 2], "^%-?%d+$")
+    and (count >= 1 or count == 0 and log.mode == "bytes")
+    and count <= 2 ^ 31 and string.find(args[at], "^%d+$")) then
     error("no batch: count, size and max_timestamp are not those of one", 0)
   end
-  local idempotent, refused, text, known = tonumber(args[at + 5]) >= 0, nil, nil, nil
+  newest = log.stamp and log.now_ms or newest
+  -- What is no number counts as a sequence, and is refused as one.
+  local idempotent, refused, text, known = not ((tonumber(args[at + 5]) or 0) < 0), nil, nil, nil
   if idempotent then
     refused, text, known = judged(log, args, at)
     if refused then
@@ -184,7 +194,7 @@ function M.put(log, args, at, last)
   local first, ends = at + 7, last
   local width, entries, widest = count, count / per_entry, size
   -- Where its fields end, by what they say of themselves. None may be missing once something is written.
-  local plan, rest, whole = {}, nil, last
+  local plan, rest, whole = {}, nil, nil
   if log.mode == "bytes" then
     local spans = require("lib.spans")
     plan, width, widest, whole = spans.read(args, first, last)
@@ -200,9 +210,11 @@ function M.put(log, args, at, last)
       add, rest = uniform.rows(log, args, first + 1, -fields, stamp)
       whole = first - fields * (count + 1)
     else
+      whole = measured(args, first, last, count, stamp and 0 or 2)
       first, ends = first + 1, first + fields
-      whole = measured(args, ends, last, count, stamp and 0 or 2)
     end
+  elseif first == last or first < last and (last - first) % 2 == 1 then
+    whole = last
   end
   if whole ~= last then
     error("no batch: its fields are not those of " .. args[at] .. " records", 0)

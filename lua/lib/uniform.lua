@@ -114,7 +114,7 @@ end
 function M.columns(log, args, at, stamp, records)
   local row, first = command(log, stamp)
   local slots, longs, lengths, values, ends, count = {}, {}, {}, {}, {}, 0
-  local whole = at + 4 * tonumber(args[at])
+  local whole = (stamp or tonumber(args[at]) > 0) and at + 4 * tonumber(args[at]) or nil
   for i = 1, tonumber(args[at]) do
     local from = at + 4 * i - 3
     local long, all = tonumber(args[from + 1]), args[from + 3]

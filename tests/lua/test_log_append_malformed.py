@@ -6,8 +6,10 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log.appending import BATCH_AT
 from korvet.store.errors import ScriptFailed
-from tests.lua.harness import ScriptError
+from tests.lua.harness import ContractViolation, ScriptError
 from tests.lua.partition import ID, KEYS, Part
 from tests.runners import Runner
 
@@ -23,6 +25,9 @@ MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "a number that is none": ("record", "dense", 2, (*ROW, b"two", b"value", b"v")),
     "a number beyond the end": ("record", "dense", 3, (*ROW, 2**63 - 1, b"value", b"v", *ROW)),
     "a number below zero": ("record", "dense", 3, (*ROW, -2, b"value", b"v", *ROW)),
+    "a first record of an odd number": ("record", "dense", 1, (3, b"a", b"b", b"c")),
+    "a first record of half a field": ("record", "dense", 1, (1, b"value")),
+    "a first record of nothing": ("record", "dense", 2, (0, *ROW)),
     "a row too few": ("record", "time", 3, (-1, b"value", b"a", b"b")),
     "a row too many": ("record", "dense", 1, (-1, b"value", b"a", b"b")),
     "more rows than time": ("record", "dense", FAR, (-1, b"value", b"a", b"b")),
@@ -30,6 +35,10 @@ MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "a value too few": ("record", "dense", 3, (b"columns", 1, b"value", 2, b"", b"aabb")),
     "a length too few": ("record", "time", 2, (b"columns", 1, b"value", -1, b"\2\0\0\0", b"aa")),
     "more values than time": ("record", "time", FAR, (b"columns", 1, b"value", 1, b"", b"a")),
+    "no columns": ("record", "dense", 1, (b"columns", 0)),
+    "no entry": ("batch", "dense", 1, ()),
+    "an odd number of an entry's fields": ("batch", "time", 1, (b"data", b"v", b"count")),
+    "more records than a batch has": ("batch", "dense", FAR, (b"batch",)),
     "no records": ("record", "dense", 0, ()),
     "fewer than no records": ("batch", "dense", -7, (b"batch",)),
     "half an entry": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, 2, b"data")),
@@ -71,13 +80,20 @@ def test_who_shares_a_call_with_what_is_no_batch_is_served(runner: Runner) -> No
     assert [len(part.ids()) for part in parts] == [2, 0, 2]
 
 
-@pytest.mark.parametrize("at", [1, 2], ids=["size", "max_timestamp"])
-@pytest.mark.parametrize("number", [b"inf", b"nan", b"1e400", b"", b"x"])
+@pytest.mark.parametrize(
+    "at",
+    range(7),
+    ids=["count", "size", "max_timestamp", "id", "epoch", "sequence", "transaction"],
+)
+@pytest.mark.parametrize("number", [b"inf", b"nan", b"1e400", b"", b"x", b"1.5", b"0x1.8", b"1e-1"])
 def test_no_number_spoils_what_a_log_counts(runner: Runner, at: int, number: bytes) -> None:
     part = Part(runner, "batch", "dense").create()
-    batch = log.batch_of(part.call(2))
+    batch = log.batch_of(part.call(2, producer_id=1, producer_epoch=0, base_sequence=0))
     wrong = [*batch[:at], number, *batch[at + 1 :]]
     reply = runner.run(log.gather(KEYS, [("t", 0, ID, 0, [wrong])]))
     assert reply.answers[0].error == ErrorCode.KAFKA_STORAGE_ERROR
     assert b"no batch" in reply.reason
+    call = part.call(2)
+    with pytest.raises((*FAILED, ContractViolation), match=r"no batch|got .* for the int"):
+        runner.run(Call(call.script, call.keys, (*call.args[:BATCH_AT], *wrong)))
     assert (part.ids(), part.bounds().next) == ([], 0)
