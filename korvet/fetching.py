@@ -56,6 +56,8 @@ class Wanted(msgspec.Struct):
     size: int = 0
     appended: int = 0
     """Bytes ever appended to the log when it was read."""
+    came: int = 0
+    """Bytes that are known to have been appended since, about."""
     is_open: bool = False
     """Whether its reader waits behind transactions, which end without many bytes."""
 
@@ -66,12 +68,7 @@ async def collect(
     """The rows hold what there is now. Returns the answer's bytes, of which other rows hold `held`
     already, and whether waiting would be for nothing: a row has an error, or there is more than
     the answer takes."""
-    node = context.node
-    limit = min(
-        max(request.max_bytes, 0),
-        context.settings.integer("fetch.max.bytes"),
-        max(MOST_OWED - node.owed_bytes, LEAST_ANSWER),
-    )
+    node, limit = context.node, _limit(request, context)
     size, failed, more, at = held, False, False, 0
     while at < len(wanted):
         wave, planned = at, 0
@@ -91,7 +88,7 @@ async def collect(
             row.answer, taken = _answer(row, found, limit - size, size == 0, context)
             if committed:
                 row.answer = replace(row.answer, aborted_transactions=_aborted(found))
-            row.appended = found.appended
+            row.appended, row.came = found.appended, 0
             row.is_open = committed and found.last_stable < found.end
             size += taken
             failed = failed or row.answer.error_code != 0
@@ -101,31 +98,56 @@ async def collect(
     return size, failed or (more and size > 0)
 
 
-def shed(wanted: Sequence[Wanted]) -> bool:
-    """Whether these answers were too large to be kept while more is waited for; then what they had
-    is gone, and only their sizes are known."""
-    if sum(row.size for row in wanted) <= MOST_WAITING:
-        return False
-    for row in wanted:
-        if row.size:
-            row.answer = None
-    return True
+def _limit(request: FetchRequest, context: Context) -> int:
+    """How many bytes of records the answer has at most, but for a first batch that has more."""
+    return min(
+        max(request.max_bytes, 0),
+        context.settings.integer("fetch.max.bytes"),
+        max(MOST_OWED - context.node.owed_bytes, LEAST_ANSWER),
+    )
 
 
-async def grown(rows: Sequence[Wanted], context: Context) -> int | None:
-    """How many bytes have been appended since these were read, about; None where the counters do
-    not tell how many there are for their readers."""
+def shed(wanted: Sequence[Wanted]) -> None:
+    """These answers are gone if they are too large to be kept while more is waited for; of what
+    they had only the sizes are known."""
+    if sum(row.size for row in wanted) > MOST_WAITING:
+        for row in wanted:
+            if row.size:
+                row.answer = None
+
+
+async def collect_again(wanted: Sequence[Wanted], request: FetchRequest, context: Context) -> None:
+    """Those that were shed have an answer again."""
+    rows = [row for row in wanted if row.answer is None]
+    if rows:
+        held = sum(row.size for row in wanted if row.answer is not None)
+        await collect(rows, request, context, held)
+
+
+async def grown(rows: Sequence[Wanted], context: Context) -> bool:
+    """It is known how much `came` to these. False where the counters do not tell how many bytes
+    there are for their readers."""
     if any(row.is_open or (row.answer and row.answer.error_code) for row in rows):
-        return None
+        return False
     logs_of = [context.keys.partition(row.topic.name, row.asked.partition).log for row in rows]
     asked = [context.store.submit_command("HMGET", log, "topic_id", "bytes") for log in logs_of]
     found = await asyncio.gather(*asked, return_exceptions=True)
-    size = 0
     for row, state in zip(rows, found, strict=True):
         if isinstance(state, BaseException) or state[0] != row.topic.id.encode():
-            return None
-        size += max(0, int(state[1]) - row.appended)
-    return size
+            return False
+        row.came = max(0, int(state[1]) - row.appended)
+    return True
+
+
+def suffices(wanted: Sequence[Wanted], request: FetchRequest, context: Context) -> bool:
+    """Whether there are by now the bytes that are waited for, or more than fits."""
+    sizes = [row.size + row.came for row in wanted]
+    if sum(sizes) >= min(request.min_bytes, _limit(request, context)):
+        return True
+    return any(
+        row.came and size > row.asked.partition_max_bytes
+        for row, size in zip(wanted, sizes, strict=True)
+    )
 
 
 def _goes_on(found: Slice, taken: int, committed: bool) -> bool:

@@ -177,7 +177,7 @@ class PartitionReader:
             average = self._shapes.average(topic, partition, offset)
             count = count_for(max_bytes, average, self._most)
             if shape.is_old or shape.skewed(count, max_bytes):
-                count = min(count, shape.few()) if offset >= shape.end else 0
+                count = min(count, shape.newest(max_bytes)) if offset >= shape.end else 0
         asked = submit("HMGET", k.log, *STATE)
         if count:
             reading = submit("XRANGE", k.stream, self._id(topic, offset), "+", "COUNT", count)

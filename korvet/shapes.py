@@ -45,14 +45,19 @@ class Shape(msgspec.Struct, frozen=True):
     end: int
     moment: float
 
+    def at_most(self, max_bytes: int) -> int:
+        """So many entries are not far more bytes than are wanted, however large each is."""
+        much = max(min(ROUND_BYTES, 8 * max_bytes), max_bytes * 3 // 2)
+        return max(1, much // max(self.largest, 1))
+
     def skewed(self, count: int, max_bytes: int) -> bool:
         """Whether so many entries could be far more bytes than are wanted."""
-        much = max(min(ROUND_BYTES, 8 * max_bytes), max_bytes * 3 // 2)
-        return count > 2 and count * self.largest > much
+        return count > max(2, self.at_most(max_bytes))
 
-    def few(self) -> int:
-        """So many entries are not many bytes, however large each is."""
-        return max(1, min(FEW, ROUND_BYTES // max(self.largest, 1)))
+    def newest(self, max_bytes: int) -> int:
+        """So many entries can be asked for where the log ended, whatever has come since."""
+        most = self.at_most(max_bytes)
+        return min(FEW, most) if self.is_old else most
 
     @property
     def is_old(self) -> bool:

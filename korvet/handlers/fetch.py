@@ -32,9 +32,11 @@ from korvet.fetching import (
     MOST_WAITING,
     Wanted,
     collect,
+    collect_again,
     grown,
     note_replica,
     shed,
+    suffices,
 )
 from korvet.store.errors import StoreUnavailable
 from korvet.topics import Topic
@@ -150,18 +152,6 @@ async def _wait(
     """Until there are `min_bytes` or more than fits, an error, or no time left. Looked at again is
     only what had news since the wake had heard so much: at its channel, or perhaps by a native
     XADD. What is there is not kept meanwhile, where that is much."""
-    if await _wait_for_enough(wanted, request, context, deadline, heard):
-        await collect(wanted, request, context)
-
-
-async def _wait_for_enough(
-    wanted: Sequence[Wanted],
-    request: FetchRequest,
-    context: Context,
-    deadline: float,
-    heard: int,
-) -> bool:
-    """Whether the answers have to be read again."""
     rows: dict[str, list[int]] = {}
     for at, row in enumerate(wanted):
         channel = context.keys.partition(row.topic.name, row.asked.partition).channel
@@ -169,17 +159,18 @@ async def _wait_for_enough(
     native = [at for at, row in enumerate(wanted) if not row.topic.is_batch]
     every = NATIVE_RECHECK_S * max(1.0, len(native) / NATIVE_AT_ONCE)
     due = monotonic() + every if native else deadline
-    least, behind, again = request.min_bytes, set[int](), False
+    behind, enough = set[int](), False
     async with context.wake.listen(sorted(rows), heard) as bell:
-        while True:
-            again = shed(wanted) or again
+        while not enough:
+            shed(wanted)
             news = await bell.wait(min(due, deadline) - monotonic())
-            behind.update(at for channel in news for at in rows[channel])
+            fresh = [at for channel in news for at in rows[channel]]
+            behind.update(fresh)
             now = monotonic()
             stale = set(behind)
-            if stale and least > SOON and now < deadline:
-                came = await grown([wanted[at] for at in stale], context)
-                if came is not None and came + sum(row.size for row in wanted) < least:
+            if stale and request.min_bytes > SOON and now < deadline:
+                known = await grown([wanted[at] for at in fresh], context)
+                if known and not suffices(wanted, request, context):
                     stale.clear()
             if native and now >= due:
                 stale.update(at for at in native if wanted[at].size <= MOST_WAITING)
@@ -188,8 +179,7 @@ async def _wait_for_enough(
                 looked_at = [wanted[at] for at in sorted(stale)]
                 held = sum(row.size for at, row in enumerate(wanted) if at not in stale)
                 size, enough = await collect(looked_at, request, context, held)
-                if size >= least or enough:
-                    return again
+                enough = enough or size >= request.min_bytes
                 behind -= stale
-            if now >= deadline:
-                return again
+            enough = enough or now >= deadline
+    await collect_again(wanted, request, context)

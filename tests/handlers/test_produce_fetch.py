@@ -876,6 +876,86 @@ async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
     assert reads <= 8
 
 
+async def test_a_fetch_that_waits_for_many_bytes_asks_of_each_append_only_where_it_was(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many, size = 100, 500
+    await broker.create("t", many, storage_format="batch", offset_mode="dense")
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    places = [
+        FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20)
+        for n in range(many)
+    ]
+    row = FetchTopic(topic="t", topic_id=topic.uuid, partitions=places)
+    request = FetchRequest(
+        max_wait_ms=60_000, min_bytes=2 * many * size, max_bytes=1 << 20, topics=[row]
+    )
+    asked, submit = 0, broker.node.store.submit_command
+
+    def counted(*command: Any) -> Any:
+        nonlocal asked
+        asked += command[0] == "HMGET"
+        return submit(*command)
+
+    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    waiting = asyncio.create_task(broker.ask(request))
+    for at in range(3 * many):
+        await produce(broker, packed(rows(bytes(size)), 13), number=at % many)
+    answer = await asyncio.wait_for(waiting, 60)
+    found = answer.responses[0].partitions
+    assert sum(len(place.records or b"") for place in found) >= 2 * many * size
+    assert asked <= many + 3 * many + many  # at first, at each append, and in the end
+
+
+@shapes
+@pytest.mark.parametrize("most", [200_000, 1 << 20], ids=["of a partition", "of all"])
+async def test_a_fetch_that_waits_for_more_than_fits_answers_what_fits(
+    broker: Broker, form: str, mode: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    first = (await produce(broker, packed(rows(b"first"), 13))).base_offset
+    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    place = FetchPartition(partition=0, fetch_offset=first, partition_max_bytes=most)
+    row = FetchTopic(topic="t", topic_id=topic.uuid, partitions=[place])
+    request = FetchRequest(max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=200_000, topics=[row])
+    waiting = asyncio.create_task(broker.ask(request))
+    for _ in range(8):
+        await produce(broker, packed(rows(bytes(50_000)), 13))
+    answer = await asyncio.wait_for(waiting, 50)
+    found = told(answer.responses[0].partitions[0].records)
+    assert [len(row[3] or b"") for row in found] == [5, 50_000, 50_000, 50_000]
+
+
+@pytest.mark.parametrize("size", [100, 1000])
+async def test_who_reads_records_as_they_come_asks_for_them_with_the_state(
+    broker: Broker, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format="record", offset_mode="dense")
+    data, clock = packed(rows(*[bytes(size)] * 50), 13), 0.0
+    monkeypatch.setattr("korvet.shapes.monotonic", lambda: clock)
+    for _ in range(10):
+        at = (await produce(broker, data)).base_offset + 50
+    await fetch(broker, at)
+    asked: list[str] = []
+    submit = broker.node.store.submit_command
+
+    def counted(*command: Any) -> Any:
+        asked.append(command[0])
+        return submit(*command)
+
+    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    for _ in range(3):
+        await produce(broker, data)
+        asked.clear()
+        found = told((await fetch(broker, at)).records)
+        assert [row[0] for row in found] == list(range(at, at + 50))
+        assert asked == ["HMGET", "XRANGE"]
+        at += 50
+
+
 @shapes
 async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
     broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
