@@ -34,6 +34,7 @@ MOST_OWED = 512 << 20
 LEAST_ANSWER = 1 << 20
 MOST_WAITING = 1 << 16
 """So many bytes a fetch keeps while it waits for more; others it reads again in the end."""
+GROWTH = ("topic_id", "start", "bytes")
 LENGTHY = 500
 """So many records of one partition are work of some milliseconds, where each is an entry."""
 log = logs.get("fetching")
@@ -130,12 +131,14 @@ async def grown(rows: Sequence[Wanted], context: Context) -> bool:
     if any(row.is_open or (row.answer and row.answer.error_code) for row in rows):
         return False
     logs_of = [context.keys.partition(row.topic.name, row.asked.partition).log for row in rows]
-    asked = [context.store.submit_command("HMGET", log, "topic_id", "bytes") for log in logs_of]
+    asked = [context.store.submit_command("HMGET", log, *GROWTH) for log in logs_of]
     found = await asyncio.gather(*asked, return_exceptions=True)
     for row, state in zip(rows, found, strict=True):
         if isinstance(state, BaseException) or state[0] != row.topic.id.encode():
             return False
-        row.came = max(0, int(state[1]) - row.appended)
+        if row.asked.fetch_offset < int(state[1]):  # what it asks for is gone by now
+            return False
+        row.came = max(0, int(state[2]) - row.appended)
     return True
 
 

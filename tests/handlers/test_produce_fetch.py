@@ -957,6 +957,25 @@ async def test_who_reads_records_as_they_come_asks_for_them_with_the_state(
 
 
 @shapes
+async def test_a_fetch_that_waits_where_the_log_was_trimmed_is_told_at_the_next_append(
+    broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    topic = await broker.node.topics.get("t")
+    assert topic is not None
+    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    first = (await produce(broker, packed(rows(bytes(80_000)), 13))).base_offset
+    waits = asyncio.Event()
+    monkeypatch.setattr(handlers_fetch, "shed", lambda wanted: waits.set())
+    waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=100_000))
+    await waits.wait()
+    trimmed = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=-1)
+    assert (await broker.node.store.run(trimmed)).error == E.NONE
+    await produce(broker, packed(rows(b"after"), 13))
+    assert (await asyncio.wait_for(waiting, 50)).error_code == E.OFFSET_OUT_OF_RANGE
+
+
+@shapes
 async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
     broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
