@@ -225,8 +225,10 @@ function M.put(log, args, at, last)
     local tail = require("lib.ends")
     before = tail.behind_all(log.mode, log.bits, log.stream)
     log.next, base = before, math.max(base, before)
-    -- Who had added entries natively did so a while ago, of which nothing is known.
-    log.untimed, log.was_untimed = math.max(log.untimed, now_ms), true
+    if log.mode ~= "time" then
+      -- Who had added entries natively did so a while ago, of which nothing is known.
+      log.untimed, log.was_untimed = math.max(log.untimed, now_ms), true
+    end
     add(redis.call, base + per_entry - 1, first, ends)
   end
   for i = 2, #plan do

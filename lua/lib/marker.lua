@@ -58,8 +58,10 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     local ends = require("lib.ends")
     at = math.max(at, ends.behind_all(log.mode, log.bits, log.stream))
     redis.call("XADD", log.stream, entry.id(log.mode, log.bits, at), unpack(args, fields))
-    -- How old the native entries before it are, in dense mode nothing else tells.
-    untimed = { "untimed", now_ms }
+    if log.mode ~= "time" then
+      -- How old the native entries before it are, nothing else tells.
+      untimed = { "untimed", now_ms }
+    end
   end
   -- Not before the marker stands: who could not write it finds the transaction open when it tries again.
   redis.call("HSET", log.producers, id, turn)

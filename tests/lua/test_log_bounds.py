@@ -152,7 +152,8 @@ def test_a_native_entry_is_found_by_its_moment_though_the_index_does_not_know_it
         part.append(size=70_000, max_timestamp=1000)
     assert seek(part, 1001).offset <= native
     runner.command("XDEL", part.keys.stream, part.ids()[3])
-    assert seek(part, 1001).offset > native
+    # With counted offsets nobody knows how new it was: the index has it as new as what met it.
+    assert (seek(part, 1001).offset > native) is (mode == "time")
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
