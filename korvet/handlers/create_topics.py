@@ -1,7 +1,8 @@
 """CreateTopics (key 19), versions 0-7. Topics come into being, or one hears why not.
 
 Behaviour
-- POLICY_VIOLATION for all topics of a request that has more than 10,000 partitions together
+- POLICY_VIOLATION for all topics of a request that has more than 10,000 partitions together, not
+  counting those of topics that are named twice
 - checked in this order: INVALID_REQUEST (named twice), INVALID_TOPIC_EXCEPTION,
   TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (there is another that is called so but for dots and
   underscores), INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
@@ -40,7 +41,8 @@ from korvet.wire.messages.create_topics import (
 
 async def create_topics(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
-    if sum(_count(topic, context) for topic in request.topics) > MAX_PARTITIONS:
+    once = [topic for topic in request.topics if times[topic.name] == 1]
+    if sum(_count(topic, context) for topic in once) > MAX_PARTITIONS:
         reason = f"A request makes at most {MAX_PARTITIONS} partitions."
         return CreateTopicsResponse(
             topics=[_refusal(name, ErrorCode.POLICY_VIOLATION, reason) for name in times]

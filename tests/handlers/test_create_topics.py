@@ -194,3 +194,5 @@ async def test_a_request_makes_so_many_partitions_and_no_more(broker: Broker) ->
     assert [row.error_code for row in answers] == [E.POLICY_VIOLATION] * 3
     answers = await create(broker, topic("a", 5000), topic("b", 5000), validate=True)
     assert [row.error_code for row in answers] == [E.NONE] * 2
+    answers = await create(broker, topic("a", 6000), topic("a", 6000), topic("b"), validate=True)
+    assert [row.error_code for row in answers] == [E.INVALID_REQUEST, E.NONE]
