@@ -124,7 +124,7 @@ def _start(state: Commit, part: Log, bound: Live) -> int:
         return 0 if part.topic in state.partitions else bound.start
     if held.topic_id != part.topic_id:
         raise _other(part, held.topic_id)
-    if held.end > bound.end:
+    if held.end > bound.coming:
         raise OtherLog(
             f"{part}: the table holds offsets up to {held.end - 1}, and the log ends at "
             f"{bound.end}: this is another Redis, or it has lost data. If it is the right one, "

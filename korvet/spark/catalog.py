@@ -47,13 +47,15 @@ class Log(msgspec.Struct, frozen=True, order=True):
 
 class Live(msgspec.Struct, frozen=True):
     """What there is to read of a partition: from `first` on, before `next`; `start` is the log
-    start offset, `end` lies behind all records, also undecided ones; `newest` is a time in ms."""
+    start offset, `end` lies behind all records, also undecided ones; `newest` is a time in ms.
+    What is appended from now on has offset `coming` or a later one: in time mode the clock's."""
 
     start: int
     first: int
     next: int
     end: int
     newest: int
+    coming: int
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -148,7 +150,14 @@ class Catalog:
         # In time mode a transaction begins before its first record: where the log ended until then.
         nexts = [reply.stable if committed else reply.next for reply in replies]
         return [
-            Live(reply.start, min(reply.first, end), end, max(reply.next, end), reply.newest)
+            Live(
+                reply.start,
+                min(reply.first, end),
+                end,
+                max(reply.next, end),
+                reply.newest,
+                max(reply.coming, end),
+            )
             for reply, end in zip(replies, nexts, strict=True)
         ]
 

@@ -218,7 +218,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         return offset_of(logs, places) | ({CUT: cut} if cut else {})
 
     def _starts(self, known: Offset, logs: Sequence[Log], bounds: Sequence[Live]) -> list[int]:
-        """Where to go on in each partition; DataLost where that is no longer possible."""
+        """Where to go on in each partition; DataLost where that is no longer possible. Before what
+        is coming nothing is missed, though a failover has lost records that were read."""
         return [self._start(known, part, bound) for part, bound in zip(logs, bounds, strict=True)]
 
     def _start(self, known: Offset, part: Log, bound: Live) -> int:
@@ -227,7 +228,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             return bound.start
         if self._is_other(known, part):
             return bound.first
-        if at > bound.end:
+        if at > bound.coming:
             self._complain(
                 DataLost(
                     f"The checkpoint is at offset {at} of {part}, and the log ends at "

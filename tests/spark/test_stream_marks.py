@@ -242,3 +242,22 @@ def test_what_was_lost_before_an_available_now_run_came_to_it_is_not_waited_for(
     query.restart()
     assert query.trigger() == 40
     assert [offset for *_, offset in query.rows] == list(range(55))
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_where_ids_tell_the_time_a_lost_end_that_was_read_ends_no_stream(
+    log: Log, form: str
+) -> None:
+    topic = log.create("s", 2, form, "time")
+    log.append(topic, 0, plain(10))
+    query = stream(log)
+    with forgotten(log):
+        log.append(topic, 0, plain(5))
+        log.append(topic, 1, plain(5))
+        assert query.trigger() == 20
+    assert query.trigger() == 0
+    query.restart()
+    log.append(topic, 0, plain(7))
+    assert query.trigger() == 7
+    log.append(topic, 1, plain(3))
+    assert query.trigger() == 3
