@@ -108,3 +108,18 @@ def test_entries_at_many_offsets_have_their_own_marks_each(log: Log) -> None:
     found = marks(parts, [(part, part.partition) for part in logs])
     assert [bool(each) for each in found] == [part.partition % 2 == 0 for part in logs]
     assert len(set(found)) == 36
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_log_whose_ids_tell_the_time_may_have_lost_what_a_table_has(log: Log, form: str) -> None:
+    topic = log.create("orders", 2, form, "time")
+    log.append(topic, 0, plain(10))
+    with forgotten(log):
+        log.append(topic, 0, plain(5))
+        state = archived(log)
+    assert step(log, state) is None
+    log.append(topic, 1, plain(3))
+    state = archived(log, state)
+    log.append(topic, 0, plain(7))
+    found = step(log, state)
+    assert found is not None and found.records == 7
