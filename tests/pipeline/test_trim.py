@@ -133,9 +133,11 @@ def test_an_entry_that_others_added_long_ago_keeps_nothing_behind_it(
     add_natively(log, 1)
     for _ in range(3):
         log.append(topic, 0, plain(10, size=10_000))
-    log.append(topic, 0, plain(10, since=int(time.time() * 1000)))
-    assert trimmed(log, tmp_path) > 30
+    log.append(topic, 0, plain(10, since=int(time.time() * 1000) + 2 * HOUR_MS))
+    # As old as what was appended next, which was now: by then nothing may go that is younger.
     assert trimmed(log, tmp_path) == 0
+    assert trimmed(log, tmp_path, -HOUR_MS) > 30
+    assert trimmed(log, tmp_path, -HOUR_MS) == 0
 
 
 def test_many_partitions_are_trimmed_in_few_round_trips(
