@@ -13,7 +13,7 @@
 ---          removed          int     entries removed
 ---          more             int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(entries removed), at most 195 calls
+--- COST     O(entries removed), at most 196 calls
 --- NOTES    Records without a timestamp are as old as their append is long ago.
 ---          Never early: only index steps go whose every record is old enough, or without which
 ---          retention_bytes remain. When the newest record of all is too old, everything goes.

@@ -10,7 +10,7 @@
 ---          offset     int     scan from here; everything before it is older
 ---          timestamp  int     the moment searched for: as asked, or the newest, -1 for none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log index), at most 60 calls
+--- COST     O(log index), at most 61 calls
 --- NOTES    The index does not know the times of native entries. Where there are some, no step counts
 ---          behind which one may stand that is as new: in time mode by the milliseconds of its id, in
 ---          dense mode, where ids tell no time, whichever it is. In a log whose start lies inside an

@@ -350,3 +350,22 @@ def test_no_native_entry_goes_early_whatever_times_its_neighbours_have(
     while part.retain(retention).more:
         pass
     assert part.offsets() == []
+
+
+def test_records_of_long_ago_go_at_once_where_markers_are_all_else_that_there_is(
+    runner: Runner,
+) -> None:
+    """What has left was not native either: from version 7 on Redis counts what was added."""
+    part = Part(runner, mode="time").create()
+    for number in range(1, 7):
+        producer = {"producer_id": 1, "producer_epoch": 0, "transaction": number}
+        part.append(size=STEP, max_timestamp=1, base_sequence=number - 1, **producer)
+        fields = markers.fields_of(runner.now_ms(), 1, 0, True)
+        words = {"topic_id": ID, "committed": 1, "size": 10}
+        runner.run(log.mark(KEYS, "t", 0, fields=fields, **words, **producer))
+        if number == 3:
+            assert part.retain(size=STEP).removed
+    assert part.state()["start"] != "0"
+    part.retain(HOUR)
+    info: Any = runner.command("XINFO", "STREAM", part.keys.stream)
+    assert part.ids() == [] or b"entries-added" not in info
