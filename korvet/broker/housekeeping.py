@@ -240,25 +240,33 @@ class Housekeeping:
                     call = log.forget(
                         node.keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
                     )
-                    replies = await self._each(topic, {number: call})
+                    replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
                     cursor = replies[number].cursor if replies else b"0"
                     if cursor == b"0":
                         break
 
-    async def _each(self, topic: Topic, calls: Mapping[int, Call[R]]) -> dict[int, R]:
+    async def _each(
+        self, topic: Topic, calls: Mapping[int, Call[R]], duty: str, every: float
+    ) -> dict[int, R]:
         """The replies by partition. What is wrong with one of them is in the log, and stops no
-        other's."""
+        other's; one server of several may be away, all raise."""
         found = await asyncio.gather(
             *(self._node.store.submit(call) for call in calls.values()), return_exceptions=True
         )
         replies: dict[int, R] = {}
+        away: StoreUnavailable | None = None
         for number, reply in zip(calls, found, strict=True):
-            if isinstance(reply, StoreUnavailable) or not isinstance(reply, StoreError | Reply):
+            if isinstance(reply, StoreUnavailable):
+                away = reply
+            elif not isinstance(reply, StoreError | Reply):
                 raise reply
-            if isinstance(reply, StoreError):
+            elif isinstance(reply, StoreError):
                 logger.error("a duty failed", topic=topic.name, partition=number, error=reply)
             else:
                 replies[number] = reply
+        if away is not None:
+            self._away(f"{duty}: some partitions wait", away)
+            await self.hold(duty, every * 2)
         return replies
 
     async def _compact(self) -> None:
@@ -365,11 +373,7 @@ class Housekeeping:
         for topic in await self._node.topics.all():
             policy = topic.policy
             if policy.delete and (policy.retention_ms >= 0 or policy.retention_bytes >= 0):
-                try:
-                    await self._retain_topic(topic)
-                except StoreUnavailable as error:
-                    self._away("retention waits", error)
-                    await self.hold("retention", self._retain_every_s * 2)  # raises where all is
+                await self._retain_topic(topic)
 
     async def _retain_topic(self, topic: Topic) -> None:
         node, policy = self._node, topic.policy
@@ -387,7 +391,7 @@ class Housekeeping:
                 )
                 for number in pending[:AT_ONCE]
             }
-            replies = await self._each(topic, calls)
+            replies = await self._each(topic, calls, "retention", self._retain_every_s)
             removed = sum(reply.removed for reply in replies.values())
             if removed:
                 node.metrics.expired_records.add(removed)

@@ -112,6 +112,33 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_from_compaction_a
         assert not await store.command("EXISTS", keys.partition(name, 0).compacted)
 
 
+async def test_a_server_of_several_that_is_away_keeps_no_other_partition_from_retention(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", partitions=200, retention_ms="0")
+    store, keys = broker.node.store, broker.node.keys
+    for number in (1, 199):
+        await store.command("XADD", keys.partition("t", number).stream, "1-0", "value", "v")
+    submit, asked = store.submit, 0
+
+    def submitted(call: Any, *rest: Any) -> Any:
+        nonlocal asked
+        asked += any(":t:" in str(key) for key in call.keys)
+        if not any(":t:0" in str(key) for key in call.keys):
+            return submit(call, *rest)
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(RedisUnreachable("one of several is away"))
+        return future
+
+    monkeypatch.setattr(store, "submit", submitted)
+    await Housekeeping(broker.node).retain_all()
+    for number in (1, 199):
+        assert await store.command("XLEN", keys.partition("t", number).stream) == 0
+    assert asked == 200, "who is away is asked again at the next look"
+    await Housekeeping(broker.node).forget_all()
+    assert asked == 400
+
+
 async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retention(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
