@@ -12,7 +12,7 @@ from korvet.errors import ErrorCode as E
 from korvet.store.copies import Copies
 from korvet.store.errors import StoreUnavailable
 from tests.handlers.conftest import Broker
-from tests.handlers.test_produce_fetch import packed, produce, rows
+from tests.handlers.exchanges import packed, produce, rows
 from tests.legacy.clients import free_port
 from tests.servers import server
 

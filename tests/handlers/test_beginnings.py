@@ -30,7 +30,7 @@ from korvet.wire.messages.produce import (
     TopicProduceData,
 )
 from tests.handlers.conftest import Broker
-from tests.handlers.test_produce_fetch import fetch, told
+from tests.handlers.exchanges import fetch, told
 
 
 def batch(number: int, size: int = 10, epoch: int = 0, first: int = 0) -> bytes:

@@ -4,7 +4,7 @@ from korvet.wire.messages.end_txn import EndTxnRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.handlers.conftest import Broker
-from tests.handlers.test_produce_fetch import fetch, packed, rows
+from tests.handlers.exchanges import fetch, packed, rows
 
 
 async def test_what_a_failover_forgot_of_a_transaction_joins_it_again(broker: Broker) -> None:
