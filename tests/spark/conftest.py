@@ -22,5 +22,5 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A Spark session that gives failed tasks a second and a third attempt."""
-    with session("local[2,3]", **QUICK) as running:
+    with session("local[2,3]", spark__driver__extraJavaOptions=QUICK) as running:
         yield running

@@ -11,7 +11,11 @@ from tests.spark.sessions import QUICK, session
 
 def main(url: str, checkpoint: str) -> None:
     """Runs until it is killed."""
-    with session("local[2,4]", spark__sql__streaming__pollingDelay="5ms", **QUICK) as spark:
+    with session(
+        "local[2,4]",
+        spark__sql__streaming__pollingDelay="5ms",
+        spark__driver__extraJavaOptions=QUICK,
+    ) as spark:
         query = (
             spark.readStream.format("korvet")
             .option("redis", url)

@@ -12,8 +12,8 @@ import korvet
 
 PROJECT = Path(korvet.__file__).parent.parent
 FOUND = PROJECT / "korvet" / "spark" / "found"
-QUICK = {"spark__driver__extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"}
-"""For sessions of tests: a JVM that lives for seconds earns nothing by compiling twice."""
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+"""Options of the JVM of tests: one that lives for seconds earns nothing by compiling twice."""
 
 
 def environment() -> dict[str, str]:
