@@ -1,9 +1,8 @@
 """The answers that a connection owes, in the order of its requests."""
 
 from collections import deque
-from typing import TypeAlias
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
+from korvet.wire.records import Buffer
 
 
 class Answers:

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, cast
 
 from korvet import logs
-from korvet.broker.answers import Answers, Buffer
+from korvet.broker.answers import Answers
 from korvet.broker.dispatch import (
     PRODUCE,
     Hang,
@@ -33,6 +33,7 @@ from korvet.broker.intake import BadFrame, Intake
 from korvet.broker.refused import named, wrong_length
 from korvet.broker.steady import Shapes
 from korvet.context import LATER, Node, Soon
+from korvet.wire.records import Buffer
 
 AT_WORK = 32
 """Enough to fill a round trip to Redis; a few milliseconds of work."""

@@ -73,9 +73,8 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
         if topic is None:
             return _look_up_first(request, context)
         topics.append(topic)
-    if request.transactional_id is not None and unjoined(request, topics, context):
-        return _join_first(request, topics, context)
-    if _is_much(request):
+    joins = request.transactional_id is not None and unjoined(request, topics, context)
+    if joins or _is_much(request):
         return _join_first(request, topics, context)
     answer = _send(request, topics, context)
     context.release()
@@ -162,11 +161,14 @@ async def _look_up(data: TopicProduceData, context: Context) -> Topic | None:
 
 
 def _send(
-    request: ProduceRequest, topics: list[Topic | None], context: Context
+    request: ProduceRequest,
+    topics: list[Topic | None],
+    context: Context,
+    refused: Refused = NOBODY,
 ) -> Awaitable[ProduceResponse | None]:
     """Everything is on its way to Redis, but for what is refused; the answer to it."""
     appends = Appends(request, context)
-    for _ in _sending(appends, request, topics, context, NOBODY):
+    for _ in _sending(appends, request, topics, context, refused):
         pass
     return appends.answer()
 
@@ -176,13 +178,11 @@ async def _send_in_turns(
 ) -> Awaitable[ProduceResponse | None]:
     """The same; where it is much, others are served in between. All of it goes, as in Kafka, also
     when the client is gone meanwhile: with acks=0 nobody would send the rest again."""
+    if not _is_much(request):
+        return _send(request, topics, context, refused)
     appends = Appends(request, context)
     sending = _sending(appends, request, topics, context, refused)
-    if _is_much(request):
-        await asyncio.shield(asyncio.create_task(_in_turns(sending)))
-    else:
-        for _ in sending:
-            pass
+    await asyncio.shield(asyncio.create_task(_in_turns(sending)))
     return appends.answer()
 
 

@@ -25,8 +25,7 @@ redis-cli --eval bounds.lua korvet:orders:0 '{korvet:orders:0}:log' , ''
 - KEYS and ARGV are given in this order. A name with `...` may be given any number of times, and
   several such rows repeat together.
 - Who gives another number of KEYS or ARGV, or for an `int` no whole number in digits, is told so by
-  an error, and nothing was written. (`log.append` looks
-  only at those that it uses.)
+  an error, and nothing was written. (`log.append` looks only at those that it uses.)
 - A reply is a list of the elements under RETURNS. `error` is Kafka's own number, 0 for none.
 - After an error under REFUSES nothing was written. One under SIGNALS comes with a finished write.
 """

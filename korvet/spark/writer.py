@@ -17,7 +17,7 @@ from korvet.spark.catalog import Catalog
 from korvet.spark.errors import NotRepeatable, TooFewCopies
 from korvet.spark.options import WriteOptions
 from korvet.spark.schema import check_schema
-from korvet.spark.standing import Appended, check, secure
+from korvet.spark.standing import Appended
 from korvet.spark.worker import at_work
 
 _QUERY = "sql.streaming.queryId"
@@ -138,8 +138,8 @@ def append(
         outbox.flush()
         told = outbox.appended()
         if options.replicas:
-            secure(catalog.store, catalog.keys, told, options.replicas)
-        check(catalog.store, catalog.keys, told)
+            standing.secure(catalog.store, catalog.keys, told, options.replicas)
+        standing.check(catalog.store, catalog.keys, told)
         return Written(writer_id, epoch, outbox.records, outbox.repeated, told)
 
 
@@ -183,7 +183,7 @@ def done(
     if found:
         with Catalog(options.connection).patient() as catalog:
             told = [Appended(*one) for each in written for one in each.appended]
-            check(catalog.store, catalog.keys, told)
+            standing.check(catalog.store, catalog.keys, told)
             for writer_id, epoch in found:
                 catalog.store.run(
                     writer.commit(

@@ -1,6 +1,8 @@
 """One Produce and one Fetch of one partition, and the records in them."""
 
+import asyncio
 import struct
+from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
@@ -109,3 +111,38 @@ async def stamp_with(broker: Broker, kind: str) -> None:
 
 
 GOOD = packed(rows(b"a", b"b"), 13)
+
+
+def note_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The commands that the broker sends to Redis from now on."""
+    sent, submit = list[tuple[Any, ...]](), broker.node.store.submit_command
+
+    def noted(*command: Any) -> Any:
+        sent.append(command)
+        return submit(*command)
+
+    monkeypatch.setattr(broker.node.store, "submit_command", noted)
+    return sent
+
+
+def size_of(entries: list[Any]) -> int:
+    """The bytes of their fields and values."""
+    return sum(len(word) for _, fields in entries for word in fields)
+
+
+def note_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, measure: Callable[[list[Any]], int] = size_of
+) -> list[int]:
+    """How much each XRANGE of the broker finds from now on."""
+    read, submit = list[int](), broker.node.store.submit_command
+
+    async def noted(*command: Any) -> Any:
+        reply = await submit(*command)
+        if command[0] == "XRANGE":
+            read.append(measure(reply))
+        return reply
+
+    monkeypatch.setattr(
+        broker.node.store, "submit_command", lambda *command: asyncio.ensure_future(noted(*command))
+    )
+    return read

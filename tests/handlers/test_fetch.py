@@ -18,7 +18,17 @@ from korvet.wire import codecs
 from korvet.wire.messages.fetch import FetchRequest
 from korvet.wire.records import Record
 from tests.handlers.conftest import Broker
-from tests.handlers.exchanges import SHAPES, fetch, packed, produce, rows, shapes, told
+from tests.handlers.exchanges import (
+    SHAPES,
+    fetch,
+    note_read,
+    note_sent,
+    packed,
+    produce,
+    rows,
+    shapes,
+    told,
+)
 
 
 @pytest.mark.parametrize(
@@ -84,23 +94,13 @@ async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_f
     for _ in range(small):
         await produce(broker, packed(rows(b"small"), 13))
     at = (await fetch(broker, 0)).high_watermark
-    store, submit = broker.node.store, broker.node.store.submit_command
+    store = broker.node.store
     for _ in range(40):
         data = packed(rows(Random(7).randbytes(100_000)), 13)
         settings = broker.node.settings
         call = prepare(broker.node.keys, topic, 0, data, version=13, now_ms=0, settings=settings)
         assert (await store.run(call)).error == E.NONE
-    read: list[int] = []
-
-    async def counted(*command: Any) -> Any:
-        reply = await submit(*command)
-        if command[0] == "XRANGE":
-            read.append(sum(len(word) for _, fields in reply for word in fields))
-        return reply
-
-    monkeypatch.setattr(
-        store, "submit_command", lambda *command: asyncio.ensure_future(counted(*command))
-    )
+    read = note_read(broker, monkeypatch)
     later = monotonic() + STALE_S
     monkeypatch.setattr("korvet.shapes.monotonic", lambda: later)
     assert len(told((await fetch(broker, at, size=500_000)).records)) == 4
@@ -127,19 +127,7 @@ async def test_of_uneven_records_about_what_fits_is_read_and_answered(
         values = [random.randbytes(n) for n in sizes]
         base = (await produce(broker, packed(rows(*values), 13))).base_offset
         there += [(base + n, length + 30) for n, length in enumerate(sizes)]
-    read, submit = [], broker.node.store.submit_command
-
-    async def counted(*command: Any) -> Any:
-        reply = await submit(*command)
-        if command[0] == "XRANGE":
-            read.append(sum(len(word) for _, fields in reply for word in fields))
-        return reply
-
-    monkeypatch.setattr(
-        broker.node.store,
-        "submit_command",
-        lambda *command: asyncio.ensure_future(counted(*command)),
-    )
+    read = note_read(broker, monkeypatch)
     at = 0
     while at < len(there):
         read.clear()
@@ -200,15 +188,7 @@ async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
     values = [bytes([n]) * 50_000 for n in range(20)]
     await broker.create("t", offset_mode="dense", storage_compression=codec)
     assert (await produce(broker, packed(rows(*values), 13))).error_code == E.NONE
-    asked: list[int] = []
-    submit = broker.node.store.submit_command
-
-    def counted(*command: Any) -> Any:
-        if command[0] == "XRANGE":
-            asked.append(command[-1])
-        return submit(*command)
-
-    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    sent = note_sent(broker, monkeypatch)
     seen: list[bytes | None] = []
     while len(seen) < len(values):
         answer = await fetch(broker, len(seen), size=170_000)
@@ -217,6 +197,7 @@ async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
         assert len(found) == min(3, len(values) - len(seen))
         seen += [row[3] for row in found]
     assert seen == values
+    asked = [command[-1] for command in sent if command[0] == "XRANGE"]
     assert max(asked) == 4  # of Redis, no more than about what fits
 
 
@@ -227,20 +208,10 @@ async def test_of_large_native_entries_no_more_are_read_than_about_what_fits(
     await broker.create("t", offset_mode="dense")
     for _ in range(also):
         await produce(broker, packed(rows(b"small"), 13))
-    stream, submit = broker.node.keys.partition("t", 0).stream, broker.node.store.submit_command
+    stream = broker.node.keys.partition("t", 0).stream
     for _ in range(40):
-        await submit("XADD", stream, "*", "value", b"x" * 100_000)
-    read: list[int] = []
-
-    async def counted(*command: Any) -> Any:
-        reply = await submit(*command)
-        read.extend([len(reply)] if command[0] == "XRANGE" else [])
-        return reply
-
-    def submitted(*command: Any) -> Any:
-        return asyncio.ensure_future(counted(*command))
-
-    monkeypatch.setattr(broker.node.store, "submit_command", submitted)
+        await broker.node.store.submit_command("XADD", stream, "*", "value", b"x" * 100_000)
+    read = note_read(broker, monkeypatch, measure=len)
     at = also
     while at < also + 40:
         at += len(told((await fetch(broker, at, size=500_000)).records))

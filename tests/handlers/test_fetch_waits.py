@@ -12,7 +12,7 @@ from korvet.handlers import fetch as handlers_fetch
 from korvet.scripts import log
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.handlers.conftest import Broker
-from tests.handlers.exchanges import GOOD, fetch, packed, produce, rows, shapes, told
+from tests.handlers.exchanges import GOOD, fetch, note_sent, packed, produce, rows, shapes, told
 
 
 async def test_a_fetch_waits_for_the_next_record(broker: Broker) -> None:
@@ -93,14 +93,7 @@ async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
         await produce(broker, packed(rows(value), 13))
     await fetch(broker, first)
     least = sum(map(len, values[: before + 40]))
-    reads, submit = 0, broker.node.store.submit_command
-
-    def counted(*command: Any) -> Any:
-        nonlocal reads
-        reads += command[0] == "XRANGE"
-        return submit(*command)
-
-    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    sent = note_sent(broker, monkeypatch)
     monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=least, size=1 << 20))
     for value in values[before:]:
@@ -109,7 +102,7 @@ async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
     assert len(answer.records) >= least
     found = [row[3] for row in told(answer.records)]
     assert found == [b"first", *values][: len(found)]
-    assert reads <= 8
+    assert sum(command[0] == "XRANGE" for command in sent) <= 8
 
 
 async def test_a_fetch_that_waits_for_many_bytes_asks_of_each_append_only_where_it_was(
@@ -127,20 +120,14 @@ async def test_a_fetch_that_waits_for_many_bytes_asks_of_each_append_only_where_
     request = FetchRequest(
         max_wait_ms=60_000, min_bytes=2 * many * size, max_bytes=1 << 20, topics=[row]
     )
-    asked, submit = 0, broker.node.store.submit_command
-
-    def counted(*command: Any) -> Any:
-        nonlocal asked
-        asked += command[0] == "HMGET"
-        return submit(*command)
-
-    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    sent = note_sent(broker, monkeypatch)
     waiting = asyncio.create_task(broker.ask(request))
     for at in range(3 * many):
         await produce(broker, packed(rows(bytes(size)), 13), number=at % many)
     answer = await asyncio.wait_for(waiting, 60)
     found = answer.responses[0].partitions
     assert sum(len(place.records or b"") for place in found) >= 2 * many * size
+    asked = sum(command[0] == "HMGET" for command in sent)
     assert asked <= many + 3 * many + many  # at first, at each append, and in the end
 
 
@@ -175,20 +162,13 @@ async def test_who_reads_records_as_they_come_asks_for_them_with_the_state(
     for _ in range(10):
         at = (await produce(broker, data)).base_offset + 50
     await fetch(broker, at)
-    asked: list[str] = []
-    submit = broker.node.store.submit_command
-
-    def counted(*command: Any) -> Any:
-        asked.append(command[0])
-        return submit(*command)
-
-    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    sent = note_sent(broker, monkeypatch)
     for _ in range(3):
         await produce(broker, data)
-        asked.clear()
+        sent.clear()
         found = told((await fetch(broker, at)).records)
         assert [row[0] for row in found] == list(range(at, at + 50))
-        assert asked == ["HMGET", "XRANGE"]
+        assert [command[0] for command in sent] == ["HMGET", "XRANGE"]
         at += 50
 
 
