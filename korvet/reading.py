@@ -10,6 +10,7 @@ Rules
 - Where they were far smaller than expected, more are asked for, some times at most.
 - A committed read ends at the last stable offset, and names the aborted transactions that reach
   into it. The state is read first: what has ended by then is in the index of aborted ones for sure.
+  Who stands at that offset has nothing else read as long as it does not move.
 - What lies below the stored start or above the end is OFFSET_OUT_OF_RANGE. Anything else, gaps
   included, gives the next records there are. In time mode, on a server that has taken over from
   another, the end is now: who stands between it and the last record has read what the failover
@@ -89,7 +90,9 @@ class PartitionReader:
         sent = sent and not topic.is_batch
         k = self._keys.partition(topic.name, partition)
         while True:
-            kept, state, rows, more = await self._look(topic, partition, k, offset, max_bytes)
+            kept, state, rows, more = await self._look(
+                topic, partition, k, offset, max_bytes, committed
+            )
             found = self._state(topic, partition, state)
             if found.error:
                 return found
@@ -204,9 +207,20 @@ class PartitionReader:
         )
 
     async def _look(
-        self, topic: Topic, partition: int, k: Partition, offset: int, max_bytes: int
+        self,
+        topic: Topic,
+        partition: int,
+        k: Partition,
+        offset: int,
+        max_bytes: int,
+        committed: bool,
     ) -> tuple[list[Entry], list[Any], list[Any], bool]:
         """Entries that are kept here, the log's state, and what `_ask` found where none are."""
+        if committed and self._shapes.is_open(topic, partition, offset):
+            state = await self._store.submit_command("HMGET", k.log, *STATE)
+            self._state(topic, partition, state)
+            if self._shapes.is_open(topic, partition, offset):
+                return [], state, [], False
         if topic.is_batch and not topic.policy.compact:  # what was compacted must not come back
             kept = self._kept(topic, partition, offset, max_bytes)
             if kept:
@@ -289,11 +303,9 @@ class PartitionReader:
         if state[0].decode() != topic.id:
             return Slice(ErrorCode.UNKNOWN_TOPIC_ID)
         end, start, epoch, size, count, largest = (int(text or 0) for text in state[1:7])
-        self._shapes.learn(topic, partition, size / max(count, 1), largest, end)
-        found = Slice(ErrorCode.NONE, start, end, epoch, [], appended=size)
-        if state[7] is not None:
-            found.stable = int(state[7])
-        return found
+        stable = None if state[7] is None else int(state[7])
+        self._shapes.learn(topic, partition, size / max(count, 1), largest, end, stable)
+        return Slice(ErrorCode.NONE, start, end, epoch, [], stable=stable, appended=size)
 
     def _take(
         self,

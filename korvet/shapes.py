@@ -37,12 +37,13 @@ STALE_S = 0.25
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """How large a log's entries are, on average and the largest, in bytes; where it ended, and when
-    that was so."""
+    """How large a log's entries are, on average and the largest, in bytes; where it ended, where
+    the oldest transaction was open (-1 or None: nowhere), and when that was so."""
 
     average: float
     largest: int
     end: int
+    stable: int | None
     moment: float
 
     def at_most(self, max_bytes: int) -> int:
@@ -93,11 +94,19 @@ class Shapes:
         self._stated: dict[tuple[str, int], Shape] = {}
         self._met: dict[tuple[str, int, int], float] = {}
 
-    def learn(self, topic: Topic, partition: int, average: float, largest: int, end: int) -> None:
+    def learn(
+        self,
+        topic: Topic,
+        partition: int,
+        average: float,
+        largest: int,
+        end: int,
+        stable: int | None,
+    ) -> None:
         """The log's state says this."""
         if len(self._stated) > MOST_SHAPES:
             self._stated.clear()
-        self._stated[topic.id, partition] = Shape(average, largest, end, monotonic())
+        self._stated[topic.id, partition] = Shape(average, largest, end, stable, monotonic())
 
     def met(self, topic: Topic, partition: int, offset: int, average: float) -> None:
         """What was read up to `offset` was so large, in bytes an entry."""
@@ -110,6 +119,11 @@ class Shapes:
     def of(self, topic: Topic, partition: int) -> Shape | None:
         """What the log's state said last; None where it was never asked for."""
         return self._stated.get((topic.id, partition))
+
+    def is_open(self, topic: Topic, partition: int, offset: int) -> bool:
+        """Whether a transaction was open before the offset when the state said something last."""
+        shape = self._stated.get((topic.id, partition))
+        return shape is not None and shape.stable is not None and 0 <= shape.stable <= offset
 
     def average(self, topic: Topic, partition: int, offset: int) -> float:
         """How large entries have to be expected from there on."""

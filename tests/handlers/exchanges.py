@@ -71,6 +71,7 @@ async def fetch(
     size: int = 1 << 20,
     least: int = 0,
     epoch: int = -1,
+    committed: bool = False,
 ) -> Any:
     """The answer of one partition."""
     topic = await broker.node.topics.get(name)
@@ -81,7 +82,13 @@ async def fetch(
         current_leader_epoch=epoch,
     )
     row = FetchTopic(topic=name, topic_id=topic.uuid if topic else uuid4(), partitions=[place])
-    request = FetchRequest(max_wait_ms=wait, min_bytes=least, max_bytes=size, topics=[row])
+    request = FetchRequest(
+        max_wait_ms=wait,
+        min_bytes=least,
+        max_bytes=size,
+        isolation_level=int(committed),
+        topics=[row],
+    )
     answer = await broker.ask(request, version)
     assert answer.error_code == 0 and answer.session_id == 0
     return answer.responses[0].partitions[0]
