@@ -53,6 +53,15 @@ def plan_topic(
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 
+def refuse_beside(other: Topic | None, name: str) -> None:
+    """Refused where there is another topic that is called so but for dots and underscores."""
+    if other is not None:
+        raise Refused(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other.name}",
+        )
+
+
 def _wrong_count(partitions: int) -> Refused:
     return Refused(
         ErrorCode.INVALID_PARTITIONS if partitions < 1 else ErrorCode.POLICY_VIOLATION,

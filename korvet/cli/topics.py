@@ -62,13 +62,15 @@ def create(
     from korvet.cli.cluster import on_cluster
     from korvet.config import StartError
     from korvet.errors import ErrorCode
-    from korvet.topic_changes import Refused, create_topic, plan_topic
+    from korvet.topic_changes import Refused, create_topic, plan_topic, refuse_beside
 
     configs = dict(_assignments(config or ()))
 
     async def run(cluster: "Cluster") -> tuple[ErrorCode, int]:
         count = cluster.settings.integer("num.partitions") if partitions is None else partitions
         definition = plan_topic(name, count, configs, cluster.defaults)
+        if await cluster.topics.get(name) is None:
+            refuse_beside(cluster.topics.alike(name), name)
         return await create_topic(cluster.store, cluster.keys, name, definition), count
 
     try:

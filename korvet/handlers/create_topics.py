@@ -27,6 +27,7 @@ from korvet.topic_changes import (
     check_assignment,
     create_topic,
     plan_topic,
+    refuse_beside,
 )
 from korvet.topic_config import validate_all
 from korvet.topics import Definition, refusal_of
@@ -73,12 +74,7 @@ async def _create(
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if await context.topics.get(topic.name) is not None:
         raise _exists(topic.name)
-    other = context.topics.alike(topic.name)
-    if other is not None:
-        raise Refused(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic '{topic.name}' collides with existing topic: {other.name}",
-        )
+    refuse_beside(context.topics.alike(topic.name), topic.name)
     configs = {config.name: config.value for config in topic.configs}
     reason = validate_all(configs)
     if reason:

@@ -2,7 +2,7 @@
 
 from korvet.context import Node
 from korvet.legacy.frames import LegacyError
-from korvet.topic_changes import Refused, create_topic, plan_topic
+from korvet.topic_changes import Refused, create_topic, plan_topic, refuse_beside
 from korvet.topics import Topic
 
 
@@ -43,6 +43,7 @@ async def created(name: str, node: Node) -> Topic:
     partitions = node.settings.integer("legacy.num.partitions")
     try:
         definition = plan_topic(name, partitions, {"offset.mode": "bytes"}, node.topic_configs)
+        refuse_beside(node.topics.alike(name), name)
     except Refused as refused:
         raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
     await create_topic(node.store, node.keys, name, definition)

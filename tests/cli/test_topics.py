@@ -25,3 +25,16 @@ def test_what_was_changed_for_all_brokers_counts(
     assert "created orders with 3 partitions" in said
     assert "offset.mode\tdense\tdynamic_default_broker" in said
     assert "retention.ms\t7000\tdynamic_default_broker" in said
+
+
+def test_no_topic_is_made_beside_one_called_so_but_for_dots(
+    valkey_server: TestServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with valkey_server.client() as client:
+        client.flushall()
+    at = ("--redis", valkey_server.url)
+    assert run(["topics", "create", "a.b", *at]) == 0
+    assert run(["topics", "create", "a_b", *at]) == 2
+    assert "Topic 'a_b' collides with existing topic: a.b" in capfd.readouterr().err
+    assert run(["topics", "create", "a.b", *at]) == 2
+    assert "There is a topic 'a.b' already." in capfd.readouterr().err

@@ -253,3 +253,13 @@ def test_what_is_written_read_and_refused_is_counted(own: LegacyBroker, topic: s
     counted = {name: number for name, number in rows.items() if "Legacy" in name}
     assert any("LegacyProduceSet" in name and "REFUSED" in name for name in counted)
     assert any('api="LegacyFetch"' in name for name in counted)
+
+
+def test_no_topic_is_made_beside_one_called_so_but_for_dots(own: LegacyBroker) -> None:
+    own.start()
+    with own.client() as client:
+        client.send(produce("a.b", message(b"here")))
+        client.send(produce("a_b", message(b"nowhere")))
+        assert client.fetch("a.b", 0) == (0, message(b"here"))
+        assert client.fetch("a_b", 0) == (0, b"")
+    assert "Topic 'a_b' collides with existing topic: a.b" in own.log
