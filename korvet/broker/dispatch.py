@@ -19,6 +19,7 @@ import msgspec
 
 from korvet import apis, logs
 from korvet.broker.failures import failure
+from korvet.broker.outcome import first_error
 from korvet.context import LATER, Context, Later, Node, Soon, Unanswered
 from korvet.errors import ErrorCode
 from korvet.legacy.frames import is_legacy
@@ -166,7 +167,7 @@ def _respond(
         parts = encode_parts(response, request.version)
     head = encode_response_header(row.key, request.version, request.correlation_id)
     size = len(head) + sum(map(len, parts))
-    code = getattr(response, "error_code", 0)
+    code = first_error(response, request.version)
     outcome = "NONE" if not code else ErrorCode(code).name
     node.metrics.answered(row.name, outcome, perf_counter() - request.began)
     return [size.to_bytes(4, "big") + head, *parts]

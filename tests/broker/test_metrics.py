@@ -74,6 +74,8 @@ def test_what_is_produced_fetched_and_refused_is_counted(
     assert counted["korvet_fetched_bytes_total"] == sent > 0
     assert counted["korvet_duplicate_batches_total"] == 0
     assert counted["korvet_requests_total Fetch NONE"] == 1
+    assert counted["korvet_requests_total Produce NONE"] == 3
+    assert counted["korvet_requests_total Produce UNKNOWN_TOPIC_OR_PARTITION"] == 1
     assert counted["korvet_request_seconds_count Produce"] == 4
     assert counted["korvet_redis_up"] == 1
     assert counted["korvet_redis_round_trips_total"] > 0 < counted["korvet_redis_calls_total"]
