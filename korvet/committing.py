@@ -12,6 +12,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics import Topic
 from korvet.transactions import Row
+from korvet.turns import in_pieces
 
 
 class Asked(Protocol):
@@ -64,12 +65,14 @@ async def plan(topics: Iterable[AskedTopic], context: Context, *, by_id: bool) -
             topic = await context.topics.get_id(asked.topic_id)
         else:
             topic = await context.topics.get(asked.name)
-        fates.append([])
-        for part in asked.partitions:
+
+        def judge(part: Asked, topic: Topic | None = topic) -> ErrorCode:
             fate = unknown if topic is None else _fate(part, topic, longest)
-            fates[-1].append(fate)
             if topic is not None and not fate:
                 rows.append(_row(part, topic))
+            return fate
+
+        fates.append(await in_pieces(judge, asked.partitions))
     return Plan(rows, fates)
 
 

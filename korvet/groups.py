@@ -27,6 +27,7 @@ from korvet.store.aio import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.wake import Wake
 from korvet.topics import VERSION_FIELD
+from korvet.turns import in_turns
 
 TICK_FIRST = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 REGISTER_FIRST = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -228,20 +229,23 @@ class Groups:
         """The Redis groups of that name want what was just committed next."""
         if not group_id:
             return
-        calls = [
-            log.follow(
-                self._keys,
-                topic,
-                partition,
-                group=group_id,
-                topic_id=topic_id,
-                offset=offset,
-                move=int(move),
+
+        async def one(row: Row) -> None:
+            topic, partition, offset, _, topic_id, _ = row
+            await self._store.run(
+                log.follow(
+                    self._keys,
+                    topic,
+                    partition,
+                    group=group_id,
+                    topic_id=topic_id,
+                    offset=offset,
+                    move=int(move),
+                )
             )
-            for topic, partition, offset, _, topic_id, _ in rows
-        ]
+
         try:
-            await self._store.run_many(calls)
+            await in_turns(one, list(rows))
         except StoreError as error:
             # The commit stands; the Redis group follows with the next one.
             logger.warning("a Redis group did not follow", group=group_id, reason=str(error))
@@ -250,10 +254,11 @@ class Groups:
         """There are no Redis groups of that name where these commits were."""
         places = [place for place in map(place_of, fields) if place is not None]
         if group_id and places:
-            await self._store.run_many(
-                log.unfollow(self._keys, topic, partition, group=group_id)
-                for topic, partition in places
-            )
+
+            async def one(place: tuple[str, int]) -> None:
+                await self._store.run(log.unfollow(self._keys, *place, group=group_id))
+
+            await in_turns(one, places)
 
     async def forget(
         self, group_id: str, fields: Sequence[str], state: str, generation: int

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from korvet.turns import AT_ONCE, MOST_TIMES, Times, in_turns
+from korvet.turns import AT_ONCE, MOST_TIMES, PIECE, Times, in_pieces, in_turns
 
 
 @pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 7 * AT_ONCE + 3])
@@ -21,6 +21,27 @@ async def test_no_more_than_so_many_are_at_work_and_the_order_is_kept(count: int
 
     assert await in_turns(double, range(count)) == [2 * number for number in range(count)]
     assert most == min(count, AT_ONCE)
+
+
+@pytest.mark.parametrize("count", [0, 1, PIECE, PIECE + 1, 3 * PIECE])
+async def test_others_have_their_turn_between_pieces(count: int) -> None:
+    seen: list[int] = []
+    found = list[int]()
+
+    async def other() -> None:
+        while len(found) < count:
+            seen.append(len(found))
+            await asyncio.sleep(0)
+
+    def double(number: int) -> int:
+        found.append(2 * number)
+        return found[-1]
+
+    looking = asyncio.create_task(other())
+    assert await in_pieces(double, range(count)) == found
+    await looking
+    assert found == [2 * number for number in range(count)]
+    assert seen == list(range(PIECE, count, PIECE))
 
 
 def test_each_thing_is_counted_for_itself() -> None:

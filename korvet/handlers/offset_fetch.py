@@ -25,7 +25,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.hanging import let_go
 from korvet.topics import Topic
-from korvet.turns import Times, in_turns
+from korvet.turns import Times, in_pieces, in_turns
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -143,20 +143,21 @@ def _unstable(
 
 async def _everything(group_id: str, context: Context) -> list[OffsetFetchResponseTopics]:
     flat = await context.store.command("HGETALL", context.keys.group_offsets(group_id))
-    by_topic: dict[str, list[tuple[int, Commit | None]]] = {}
-    for field, raw in zip(flat[::2], flat[1::2], strict=True):
-        place = place_of(field)
-        if place is not None:
-            by_topic.setdefault(place[0], []).append((place[1], read_commit(raw)))
+    by_topic: dict[str, list[tuple[int, Commit]]] = {}
+
+    def sort(row: tuple[bytes, bytes]) -> None:
+        place, commit = place_of(row[0]), read_commit(row[1])
+        if place is not None and commit is not None:
+            by_topic.setdefault(place[0], []).append((place[1], commit))
+
+    await in_pieces(sort, list(zip(flat[::2], flat[1::2], strict=True)))
     answers = []
     for name, rows in by_topic.items():
         topic = await context.topics.get(name)
         if topic is not None:
-            known = [
-                _partition(number, commit)
-                for number, commit in sorted(rows, key=lambda row: row[0])
-                if commit is not None and _counted(commit, topic) is commit
-            ]
+            counted = [row for row in rows if _counted(row[1], topic) is row[1]]
+            counted.sort(key=lambda row: row[0])
+            known = await in_pieces(lambda row: _partition(*row), counted)
             if known:
                 answers.append(
                     OffsetFetchResponseTopics(name=name, topic_id=topic.uuid, partitions=known)

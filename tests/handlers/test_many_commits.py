@@ -1,0 +1,56 @@
+"""A commit of very many partitions keeps no other group waiting."""
+
+from typing import Any
+
+import pytest
+
+from korvet.turns import AT_ONCE
+from korvet.wire.messages.delete_groups import DeleteGroupsRequest
+from korvet.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from korvet.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.handlers.conftest import Broker
+
+MANY = 2 * AT_ONCE + 50
+
+
+async def test_the_redis_groups_of_a_commit_follow_some_at_a_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", MANY)
+    node, waiting, most = broker.node, set[Any](), list[int]()
+    submit = node.store.submit
+
+    def counted(call: Any) -> Any:
+        future = submit(call)
+        if call.script.name in ("log.follow", "log.unfollow"):
+            waiting.add(future)
+            most.append(len(waiting))
+            future.add_done_callback(waiting.discard)
+        return future
+
+    monkeypatch.setattr(node.store, "submit", counted)
+    parts = [
+        OffsetCommitRequestPartition(
+            partition_index=number, committed_offset=number, committed_metadata=None
+        )
+        for number in range(MANY)
+    ]
+    topic = OffsetCommitRequestTopic(name="t", partitions=parts)
+    request = OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic]
+    )
+    answer = await broker.ask(request, 9)
+    assert [row.error_code for row in answer.topics[0].partitions] == [0] * MANY
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
+    (found,) = (await broker.ask(asked, 9)).groups[0].topics
+    assert [row.committed_offset for row in found.partitions] == list(range(MANY))
+    stream = node.keys.partition("t", MANY - 1).stream
+    assert await node.store.command("XINFO", "GROUPS", stream)
+    assert len(most) == MANY and max(most) == AT_ONCE
+    assert (await broker.ask(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == 0
+    assert not await node.store.command("XINFO", "GROUPS", stream)
+    assert len(most) == 2 * MANY and max(most) == AT_ONCE
