@@ -26,6 +26,8 @@ __all__ = ["Address", "Config", "ConfigError", "StartError", "load"]
 REDIS_VARIABLE = "KORVET_REDIS_URL"
 _SCHEMES = re.compile(r"(rediss?(\+sentinel|\+cluster)?|unix)://")
 _ZOOKEEPER = re.compile(r"[^,/\s:]+:\d{1,5}(,[^,/\s:]+:\d{1,5})*(/[^\s,]*)?")
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts to listen on, which nobody can connect to."""
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -114,6 +116,7 @@ def load(
     given |= {name: value for name, value in options.items() if value is not None}
     settings |= dict(_assignment(text) for text in sets)
     config = Config(settings=Settings(settings), patterns=patterns, **_typed(given))
+    _refuse_shared(config)
     _ = config.topics  # refuses bad patterns now, not at the first topic
     return config
 
@@ -133,12 +136,30 @@ def _typed(given: Mapping[str, str]) -> dict[str, Any]:
         option, field = f"--{name}", name.replace("-", "_")
         if name in ("listen", "advertise", "legacy-listen", "ops"):
             fields[field] = Address.parse(text, option)
+            if name == "advertise":
+                _refuse_nowhere(fields[field])
         elif name in ("node-id", "workers"):
             lowest, highest = (0, 2**31 - 1) if name == "node-id" else (1, 256)
             fields[field] = _whole(text, option, lowest, highest)
         else:
             fields[field] = _checked(name, text)
     return fields
+
+
+def _refuse_shared(config: Config) -> None:
+    """Workers share ports: nothing else would notice that two things are to be served on one."""
+    seen: dict[Address, str] = {}
+    for name in ("listen", "legacy-listen", "ops"):
+        where = getattr(config, name.replace("-", "_"))
+        if where is not None and where.port and seen.setdefault(where, name) != name:
+            raise ConfigError(f"--{seen[where]} and --{name} are both {where}: give each its own.")
+
+
+def _refuse_nowhere(told: Address) -> None:
+    if told.port == 0 or told.host in EVERYWHERE:
+        raise ConfigError(
+            f"--advertise must be HOST:PORT that clients can connect to, not {str(told)!r}."
+        )
 
 
 def _whole(text: str, option: str, lowest: int, highest: int) -> int:
@@ -158,6 +179,8 @@ def _checked(name: str, text: str) -> str:
         raise ConfigError(f"--zookeeper must be HOST:PORT[/chroot], not {text!r}.")
     if name == "namespace":
         return checked_namespace(text)
+    if not text:
+        raise ConfigError(f"--{name} must not be empty.")
     return text
 
 

@@ -48,6 +48,9 @@ REFUSED_OPTIONS = [
     ("listen", "localhost:", "--listen must be HOST:PORT"),
     ("listen", ":9092", "--listen must be HOST:PORT"),
     ("advertise", "h:65536", "--advertise must be HOST:PORT"),
+    ("advertise", "h:0", "--advertise must be HOST:PORT that clients can connect to, not 'h:0'"),
+    ("advertise", "0.0.0.0:9092", "--advertise must be HOST:PORT that clients can connect to"),
+    ("advertise", "[::]:9092", "--advertise must be HOST:PORT that clients can connect to"),
     ("ops", "h:-1", "--ops must be HOST:PORT"),
     ("workers", "0", "--workers must be a whole number from 1 to 256"),
     ("node-id", "-1", "--node-id must be a whole number from 0"),
@@ -56,6 +59,8 @@ REFUSED_OPTIONS = [
     ("redis", "localhost:6379", "--redis must be a URL such as redis://localhost:6379"),
     ("namespace", "a{b", "--namespace may hold letters"),
     ("namespace", "", "--namespace may hold letters"),
+    ("data-dir", "", "--data-dir must not be empty"),
+    ("redis-server", "", "--redis-server must not be empty"),
 ]
 
 
@@ -65,6 +70,13 @@ def test_an_option_that_cannot_be_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         load({name: value}, environ={})
+
+
+@pytest.mark.parametrize("other", ["legacy-listen", "ops"])
+def test_one_port_for_two_things_is_refused_in_one_sentence(other: str) -> None:
+    with pytest.raises(ConfigError, match=f"--listen and --{other} are both h:1: give each its"):
+        load({"listen": "h:1", other: "h:1"}, environ={})
+    load({"listen": "h:0", other: "h:0"}, environ={})
 
 
 REFUSED_FILES = [

@@ -165,6 +165,7 @@ LAYERS: dict[str, Layer] = {
             "context",
             "broker.connection",
             "broker.dispatch",
+            "broker.ports",
         ),
         others=("msgspec", "kazoo"),
     ),

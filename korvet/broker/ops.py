@@ -17,6 +17,7 @@ import msgspec
 from anyio.abc import ByteStream, Listener, SocketStream, TaskStatus
 
 from korvet import logs
+from korvet.broker import ports
 from korvet.config import Address
 from korvet.metrics import Family, Metrics
 from korvet.settings.setting import StartError
@@ -101,7 +102,9 @@ async def serve(
     try:
         listener = await _listen(where)
     except OSError as error:
-        raise StartError(f"--ops {where} cannot be served: {error.strerror or error}.") from None
+        if isinstance(where, Address):
+            raise ports.unserved("--ops", where, error) from None
+        raise StartError(f"{where} cannot be served: {error.strerror or error}.") from None
 
     async def one(stream: ByteStream) -> None:
         try:

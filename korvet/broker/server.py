@@ -9,11 +9,11 @@ from time import monotonic
 import anyio
 
 from korvet import apis, logs
-from korvet.broker import ops
+from korvet.broker import ops, ports
 from korvet.broker.connection import Connection
 from korvet.broker.housekeeping import Housekeeping
 from korvet.broker.readiness import ready
-from korvet.config import Address, Config
+from korvet.config import EVERYWHERE, Address, Config
 from korvet.context import Node
 from korvet.keys import Keys
 from korvet.legacy import listener
@@ -28,7 +28,6 @@ from korvet.topics import TopicTable
 
 DRAIN_S = 5.0
 IDLE_LOOK_S = 5.0
-BACKLOG = 1024
 
 log = logs.get("broker.server")
 
@@ -60,13 +59,13 @@ async def serve(
             if config.ops_place is not None:
                 page = ops.Page(node.metrics, lambda: ready(node.store))
                 await tasks.start(ops.serve, page, config.ops_place)
-            await server.start_serving()
+            await ports.open_to_all("--listen", config.listen, server)
+            where = await legacy.serve() if legacy is not None else None
             on_listening(config.listen.host, port)
             if registry is not None:
                 tasks.start_soon(registry.run)
-            if legacy is not None:
+            if legacy is not None and where is not None:
                 tasks.start_soon(legacy.run)
-                where = await legacy.serve()
                 on_legacy(where.host, where.port)
             await stop.wait()
             # First: a client that is told of this broker later would find its port closed.
@@ -138,22 +137,7 @@ async def _listen(
         per_host = node.settings.integer("max.connections.per.ip")
         return Connection(node, connections, max_frame, most, per_host)
 
-    loop = asyncio.get_running_loop()
-    try:
-        return await loop.create_server(
-            accept,
-            config.listen.host,
-            config.listen.port,
-            backlog=BACKLOG,
-            reuse_port=config.workers > 1 or None,
-            start_serving=False,
-        )
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise StartError(
-            f"--listen {config.listen} cannot be served: {why}; choose another port, "
-            "or stop whoever has it."
-        ) from None
+    return await ports.bind("--listen", config.listen, config, accept)
 
 
 def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, int]:
@@ -163,7 +147,7 @@ def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, i
     if advertised is not None:
         return advertised.host, port
     host = config.listen.host
-    if host in ("0.0.0.0", "::"):
+    if host in EVERYWHERE:
         host = socket.gethostname()
     return host, port
 

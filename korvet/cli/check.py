@@ -14,10 +14,14 @@ def check(config: o.ConfigFile = None, set_: o.Sets = None) -> None:
     from korvet.config import load
     from korvet.redis_binary import find
     from korvet.scripts import bundle, lock
+    from korvet.store.address import parse
 
-    found = load({}, file=Path(config) if config else None, sets=set_ or (), environ=os.environ)
+    file = None if config is None else Path(config)
+    found = load({}, file=file, sets=set_ or (), environ=os.environ)
     if found.redis is None:
         show.line(f"own Redis: {find(found.redis_server)}")
+    else:
+        show.line(f"Redis: {parse(found.redis)}")
     given = [value for value in found.settings if not value.is_default]
     show.line(f"configuration: valid, {len(given)} settings given")
     for value in given:

@@ -61,7 +61,7 @@ def serve(
         "log-level": log_level,
         "log-format": log_format,
     }
-    file = Path(config) if config else None
+    file = None if config is None else Path(config)
     run(load(given, file=file, sets=set_ or (), environ=os.environ))
 
 

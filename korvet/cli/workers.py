@@ -24,10 +24,11 @@ import msgspec
 import typer
 
 from korvet import logs, redis_file
+from korvet.broker.ports import unserved
 from korvet.cli.announcing import announce, announce_legacy
 from korvet.cli.failure import complain, sentence
 from korvet.cli.process import revive, run_broker, serve_ops, tend
-from korvet.config import Address, Config, StartError
+from korvet.config import Address, Config
 
 if TYPE_CHECKING:
     from korvet.redis_server import RedisServer
@@ -88,7 +89,7 @@ def _reserve(where: Address, option: str = "--listen") -> socket.socket:
         _refuse_taken(found, address, where)
         return found
     except OSError as error:
-        raise StartError(f"{option} {where} cannot be served: {error.strerror}.") from None
+        raise unserved(option, where, error) from None
 
 
 def _refuse_taken(found: socket.socket, address: object, where: Address) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 
 from korvet.broker.connection import Connection
+from korvet.broker.ports import bind, open_to_all
 from korvet.config import Address, Config
 from korvet.context import Node
 from korvet.legacy.connection import LegacyConnection, Orphans
@@ -11,7 +12,7 @@ from korvet.legacy.zookeeper import Registry, Registry08
 from korvet.reading import PartitionReader
 from korvet.settings.setting import StartError
 
-BACKLOG = 1024
+OPTION = "--legacy-listen"
 
 
 class LegacyPort:
@@ -24,7 +25,7 @@ class LegacyPort:
 
     async def serve(self) -> Address:
         """Clients may connect; where to."""
-        await self._server.start_serving()
+        await open_to_all(OPTION, self.where, self._server)
         return self.where
 
     async def run(self) -> None:
@@ -88,18 +89,4 @@ async def _listen(
         per_host = node.settings.integer("max.connections.per.ip")
         return LegacyConnection(node, connections, max_frame, most, per_host, reader, orphans)
 
-    try:
-        return await asyncio.get_running_loop().create_server(
-            accept,
-            where.host,
-            where.port,
-            backlog=BACKLOG,
-            reuse_port=config.workers > 1 or None,
-            start_serving=False,
-        )
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise StartError(
-            f"--legacy-listen {where} cannot be served: {why}; choose another port, "
-            "or stop whoever has it."
-        ) from None
+    return await bind(OPTION, where, config, accept)

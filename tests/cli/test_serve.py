@@ -1,12 +1,13 @@
 """`python -m korvet` as a process: its one line, its signals, its workers, its sudden death."""
 
+import asyncio
 import os
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import HTTPError
@@ -14,7 +15,10 @@ from urllib.request import urlopen
 
 import psutil
 import pytest
+import uvloop
 
+from korvet.broker.ports import bind, open_to_all
+from korvet.config import StartError, load
 from tests.servers import TestServer
 
 
@@ -127,6 +131,29 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path, workers: str) -> None:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         sentence = refusal("--listen", where, "--workers", workers, cwd=tmp_path)
     assert f"--listen {where} cannot be served" in sentence
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_of_two_who_bound_a_port_the_second_to_serve_is_refused(run: Callable[..., None]) -> None:
+    config = load({"listen": f"127.0.0.1:{free_port()}"}, environ={})
+
+    async def both() -> None:
+        bound = [await bind("--listen", config.listen, config, asyncio.Protocol) for _ in range(2)]
+        await open_to_all("--listen", config.listen, bound[0])
+        with pytest.raises(StartError, match="Address already in use; choose another port"):
+            await open_to_all("--listen", config.listen, bound[1])
+        for server in bound:
+            server.close()
+
+    run(both())
+
+
+def test_an_address_of_another_machine_is_one_sentence(
+    tmp_path: Path, valkey_server: TestServer
+) -> None:
+    where = "192.0.2.1:9092"
+    sentence = refusal("--listen", where, "--redis", valkey_server.url, cwd=tmp_path)
+    assert sentence.endswith("; name one of this machine's addresses.\n")
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
