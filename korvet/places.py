@@ -24,7 +24,7 @@ def parse_place(text: str, now: datetime) -> Place:
     word = text.strip().lower()
     if word in (EARLIEST, LATEST):
         return word
-    if word.isascii() and word.isdigit():
+    if word.isascii() and word.isdigit() and len(word) < 20 and int(word) < 2**63:
         return int(word)
     age = _AGE.fullmatch(word)
     try:

@@ -16,6 +16,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
         (" LATEST ", "latest"),
         ("0", 0),
         ("99", 99),
+        ("9223372036854775807", 2**63 - 1),
         ("90s", NOW - timedelta(seconds=90)),
         ("15m", NOW - timedelta(minutes=15)),
         ("2h", NOW - timedelta(hours=2)),
@@ -33,7 +34,13 @@ def test_a_place_is_a_word_an_offset_an_age_or_a_time_in_utc(
     assert parse_place(text, NOW) == place
 
 
-@pytest.mark.parametrize("text", ["", "noon", "-1", "٣", "1.5", "5x", "999999999d", "2026-13-01"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "noon", "-1", "٣", "1.5", "5x", "999999999d", "2026-13-01"),
+        *("9223372036854775808", "9" * 5000),
+    ],
+)
 def test_what_is_no_place_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(BadPlace, match="is no place: earliest, latest, an offset, a time like"):
         parse_place(text, NOW)

@@ -12,6 +12,7 @@ from korvet.cli import options as o
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
     from korvet.places import Place
+    from korvet.scripts.log import BoundsReply
     from korvet.topics import Topic
     from korvet.wire.records import Record
 
@@ -106,14 +107,11 @@ class _Tape:
 
     async def begin(self, numbers: list[int], where: "Place") -> None:
         """Each partition stands where reading begins."""
-        from korvet.scripts import log
         from korvet.searching import find_time
 
         cluster, topic = self._cluster, self._topic
         for number in numbers:
-            bounds = await cluster.store.run(
-                log.bounds(cluster.keys, topic.name, number, topic_id=topic.id)
-            )
+            bounds = await self._bounds(number)
             self._records += bounds.records
             place = bounds.next
             if isinstance(where, datetime):
@@ -127,6 +125,13 @@ class _Tape:
             elif where == "earliest":
                 place = bounds.first
             self._places[number] = place
+
+    async def _bounds(self, number: int) -> "BoundsReply":
+        from korvet.scripts import log
+
+        cluster, topic = self._cluster, self._topic
+        call = log.bounds(cluster.keys, topic.name, number, topic_id=topic.id)
+        return await cluster.store.run(call)
 
     async def to_the_end(self) -> None:
         """Everything that is there now has been written, up to the number asked for."""
@@ -147,9 +152,10 @@ class _Tape:
         place = self._places[number]
         found = await self._cluster.reader.read(self._topic, number, place, _READ)
         if found.error:
+            bounds = await self._bounds(number)
             raise StartError(
                 f"Partition {number} of {self._topic.name} cannot be read from offset {place}: "
-                f"{found.error.message} It holds {found.start} to {found.end}."
+                f"{found.error.message} It holds {bounds.start} to {bounds.next}."
             )
         if not found.entries:
             return False

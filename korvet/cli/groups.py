@@ -257,6 +257,8 @@ async def _move(cluster: "Cluster", name: str, places: "dict[str, Place]") -> No
     from korvet.group_offsets import find_place
     from korvet.scripts import group as scripts
 
+    if not name:
+        raise StartError("A group needs a name.")
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -11,12 +11,15 @@
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlencode, urlsplit
 
 if TYPE_CHECKING:
     import ssl
 
 _PLAIN = ("redis", "rediss", "unix")
+_ENTRY = {"host", "port", "path", "username", "password", "client_name"}
+_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
+_TLS = (*_FILES, "ssl_ca_data", "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
 
 
 class BadAddress(ValueError):
@@ -103,10 +106,13 @@ def _entry(url: str) -> dict[str, Any]:
         found["host"] = parts.hostname
     options: dict[str, Any] = {}
     if parts.query:
-        from redis.connection import parse_url
+        from redis.connection import URL_QUERY_ARGUMENT_PARSERS, parse_url
 
         options = parse_url(f"redis://?{parts.query}")  # type: ignore[no-untyped-call]
         options.pop("connection_class", None)
+        unknown = options.keys() - URL_QUERY_ARGUMENT_PARSERS.keys() - _ENTRY - set(_TLS)
+        if unknown:
+            raise ValueError(f"there is no option {min(unknown)!r} (but {', '.join(_TLS)})")
     options |= {name: unquote(value) for name, value in found.items() if value}
     if parts.scheme != "unix":
         options |= {"port": parts.port} if parts.port else {}
@@ -124,12 +130,12 @@ def _several(base: str, kind: str, rest: str) -> Location:
         raise BadAddress(
             "a Sentinel URL ends with the master's name: redis+sentinel://HOST:PORT/NAME"
         )
-    plain = "&".join(f"{name}={value}" for name, values in query.items() for value in values)
+    plain = urlencode(query, doseq=True)
     tail = f"/{path[1]}" if kind == "sentinel" and len(path) > 1 else ""
     before = f"{entry}@" if entry else ""
     default = ":26379" if kind == "sentinel" else ""
     seeds = tuple(
-        _single(f"{base}://{before}{host if ':' in host else host + default}{tail}?{plain}")
+        _single(f"{base}://{before}{host if _has_port(host) else host + default}{tail}?{plain}")
         for host in hosts.split(",")
         if host
     )
@@ -144,7 +150,31 @@ def _several(base: str, kind: str, rest: str) -> Location:
     )
 
 
+def _has_port(host: str) -> bool:
+    return ":" in host.rpartition("]")[2]
+
+
 def _tls(options: dict[str, Any]) -> "ssl.SSLContext":
+    """The context those options ask for; BadAddress where there can be none."""
+    import ssl
+
+    named = ", ".join(f"{name}={value}" for name, value in options.items() if name in _FILES)
+    try:
+        return _context(options)
+    except KeyError:
+        raise BadAddress(
+            "ssl_cert_reqs in the Redis URL must be none, optional or required, "
+            f"not {options['ssl_cert_reqs']!r}"
+        ) from None
+    except ssl.SSLError:
+        raise BadAddress(
+            f"{named or 'ssl_ca_data'} in the Redis URL: no certificate, or key to it, to be used"
+        ) from None
+    except OSError as error:
+        raise BadAddress(f"{named} in the Redis URL: {error.strerror}") from None
+
+
+def _context(options: dict[str, Any]) -> "ssl.SSLContext":
     import ssl
 
     verify = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}

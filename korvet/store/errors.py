@@ -46,6 +46,8 @@ _ADVICE = tuple(
         ("NOPERM|no permissions", "its user needs that permission (ACL SETUSER)"),
         ("^no answer from Redis( at .*)?: Error", "start it, or give another --redis URL"),
         ("Connection closed by server", "is it a Redis that listens there?"),
+        ("cluster support disabled", "it is one server, no cluster: redis://HOST:PORT"),
+        ("no Sentinel at .* names a master", "name one that they watch, and Sentinels' own ports"),
     )
 )
 

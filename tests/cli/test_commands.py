@@ -63,6 +63,8 @@ REFUSED = [
     (("--listen", "9092"), "--listen must be HOST:PORT"),
     (("--set", "num.partitons=1"), "did you mean num.partitions?"),
     (("--config", "no-such.toml"), "--config no-such.toml: No such file or directory."),
+    (("--config", ""), "--config .: Is a directory."),
+    (("--data-dir", ""), "--data-dir must not be empty."),
     (("--redis", "localhost"), "--redis must be a URL such as redis://localhost:6379"),
     (("--redis", "redis://h", "topics", "list"), "Options stand behind the command"),
     (("--redis-server", "no-such"), "--redis-server no-such: there is no such program."),
@@ -72,6 +74,7 @@ REFUSED = [
     (("doctor",), "There is no Korvet data in"),
     (("doctor", "--redis", "redis://127.0.0.1:1"), "start it, or give another --redis URL."),
     (("doctor", "--redis", "nonsense"), "redis+sentinel://HOST:PORT/MASTER"),
+    (("doctor", "--redis", "redis://h?ssl_ca=/a.pem"), "there is no option 'ssl_ca' (but ssl_ca_"),
     (("scripts", "show", "log.nothing"), "there is no script 'log.nothing'"),
     (("produce", "orders", "--format", "xml"), "--format must be text or json, not 'xml'"),
     (
@@ -258,6 +261,7 @@ def test_lines_go_in_and_come_out(korvet: Korvet, redis_server: TestServer, layo
     assert followed == (0, lines.decode(), "")
     code, _, err = korvet("consume", "orders", "--from", "5001", *at)
     assert code == 2 and "cannot be read from offset 5001" in err
+    assert err.endswith(" It holds 0 to 5000.\n")
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])

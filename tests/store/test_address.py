@@ -1,12 +1,16 @@
 """URLs: what they mean, and the ones that mean nothing."""
 
+import re
 import ssl
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from redis.connection import parse_url
 
 from korvet.store.address import Address, BadAddress, parse
+
+CERT = Path(__file__).parent / "tls" / "cert.pem"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,11 @@ from korvet.store.address import Address, BadAddress, parse
             "redis+sentinel://h,g:2/main",
             "sentinel",
             [Address("h", 26379), Address("g", 2)],
+        ),
+        (
+            "redis+sentinel://[::1],[::2]:2/main",
+            "sentinel",
+            [Address("::1", 26379), Address("::2", 2)],
         ),
         (
             "redis+sentinel://me:pw@h:1/main/4",
@@ -79,6 +88,12 @@ def test_sentinels_have_a_password_of_their_own() -> None:
     assert location.seeds[0].password == "pw"
 
 
+def test_what_stands_quoted_in_a_query_is_meant_in_every_kind_of_url() -> None:
+    for url in ("redis://h", "redis+cluster://h", "redis+sentinel://h/main"):
+        (seed,) = parse(f"{url}?ssl_password=a%26b%25+c").seeds
+        assert seed.options == {"ssl_password": "a&b% c"}
+
+
 def test_a_secure_url_verifies_unless_told_otherwise() -> None:
     strict = parse("rediss://h").seeds[0].tls
     assert strict is not None
@@ -106,6 +121,23 @@ def test_a_secure_url_verifies_unless_told_otherwise() -> None:
 def test_a_url_that_names_no_redis_is_refused(url: str) -> None:
     with pytest.raises(BadAddress):
         parse(url)
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("ssl_cert_reqs=always", "must be none, optional or required, not 'always'"),
+        ("ssl_ca_certs=/no/such.pem", "ssl_ca_certs=/no/such.pem in the Redis URL: No such file"),
+        (f"ssl_ca_certs={__file__}", "test_address.py in the Redis URL: no certificate"),
+        (f"ssl_certfile={CERT}&ssl_keyfile=/k", "ssl_keyfile=/k in the Redis URL: No such file"),
+        ("ssl_ca_cert=/a.pem", "there is no option 'ssl_ca_cert' (but ssl_ca_certs, "),
+        ("ssl_ca_data=x", "ssl_ca_data in the Redis URL: no certificate"),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["rediss://h", "rediss+sentinel://h/m", "rediss+cluster://h"])
+def test_what_cannot_be_used_under_tls_is_named(scheme: str, query: str, sentence: str) -> None:
+    with pytest.raises(BadAddress, match=re.escape(sentence)):
+        parse(f"{scheme}?{query}")
 
 
 def test_passwords_are_not_shown() -> None:
