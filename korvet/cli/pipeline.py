@@ -272,14 +272,14 @@ def _spark(
 
     from korvet.cli import reach
     from korvet.pipeline.places import parse
-    from korvet.pipeline.session import open_session, plain, stop
+    from korvet.pipeline.session import open_session, plain, stop, submitted
     from korvet.spark.options import Connection
 
     redis, data_dir, namespace = where
     # An archive draws its own bar; what else takes long has Spark's.
     bars = sys.stderr.isatty() and app_name != "archive"
     given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
-    place = None if table is None else parse(table, format, given)
+    place = None if table is None else parse(table, format, {**submitted(), **given})
     with reach.url(redis, data_dir) as url:
         connection = Connection(url, namespace or "korvet")
         _look(connection, topics, place if there else None)

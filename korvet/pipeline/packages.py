@@ -19,6 +19,8 @@ RUNTIMES = {
 }
 AVRO = "org.apache.spark:spark-avro_2.13:4.1.1"
 """Serves Spark 4.1 to 4.3: it was not published for each of them."""
+SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""In the environment of what spark-submit starts, whose Java runs already."""
 _VERSIONS = re.compile(r"(?:[-_]\d+(?:\.\d+)*)+$")
 _SPARKS_OWN = "org.apache.hadoop:*,org.apache.parquet:*,org.tukaani:*"
 """What these packages ask for, but every Spark brings along."""
@@ -27,8 +29,8 @@ _SPARKS_OWN = "org.apache.hadoop:*,org.apache.parquet:*,org.tukaani:*"
 def fetched(table_format: str, conf: Mapping[str, str], *, avro: bool) -> dict[str, str]:
     """The settings by which Spark fetches what --conf names and what else is needed. MissingRuntime
     where nothing is made for this PySpark and nothing was named in its place."""
-    if "spark.jars" in conf or "PYSPARK_GATEWAY_PORT" in os.environ:
-        return {}  # Named already; or spark-submit has started Java, which fetches nothing more.
+    if "spark.jars" in conf or SUBMITTED in os.environ:
+        return {}  # Named already; or Java runs, and fetches nothing more.
     if table_format not in RUNTIMES and not avro:
         return {}
     wanted = [each for each in conf.get("spark.jars.packages", "").split(",") if each]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from korvet.pipeline.errors import MissingRuntime, PipelineError
-from korvet.pipeline.packages import fetched, runtime
+from korvet.pipeline.packages import SUBMITTED, fetched, runtime
 from korvet.pipeline.places import Place
 from korvet.settings.setting import StartError
 from korvet.store.errors import StoreError
@@ -44,16 +44,12 @@ def open_session(
 
     # Workers run what the driver runs, not whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    table_format = place.format if place else "parquet"
-    master = master or conf.get("spark.master") or os.environ.get("KORVET_SPARK_MASTER", "local[*]")
-    builder = SparkSession.builder.appName(app).master(master)
-    wanted = {**_defaults(), **_ALWAYS, **_for_format(place), **conf}
-    if master.startswith("local"):
-        # Nobody else has to reach this driver; and Spark has no reason to warn of loopback.
+    wanted = wanted_settings(place, master=master, conf=conf, told=submitted())
+    if wanted["spark.master"].startswith("local"):
+        # Spark has no reason to warn of loopback.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        wanted = {"spark.driver.bindAddress": "127.0.0.1", **wanted}
-        wanted = {"spark.driver.host": "127.0.0.1", **wanted}
-    wanted |= fetched(table_format, conf, avro=avro)
+    wanted |= fetched(place.format if place else "parquet", conf, avro=avro)
+    builder = SparkSession.builder.appName(app)
     for name, value in wanted.items():
         builder = builder.config(name, value)
     try:
@@ -75,6 +71,32 @@ def open_session(
     _check_runtime(spark, place)
     spark.dataSource.register(KorvetDataSource)
     return spark
+
+
+def submitted() -> dict[str, str]:
+    """What spark-submit was told, and its spark-defaults.conf; nothing if it has not started this
+    process."""
+    if SUBMITTED not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # else Python's own settings are all there are
+    return dict(SparkConf().getAll())
+
+
+def wanted_settings(
+    place: Place | None, *, master: str | None, conf: Mapping[str, str], told: Mapping[str, str]
+) -> dict[str, str]:
+    """All settings of a session, its master among them. What spark-submit was `told` wins over
+    what suits one machine, and not over what a job is built on; --conf and --master win."""
+    default = os.environ.get("KORVET_SPARK_MASTER", "local[*]")
+    master = master or conf.get("spark.master") or told.get("spark.master") or default
+    # Nobody else has to reach a local driver.
+    here = ("spark.driver.bindAddress", "spark.driver.host") if master.startswith("local") else ()
+    ours = {**dict.fromkeys(here, "127.0.0.1"), **_defaults()}
+    kept = {name: value for name, value in told.items() if name in ours}
+    wanted = {**ours, **kept, **_ALWAYS, **_for_format(place), **conf}
+    return wanted | {"spark.master": master}
 
 
 def _has_java() -> bool:
