@@ -12,7 +12,8 @@ Behaviour
 - read_committed ends at the last stable offset and names the aborted transactions there are
 - KAFKA_STORAGE_ERROR while Redis is away; where there is nothing else to tell, 200 ms later if
   max_wait_ms allows
-- no fetch sessions: session id 0, every request names its partitions (KIP-227 allows it)
+- no fetch sessions: session id 0, every request names its partitions (KIP-227 allows it);
+  FETCH_SESSION_ID_NOT_FOUND for one that goes on with a session
 Versions
 - 0-1 answers message sets v0, 2-3 v1, from 4 on batches; v7 sessions, v9 leader epochs, v10 zstd,
   v12 flexible, v13 topic ids
@@ -48,6 +49,8 @@ from korvet.wire.messages.fetch import (
     PartitionData,
 )
 
+WHOLE = (0, -1)
+"""The epochs of a fetch that names all its partitions; others go on with a session."""
 NATIVE_RECHECK_S = 0.2
 AWAY_PAUSE_S = 0.2
 """How long a fetch that Redis's absence has failed waits with saying so."""
@@ -66,7 +69,7 @@ def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchR
 
 
 async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
-    if request.session_id != 0 and request.session_epoch > 0:
+    if request.session_epoch not in WHOLE:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     wanted: list[Wanted] = []
     rows = [await _prepare(topic, wanted, context) for topic in request.topics]

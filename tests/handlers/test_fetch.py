@@ -363,10 +363,13 @@ async def test_a_fetch_goes_on_behind_ever_so_many_entries_that_are_no_batches(
     assert [row[3] for row in found] == [b"b"]
 
 
-async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker) -> None:
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=7, session_epoch=3, topics=[])
-    answer = await broker.ask(request)
-    assert answer.error_code == E.FETCH_SESSION_ID_NOT_FOUND
+@pytest.mark.parametrize("session", [0, 7])
+async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker, session: int) -> None:
+    for epoch, error in ((-1, 0), (0, 0), *((n, 70) for n in (1, 3, 2**31 - 1, -2))):
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, session_id=session, session_epoch=epoch, topics=[]
+        )
+        assert (await broker.ask(request)).error_code == error, epoch
 
 
 @pytest.mark.parametrize("seed", range(4))
