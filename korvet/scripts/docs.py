@@ -26,6 +26,11 @@ redis-cli --eval bounds.lua korvet:orders:0 '{korvet:orders:0}:log' , ''
   several such rows repeat together.
 - Who gives another number of KEYS or ARGV, or for an `int` no whole number in digits, is told so by
   an error, and nothing was written. (`log.append` looks only at those that it uses.)
+- A key of another type than KEYS says is an error, and nothing was written, unless the script does
+  well without it. `log.gather` tells in `reason` which partition's keys are wrong. The same holds
+  where Redis is full or takes no writes: it says so at a script's first write, never later.
+- What can still leave a half: a user whom ACLs keep from one of a script's commands (give users all
+  of them), and rows that somebody has changed into what no script writes ([keys](keys.md)).
 - A reply is a list of the elements under RETURNS. `error` is Kafka's own number, 0 for none.
 - After an error under REFUSES nothing was written. One under SIGNALS comes with a finished write.
 """

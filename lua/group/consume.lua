@@ -1,4 +1,4 @@
---- group.consume  version 12  writes
+--- group.consume  version 13  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
 --- KEYS     group         hash   state, generation, protocol, counters, votes
@@ -42,7 +42,7 @@
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED
 ---          COORDINATOR_NOT_AVAILABLE
---- COST     O(the member's partitions), and O(members + partitions) when targets are made, at most 40
+--- COST     O(the member's partitions), and O(members + partitions) when targets are made, at most 43
 ---          calls + 8 per thousand
 --- NOTES    A quiet group's heartbeat reads two rows and writes one deadline.
 ---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
@@ -50,6 +50,7 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumers = require("lib.consumers")
+local kinds = require("lib.kinds")
 local pack = require("lib.pack")
 local reconcile = require("lib.reconcile")
 
@@ -136,6 +137,7 @@ end
 if not g.type and not registered then
   return refuse(codes.COORDINATOR_NOT_AVAILABLE)
 end
+kinds.hashes(KEYS, 3, 5)
 
 local was = m and m.settled and m.epoch == g.assigned
 if epoch == -2 and instance ~= "" then

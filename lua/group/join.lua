@@ -1,4 +1,4 @@
---- group.join  version 10  writes
+--- group.join  version 11  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -37,12 +37,13 @@
 --- REFUSES  UNKNOWN_MEMBER_ID GROUP_MAX_SIZE_REACHED INCONSISTENT_GROUP_PROTOCOL FENCED_INSTANCE_ID
 ---          COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS
 --- SIGNALS  MEMBER_ID_REQUIRED
---- COST     O(members) when a rebalance begins or ends, at most 24 calls + 9 per member
+--- COST     O(members) when a rebalance begins or ends, at most 29 calls + 9 per member
 --- NOTES    COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
 ---          first. COORDINATOR_NOT_AVAILABLE neither: register the group first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local group = require("lib.group")
+local kinds = require("lib.kinds")
 local pack = require("lib.pack")
 local rebalance = require("lib.rebalance")
 local seats = require("lib.seats")
@@ -125,6 +126,7 @@ if row and (g.state == group.COMPLETING or g.state == group.STABLE and g.leader 
     return answer(id, g.leader, 0)
   end
 end
+kinds.hashes(KEYS, 2, 6)
 
 -- Write.
 if replaced then

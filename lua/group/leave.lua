@@ -1,4 +1,4 @@
---- group.leave  version 7  writes
+--- group.leave  version 8  writes
 --- Members are no longer in the group, and a rebalance of the others has begun.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -18,7 +18,7 @@
 ---          wait_ms        int    until the group's next deadline, -1 for none
 ---          began          int    rebalances begun by this call
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
---- COST     O(leavers), and O(members) for the rebalance, at most 12 calls + 9 per member
+--- COST     O(leavers), and O(members) for the rebalance, at most 20 calls + 9 per member
 --- NOTES    UNKNOWN_MEMBER_ID alone, without results: there is no such group. In the results:
 ---          UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID.
 ---          Members of the newer protocol leave by a heartbeat; this is how somebody else sends them away.
@@ -28,6 +28,7 @@ local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumers = require("lib.consumers")
 local group = require("lib.group")
+local kinds = require("lib.kinds")
 local rebalance = require("lib.rebalance")
 local seats = require("lib.seats")
 
@@ -41,6 +42,8 @@ end
 if not g.exists then
   return { codes.UNKNOWN_MEMBER_ID, {}, -1, 0 }
 end
+kinds.hashes(KEYS, 2, 6)
+kinds.hashes(KEYS, 8, 10)
 
 -- Write.
 local results, gone, changed = {}, 0, false

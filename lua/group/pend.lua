@@ -1,4 +1,4 @@
---- group.pend  version 8  writes
+--- group.pend  version 9  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
 --- KEYS     group           hash   state, generation, protocol, counters, votes
@@ -30,7 +30,7 @@
 ---          wait_ms         int    until the group's next deadline, -1 for none
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          ILLEGAL_GENERATION STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
---- COST     O(partitions), for a new producer O(producers), at most 14 calls + 2 per field
+--- COST     O(partitions), for a new producer O(producers), at most 15 calls + 2 per field
 ---          + 1 per thousand
 --- NOTES    The old versions of the request name no member: then no membership is asked for.
 ---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
@@ -43,6 +43,7 @@ local clock = require("lib.clock")
 local commit = require("lib.commit")
 local committer = require("lib.committer")
 local group = require("lib.group")
+local kinds = require("lib.kinds")
 local num = require("lib.num")
 local pending = require("lib.pending")
 
@@ -88,6 +89,7 @@ end
 if not g.exists and not registered then
   return { codes.COORDINATOR_NOT_AVAILABLE, -1 }
 end
+kinds.hashes(KEYS, 8, 8)
 
 -- Write.
 pending.turn(waiting, producer_id, round, epoch, true, now_ms)

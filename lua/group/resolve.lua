@@ -1,4 +1,4 @@
---- group.resolve  version 5  writes
+--- group.resolve  version 6  writes
 --- A transaction is over in a group: its offsets are committed, or gone.
 ---
 --- KEYS     group           hash   state of the group
@@ -11,7 +11,7 @@
 ---          committed       int    1: the offsets count; 0: they never do
 --- RETURNS  error           int    a lib.codes value
 ---          committed       list   stream key and commit, flat, of what counts now
---- COST     O(offsets that wait in the group), at most 9 calls + 4 per row
+--- COST     O(offsets that wait in the group), at most 10 calls + 4 per row
 --- NOTES    Called again for the same transaction, or for one before it, nothing changes. A group that
 ---          was deleted meanwhile gets nothing back.
 ---          What was committed after the transaction's offsets came, by a member or by a later
@@ -20,6 +20,7 @@
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local commit = require("lib.commit")
+local kinds = require("lib.kinds")
 local pending = require("lib.pending")
 
 local group, offsets, waiting = KEYS[1], KEYS[2], KEYS[3]
@@ -27,11 +28,13 @@ local producer_id, epoch, round = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local committed = ARGV[4] == "1"
 local DAY_MS = 86400000
 
--- Write.
 local last = pending.last(waiting, producer_id)
 if last and (last.round > round or (last.round == round and not last.open)) then
   return { codes.NONE, {} }
 end
+kinds.hashes(KEYS, 2, 2)
+
+-- Write.
 local now_ms = clock.now_ms()
 pending.turn(waiting, producer_id, round, math.max(epoch, last and last.epoch or 0), false, now_ms)
 local counts, exists = {}, redis.call("EXISTS", group) == 1

@@ -1,4 +1,4 @@
---- group.sync  version 2  writes
+--- group.sync  version 3  writes
 --- The leader's assignment is everybody's; a member has its part of it, or waits for the leader.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -58,6 +58,8 @@ if g.state == group.PREPARING then
   return { codes.REBALANCE_IN_PROGRESS, 0, "", "", "", -1 }
 end
 
+local assignment = redis.call("HGET", g.assignments, id) or ""
+
 -- Write.
 local row = group.row(g, id)
 if not row.synced then
@@ -80,6 +82,7 @@ if g.state == group.COMPLETING and g.leader == id then
       group.restart(g, pair[1], pair[2], now_ms)
     end
   end
+  assignment = assigned[id] or ""
   g.state, g.since, g.ring = group.STABLE, now_ms, true
   group.save(g)
 elseif g.state == group.COMPLETING then
@@ -89,6 +92,5 @@ else
   group.restart(g, id, row, now_ms)
 end
 return {
-  codes.NONE, 0, g.protocol_type, g.protocol, redis.call("HGET", g.assignments, id) or "",
-  group.wait_ms(g, now_ms),
+  codes.NONE, 0, g.protocol_type, g.protocol, assignment, group.wait_ms(g, now_ms),
 }

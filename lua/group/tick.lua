@@ -1,4 +1,4 @@
---- group.tick  version 13  writes
+--- group.tick  version 14  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -20,7 +20,7 @@
 ---          began          int    rebalances begun
 ---          expired        list   fields of the commits that are gone
 ---          gone           int    1: nothing is left of the group
---- COST     O(members), at most 24 calls + 11 per member
+--- COST     O(members), at most 34 calls + 11 per member
 --- NOTES    Brokers look twice a second. A deadline missed by more than 5 s says that none was there,
 ---          and so does a member's before a broker was there again for 5 s: nobody could say to be
 ---          alive.
@@ -31,6 +31,7 @@ local clock = require("lib.clock")
 local commit = require("lib.commit")
 local consumers = require("lib.consumers")
 local group = require("lib.group")
+local kinds = require("lib.kinds")
 local num = require("lib.num")
 local pending = require("lib.pending")
 local rebalance = require("lib.rebalance")
@@ -49,6 +50,8 @@ local expired, acted = {}, false
 -- A group of the newer protocol, or nil.
 local newer = g.type == "consumer"
   and consumers.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] })
+kinds.hashes(KEYS, 2, 6)
+kinds.hashes(KEYS, 8, 12)
 
 -- Write.
 local due = redis.call(

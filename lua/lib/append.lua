@@ -9,6 +9,10 @@ local num = require("lib.num")
 local M = {}
 
 local INDEX_BYTES = 65536
+-- From here on Lua cannot tell two neighbours apart.
+local LAST = 2 ^ 53
+-- So many arguments of one call Lua's stack holds for certain: it ends at 8,000.
+local MOST_FIELDS = 7000
 
 --- The log behind the KEYS of log.append, from the k-th on, as a table; nil and a lib.codes value
 --- when `topic_id` does not own it. `stamp`: LogAppendTime.
@@ -97,6 +101,10 @@ local function judged(log, args, at)
   local error = codes.OUT_OF_ORDER_SEQUENCE_NUMBER
   if verdict == "ok" then
     if producer.may_append(known, epoch, transaction) then
+      if transaction >= 0 and not (known and known.first and known.first >= 0) then
+        -- It begins here, and that is written last: raises where this is no sorted set.
+        redis.call("ZCARD", log.open)
+      end
       return nil, nil, known
     end
     error = codes.INVALID_TXN_STATE
@@ -156,7 +164,7 @@ local function measured(args, at, last, count, least)
   local ends = at - 1
   for _ = 1, count do
     local fields = ends < last and tonumber(args[ends + 1])
-    if not fields or fields < least or fields % 2 ~= 0 then
+    if not fields or fields < least or fields > MOST_FIELDS or fields % 2 ~= 0 then
       return nil
     end
     ends = ends + 1 + fields
@@ -220,16 +228,26 @@ function M.put(log, args, at, last)
     error("no batch: its fields are not those of " .. args[at] .. " records", 0)
   end
 
-  local added = add(redis.pcall, base + per_entry - 1, first, ends)
-  if type(added) == "table" and added.err then
+  local indexes = log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0
+  if indexes then
+    -- Raises where it is no sorted set, before the first write.
+    redis.call("ZCARD", log.index)
+  end
+
+  local added = base + width <= LAST and add(redis.pcall, base + per_entry - 1, first, ends)
+  if not added or type(added) == "table" and added.err then
     local tail = require("lib.ends")
     before = tail.behind_all(log.mode, log.bits, log.stream)
-    log.next, base = before, math.max(base, before)
+    base = math.max(base, before)
+    if base + width > LAST then
+      error("the offsets of " .. log.stream .. " are exhausted by its last entry", 0)
+    end
+    add(redis.call, base + per_entry - 1, first, ends)
+    log.next = before
     if log.mode ~= "time" then
       -- Who had added entries natively did so a while ago, of which nothing is known.
       log.untimed, log.was_untimed = math.max(log.untimed, now_ms), true
     end
-    add(redis.call, base + per_entry - 1, first, ends)
   end
   for i = 2, #plan do
     add(redis.call, base + plan[i][1], plan[i][2], plan[i][3])
@@ -246,7 +264,7 @@ function M.put(log, args, at, last)
   end
 
   -- A batch without timestamps is in an index row as old as its append.
-  if log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0 then
+  if indexes then
     redis.call(
       "ZADD", log.index, base,
       num.text(base) .. ":" .. num.text(math.max(log.newest, log.untimed)) .. ":"

@@ -69,10 +69,10 @@ function M.behind(mode, bits, id)
   return (tonumber(string.match(id, "^(%d+)")) + 1) * 2 ^ bits
 end
 
---- A stream exists at `stream`, empty, whose next automatic id is dense offset 0.
+--- A stream exists at `stream` whose next automatic id is dense offset 0. (The group is nobody's.)
 function M.open_dense(stream)
-  redis.call("XGROUP", "CREATE", stream, "korvet", "$", "MKSTREAM")
-  redis.call("XGROUP", "DESTROY", stream, "korvet")
+  redis.call("XGROUP", "CREATE", stream, BEFORE_DENSE, "$", "MKSTREAM")
+  redis.call("XGROUP", "DESTROY", stream, BEFORE_DENSE)
   redis.call("XSETID", stream, BEFORE_DENSE)
 end
 

@@ -46,6 +46,12 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     redis.call("HSET", log.producers, id, turn)
     return -1, log.stable
   end
+  -- Both raise where that is no sorted set, before the first write.
+  local oldest = redis.call("ZRANGE", log.open, 0, 1, "WITHSCORES")
+  local stable = tonumber(oldest[oldest[1] == id and 4 or 2] or "-1")
+  if not committed then
+    redis.call("ZCARD", log.aborted)
+  end
 
   local at, untimed = log.next, {}
   if log.mode == "time" then
@@ -66,8 +72,6 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
   -- Not before the marker stands: who could not write it finds the transaction open when it tries again.
   redis.call("HSET", log.producers, id, turn)
   redis.call("ZREM", log.open, id)
-  local oldest = redis.call("ZRANGE", log.open, 0, 0, "WITHSCORES")
-  local stable = tonumber(oldest[2] or "-1")
   if not committed then
     redis.call("ZREMRANGEBYSCORE", log.aborted, "-inf", "(" .. log.start)
     redis.call(

@@ -3,10 +3,14 @@ local entry = require("lib.entry")
 
 local M = {}
 
---- Raises where one of the keys is of another type, before anything is written to others.
-function M.check(stream, log)
+--- Raises where one of the keys is of another type, before anything is written to others, and where
+--- in dense or bytes mode the stream holds entries that have offsets already.
+function M.check(stream, log, mode)
   redis.call("HLEN", log)
-  redis.call("XLEN", stream)
+  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  if tail and mode ~= "time" and tonumber(string.match(tail[1], "^%d+")) >= tonumber(entry.DENSE) then
+    error(stream .. " has entries that stand where offsets will: the last is " .. tail[1], 0)
+  end
 end
 
 --- The state hash of an empty log stands at `log`. In dense and bytes mode the stream exists too,

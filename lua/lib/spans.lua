@@ -1,6 +1,9 @@
 --- The entries of an append in `bytes` mode, where each of them takes offsets of its own number.
 local M = {}
 
+-- As in lib.append.
+local MOST_FIELDS = 7000
+
 --- In args[at..last], for each entry: the offsets it takes, the number of its fields and values,
 --- then those. A list of {last offset counted from the first of all, first field, last field}, the
 --- offsets all of them take together, those of the largest, and where the last field of all is,
@@ -9,7 +12,8 @@ function M.read(args, at, last)
   local found, total, largest = {}, 0, 0
   while at <= last do
     local span, fields = tonumber(args[at]), tonumber(args[at + 1])
-    if not (span and span >= 1 and fields and fields >= 2 and fields % 2 == 0) then
+    if not (span and span >= 1 and fields and fields >= 2 and fields <= MOST_FIELDS
+      and fields % 2 == 0) then
       return found, total, largest, nil
     end
     total = total + span

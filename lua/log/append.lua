@@ -1,4 +1,4 @@
---- log.append  version 13  writes
+--- log.append  version 14  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -38,7 +38,7 @@
 ---          stored          int     1 appended now, 0 a duplicate of what was stored before
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID UNKNOWN_PRODUCER_ID INVALID_PRODUCER_EPOCH
 ---          DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_TXN_STATE
---- COST     O(records), at most 12 calls + 1 per entry
+--- COST     O(records), at most 14 calls + 1 per entry
 --- NOTES    A native XADD may stand behind `next`; then the first XADD fails with nothing written,
 ---          and the batch goes behind the stream's last id.
 ---          A producer unknown here begins at sequence 0. UNKNOWN_PRODUCER_ID: or it was forgotten, if

@@ -1,4 +1,4 @@
---- log.close  version 2  writes
+--- log.close  version 3  writes
 --- A transaction that nobody will end is over in this partition: its marker stands in the log.
 ---
 --- KEYS     stream          stream  the partition's records

@@ -1,4 +1,4 @@
---- log.gather  version 10  writes
+--- log.gather  version 11  writes
 --- Each of several batches, for one partition or more, stands in its log, or nothing of it does.
 ---
 --- KEYS     stream...     stream  as in log.append, and so are the next four: five for each partition
@@ -18,14 +18,14 @@
 --- NOTES    The batches are judged one after another, each seeing those before it. A log's state is
 ---          read and written once, and its waiting readers are told once: that is what this saves.
 ---          Partitions can share a call where one server has them all. A refusal is one's own; so is
----          a failure for the sake of its keys, KAFKA_STORAGE_ERROR for all of its batches, some of
----          which may stand in the stream. What fails for the server's sake fails the call.
+---          a failure for the sake of its keys, KAFKA_STORAGE_ERROR for the batch and those behind it
+---          in its partition. What fails for the server's sake fails the call.
 local append = require("lib.append")
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 
 local now_ms = clock.now_ms()
-local answers, at, reason = {}, 1, ""
+local answers, at, reason, log = {}, 1, "", nil
 local failed = { codes.KAFKA_STORAGE_ERROR, -1, -1, -1, -1, 0 }
 
 -- Whether an error is for the sake of a partition's keys, and not of the server.
@@ -41,7 +41,8 @@ end
 -- The partition whose keys begin at KEYS[k] has its batches; these begin at ARGV[from], and their
 -- answers stand behind the first `count`. Returns where the next partition's arguments begin.
 local function fill(k, topic_id, stamp, batches, from, count)
-  local log, refusal = append.open(KEYS, k, topic_id, stamp, now_ms)
+  local refusal
+  log, refusal = append.open(KEYS, k, topic_id, stamp, now_ms)
   for i = count + 1, count + batches do
     local last = from + tonumber(ARGV[from])
     -- Write. A batch that is refused has written nothing.
@@ -54,7 +55,8 @@ local function fill(k, topic_id, stamp, batches, from, count)
   return from
 end
 
--- The same where `why` made that impossible.
+-- The same where `why` made that impossible for the first batch that has no answer yet: it and those
+-- behind it fail.
 local function fail(k, why, batches, from, count)
   local text = type(why) == "table" and why.err or why
   if type(text) ~= "string" then
@@ -63,8 +65,11 @@ local function fail(k, why, batches, from, count)
     error(why, 0)
   end
   reason = KEYS[k] .. ": " .. text
+  if log then
+    append.close(log)
+  end
   for i = count + 1, count + batches do
-    answers[i] = failed
+    answers[i] = answers[i] or failed
     from = from + 1 + tonumber(ARGV[from])
   end
   return from
@@ -73,6 +78,7 @@ end
 local count = 0
 for k = 1, #KEYS, 5 do
   local batches, from = tonumber(ARGV[at + 2]), at + 3
+  log = nil
   local done, found = pcall(fill, k, ARGV[at], ARGV[at + 1] == "1", batches, from, count)
   at = done and found or fail(k, found, batches, from, count)
   count = count + batches

@@ -1,4 +1,4 @@
---- log.mark  version 3  writes
+--- log.mark  version 4  writes
 --- A producer's transaction is over in this partition: its marker stands in the log, once.
 ---
 --- KEYS     stream          stream  the partition's records

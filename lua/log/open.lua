@@ -1,4 +1,4 @@
---- log.open  version 3  writes
+--- log.open  version 4  writes
 --- A partition has its empty log, as topic.create makes it; a log of the same topic stays as it is.
 ---
 --- KEYS     log       hash    the partition's state
@@ -27,7 +27,7 @@ end
 if there then
   return { codes.TOPIC_ALREADY_EXISTS, 0 }
 end
-opened.check(stream, log)
+opened.check(stream, log, mode)
 
 -- Write.
 opened.open(stream, log, topic_id, format, mode, bits)

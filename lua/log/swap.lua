@@ -1,4 +1,4 @@
---- log.swap  version 4  writes
+--- log.swap  version 5  writes
 --- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
 ---
 --- KEYS     stream         stream  the partition's records
@@ -24,7 +24,7 @@
 ---          more           int     1: too much was behind `limit`: call again
 ---          held           int     entries that are in the twin then
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
---- COST     O(entries carried + groups + rows), at most 531 calls + 1 per rows
+--- COST     O(entries carried + groups + rows), at most 533 calls + 1 per rows
 --- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time.
 ---          NOT_COORDINATOR: as in log.carry. Redis's own groups keep their position; what they had
 ---          delivered and not acknowledged is forgotten.
@@ -32,6 +32,7 @@ local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry = require("lib.entry")
 local index_rows = require("lib.index")
+local kinds = require("lib.kinds")
 local num = require("lib.num")
 local twin = require("lib.twin")
 
@@ -55,6 +56,12 @@ end
 if state[3] ~= start then
   return { codes.OFFSET_OUT_OF_RANGE, 0, 0 }
 end
+kinds.zset(index)
+kinds.zset(aborted)
+local rows = {}
+for i = ROWS, #ARGV do
+  rows[#rows + 1] = num.text(index_rows.parse(ARGV[i]).offset)
+end
 
 -- Write.
 local mode, bits = state[4], tonumber(state[5])
@@ -75,8 +82,8 @@ twin.take_over(stream, compacted)
 redis.call("UNLINK", stream)
 redis.call("RENAME", compacted, stream)
 redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(limit))
-for i = ROWS, #ARGV do
-  redis.call("ZADD", index, num.text(index_rows.parse(ARGV[i]).offset), ARGV[i])
+for i, offset in ipairs(rows) do
+  redis.call("ZADD", index, offset, ARGV[ROWS + i - 1])
 end
 redis.call("ZREMRANGEBYSCORE", aborted, "-inf", "(" .. num.text(limit))
 redis.call(

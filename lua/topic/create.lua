@@ -1,4 +1,4 @@
---- topic.create  version 4  writes
+--- topic.create  version 5  writes
 --- A topic exists: its definition is registered and each of its partitions has an empty log.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -30,7 +30,7 @@ end
 
 local partitions = (#KEYS - 1) / 2
 for i = 1, partitions do
-  opened.check(KEYS[2 * i + 1], KEYS[2 * i])
+  opened.check(KEYS[2 * i + 1], KEYS[2 * i], mode)
 end
 
 -- Write.

@@ -1,4 +1,4 @@
---- topic.delete  version 5  writes
+--- topic.delete  version 6  writes
 --- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition
@@ -17,6 +17,7 @@
 --- NOTES    CONCURRENT_TRANSACTIONS means that the definition or the registry moved since the caller
 ---          read them: read again, call again. It never reaches a client.
 local codes = require("lib.codes")
+local kinds = require("lib.kinds")
 local version = require("lib.version")
 
 local topics, groups = KEYS[1], KEYS[2]
@@ -35,6 +36,7 @@ end
 if current ~= expected or (redis.call("HGET", groups, ":version") or "") ~= registry_version then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
+kinds.hashes(KEYS, PARTS + OF_EACH * partitions + 1, #KEYS)
 
 -- Write. UNLINK of a stream takes its Redis groups with it.
 for i = 0, partitions - 1 do

@@ -1,4 +1,4 @@
---- topic.grow  version 4  writes
+--- topic.grow  version 5  writes
 --- A topic has more partitions: the new ones have empty logs, and the definition says so.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -36,7 +36,7 @@ end
 
 local partitions = (#KEYS - 1) / 2
 for i = 1, partitions do
-  opened.check(KEYS[2 * i + 1], KEYS[2 * i])
+  opened.check(KEYS[2 * i + 1], KEYS[2 * i], mode)
 end
 
 -- Write.

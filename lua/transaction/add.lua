@@ -1,4 +1,4 @@
---- transaction.add  version 2  writes
+--- transaction.add  version 3  writes
 --- A transaction is open, and partitions and groups take part in it.
 ---
 --- KEYS     transaction     hash   state of the transactional id
@@ -33,13 +33,13 @@ if transactions.is_ending(t) then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 
--- Write.
+-- Write. The members come first: where they are no set, nothing is written.
+for from = MEMBERS, #ARGV, 1000 do
+  redis.call("SADD", members, unpack(ARGV, from, math.min(from + 999, #ARGV)))
+end
 if t.state ~= "Ongoing" then
   local now_ms = clock.now_ms()
   t.state, t.round, t.started, t.updated = "Ongoing", t.round + 1, now_ms, now_ms
   transactions.write(transaction, t)
-end
-for from = MEMBERS, #ARGV, 1000 do
-  redis.call("SADD", members, unpack(ARGV, from, math.min(from + 999, #ARGV)))
 end
 return { codes.NONE, t.round }

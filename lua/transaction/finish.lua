@@ -1,4 +1,4 @@
---- transaction.finish  version 2  writes
+--- transaction.finish  version 3  writes
 --- It is decided how a transaction ends; whoever reads the answer writes the markers.
 ---
 --- KEYS     transaction     hash   state of the transactional id
@@ -71,6 +71,7 @@ local rotates = bump and t.epoch >= transactions.EXHAUSTED
 if rotates and fresh_id < 0 then
   return { codes.NONE, -1, -1, 1, 0, -1, -1, -1, {} }
 end
+local participants = redis.call("SMEMBERS", members)
 
 -- Write.
 local now_ms = clock.now_ms()
@@ -85,5 +86,5 @@ t.next_id = rotates and fresh_id or -1
 transactions.write(transaction, t)
 return {
   codes.NONE, rotates and fresh_id or t.producer_id, rotates and 0 or t.epoch, 0, 1, t.producer_id,
-  t.epoch, t.round, redis.call("SMEMBERS", members),
+  t.epoch, t.round, participants,
 }

@@ -1,4 +1,4 @@
---- transaction.look  version 2  writes
+--- transaction.look  version 3  writes
 --- A transactional id is as its timeouts want it: what was open too long is to be aborted, what nobody
 --- has used for long is forgotten.
 ---
@@ -31,12 +31,13 @@ local t = transactions.read(transaction)
 if not t then
   return later(-1)
 end
-local now_ms = clock.now_ms()
+local now_ms, participants = clock.now_ms(), nil
 if t.state == "Ongoing" then
   local left = t.started + t.timeout_ms - now_ms
   if left > 0 then
     return later(left)
   end
+  participants = redis.call("SMEMBERS", members)
   transactions.fence(t, now_ms)
   transactions.write(transaction, t)
 elseif not transactions.is_ending(t) then
@@ -50,5 +51,5 @@ elseif now_ms - t.updated < patience_ms then
 end
 return {
   codes.NONE, 0, 1, t.state == "PrepareCommit" and 1 or 0, t.producer_id, t.epoch, t.round,
-  redis.call("SMEMBERS", members),
+  participants or redis.call("SMEMBERS", members),
 }

@@ -16,6 +16,7 @@ from tests.runners import Runner
 FAILED = (ScriptError, ScriptFailed)
 ROW = (2, b"value", b"v")
 FAR = 2**53
+MANY = (8000, *(b"x",) * 8000)
 
 MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "a record too few": ("record", "time", 3, ROW * 2),
@@ -43,6 +44,8 @@ MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "fewer than no records": ("batch", "dense", -7, (b"batch",)),
     "half an entry": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, 2, b"data")),
     "an entry of odd fields": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, 3, *ROW)),
+    "more fields than Lua's stack holds": ("record", "dense", 2, (*ROW, *MANY)),
+    "an entry of more fields": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, *MANY)),
     "an entry without offsets": ("record", "bytes", 2, (10, 2, b"data", b"v", 0, 2, b"a", b"b")),
 }
 

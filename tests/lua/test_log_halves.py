@@ -1,0 +1,85 @@
+"""What stops an append, or the making of a log, on its way is found before the first write."""
+
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.scripts import log, topic
+from korvet.store.errors import ScriptFailed
+from tests.lua.harness import ScriptError
+from tests.lua.partition import DENSE_MS, ID, KEYS, Part
+from tests.runners import Runner
+
+FAILED = (ScriptError, ScriptFailed)
+SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "bits": 10}
+
+
+@pytest.mark.parametrize(
+    ("mode", "id"),
+    [("time", f"{2**43}-2"), ("time", f"{2**50}-0"), ("dense", f"{DENSE_MS}-{2**53 + 2}")],
+)
+def test_behind_an_entry_whose_offset_lua_cannot_count_nothing_is_appended(
+    runner: Runner, mode: str, id: str
+) -> None:
+    """As when somebody gives ids in microseconds: neighbours would have one offset."""
+    part, other = (Part(runner, "record", mode, topic=name).create() for name in "to")
+    part.append(1)
+    runner.command("XADD", part.keys.stream, id, "value", "far")
+    before = part.state()
+    with pytest.raises(FAILED, match="exhausted"):
+        part.append(3)
+    batches = [log.batch_of(each.call(3)) for each in (part, other)]
+    reply = runner.run(
+        log.gather(KEYS, [(n, 0, ID, 0, [b]) for n, b in zip("to", batches, strict=True)])
+    )
+    assert [answer.error for answer in reply.answers] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    assert b"exhausted" in reply.reason
+    assert (part.state(), len(part.ids()), len(other.ids())) == (before, 2, 3)
+
+
+def test_what_stood_before_the_batch_that_failed_is_answered_and_counted(runner: Runner) -> None:
+    part = Part(runner, mode="dense").create()
+    batches = [log.batch_of(part.call(2, size=70_000)), log.batch_of(part.call(2))]
+    part.append(1)
+    runner.command("DEL", part.keys.index)
+    runner.command("SET", part.keys.index, "somebody else's")
+    runner.command("HSET", part.keys.log, "bytes", 0, "indexed", 0)
+    reply = runner.run(log.gather(KEYS, [("t", 0, ID, 0, [*batches, batches[0]])]))
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    assert [answer.error for answer in reply.answers] == [0, failed, failed]
+    assert reply.reason.startswith(b"korvet:t:0: ")
+    assert part.offsets() == [0, 1, 2]
+    state = part.state()
+    assert (state["next"], state["records"], state["bytes"]) == ("3", "3", "70000")
+
+
+@pytest.mark.parametrize("made", ["create", "grow", "open"])
+@pytest.mark.parametrize("mode", ["dense", "bytes"])
+def test_no_log_is_made_over_entries_that_stand_where_its_offsets_will(
+    runner: Runner, mode: str, made: str
+) -> None:
+    stream = KEYS.partition("t", 1).stream
+    runner.command("XADD", stream, f"{DENSE_MS}-7", "value", "left behind")
+    grown = {"topic": "t", "expected": b"{}", "definition": b"two"}
+    calls = {
+        "create": topic.create(KEYS, 2, topic="t", definition=b"{}", mode=mode, **SHAPE),
+        "grow": topic.grow(KEYS, range(2), mode=mode, **grown, **SHAPE),
+        "open": log.open_log(KEYS, "t", 1, mode=mode, **SHAPE),
+    }
+    if made == "grow":
+        runner.command("HSET", KEYS.topics(), "t", "{}")
+    before = runner.command("HGETALL", KEYS.topics())
+    with pytest.raises(FAILED, match="stand where offsets will"):
+        runner.run(calls[made])
+    assert not any(runner.command("EXISTS", KEYS.partition("t", n).log) for n in range(2))
+    assert runner.command("HGETALL", KEYS.topics()) == before
+
+
+def test_a_redis_group_that_waited_for_the_topic_is_kept(runner: Runner) -> None:
+    stream = KEYS.partition("t", 0).stream
+    runner.command("XGROUP", "CREATE", stream, "korvet", "$", "MKSTREAM")
+    part = Part(runner, mode="dense").create()
+    assert part.append(1).base == 0
+    read: Any = runner.command("XREADGROUP", "GROUP", "korvet", "me", "STREAMS", stream, ">")
+    assert len(read) == 1

@@ -1,0 +1,199 @@
+"""A key that is somebody else's, whichever of a script's it is, leaves no half of a write."""
+
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.scripts import bundle, log, topic, transaction
+from korvet.scripts import group as groups
+from tests.lua.doubting import Doubting
+from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID
+from tests.lua.groups import Group as Classic
+from tests.lua.partition import ID, KEYS, Part
+from tests.lua.test_group_consume import Group as Newer
+from tests.lua.test_group_consume import Member, settle
+from tests.lua.transactions import Coordinator, Logs
+from tests.servers import TestServer
+
+ROW = ("t", 0, 5, -1, TOPIC_ID, "")
+KNOWN = {"member": "", "instance": "", "generation": -1, "registered": 1}
+
+
+def pend(lua: Doubting, producer: int = 9, **who: Any) -> int:
+    call = groups.pend(
+        KEYS, "g", [ROW], **{**KNOWN, **who}, producer_id=producer, producer_epoch=0, transaction=1
+    )
+    return lua.run(call).error
+
+
+def resolve(lua: Doubting, producer: int) -> int:
+    call = groups.resolve(
+        KEYS, "g", producer_id=producer, producer_epoch=0, transaction=1, committed=1
+    )
+    return lua.run(call).error
+
+
+def a_classic_group(lua: Doubting) -> None:
+    group = Classic(lua, "g", delay_ms=3000)
+    first = group.join(known_first=1).member.decode()
+    group.join(first, known_first=1)
+    group.join(instance="i")
+    for _ in range(2):
+        lua.advance(3000)
+        group.tick()
+    members = [first, "m2"]
+    generation = group.joined(first).generation
+    for member in members:
+        group.sync(member, generation, tuple((each, b"part") for each in members))
+    assert group.heartbeats((first, "", generation), ("m2", "i", generation)) == [0, 0]
+    assert group.commit(5, member=first, generation=generation) == 0
+    assert pend(lua, member=first, generation=generation) == resolve(lua, 9) == 0
+    assert group.join(instance="i").generation == generation
+    lua.tried.clear()
+    group.leave((first, ""))
+    lua.advance(SESSION_MS)
+    group.tick()
+    assert group.state == "Empty"
+    lua.tried.clear()
+    assert pend(lua, 10) == pend(lua, 11) == resolve(lua, 11) == 0
+    field = KEYS.partition("orders", 0).stream
+    forget = groups.forget(
+        KEYS, "g", [field], state="Empty", generation=group.describe(0).generation
+    )
+    assert lua.run(forget).removed == 1
+    assert group.delete().error == 0
+
+
+def a_newer_group(lua: Doubting) -> None:
+    group = Newer(lua)
+    one, two = Member(group, "m1"), Member(group, "m2", instance="i")
+    settle([one, two])
+    lua.tried.clear()
+    group.beat("m2", -2, instance="i")
+    three = Member(group, "m3", instance="i")
+    settle([one, three])
+    keep = groups.keep(KEYS, "g", [ROW], member="m1", epoch=one.epoch, stores=1)
+    assert lua.run(keep).error == 0
+    lua.tried.clear()
+    assert pend(lua, member="m1", generation=one.epoch) == resolve(lua, 9) == 0
+    assert lua.run(groups.leave(KEYS, "g", [("m1", "")])).results == [0]
+    lua.advance(SESSION_MS)
+    group.tick()
+    lua.advance(2 * SESSION_MS)
+    group.tick()
+    lua.advance(RETENTION_MS)
+    group.tick()
+
+
+def transactions_in(lua: Doubting, mode: str) -> None:
+    logs = Logs(lua, 2, mode).create()
+    coordinator = Coordinator(logs)
+    for committed in (True, False):
+        lua.tried.clear()
+        began = coordinator.init()
+        producer, epoch = began.producer_id, began.producer_epoch
+        number = coordinator.add(producer, epoch, [0, 1]).transaction
+        assert logs.begin(0, producer, epoch, number) == 0
+        assert logs.append(0, b"v", (producer, epoch, 0), 0).error == 0
+        assert logs.append(1, b"v", (producer, epoch, 0), number).error == 0
+        reply = coordinator.finish(producer, epoch, committed, bump=False)
+        for step in coordinator.steps(reply, committed):
+            step()
+    assert len(logs.committed(0)) == len(logs.committed(1)) == 1
+    assert logs.append(0, b"v", (7, 0, 0), 1).error == 0
+    assert logs.close(7, 0, 1).error == 0
+    began = coordinator.init()
+    coordinator.add(began.producer_id, began.producer_epoch, [0])
+    lua.advance(60_000)
+    assert coordinator.look().pending
+    coordinator.settle()
+    assert lua.run(transaction.look(KEYS, "tx", forget_ms=0, patience_ms=0)).wait_ms == -1
+
+
+def a_log(lua: Doubting, form: str, mode: str) -> None:
+    part = Part(lua, form, mode).create()
+    part.append(2, size=70_000, producer_id=1, producer_epoch=0, base_sequence=0)
+    batches = [log.batch_of(part.call(2, size=70_000)) for _ in range(3)]
+    assert not lua.run(log.gather(KEYS, [("t", 0, ID, 0, batches)])).reason
+    if form == "record":
+        part.native()
+    read = {"group": "g", "topic_id": ID}
+    deliver = log.deliver(KEYS, "t", 0, **read, consumer="c", offset=0, count=2, claim=1)
+    assert lua.run(deliver).error == 0
+    assert lua.run(log.follow(KEYS, "t", 0, **read, offset=part.offsets()[2], move=0)).error == 0
+    assert part.retain(size=100_000).removed
+    assert part.truncate(part.offsets()[1]).removed
+    assert part.append(1).error == 0
+    lua.advance(10)
+    lua.tried.clear()
+    assert part.retain(ms=1).error == part.truncate(-1).error == 0
+
+
+def a_compaction(lua: Doubting) -> None:
+    part = Part(lua, mode="dense").create()
+    part.append(4)
+    ids, token = part.ids(), {"token": "me"}
+    sift = {"topic_id": ID, "lag_ms": 0, "tombstone_ms": 0, "dirty": 0}
+    assert lua.run(log.sift(KEYS, "t", 0, **token, **sift)).due
+    assert lua.run(log.carry(KEYS, "t", 0, [ids[0], ids[0]], **token, held=0)).carried == 1
+    put = log.put(KEYS, "t", 0, **token, held=1, id=ids[1], fields=[b"value", b"shorter"])
+    assert lua.run(put).error == 0
+    swap = log.swap(
+        KEYS,
+        "t",
+        0,
+        topic_id=ID,
+        token="me",
+        held=2,
+        start=0,
+        limit=3,
+        cleaned=3,
+        cleaned_bytes=30,
+        start_bytes=0,
+        start_records=0,
+        tombstones=0,
+        tombstone_ms=0,
+        at_most=100,
+        rows=["0:-1:0:0"],
+    )
+    reply = lua.run(swap)
+    assert (reply.error, reply.more, part.ids()) == (0, 0, [*ids[:2], ids[3]])
+
+
+def topics(lua: Doubting, mode: str) -> None:
+    shape = {"topic_id": ID, "format": "record", "mode": mode, "bits": 10}
+    assert lua.run(log.open_log(KEYS, "cut", 0, **shape)).opened
+    assert lua.run(log.drop(KEYS, "cut", 0, topic_id=ID)).dropped
+    made = topic.create(KEYS, 2, topic="t", definition=b"2", **shape)
+    grown = {"topic": "t", "expected": b"2", "definition": b"3"}
+    assert lua.run(made).error == 0
+    assert lua.run(topic.grow(KEYS, range(2, 3), **grown, **shape)).error == 0
+    for name in "abc":
+        Classic(lua, name).commit(5)
+        lua.command("HSET", KEYS.group_offsets(name), KEYS.partition("t", 2).stream, "5")
+    version: Any = lua.command("HGET", KEYS.groups(), ":version")
+    gone = {"topic": "t", "expected": b"3", "registry_version": version, "partitions": 3}
+    assert lua.run(topic.delete(KEYS, ["a", "b", "c"], **gone)).error == ErrorCode.NONE
+
+
+def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: TestServer) -> None:
+    tried: set[str] = set()
+    for story, *words in (
+        (a_classic_group,),
+        (a_newer_group,),
+        (transactions_in, "time"),
+        (transactions_in, "dense"),
+        (a_log, "record", "time"),
+        (a_log, "record", "dense"),
+        (a_log, "batch", "dense"),
+        (a_log, "record", "bytes"),
+        (a_compaction,),
+        (topics, "time"),
+        (topics, "dense"),
+    ):
+        with redis_server.client() as client:
+            lua = Doubting(client)
+            story(lua, *words)  # type: ignore[operator]
+            tried |= lua.ever
+    contracts = [bundle.load(name).contract for name in bundle.names()]
+    several = {c.name for c in contracts if c.writes and len(c.keys) > 1}
+    assert tried >= several
