@@ -1,0 +1,144 @@
+"""Classic groups answer, and stand, as Kafka's coordinator would have them, whatever comes."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.scripts.group import JoinReply
+from tests.lua.classic import COMPLETING, Classic, Join, Joined
+from tests.lua.groups import KEYS, Group
+from tests.lua.harness import LuaRunner
+
+STEPS = 120
+BOTH = (("range", b"a"), ("round", b"b"))
+LIKES = [(("range", b"a"),), BOTH, BOTH[::-1]]
+
+
+class Both:
+    """The scripts and the model, asked the same."""
+
+    def __init__(self, lua: LuaRunner, random: Random) -> None:
+        self.lua, self.random = lua, random
+        self.group = Group(lua, delay_ms=random.choice([0, 0, 3000]))
+        self.model = Classic(lua.now_ms, self.group.delay_ms)
+        self.model.chosen = self._chosen
+        self.max_size = random.choice([1000, 3])
+        self.likes = LIKES[:1] if random.random() < 0.2 else LIKES
+
+    def _chosen(self) -> tuple[str, str]:
+        row: Any = self.lua.command("HMGET", KEYS.group("readers").group, "leader", "protocol")
+        return row[0].decode(), row[1].decode()
+
+    def step(self, number: int) -> None:
+        """Something comes: mostly from a member, and right."""
+        random, model = self.random, self.model
+        id, instance = random.choice(["", "m1", "ghost"]), random.choice(["", "", "i0", "i1"])
+        if model.members and random.random() < 0.7:
+            someone = random.choice(list(model.members.values()))
+            if model.state == COMPLETING and random.random() < 0.5:
+                someone = model.members.get(model.leader, someone)
+            id, instance = someone.id, random.choice([someone.instance] * 9 + [instance])
+        generation = model.generation + random.choice([0] * 8 + [-1, 1])
+        kind = random.random()
+        if kind < 0.35:
+            self._join(random.choice([id, id, "", *sorted(model.pending)]), instance)
+        elif kind < 0.55:
+            some = list(model.members)[: random.choice([9, 9, 1])]
+            parts = {each: b"for " + each.encode() for each in some}
+            reply = self.group.sync(id, generation, tuple(parts.items()), instance=instance)
+            got = (E(reply.error), reply.waiting, reply.assignment)
+            assert got == model.sync(id, instance, generation, parts)
+        elif kind < 0.67:
+            got_error = self.group.heartbeat(id, generation, instance)
+            assert got_error == model.heartbeat(id, instance, generation)
+        elif kind < 0.74:
+            left = self.group.leave((id, instance))
+            assert E(left.error or left.results[0]) == model.leave(id, instance)
+        elif kind < 0.84:
+            if random.random() < 0.2:
+                id, instance, generation = "", "", -1
+            who = {"member": id, "instance": instance, "generation": generation}
+            error = self.group.commit(number, **who)  # type: ignore[arg-type]
+            assert error == model.commit(id, instance, generation, number)
+        else:
+            # Less than what makes scripts believe that no broker was there.
+            self.lua.advance(random.choice([1, 300, 1000, 2500, 4000]))
+            if model.is_due():
+                self.group.tick()
+            model.tick()
+
+    def _join(self, id: str, instance: str) -> None:
+        random, model = self.random, self.model
+        words: dict[str, Any] = {
+            "session_ms": random.choice([6000, 10_000]),
+            "rebalance_ms": random.choice([5000, 20_000]),
+            "protocol_type": random.choice(["consumer"] * 19 + ["connect"]),
+            "known_first": random.randrange(2),
+            "skip": random.randrange(2),
+            "max_size": self.max_size,
+        }
+        likes = random.choice(self.likes)
+        reply = self.group.join(id, likes, instance=instance, **words)
+        # Where members like two protocols as well, either is Kafka's.
+        stays = not reply.waiting and reply.generation == model.generation
+        model.prefers = lambda names: model.protocol if stays else "another"
+        session, rebalance, kind, known_first, skip, max_size = words.values()
+        fresh = f"m{self.group.handed_out}"
+        wanted = model.join(
+            Join(
+                id,
+                fresh,
+                instance,
+                session,
+                rebalance,
+                kind,
+                likes,
+                known_first,
+                skip,
+                max_size,
+            )
+        )
+        self._compare(reply, wanted)
+
+    def _compare(self, reply: JoinReply, wanted: Joined) -> None:
+        error = E(reply.error)
+        if error not in (E.NONE, E.MEMBER_ID_REQUIRED):
+            assert Joined(error) == wanted
+            return
+        words = reply.member.decode(), reply.leader.decode()
+        assert Joined(error, reply.waiting, reply.skip, *words) == wanted
+        if not error and not reply.waiting:
+            model = self.model
+            assert (reply.generation, reply.protocol.decode()) == (model.generation, model.protocol)
+            leads = wanted.leader == wanted.member
+            told = [each.decode() for each in reply.members[::3]]
+            assert told == (sorted(model.members) if leads else [])
+
+    def check(self) -> None:
+        """What is stored is what the model has, to the millisecond."""
+        model, k = self.model, KEYS.group("readers")
+        assert self.group.committed() == model.committed
+        if not model.exists:
+            return
+        row: Any = self.lua.command("HMGET", k.group, "state", "generation")
+        assert (row[0].decode(), int(row[1])) == (model.state, model.generation)
+        names: Any = self.lua.command("HKEYS", k.members)
+        assert {each.decode() for each in names} == set(model.members) | model.pending
+        flat: Any = self.lua.command("ZRANGE", k.deadlines, 0, -1, "WITHSCORES")
+        pairs = (
+            flat if flat and isinstance(flat[0], list) else zip(flat[::2], flat[1::2], strict=True)
+        )
+        stored = {name.decode(): int(float(moment)) for name, moment in pairs}
+        stored.pop(":offsets", None)
+        assert stored == {n: at for n, at in model.deadlines.items() if n != ":offsets"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_group_answers_and_stands_as_kafkas_does(lua: LuaRunner, seed: int) -> None:
+    both = Both(lua, Random(seed))
+    for number in range(STEPS):
+        both.step(number)
+        both.check()
+    assert both.model.generation > 1
