@@ -1,8 +1,13 @@
 """writer.claim, commit and pin: who writes under which producer id, and what is done."""
 
+from random import Random
+
+import pytest
+
 from korvet.keys import Keys
 from korvet.scripts import writer
 from korvet.scripts.writer import ClaimReply
+from tests.lua.harness import LuaRunner
 from tests.runners import Runner
 
 KEYS = Keys()
@@ -86,3 +91,57 @@ def test_an_epoch_that_an_older_version_began_has_no_turn(runner: Runner) -> Non
     call = writer.spread(KEYS, "w", topic_id="1" * 32, epoch=5, partitions=6, turn=3)
     found = runner.run(call)
     assert (found.partitions, found.turn) == (4, 0)
+
+
+class Remembered:
+    """What a writer ought to remember."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, int] = {}
+        self.spread: dict[str, tuple[int, int, int]] = {}
+        self.plan = b""
+        self.committed = -1
+
+    def spreads(self, topic: str, epoch: int, partitions: int, turn: int) -> tuple[int, int]:
+        """How the first attempt at the epoch did; -1 once it, or a later one, has passed."""
+        of = self.spread.get(topic, (-1,))[0]
+        if epoch <= self.committed or epoch < of:
+            return -1, 0
+        if epoch > of:
+            self.spread[topic] = epoch, partitions, turn
+        return self.spread[topic][1:]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_tasks_and_drivers_ask_a_writer_remembers_what_it_said(
+    lua: LuaRunner, seed: int
+) -> None:
+    random, kept = Random(seed), {"w": Remembered(), "v": Remembered()}
+    for step in range(150):
+        name = random.choice("wv")
+        mine, kind, epoch = kept[name], random.random(), random.randrange(8)
+        if kind < 0.35:
+            slot, id = random.choice(["0.0", "0.1", "1.0"]), random.choice([-1, step + 10])
+            if id >= 0:
+                mine.tasks.setdefault(slot, id)
+            claimed = claim(lua, slot, id, name)
+            assert (claimed.producer_id, claimed.committed) == (
+                mine.tasks.get(slot, -1),
+                mine.committed,
+            )
+        elif kind < 0.75:
+            topic, words = random.choice("ab") * 32, (epoch, random.randrange(1, 5), step % 4)
+            parts = dict(zip(("epoch", "partitions", "turn"), words, strict=True))
+            found = lua.run(writer.spread(KEYS, name, topic_id=topic, **parts))
+            assert (found.partitions, found.turn) == mine.spreads(topic, *words)
+        elif kind < 0.9:
+            mine.committed, last = max(mine.committed, epoch), int(random.random() < 0.2)
+            done = lua.run(writer.commit(KEYS, name, epoch=epoch, keep_ms=YEAR, last=last))
+            assert done.committed == mine.committed
+            if last:
+                mine.tasks, mine.spread = {}, {}
+                assert lua.command("HLEN", KEYS.writer(name)) == 1 + bool(mine.plan)
+        else:
+            mine.plan = mine.plan or b"plan %d" % step
+            pinned = lua.run(writer.pin(KEYS, name, plan=b"plan %d" % step, keep_ms=YEAR))
+            assert (pinned.plan, pinned.committed) == (mine.plan, mine.committed)
