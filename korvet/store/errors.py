@@ -26,7 +26,7 @@ _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTA
 _AGAIN = re.compile(rf"ERR ({'|'.join(sorted(PASSING))}) ")
 
 
-_SCRIPT = re.compile(r" script: [0-9a-f]{40}, on .*$")
+_SCRIPT = re.compile(r" script: (?:[0-9a-f]{40}, )?on .*$")
 _ADVICE = tuple(
     (re.compile(words), advice)
     for words, advice in (
@@ -43,6 +43,8 @@ _ADVICE = tuple(
             "this is a replica: give the URL of its master, or of the Sentinels that know it, "
             "redis+sentinel://HOST:PORT/MASTER",
         ),
+        ("used memory > 'maxmemory'", "raise its maxmemory, or delete topics or records"),
+        ("No space left on device", "make room on the disk of its append-only file"),
         ("NOPERM|no permissions", "its user needs that permission (ACL SETUSER)"),
         ("^no answer from Redis( at .*)?: Error", "start it, or give another --redis URL"),
         ("Connection closed by server", "is it a Redis that listens there?"),

@@ -32,6 +32,14 @@ ADVICE = {
     _IN_7.replace(
         "6e", "6e" * 20
     ): "You can't write against a read only replica; this is a replica",
+    "OOM command not allowed when used memory > 'maxmemory'. script: on @user_script:1.": (
+        "'maxmemory'; raise its maxmemory, or delete topics or records."
+    ),
+    "MISCONF Errors writing to the AOF file: No space left on device script: on @user_script:1.": (
+        "left on device; make room on the disk of its append-only file."
+    ),
+    "This instance has cluster support disabled": "; it is one server, no cluster: redis://",
+    "no Sentinel at h:1/m names a master 'm'": "'; name one that they watch",
     "no answer from Redis: Connection closed by server.": "is it a Redis that listens there?",
     "no answer from Redis: Error 111 connecting to h:1. Connection refused.": "start it, or give",
     "Redis at h:1 is 5.0: 6.2 is needed": "6.2 is needed.",
