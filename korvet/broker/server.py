@@ -160,6 +160,11 @@ async def _join(node: Node, host: str, port: int) -> None:
     membership.me = Member(membership.me.id, told.host, told.port, membership.me.rack)
     try:
         await membership.join()
+        given = node.config.settings.describe("cluster.id")
+        if not given.is_default and given.value != membership.cluster_id:
+            log.warning(
+                "the cluster keeps the id it has", id=membership.cluster_id, given=given.value
+            )
         await node.refresh_configs()
         await node.topics.refresh()
     except StoreError as error:

@@ -1,0 +1,38 @@
+"""The first broker names the cluster; what others are told to call it is in their logs."""
+
+import logging
+
+import pytest
+
+from korvet.broker.server import _join, connected
+from korvet.config import load
+from tests.servers import TestServer
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        ([], []),
+        (["cluster.id=first"], []),
+        (
+            ["cluster.id=second"],
+            [{"id": "first", "given": "second"}],
+        ),
+    ],
+)
+async def test_another_id_than_the_clusters_is_warned_of(
+    valkey_server: TestServer,
+    caplog: pytest.LogCaptureFixture,
+    sets: list[str],
+    said: list[dict[str, str]],
+) -> None:
+    with valkey_server.client() as client:
+        client.flushall()
+    options = {"redis": valkey_server.url, "listen": "127.0.0.1:0"}
+    async with connected(load(options, sets=["cluster.id=first"], environ={})) as node:
+        await _join(node, "h", 1)
+    with caplog.at_level(logging.WARNING, "korvet"):
+        async with connected(load(options, sets=sets, environ={})) as node:
+            await _join(node, "h", 1)
+            assert node.membership.cluster_id == "first"
+    assert [vars(row)["fields"] for row in caplog.records] == said
