@@ -229,7 +229,8 @@ class Appends:
     async def _told(self, row: Append) -> PartitionProduceResponse:
         if isinstance(row.error, StoreError):
             if not isinstance(row.error, StoreUnavailable):
-                logger.error("an append failed in Redis", topic=row.topic.name, error=row.error)
+                why = row.error
+                logger.error_again("an append failed in Redis", topic=row.topic.name, error=why)
             return refusal(row.index, ErrorCode.KAFKA_STORAGE_ERROR)
         if row.error is not None:
             raise row.error

@@ -169,7 +169,8 @@ class _Gathered:
 
     def set_result(self, reply: GatherReply) -> None:
         if reply.reason:
-            logger.error("an append failed in Redis", error=reply.reason.decode(errors="replace"))
+            why = reply.reason.decode(errors="replace")
+            logger.error_again("an append failed in Redis", error=why)
         for waiter, answer in zip(self._waiters, reply.answers, strict=True):
             settle(waiter, answer)
         if self._landed:

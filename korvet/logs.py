@@ -9,11 +9,15 @@ A value from outside can neither break the line nor make it endless.
 import logging
 import sys
 from datetime import UTC, datetime
+from time import monotonic
 
 import msgspec
 
 _ROOT = "korvet"
 _LONGEST = 500
+SELDOM_S = 30.0
+MOST_SAID = 1000
+"""Lines of which it is remembered when they were written."""
 _ENCODER = msgspec.json.Encoder()
 _LEVEL_NAMES = {logging.WARNING: "warning", logging.CRITICAL: "error"}
 
@@ -21,10 +25,11 @@ _LEVEL_NAMES = {logging.WARNING: "warning", logging.CRITICAL: "error"}
 class Log:
     """Writes events with fields under one name."""
 
-    __slots__ = ("_logger",)
+    __slots__ = ("_logger", "_said")
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
+        self._said: dict[str, tuple[float, int]] = {}
 
     def debug(self, event: str, **fields: object) -> None:
         self._write(logging.DEBUG, event, fields)
@@ -37,6 +42,20 @@ class Log:
 
     def error(self, event: str, **fields: object) -> None:
         self._write(logging.ERROR, event, fields)
+
+    def error_again(self, event: str, **fields: object) -> None:
+        """An error that clients may meet hundreds of times a second, as they try again: the same
+        line once in SELDOM_S, which then tells how many were left out."""
+        line = " ".join((event, *map(str, fields.values())))
+        now = monotonic()
+        said, left_out = self._said.get(line, (-SELDOM_S, 0))
+        if now - said < SELDOM_S:
+            self._said[line] = said, left_out + 1
+            return
+        if len(self._said) >= MOST_SAID:
+            self._said.clear()
+        self._said[line] = now, 0
+        self.error(event, **fields, **({"left_out": left_out} if left_out else {}))
 
     def exception(self, event: str, error: BaseException, **fields: object) -> None:
         """An event nobody expected, with its traceback; the only one that takes more than a line

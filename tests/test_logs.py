@@ -78,3 +78,31 @@ def test_below_the_level_nothing_is_written(capsys: pytest.CaptureFixture[str]) 
     logs.get("broker").info("quiet")
     logs.get("broker").debug("quieter")
     assert capsys.readouterr().err == ""
+
+
+def test_an_error_that_is_met_again_and_again_is_a_line_now_and_then(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr(logs, "monotonic", lambda: clock)
+    log = logs.get("dispatch")
+    with caplog.at_level(logging.ERROR, "korvet"):
+        for clock in (0.0, 0.1, 0.2, logs.SELDOM_S, logs.SELDOM_S + 1):
+            log.error_again("failed", api="Fetch", error="WRONGTYPE")
+            if clock == 0.1:
+                log.error_again("failed", api="Produce", error="WRONGTYPE")
+    told = [vars(row)["fields"] for row in caplog.records]
+    assert told == [
+        {"api": "Fetch", "error": "WRONGTYPE"},
+        {"api": "Produce", "error": "WRONGTYPE"},
+        {"api": "Fetch", "error": "WRONGTYPE", "left_out": 2},
+    ]
+
+
+def test_not_ever_more_lines_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    log = logs.get("dispatch")
+    with caplog.at_level(logging.ERROR, "korvet"):
+        for number in range(2 * logs.MOST_SAID + 5):
+            log.error_again("failed", error=number)
+    assert len(caplog.records) == 2 * logs.MOST_SAID + 5
+    assert len(log._said) <= logs.MOST_SAID

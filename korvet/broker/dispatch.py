@@ -131,7 +131,7 @@ async def finish(request: Request, node: Node) -> list[Buffer] | None:
         ) from None
     except StoreError as error:
         if not isinstance(error, StoreUnavailable):
-            logger.error("a request failed in Redis", api=row.name, error=error)
+            logger.error_again("a request failed in Redis", api=row.name, error=error)
         response = failure(row, request.body, error)
     parts = None
     if response is not None and _is_long(response):
