@@ -212,7 +212,10 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ..
     except OSError as error:
         raise ConfigError(f"--config {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {file} is not valid TOML: {error}.") from None
+        # To TOML `redis = ...` and `redis.timeout.ms = ...` are one key with two values.
+        hint = '; names with dots may be quoted: "redis.timeout.ms" = 15000'
+        advice = hint if "overwrite" in str(error) else ""
+        raise ConfigError(f"--config {file} is not valid TOML: {error}{advice}.") from None
     try:
         blocks = content.pop("topics", [])
         patterns = tuple(_pattern(block) for block in _tables(blocks))

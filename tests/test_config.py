@@ -81,6 +81,7 @@ def test_one_port_for_two_things_is_refused_in_one_sentence(other: str) -> None:
 
 REFUSED_FILES = [
     ("num.partitions = ", "is not valid TOML"),
+    ("redis = 'redis://h'\nredis.timeout.ms = 500", 'may be quoted: "redis.timeout.ms" = 15000.'),
     ("num.partitons = 3", "did you mean num.partitions?"),
     ("liste = 'a:1'", "did you mean listen?"),
     ("topics = 3", "topics must be [[topics]] blocks"),
