@@ -82,3 +82,37 @@ def test_reading_imports_neither_pandas_nor_a_kafka_client(
 def test_writing_single_records_imports_neither_pandas_nor_a_kafka_client(log: Log) -> None:
     log.create("s", 1, "record", "dense")
     assert not imported(_WRITE, log.url, _ROWS) & {"pandas", "aiokafka", "crc32c"}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "told"),
+    [
+        ("del pyspark.sql.datasource.DataSourceStreamArrowWriter", "needs PySpark 4.1 or newer"),
+        ("sys.modules['msgspec'] = None", "is not whole: pip install 'korvet[spark]'"),
+        ("pass", ""),
+    ],
+)
+def test_a_spark_that_cannot_run_the_source_finds_one_that_says_so(lacks: str, told: str) -> None:
+    """What Spark imports may not raise: its search would end, and find nobody else's formats."""
+    program = f"""
+import sys, pyspark.sql.datasource
+{lacks}
+import pyspark_korvet
+from pyspark.cloudpickle import dumps, loads
+found = loads(dumps(pyspark_korvet.DefaultSource))
+assert issubclass(found, pyspark.sql.datasource.DataSource) and found.name() == "korvet"
+found({{}})
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    if told:
+        last = ran.stderr.splitlines()[-1]
+        assert last.startswith("korvet.spark.errors.UnsupportedSpark: ") and told in last
+    else:
+        assert ran.returncode == 0, ran.stderr
