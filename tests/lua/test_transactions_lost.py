@@ -1,0 +1,235 @@
+"""Transactional producers whose answers are lost, with offsets of a group, near the last epoch.
+
+Who was told that its transaction is committed finds all of it read, and its offsets; of one that
+nobody was told of, all or nothing; and a producer that is alone is refused nothing.
+"""
+
+from collections.abc import Callable, Generator
+from random import Random
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.scripts import group, transaction
+from korvet.scripts.transaction import FinishReply
+from tests.lua.harness import LuaRunner
+from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, Logs
+
+PARTITIONS = 2
+STEPS = 200
+Work = Generator[None, None, Any]
+
+
+class World:
+    """What was written, what was decided, and requests that are still on their way."""
+
+    def __init__(self, lua: LuaRunner, random: Random) -> None:
+        self.lua, self.random = lua, random
+        self.logs = Logs(lua, PARTITIONS, random.choice(["time", "dense"])).create()
+        self.values: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+        self.offsets: dict[tuple[str, int], int] = {}
+        self.decided: dict[tuple[str, int], bool] = {}
+        self.seen: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+        self.late: list[Callable[[], Any]] = []
+        self.count = 0
+        # The group has another commit, and so it is never forgotten.
+        self.ask_group(
+            lambda: group.commit(
+                KEYS,
+                "g",
+                [("t", 1, 1, 0, ID, "")],
+                member="",
+                instance="",
+                generation=-1,
+                registered=1,
+                retention_ms=-1,
+            )
+        )
+
+    def ask_group(self, make: Callable[[], Any]) -> Any:
+        """The reply, after what was due."""
+        while True:
+            reply = self.lua.run(make())
+            if reply.error != E.COORDINATOR_LOAD_IN_PROGRESS:
+                return reply
+            self.lua.run(group.tick(KEYS, "g", retention_ms=10**12, present_ms=-1))
+
+    def decide(self, name: str, number: int, committed: bool) -> None:
+        """That is how the transaction ends, once and for all."""
+        assert self.decided.setdefault((name, number), committed) == committed
+
+    def committed(self, partition: int) -> set[bytes]:
+        """What readers of committed records ought to get."""
+        ended = [rows for key, rows in self.values.items() if self.decided.get(key)]
+        return {value for rows in ended for at, value in rows if at == partition}
+
+    def check(self) -> None:
+        """Nothing else is read, and what was read stays."""
+        for number, seen in self.seen.items():
+            found = self.logs.committed(number)
+            assert found[: len(seen)] == seen
+            assert set(found) <= self.committed(number) and len(set(found)) == len(found)
+            self.seen[number] = found
+
+
+class Client(Coordinator):
+    """A producer that is alone: each request is sent again until its answer arrives."""
+
+    def __init__(self, world: World, name: str, bump: bool) -> None:
+        super().__init__(world.logs, name)
+        self.world, self.random, self.bump = world, world.random, bump
+        self.fresh = [10 * (n + 1) + int(name) for n in range(99)]
+        self.work: Work = self._work()
+        self.begun = False
+
+    def _call(self, ask: Callable[[], Any]) -> Work:
+        """An answer at last; the request may arrive once more, much later."""
+        while True:
+            reply = ask()
+            if self.bump and self.begun and self.random.random() < 0.1:
+                self.world.late.append(ask)
+            yield
+            if self.random.random() < 0.88:
+                return reply
+
+    def _insist(self, ask: Callable[[], Any]) -> Work:
+        """The same where what was before may have to be finished first."""
+        while True:
+            reply = yield from self._call(ask)
+            if reply.error != E.CONCURRENT_TRANSACTIONS:
+                assert not reply.error, E(reply.error)
+                return reply
+            self.settle()
+
+    def steps(self, reply: Any, committed: bool) -> list[Any]:
+        """As a broker does it, groups among them."""
+        partitions = [m for m in reply.members if m[:2] == b"p:"]
+        steps = super().steps(Members(reply, partitions), committed)
+        if len(partitions) < len(reply.members):
+            words = (reply.marker_id, reply.marker_epoch, reply.transaction)
+            names = ("producer_id", "producer_epoch", "transaction")
+            call = group.resolve(
+                KEYS, "g", **dict(zip(names, words, strict=True)), committed=int(committed)
+            )
+            steps.insert(0, lambda: self.runner.run(call))
+        return steps
+
+    def _init(self) -> Work:
+        reply = yield from self._insist(lambda: self.init())
+        self.producer, self.epoch = reply.producer_id, reply.producer_epoch
+        self.sequences = dict.fromkeys(range(PARTITIONS), 0)
+        # An InitProducerId that comes late fences, as it should.
+        self.begun = True
+
+    def _work(self) -> Work:
+        yield from self._init()
+        while True:
+            yield from self._transaction()
+
+    def _transaction(self) -> Work:
+        who, number = (self.producer, self.epoch), 0
+        for _ in range(self.random.randrange(1, 4)):
+            partition = self.random.randrange(PARTITIONS)
+            reply = yield from self._insist(lambda p=partition: self.add(*who, [p]))
+            number = reply.transaction
+            yield from self._append(partition, who, number)
+        if self.random.random() < 0.4:
+            yield from self._commit_offset(who, number)
+        committed = self.random.random() < 0.65
+        reply = yield from self._insist(lambda: self._finish(who, committed))
+        assert self.world.decided[self.name, number] == committed
+        if (reply.producer_id, reply.producer_epoch) != who:
+            self.producer, self.epoch = reply.producer_id, reply.producer_epoch
+            self.sequences = dict.fromkeys(range(PARTITIONS), 0)
+
+    def _append(self, partition: int, who: tuple[int, int], number: int) -> Work:
+        world = self.world
+        if not self.bump:
+            assert not (yield from self._call(lambda: world.logs.begin(partition, *who, number)))
+        world.count += 1
+        value, sequence = b"%d" % world.count, self.sequences[partition]
+
+        def append() -> Any:
+            told = number if self.bump else 0
+            reply = world.logs.append(partition, value, (*who, sequence), told)
+            if reply.stored:
+                world.values.setdefault((self.name, number), []).append((partition, value))
+            return reply
+
+        reply = yield from self._call(append)
+        assert not reply.error, E(reply.error)
+        self.sequences[partition] += 1
+
+    def _commit_offset(self, who: tuple[int, int], number: int) -> Work:
+        world = self.world
+        add = transaction.add(
+            KEYS, self.name, producer_id=who[0], producer_epoch=who[1], members=["g:g"]
+        )
+        yield from self._insist(lambda: self.runner.run(add))
+        world.count += 1
+        pend = group.pend(
+            KEYS,
+            "g",
+            [("t", 0, world.count, -1, ID, "")],
+            member="",
+            instance="",
+            generation=-1,
+            registered=1,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            transaction=number,
+        )
+        world.offsets[self.name, number] = world.count
+        reply = yield from self._call(lambda: world.ask_group(lambda: pend))
+        assert not reply.error, E(reply.error)
+
+    def _finish(self, who: tuple[int, int], committed: bool) -> FinishReply:
+        reply = self.finish(*who, committed, self.bump)
+        if reply.pending:
+            self.world.decide(self.name, reply.transaction, committed)
+            steps = self.steps(reply, committed)
+            # The broker may die on the way, and a step may come a second time, much later.
+            done = len(steps) if self.random.random() < 0.75 else self.random.randrange(len(steps))
+            for step in steps[:done]:
+                step()
+            self.world.late += steps[:done:2]
+        return reply
+
+
+class Members:
+    """A reply whose members are these."""
+
+    def __init__(self, reply: Any, members: list[bytes]) -> None:
+        self.marker_id, self.marker_epoch = reply.marker_id, reply.marker_epoch
+        self.transaction, self.members = reply.transaction, members
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lost_answer_loses_and_doubles_nothing(lua: LuaRunner, seed: int) -> None:
+    random = Random(seed)
+    world = World(lua, random)
+    clients = [Client(world, name, bump) for name, bump in (("1", True), ("2", False), ("3", True))]
+    for client in clients[::2]:
+        client.init()
+        near = random.choice([32_760, 32_763, 32_765])
+        lua.command("HSET", KEYS.transaction(client.name).transaction, "epoch", near)
+    for _ in range(STEPS):
+        if world.late and random.random() < 0.1:
+            world.late.pop(random.randrange(len(world.late)))()
+        else:
+            next(random.choice(clients).work)
+        world.check()
+    for late in world.late:
+        late()
+    lua.advance(TIMEOUT_MS * 2)
+    for client in clients:
+        client.settle()
+    for number in range(PARTITIONS):
+        assert set(world.logs.committed(number)) == world.committed(number)
+        assert world.logs.stable(number) == world.logs.entries(number)[-1][0] + 1
+    stored: Any = lua.command("HGET", KEYS.group_offsets("g"), KEYS.partition("t", 0).stream)
+    good = {offset for key, offset in world.offsets.items() if world.decided.get(key)}
+    assert (int(stored.split()[0]) in good) if stored else not good
+    waiting: Any = lua.command("HKEYS", KEYS.group("g").waiting)
+    assert not [field for field in waiting if b" " in field]
