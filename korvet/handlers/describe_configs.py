@@ -7,6 +7,7 @@ Behaviour
 - INVALID_REQUEST for all that is asked, when there is another kind of resource among it, or one is
   named more than ten times: an answer is a thousand times as large as such a request
 - unknown configuration keys are left out, and no keys at all ask for everything, as in Kafka
+- configs come in the order of their names, however they were asked for
 Versions
 - v1 sources and synonyms, v3 types and documentation
 Left out
@@ -15,6 +16,7 @@ Left out
 
 import asyncio
 from collections.abc import Iterable
+from operator import attrgetter
 
 from korvet.altering import (
     BROKER_RESOURCE,
@@ -43,6 +45,8 @@ from korvet.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
+_NAME = attrgetter("name")
+
 KINDS = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
@@ -69,6 +73,9 @@ async def describe_configs(
                 for value in await _values(resource, context)
                 if not keys or value.name in keys
             ]
+            # Kafka's order is that of a hash, but always the same, and clients take a config by
+            # its place: cleanup.policy before retention.ms, defaults before num.partitions.
+            found.sort(key=_NAME)
         except Refused as refused:
             error, reason = refused.error, refused.reason
         results.append(

@@ -101,6 +101,26 @@ async def test_no_keys_and_an_empty_list_ask_for_everything(broker: Broker) -> N
     assert (await describe(broker, TOPIC, "t", ["no.such"])).configs == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "keys"),
+    [
+        (TOPIC, "t", ["retention.ms", "compression.type", "cleanup.policy"]),
+        (BROKER, "7", ["num.partitions", "default.replication.factor"]),
+        (BROKER, "7", None),
+        (TOPIC, "t", None),
+        (GROUP, "g", None),
+    ],
+)
+async def test_configs_come_in_the_order_of_their_names(
+    broker: Broker, kind: int, name: str, keys: list[str] | None
+) -> None:
+    """kafkajs's own tests take them by their place, those of @platformatic/kafka compare lists."""
+    await broker.create("t")
+    answer = await describe(broker, kind, name, keys)
+    found = [row.name for row in answer.configs]
+    assert found and found == sorted(keys or found)
+
+
 async def test_synonyms_and_sentences_come_when_asked_for(broker: Broker) -> None:
     await broker.create("t", retention_ms="1000")
     plain = (await describe(broker, TOPIC, "t", ["retention.ms"])).configs[0]
