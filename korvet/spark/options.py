@@ -61,8 +61,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
     min_partitions: int | None = None
     max_records: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
-    joined: bool = False
-    """Small partitions are read together, up to `split_bytes` a task."""
+    joined: bool | None = None
+    """Small partitions share a task; None: those of a batch read do that has very many."""
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     trigger_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS

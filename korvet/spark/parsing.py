@@ -77,7 +77,6 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
             given.refuse(name, "a stream has no end.")
         given.refuse("archive", "only a batch read goes back into an archive.")
-        given.refuse("joinPartitions", "a stream's tasks are cut alike when a batch is repeated.")
     else:
         for name in PER_TRIGGER:
             given.refuse(name, "a batch read has no trigger; see 'endingOffsets'.")
@@ -93,7 +92,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_partitions=given.number("minPartitions"),
         max_records=given.number("maxRecordsPerPartition"),
         split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
-        joined=given.flag("joinPartitions", False),
+        joined=given.joined(streaming),
         max_per_trigger=given.number("maxOffsetsPerTrigger"),
         min_per_trigger=given.least(),
         trigger_delay_ms=given.duration("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
@@ -203,6 +202,14 @@ class _Given:
 
     def flag(self, name: str, default: bool) -> bool:
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
+
+    def joined(self, streaming: bool) -> bool | None:
+        """Whether small partitions share a task. A stream's do where that is asked for: what its
+        checkpoint does not name is as it was before there was such an option."""
+        asked = self.flag("joinPartitions", False)
+        if streaming:
+            return asked or None
+        return None if self.text("joinPartitions") is None else asked
 
     def number(self, name: str) -> int | None:
         value = self.text(name)

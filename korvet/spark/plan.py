@@ -9,6 +9,11 @@ from korvet.spark.catalog import Catalog, Range
 from korvet.spark.options import ReadOptions
 
 MOST_PIECES = 10_000
+MANY_PIECES = 64
+"""A batch read of more has neighbours share a task: Spark needs 15 to 60 ms for each task of a
+Python source, however little it reads."""
+LEAST_TASKS = 32
+"""So many tasks there are still then, for as many cores; `minPartitions` asks for more."""
 STEP_BYTES = 64 << 10
 """The index has a row each so many bytes: about so much lies before and behind a range's own."""
 
@@ -30,16 +35,29 @@ def pieces(catalog: Catalog, options: ReadOptions, ranges: Sequence[Range]) -> l
     return _by_records(catalog, found, max(1, sum(catalog.count(found)) // least))
 
 
-def together(
+def tasks(
     catalog: Catalog, options: ReadOptions, found: Sequence[Range]
 ) -> list[tuple[Range, ...]]:
-    """The pieces, neighbours together up to `split_bytes`; as many groups as are asked for."""
+    """The pieces of a batch read, by the task that reads them: neighbours together up to
+    `split_bytes`, as many groups as are asked for."""
+    if options.joined is False or (options.joined is None and len(found) <= MANY_PIECES):
+        return [(each,) for each in found]
     sizes = bytes_in(catalog, found)
-    least = min(options.min_partitions or 1, len(found))
+    least = 1 if options.joined else LEAST_TASKS
+    least = min(options.min_partitions or least, len(found))
     most = min(options.split_bytes, sum(sizes) // max(1, least))
     while len(groups := _grouped(found, sizes, most)) < least:
         most //= 2
     return groups
+
+
+def in_turn(options: ReadOptions, found: Sequence[Range]) -> list[tuple[Range, ...]]:
+    """The pieces of a stream's batch, by the task that reads them: where they are joined, equally
+    many neighbours together. How many there are says which, and not how large they are by now: a
+    writer knows the tasks of a batch that is repeated by their numbers."""
+    count = max(LEAST_TASKS, options.min_partitions or 0) if options.joined else len(found)
+    edges = [len(found) * n // count for n in range(count + 1)] if found else []
+    return [tuple(found[low:high]) for low, high in pairwise(edges) if low < high]
 
 
 def _grouped(found: Sequence[Range], sizes: Sequence[int], most: int) -> list[tuple[Range, ...]]:

@@ -11,7 +11,7 @@ from korvet.spark.catalog import Catalog, Log, Range
 from korvet.spark.errors import DataLost, Vanished
 from korvet.spark.options import ReadOptions
 from korvet.spark.places import ranges
-from korvet.spark.plan import pieces, together
+from korvet.spark.plan import pieces, tasks
 from korvet.spark.pushdown import Bounds, Pushdown, narrowed, understood
 from korvet.spark.worker import at_work
 
@@ -40,6 +40,19 @@ class Pieces(InputPartition):
 
     def __repr__(self) -> str:
         return ", ".join(map(repr, self.pieces))
+
+
+def task_of(ranges: Sequence[Range]) -> InputPartition:
+    """What a task reads that has these ranges."""
+    found = [*map(Piece, ranges)]
+    return found[0] if len(found) == 1 else Pieces(found)
+
+
+def pieces_of(partition: InputPartition | None) -> Sequence[Piece]:
+    """What a task reads, piece by piece."""
+    if isinstance(partition, Pieces):
+        return partition.pieces
+    return [partition] if isinstance(partition, Piece) else []
 
 
 class BatchReader(DataSourceReader):
@@ -76,10 +89,7 @@ class BatchReader(DataSourceReader):
         else:
             cold, hot = self._parted(catalog, selected)
         found = pieces(catalog, self._options, hot)
-        if self._options.joined:
-            groups = together(catalog, self._options, found)
-            return [*map(ColdPiece, cold), *(Pieces([*map(Piece, each)]) for each in groups)]
-        return [*map(ColdPiece, cold), *map(Piece, found)]
+        return [*map(ColdPiece, cold), *map(task_of, tasks(catalog, self._options, found))]
 
     def _parted(self, catalog: Catalog, logs: Sequence[Log]) -> tuple[list[Range], list[Range]]:
         """What only the archive has, and what Redis has, too."""
@@ -98,21 +108,18 @@ class BatchReader(DataSourceReader):
         return self._bounds.covers(each.log.topic, each.log.partition)
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        if isinstance(partition, Pieces):
-            for piece in partition.pieces:
-                yield from self.read(piece)
-        if not isinstance(partition, Piece):
-            return
+        for piece in pieces_of(partition):
+            yield from self._read(piece)
+
+    def _read(self, piece: Piece) -> Iterator[Any]:
         if self._options.archive is None:
-            yield from read_piece(self._options, self._names, partition.wanted)
+            yield from read_piece(self._options, self._names, piece.wanted)
             return
         from korvet.spark import cold
 
-        asked = self._options, self._names, partition.wanted
+        asked = self._options, self._names, piece.wanted
         yield from (
-            cold.before(*asked)
-            if isinstance(partition, ColdPiece)
-            else cold.either(*asked, read_piece)
+            cold.before(*asked) if isinstance(piece, ColdPiece) else cold.either(*asked, read_piece)
         )
 
 

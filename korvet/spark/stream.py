@@ -34,8 +34,8 @@ from korvet.spark.limits import Patience, ahead, limited
 from korvet.spark.marks import marks
 from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, FROM, MARKS, ReadOptions
 from korvet.spark.places import resolve
-from korvet.spark.plan import pieces
-from korvet.spark.reader import Piece, read_piece
+from korvet.spark.plan import in_turn, pieces
+from korvet.spark.reader import pieces_of, read_piece, task_of
 
 try:
     _LIMITS: Any = import_module("pyspark.sql.streaming.datasource")
@@ -52,6 +52,7 @@ _CUTS: dict[str, tuple[str, int | None]] = {
     "maxBytesPerPartition": ("split_bytes", DEFAULT_SPLIT_BYTES),
     "maxRecordsPerPartition": ("max_records", None),
     "minPartitions": ("min_partitions", None),
+    "joinPartitions": ("joined", None),
 }
 """The field of each option, and its default."""
 
@@ -179,11 +180,12 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
             for part, low, high in zip(logs, starts, ends, strict=True)
             if high is not None and low < high
         ]
-        return [Piece(piece) for piece in pieces(catalog, cut_as(end, self._options), wanted)]
+        planned = cut_as(end, self._options)
+        return [*map(task_of, in_turn(planned, pieces(catalog, planned, wanted)))]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
-        if isinstance(partition, Piece):
-            yield from read_piece(self._options, self._names, partition.wanted)
+        for piece in pieces_of(partition):
+            yield from read_piece(self._options, self._names, piece.wanted)
 
     def commit(self, end: Offset) -> None:
         """Spark's checkpoint has the batch; the log keeps no reader's position."""

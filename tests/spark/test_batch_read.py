@@ -17,7 +17,7 @@ from korvet.spark.catalog import Catalog, Range
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
 from korvet.spark.options import Connection, Selection
 from korvet.spark.parsing import parse_read
-from korvet.spark.plan import together
+from korvet.spark.plan import tasks
 from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
 from korvet.spark.scan import CHUNK_BYTES, NATIVE_ENTRIES, Scan
@@ -228,6 +228,28 @@ def test_small_partitions_are_read_together_where_that_is_asked_for(
     assert read(log.url, subscribe="none", joinPartitions="true", minPartitions=3) == []
 
 
+def test_a_read_of_very_many_partitions_has_fewer_tasks_of_itself(log: Log) -> None:
+    topic = log.create("many", 70)
+    for part in range(70):
+        log.append(topic, part, plain(1 + part % 3))
+    whole = read(log.url, subscribe="many", columns="partition,offset")
+    assert len(whole) == sum(1 + part % 3 for part in range(70))
+    for options, count in (
+        ({}, 35),
+        ({"joinPartitions": "false"}, 70),
+        ({"joinPartitions": "true"}, 1),
+        ({"minPartitions": 50}, 70),
+        ({"assign": json.dumps({"many": [*range(64)]})}, 64),
+    ):
+        given: dict[str, Any] = {"subscribe": "many", "columns": "partition,offset", **options}
+        if "assign" in options:
+            del given["subscribe"]
+        made = source(log.url, **given)
+        assert len(made.reader(schema_of(made)).partitions()) == count, options
+        if "assign" not in options:
+            assert read(log.url, **given) == whole
+
+
 def test_a_topic_may_have_fewer_partitions_than_tasks_are_asked_for(log: Log) -> None:
     topic = log.create("few", 2)
     log.append(topic, 0, plain(1))
@@ -242,7 +264,8 @@ def test_a_trim_while_partitions_are_measured_stops_no_read(
     for _ in range(20):
         log.append(topic, 0, plain(100, size=800))
     catalog = Catalog(Connection(log.url), log.store)
-    options = parse_read({"redis": log.url, "subscribe": "trimmed"}, streaming=False)
+    asked = {"redis": log.url, "subscribe": "trimmed", "joinPartitions": "true"}
+    options = parse_read(asked, streaming=False)
     whole = Range(catalog.logs(Selection(("trimmed",)))[0], 0, 2000)
     commands = SyncStore.commands
 
@@ -255,7 +278,7 @@ def test_a_trim_while_partitions_are_measured_stops_no_read(
         return replies
 
     monkeypatch.setattr(SyncStore, "commands", one_by_one)
-    assert together(catalog, options, [whole]) == [(whole,)]
+    assert tasks(catalog, options, [whole]) == [(whole,)]
 
 
 def test_small_batches_are_cut_and_counted_like_others(log: Log) -> None:

@@ -13,6 +13,7 @@ from korvet.spark.catalog import Catalog
 from korvet.spark.errors import DataLost, OtherTopic, Vanished
 from korvet.spark.limits import shared
 from korvet.spark.options import Selection
+from korvet.spark.reader import pieces_of
 from korvet.spark.stream import StreamReader
 from korvet.store.sync import SyncStore
 from tests.spark.driving import read, schema_of, sent, source
@@ -470,6 +471,7 @@ def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
         {"maxBytesPerPartition": "200k"},
         {"minPartitions": 5},
         {"maxRecordsPerPartition": 300},
+        {"maxRecordsPerPartition": 40, "joinPartitions": "true"},
     ]
     queries = [
         Query(log.url, subscribe="s", startingOffsets="earliest", **options) for options in planned
@@ -494,11 +496,30 @@ def test_a_checkpoints_own_json_says_where_another_query_starts(log: Log) -> Non
     assert other.trigger() == query.trigger() == 3
 
 
-def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int]]:
-    """What the tasks of a batch read."""
-    pieces: list[Any] = query.reader.partitions(through_json(start), through_json(end))
-    found = [piece.wanted for piece in pieces]
-    return [(each.log.partition, each.start, each.end) for each in found]
+def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int, int]]:
+    """What the tasks of a batch read, behind the number of each."""
+    tasks = query.reader.partitions(through_json(start), through_json(end))
+    found = [(n, piece.wanted) for n, task in enumerate(tasks) for piece in pieces_of(task)]
+    return [(n, each.log.partition, each.start, each.end) for n, each in found]
+
+
+def test_a_stream_of_many_partitions_has_few_tasks_where_that_is_asked_for(log: Log) -> None:
+    topic = log.create("s", 70)
+    for part in range(70):
+        log.append(topic, part, plain(1 + part % 3))
+    asked = {"subscribe": "s", "startingOffsets": "earliest"}
+    for options, tasks in (
+        ({}, 70),
+        ({"joinPartitions": "false"}, 70),
+        ({"joinPartitions": "true"}, 32),
+        ({"joinPartitions": "true", "minPartitions": 40}, 40),
+        ({"joinPartitions": "true", "minPartitions": 100}, 100),
+    ):
+        query = Query(log.url, **asked, **options)
+        found = ranges(query, query.reader.initialOffset(), query.reader.latestOffset())
+        assert len({task for task, *_ in found}) == tasks
+        assert {part for _, part, *_ in found} == set(range(70))
+        assert query.trigger() == sum(1 + part % 3 for part in range(70))
 
 
 def test_an_available_now_run_leaves_new_partitions_to_the_next(log: Log) -> None:
