@@ -7,6 +7,10 @@
 
 `rediss+sentinel` and `rediss+cluster` are the same under TLS. The query takes redis-py's options
 (`ssl_ca_certs`, `ssl_cert_reqs`, ...), and for Sentinel `sentinel_username`, `sentinel_password`.
+
+Others read the same URL: what is for their clients alone (`decode_responses`, `protocol`,
+`timeout`, what other libraries know) is passed over. What is about TLS and not understood is
+refused: the connection would not be what the URL says.
 """
 
 from dataclasses import dataclass, field, replace
@@ -17,9 +21,14 @@ if TYPE_CHECKING:
     import ssl
 
 _PLAIN = ("redis", "rediss", "unix")
-_ENTRY = {"host", "port", "path", "username", "password", "client_name"}
+_ENTRY = ("host", "port", "path", "db", "username", "password")
+_SYNC = ("socket_timeout", "socket_connect_timeout", "socket_keepalive", "health_check_interval")
+"""What a store of redis-py's clients can be told."""
 _FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _TLS = (*_FILES, "ssl_ca_data", "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
+_NEWER = ("ssl_min_version", "ssl_include_verify_flags", "ssl_exclude_verify_flags")
+"""Not every redis-py can read these from a URL."""
+_HEEDED = {*_ENTRY, *_SYNC, "client_name"}
 
 
 class BadAddress(ValueError):
@@ -104,15 +113,7 @@ def _entry(url: str) -> dict[str, Any]:
         found["path"] = parts.path
     else:
         found["host"] = parts.hostname
-    options: dict[str, Any] = {}
-    if parts.query:
-        from redis.connection import URL_QUERY_ARGUMENT_PARSERS, parse_url
-
-        options = parse_url(f"redis://?{parts.query}")  # type: ignore[no-untyped-call]
-        options.pop("connection_class", None)
-        unknown = options.keys() - URL_QUERY_ARGUMENT_PARSERS.keys() - _ENTRY - set(_TLS)
-        if unknown:
-            raise ValueError(f"there is no option {min(unknown)!r} (but {', '.join(_TLS)})")
+    options = _heeded(parts.query)
     options |= {name: unquote(value) for name, value in found.items() if value}
     if parts.scheme != "unix":
         options |= {"port": parts.port} if parts.port else {}
@@ -120,8 +121,27 @@ def _entry(url: str) -> dict[str, Any]:
     return options
 
 
+def _heeded(query: str) -> dict[str, Any]:
+    """What the query says that matters here."""
+    given = parse_qs(query).items()
+    asked = {name: each for name, each in given if name in _HEEDED or name.startswith("ssl")}
+    if not asked:
+        return {}
+    from redis.connection import URL_QUERY_ARGUMENT_PARSERS, parse_url
+
+    known = {*_TLS, "ssl_ciphers", *(URL_QUERY_ARGUMENT_PARSERS.keys() & _NEWER)}
+    unknown = [name for name in asked if name.startswith("ssl") and name not in known]
+    if unknown:
+        raise ValueError(f"there is no option {min(unknown)!r} (but {', '.join(_TLS)})")
+    options = parse_url(f"redis://?{urlencode(asked, doseq=True)}")  # type: ignore[no-untyped-call]
+    return {name: value for name, value in options.items() if name in asked}
+
+
 def _several(base: str, kind: str, rest: str) -> Location:
-    parts = urlsplit(f"{base}://{rest}")
+    try:
+        parts = urlsplit(f"{base}://{rest}")
+    except ValueError as error:
+        raise BadAddress(f"{error} in the Redis URL") from error
     entry, _, hosts = parts.netloc.rpartition("@")
     path = [unquote(piece) for piece in parts.path.split("/") if piece]
     query = parse_qs(parts.query)
@@ -170,6 +190,8 @@ def _tls(options: dict[str, Any]) -> "ssl.SSLContext":
         raise BadAddress(
             f"{named or 'ssl_ca_data'} in the Redis URL: no certificate, or key to it, to be used"
         ) from None
+    except (TypeError, ValueError) as error:  # NUL in a name, a version of TLS there is none of
+        raise BadAddress(f"{error} in the Redis URL") from None
     except OSError as error:
         raise BadAddress(f"{named} in the Redis URL: {error.strerror}") from None
 
@@ -187,8 +209,25 @@ def _context(options: dict[str, Any]) -> "ssl.SSLContext":
     named = str(options.get("ssl_check_hostname", True)).lower() not in ("false", "0", "no")
     context.check_hostname = named and mode is ssl.CERT_REQUIRED
     context.verify_mode = mode
+    for flag in options.get("ssl_include_verify_flags") or ():
+        context.verify_flags |= flag
+    for flag in options.get("ssl_exclude_verify_flags") or ():
+        context.verify_flags &= ~flag
+    if options.get("ssl_min_version"):
+        context.minimum_version = ssl.TLSVersion(options["ssl_min_version"])
+    if options.get("ssl_ciphers"):
+        _choose(context, options["ssl_ciphers"])
     if options.get("ssl_certfile"):
         context.load_cert_chain(
             options["ssl_certfile"], options.get("ssl_keyfile"), options.get("ssl_password")
         )
     return context
+
+
+def _choose(context: "ssl.SSLContext", ciphers: str) -> None:
+    import ssl
+
+    try:
+        context.set_ciphers(ciphers)
+    except ssl.SSLError:
+        raise ValueError(f"there are no ssl_ciphers {ciphers!r}") from None

@@ -83,6 +83,8 @@ def _entry(address: Address) -> dict[str, Any]:
     options = dict(address.options)
     if address.tls is not None:
         options["ssl"] = True
+    else:  # a plain connection takes none of these
+        options = {name: value for name, value in options.items() if name[:4] != "ssl_"}
     return {
         "db": address.db,
         "username": address.username,

@@ -6,9 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from redis.connection import parse_url
+from redis.connection import URL_QUERY_ARGUMENT_PARSERS, parse_url
 
 from korvet.store.address import Address, BadAddress, parse
+from korvet.store.errors import StoreUnavailable
+from korvet.store.sync import SyncStore
+from tests.servers import TestServer
 
 CERT = Path(__file__).parent / "tls" / "cert.pem"
 
@@ -78,6 +81,7 @@ def test_a_url_means_what_redis_py_takes_it_for(url: str) -> None:
     theirs.pop("connection_class", None)
     names = ("host", "port", "path", "db", "username", "password")
     asked = {name: theirs.pop(name) for name in names if name in theirs}
+    theirs.pop("max_connections", None)
     assert found.options == theirs
     assert replace(found, tls=None, options={}) == Address(**asked)
 
@@ -116,6 +120,8 @@ def test_a_secure_url_verifies_unless_told_otherwise() -> None:
         "redis+sentinel://h",
         "redis+cluster://",
         "redis://h:port",
+        "redis+sentinel://[::1/m",
+        "redis+cluster://[::1",
     ],
 )
 def test_a_url_that_names_no_redis_is_refused(url: str) -> None:
@@ -132,12 +138,65 @@ def test_a_url_that_names_no_redis_is_refused(url: str) -> None:
         (f"ssl_certfile={CERT}&ssl_keyfile=/k", "ssl_keyfile=/k in the Redis URL: No such file"),
         ("ssl_ca_cert=/a.pem", "there is no option 'ssl_ca_cert' (but ssl_ca_certs, "),
         ("ssl_ca_data=x", "ssl_ca_data in the Redis URL: no certificate"),
+        ("ssl_ca_data=%C3%A9", "ASCII"),
+        ("ssl_certfile=%00", "embedded null byte in the Redis URL"),
+        ("ssl_ciphers=none", "there are no ssl_ciphers 'none' in the Redis URL"),
+        ("ssl_validate_ocsp=true", "there is no option 'ssl_validate_ocsp'"),
+        ("ssl=true", "there is no option 'ssl' "),
     ],
 )
 @pytest.mark.parametrize("scheme", ["rediss://h", "rediss+sentinel://h/m", "rediss+cluster://h"])
 def test_what_cannot_be_used_under_tls_is_named(scheme: str, query: str, sentence: str) -> None:
     with pytest.raises(BadAddress, match=re.escape(sentence)):
         parse(f"{scheme}?{query}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("decode_responses=true", "encoding=latin-1", "protocol=3", "legacy_responses=no"),
+        *("lib_name=x", "virtual_host=v", "timeout=3", "timeout=3s", "retry_on_timeout=true"),
+        *("retry_on_error=a", "max_connections=1", "socket_read_size=0", "single_connection=yes"),
+    ],
+)
+@pytest.mark.parametrize(
+    "url", ["redis://h", "rediss://h", "redis+sentinel://h/m", "redis+cluster://h", "unix:///s"]
+)
+def test_what_is_for_other_clients_of_the_same_url_is_passed_over(url: str, query: str) -> None:
+    (seed,) = parse(f"{url}?{query}&client_name=c").seeds
+    assert seed.options == {"client_name": "c"}
+    with SyncStore.connect(f"{url}?{query}"):
+        pass
+
+
+def test_ciphers_are_chosen_as_the_url_says() -> None:
+    tls = parse("rediss://h?ssl_ciphers=ECDHE-RSA-AES256-GCM-SHA384").seeds[0].tls
+    assert tls is not None
+    assert {row["name"] for row in tls.get_ciphers() if row["protocol"] != "TLSv1.3"} == {
+        "ECDHE-RSA-AES256-GCM-SHA384"
+    }
+
+
+@pytest.mark.skipif(
+    "ssl_min_version" not in URL_QUERY_ARGUMENT_PARSERS, reason="an older redis-py knows none"
+)
+def test_the_least_version_of_tls_is_what_the_url_says() -> None:
+    tls = parse("rediss://h?ssl_min_version=772").seeds[0].tls
+    assert tls is not None and tls.minimum_version is ssl.TLSVersion.TLSv1_3
+
+
+def test_options_of_tls_are_nothing_to_a_plain_connection() -> None:
+    url = "redis+sentinel://127.0.0.1:1/m?ssl_check_hostname=no"
+    with SyncStore.connect(url) as store, pytest.raises(StoreUnavailable, match="no Sentinel"):
+        store.command("PING")
+
+
+def test_replies_are_bytes_whatever_other_clients_are_told(redis_server: TestServer) -> None:
+    query = "decode_responses=true&protocol=3&max_connections=1&retry_on_error=a"
+    with SyncStore.connect(f"{redis_server.url}?{query}") as store:
+        store.command("DEL", "h")
+        store.command("HSET", "h", "a", "b")
+        assert store.command("HGETALL", "h") == [b"a", b"b"]
 
 
 def test_passwords_are_not_shown() -> None:
