@@ -10,8 +10,9 @@ Rules
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from korvet import logs
 from korvet.beating import Beats
@@ -24,10 +25,10 @@ from korvet.scripts.call import Call, Reply
 from korvet.scripts.group import JoinReply, SyncReply
 from korvet.settings.values import Settings
 from korvet.store.aio import AsyncStore
-from korvet.store.errors import StoreError
+from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.store.wake import Wake
 from korvet.topics import VERSION_FIELD
-from korvet.turns import in_turns
+from korvet.turns import AT_ONCE
 
 TICK_FIRST = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 REGISTER_FIRST = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -230,22 +231,20 @@ class Groups:
         if not group_id:
             return
 
-        async def one(row: Row) -> None:
-            topic, partition, offset, _, topic_id, _ = row
-            await self._store.run(
-                log.follow(
-                    self._keys,
-                    topic,
-                    partition,
-                    group=group_id,
-                    topic_id=topic_id,
-                    offset=offset,
-                    move=int(move),
-                )
+        calls = (
+            log.follow(
+                self._keys,
+                topic,
+                partition,
+                group=group_id,
+                topic_id=topic_id,
+                offset=offset,
+                move=int(move),
             )
-
+            for topic, partition, offset, _, topic_id, _ in rows
+        )
         try:
-            await in_turns(one, list(rows))
+            await self._run_each(calls)
         except StoreError as error:
             # The commit stands; the Redis group follows with the next one.
             logger.warning("a Redis group did not follow", group=group_id, reason=str(error))
@@ -254,11 +253,24 @@ class Groups:
         """There are no Redis groups of that name where these commits were."""
         places = [place for place in map(place_of, fields) if place is not None]
         if group_id and places:
+            await self._run_each(
+                log.unfollow(self._keys, topic, partition, group=group_id)
+                for topic, partition in places
+            )
 
-            async def one(place: tuple[str, int]) -> None:
-                await self._store.run(log.unfollow(self._keys, *place, group=group_id))
-
-            await in_turns(one, places)
+    async def _run_each(self, calls: Iterable[Call[Any]]) -> None:
+        """All are run, some at a time. The first failure is raised in the end; Redis's absence at
+        once, as each would wait for it."""
+        todo, failed = iter(calls), None
+        while some := list(islice(todo, AT_ONCE)):
+            try:
+                await self._store.run_many(some)
+            except StoreUnavailable:
+                raise
+            except StoreError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
 
     async def forget(
         self, group_id: str, fields: Sequence[str], state: str, generation: int

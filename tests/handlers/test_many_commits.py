@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from korvet.store.errors import StoreError
 from korvet.turns import AT_ONCE
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.offset_commit import (
@@ -17,22 +18,7 @@ from tests.handlers.conftest import Broker
 MANY = 2 * AT_ONCE + 50
 
 
-async def test_the_redis_groups_of_a_commit_follow_some_at_a_time(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await broker.create("t", MANY)
-    node, waiting, most = broker.node, set[Any](), list[int]()
-    submit = node.store.submit
-
-    def counted(call: Any) -> Any:
-        future = submit(call)
-        if call.script.name in ("log.follow", "log.unfollow"):
-            waiting.add(future)
-            most.append(len(waiting))
-            future.add_done_callback(waiting.discard)
-        return future
-
-    monkeypatch.setattr(node.store, "submit", counted)
+async def commit_all(broker: Broker) -> None:
     parts = [
         OffsetCommitRequestPartition(
             partition_index=number, committed_offset=number, committed_metadata=None
@@ -45,6 +31,37 @@ async def test_the_redis_groups_of_a_commit_follow_some_at_a_time(
     )
     answer = await broker.ask(request, 9)
     assert [row.error_code for row in answer.topics[0].partitions] == [0] * MANY
+
+
+async def test_one_partition_that_cannot_be_followed_keeps_no_other_behind(broker: Broker) -> None:
+    await broker.create("t", MANY)
+    store, keys = broker.node.store, broker.node.keys
+    await store.command("SET", keys.partition("t", 0).stream, "somebody else's")
+    last = keys.partition("t", MANY - 1).stream
+    await commit_all(broker)
+    assert await store.command("XINFO", "GROUPS", last)
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
+    assert not await store.command("XINFO", "GROUPS", last)
+
+
+async def test_the_redis_groups_of_a_commit_follow_some_at_a_time(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", MANY)
+    node, waiting, most = broker.node, set[Any](), list[int]()
+    submit = node.store.submit
+
+    def counted(call: Any) -> Any:
+        future = submit(call)
+        if call.script.name in ("log.follow", "log.unfollow"):
+            waiting.add(future)
+            most.append(sum(not each.done() for each in waiting))
+            future.add_done_callback(waiting.discard)
+        return future
+
+    monkeypatch.setattr(node.store, "submit", counted)
+    await commit_all(broker)
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=None)])
     (found,) = (await broker.ask(asked, 9)).groups[0].topics
     assert [row.committed_offset for row in found.partitions] == list(range(MANY))
