@@ -5,14 +5,13 @@
 local codes = require("lib.codes")
 local entry = require("lib.entry")
 local num = require("lib.num")
+local room = require("lib.room")
 
 local M = {}
 
 local INDEX_BYTES = 65536
 -- From here on Lua cannot tell two neighbours apart.
 local LAST = 2 ^ 53
--- So many arguments of one call Lua's stack holds for certain: it ends at 8,000.
-local MOST_FIELDS = 7000
 
 --- The log behind the KEYS of log.append, from the k-th on, as a table; nil and a lib.codes value
 --- when `topic_id` does not own it. `stamp`: LogAppendTime.
@@ -164,8 +163,11 @@ local function measured(args, at, last, count, least)
   local ends = at - 1
   for _ = 1, count do
     local fields = ends < last and tonumber(args[ends + 1])
-    if not fields or fields < least or fields > MOST_FIELDS or fields % 2 ~= 0 then
+    if not fields or fields < least or fields % 2 ~= 0 then
       return nil
+    end
+    if fields > room.MOST then
+      room.fit(fields)
     end
     ends = ends + 1 + fields
   end
@@ -212,9 +214,11 @@ function M.put(log, args, at, last)
     local fields, stamp = tonumber(args[first]), log.stamp and now_ms
     if not fields then
       local uniform = require("lib.uniform")
+      room.fit(2 * (tonumber(args[first + 1]) or 0))
       add, rest, whole = uniform.columns(log, args, first + 1, stamp, count)
     elseif fields < 0 then
       local uniform = require("lib.uniform")
+      room.fit(-2 * fields)
       add, rest = uniform.rows(log, args, first + 1, -fields, stamp)
       whole = first - fields * (count + 1)
     else
@@ -222,6 +226,7 @@ function M.put(log, args, at, last)
       first, ends = first + 1, first + fields
     end
   elseif first == last or first < last and (last - first) % 2 == 1 then
+    room.fit(last - first + 1)
     whole = last
   end
   if whole ~= last then

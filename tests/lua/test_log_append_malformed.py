@@ -17,6 +17,8 @@ FAILED = (ScriptError, ScriptFailed)
 ROW = (2, b"value", b"v")
 FAR = 2**53
 MANY = (8000, *(b"x",) * 8000)
+MOST = 7990
+COLUMN = (b"x", 1, b"", b"v")
 
 MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "a record too few": ("record", "time", 3, ROW * 2),
@@ -46,6 +48,9 @@ MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "an entry of odd fields": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, 3, *ROW)),
     "more fields than Lua's stack holds": ("record", "dense", 2, (*ROW, *MANY)),
     "an entry of more fields": ("record", "bytes", 2, (10, 2, b"data", b"v", 10, *MANY)),
+    "rows of more fields": ("record", "dense", 1, (-4000, *MANY[1:])),
+    "columns of more fields": ("record", "dense", 1, (b"columns", 4000, *COLUMN * 4000)),
+    "a batch of more fields": ("batch", "time", 1, MANY[1:]),
     "an entry without offsets": ("record", "bytes", 2, (10, 2, b"data", b"v", 0, 2, b"a", b"b")),
 }
 
@@ -70,17 +75,49 @@ def test_what_is_no_batch_is_an_error_and_leaves_nothing_behind(
     assert part.append(2).previous == int(before[1]["next"])
 
 
-def test_who_shares_a_call_with_what_is_no_batch_is_served(runner: Runner) -> None:
-    parts = [Part(runner, "record", "dense", topic=name).create() for name in ("a", "b", "c")]
+FULL: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
+    "records": ("record", "dense", 3, (MOST, *(b"x",) * MOST, *ROW, MOST, *(b"x",) * MOST)),
+    "rows": ("record", "time", 2, (-MOST // 2, *(b"x",) * (MOST * 3 // 2))),
+    "columns": ("record", "time", 1, (b"columns", MOST // 2, *COLUMN * (MOST // 2))),
+    "a batch": ("batch", "dense", 1, (b"x",) * MOST),
+    "spans": ("record", "bytes", 2, (1, *ROW, 1, MOST, *(b"x",) * MOST)),
+}
+
+
+@pytest.mark.parametrize("stamp", [0, 1])
+@pytest.mark.parametrize(("form", "mode", "count", "fields"), FULL.values(), ids=FULL.keys())
+def test_an_entry_may_have_as_many_fields_as_lua_holds(
+    runner: Runner, form: str, mode: str, count: int, fields: tuple[Any, ...], stamp: int
+) -> None:
+    part = Part(runner, form, mode).create()
+    batch = {"count": count, "size": 20, "max_timestamp": 1, "fields": fields}
+    reply = runner.run(log.append(KEYS, "t", 0, topic_id=ID, stamp=stamp, **batch))
+    assert (reply.error, len(part.ids())) == (0, count)
+
+
+WRONG: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "too little": ("record", (*ROW, 2, b"value")),
+    "rows": ("record", MALFORMED["rows of more fields"][3]),
+    "columns": ("record", MALFORMED["columns of more fields"][3]),
+    "a batch": ("batch", MANY[1:]),
+}
+
+
+@pytest.mark.parametrize(("form", "fields"), WRONG.values(), ids=WRONG.keys())
+def test_who_shares_a_call_with_what_is_no_batch_is_served(
+    runner: Runner, form: str, fields: tuple[Any, ...]
+) -> None:
+    parts = [Part(runner, form, "dense", topic=name).create() for name in ("a", "b", "c")]
     batches = [log.batch_of(part.call(2)) for part in parts]
-    batches[1] = batches[1][:-1]
+    batches[1] = [*batches[1][:7], *fields]
     reply = runner.run(
         log.gather(KEYS, [(p.topic, 0, ID, 0, [b]) for p, b in zip(parts, batches, strict=True)])
     )
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert [answer.error for answer in reply.answers] == [0, failed, 0]
     assert reply.reason.startswith(b"korvet:b:0: no batch")
-    assert [len(part.ids()) for part in parts] == [2, 0, 2]
+    entries = 2 if form == "record" else 1
+    assert [len(part.ids()) for part in parts] == [entries, 0, entries]
 
 
 @pytest.mark.parametrize(
