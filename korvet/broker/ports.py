@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import socket
 from collections.abc import Callable
 
 from korvet.config import Address, Config
@@ -43,7 +44,8 @@ async def open_to_all(option: str, where: Address, server: asyncio.base_events.S
 def unserved(option: str, where: Address, error: OSError) -> StartError:
     """What to tell of an address that cannot be listened on."""
     why = error.strerror or str(error)
-    if error.errno is not None and error.errno in errno.errorcode:
+    # A name's errors have numbers of their own, on macOS among those of files.
+    if error.errno in errno.errorcode and not isinstance(error, socket.gaierror):
         why = os.strerror(error.errno)  # without what the event loop says around it
     advice = "name one of this machine's addresses"
     if error.errno == errno.EADDRINUSE:

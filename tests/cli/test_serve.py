@@ -17,8 +17,8 @@ import psutil
 import pytest
 import uvloop
 
-from korvet.broker.ports import bind, open_to_all
-from korvet.config import StartError, load
+from korvet.broker.ports import bind, open_to_all, unserved
+from korvet.config import Address, StartError, load
 from tests.servers import TestServer
 
 
@@ -146,6 +146,13 @@ def test_of_two_who_bound_a_port_the_second_to_serve_is_refused(run: Callable[..
             server.close()
 
     run(both())
+
+
+@pytest.mark.parametrize("number", [-2, 8])
+def test_a_name_that_nobody_knows_is_not_taken_for_a_file(number: int) -> None:
+    error = socket.gaierror(number, "nodename nor servname provided")
+    sentence = str(unserved("--listen", Address("h", 1), error))
+    assert sentence.startswith("--listen h:1 cannot be served: nodename nor servname provided; ")
 
 
 def test_an_address_of_another_machine_is_one_sentence(
