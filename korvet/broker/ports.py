@@ -45,8 +45,9 @@ def unserved(option: str, where: Address, error: OSError) -> StartError:
     """What to tell of an address that cannot be listened on."""
     why = error.strerror or str(error)
     # A name's errors have numbers of their own, on macOS among those of files.
-    if error.errno in errno.errorcode and not isinstance(error, socket.gaierror):
-        why = os.strerror(error.errno)  # without what the event loop says around it
+    number = 0 if isinstance(error, socket.gaierror) else error.errno or 0
+    if number in errno.errorcode:
+        why = os.strerror(number)  # without what the event loop says around it
     advice = "name one of this machine's addresses"
     if error.errno == errno.EADDRINUSE:
         advice = "choose another port, or stop whoever has it"
