@@ -1,6 +1,7 @@
 """A runner that first makes each call with each of its keys in turn held by something else."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -20,7 +21,7 @@ class Doubting(LuaRunner):
 
     def __init__(self, server: redis.Redis) -> None:
         super().__init__()
-        self.redis = server  # type: ignore[assignment]
+        self.redis = self.server = server  # type: ignore[assignment]
         self.redis.response_callbacks = {}
         self.command("FLUSHALL")
         self.tried: Counter[str] = Counter()
@@ -50,11 +51,16 @@ class Doubting(LuaRunner):
             after = self._contents()
             other = {name for name in before | after if before.get(name) != after.get(name)}
             assert not other, f"{call.script.name} left a half in {other}, for {key}"
-        self.command("FLUSHALL")
-        for name, content in kept.items():
-            self.command("RESTORE", name, 0, content)
+        commands = [("RESTORE", name, 0, content) for name, content in kept.items()]
+        self._all([("FLUSHALL",), *commands])
+
+    def _all(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        with self.server.pipeline(transaction=False) as pipe:
+            for command in commands:
+                pipe.execute_command(*command)
+            return pipe.execute()
 
     def _contents(self) -> dict[bytes, bytes]:
         names: Any = self.command("KEYS", "*")
-        contents: Any = [self.command("DUMP", name) for name in names]
+        contents = self._all([("DUMP", name) for name in names])
         return dict(zip(names, contents, strict=True))
