@@ -239,12 +239,12 @@ function M.put(log, args, at, last)
     redis.call("ZCARD", log.index)
   end
 
-  local added = base + width <= LAST and add(redis.pcall, base + per_entry - 1, first, ends)
+  local added = base <= LAST - width and add(redis.pcall, base + per_entry - 1, first, ends)
   if not added or type(added) == "table" and added.err then
     local tail = require("lib.ends")
     before = tail.behind_all(log.mode, log.bits, log.stream)
     base = math.max(base, before)
-    if base + width > LAST then
+    if base > LAST - width then
       error("the offsets of " .. log.stream .. " are exhausted by its last entry", 0)
     end
     add(redis.call, base + per_entry - 1, first, ends)

@@ -38,6 +38,17 @@ def test_behind_an_entry_whose_offset_lua_cannot_count_nothing_is_appended(
     assert (part.state(), len(part.ids()), len(other.ids())) == (before, 2, 3)
 
 
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_where_a_log_has_come_to_the_last_offset_nothing_is_appended(
+    runner: Runner, form: str
+) -> None:
+    part = Part(runner, form, mode="dense").create()
+    runner.command("HSET", part.keys.log, "next", 2**53 - 2)
+    with pytest.raises(FAILED, match="exhausted"):
+        part.append(3)
+    assert (part.ids(), part.append(2).base) == ([], 2**53 - 2)
+
+
 def test_what_stood_before_the_batch_that_failed_is_answered_and_counted(runner: Runner) -> None:
     part = Part(runner, mode="dense").create()
     batches = [log.batch_of(part.call(2, size=70_000)), log.batch_of(part.call(2))]
