@@ -49,8 +49,8 @@ def unserved(option: str, where: Address, error: OSError) -> StartError:
     if number in errno.errorcode:
         why = os.strerror(number)  # without what the event loop says around it
     advice = "name one of this machine's addresses"
-    if error.errno == errno.EADDRINUSE:
+    if number == errno.EADDRINUSE:
         advice = "choose another port, or stop whoever has it"
-    elif error.errno in (errno.EACCES, errno.EPERM):
+    elif number in (errno.EACCES, errno.EPERM):
         advice = "choose a port from 1024 on"
     return StartError(f"{option} {where} cannot be served: {why}; {advice}.")

@@ -14,24 +14,20 @@ from korvet.errors import ErrorCode as E
 from korvet.scripts import group, transaction
 from korvet.scripts.transaction import FinishReply
 from tests.lua.harness import LuaRunner
-from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, Logs
+from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, History, Logs
 
 PARTITIONS = 2
 STEPS = 200
 Work = Generator[None, None, Any]
 
 
-class World:
-    """What was written, what was decided, and requests that are still on their way."""
+class World(History):
+    """The same, and the offsets of a group."""
 
     def __init__(self, lua: LuaRunner, random: Random) -> None:
         self.lua, self.random = lua, random
-        self.logs = Logs(lua, PARTITIONS, random.choice(["time", "dense"])).create()
-        self.values: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+        super().__init__(Logs(lua, PARTITIONS, random.choice(["time", "dense"])).create())
         self.offsets: dict[tuple[str, int], int] = {}
-        self.decided: dict[tuple[str, int], bool] = {}
-        self.seen: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
-        self.late: list[Callable[[], Any]] = []
         self.count = 0
         # The group has another commit, and so it is never forgotten.
         self.ask_group(
@@ -58,19 +54,6 @@ class World:
     def decide(self, name: str, number: int, committed: bool) -> None:
         """That is how the transaction ends, once and for all."""
         assert self.decided.setdefault((name, number), committed) == committed
-
-    def committed(self, partition: int) -> set[bytes]:
-        """What readers of committed records ought to get."""
-        ended = [rows for key, rows in self.values.items() if self.decided.get(key)]
-        return {value for rows in ended for at, value in rows if at == partition}
-
-    def check(self) -> None:
-        """Nothing else is read, and what was read stays."""
-        for number, seen in self.seen.items():
-            found = self.logs.committed(number)
-            assert found[: len(seen)] == seen
-            assert set(found) <= self.committed(number) and len(set(found)) == len(found)
-            self.seen[number] = found
 
 
 class Client(Coordinator):
@@ -154,7 +137,7 @@ class Client(Coordinator):
             told = number if self.bump else 0
             reply = world.logs.append(partition, value, (*who, sequence), told)
             if reply.stored:
-                world.values.setdefault((self.name, number), []).append((partition, value))
+                world.wrote((self.name, number), partition, value)
             return reply
 
         reply = yield from self._call(append)
@@ -225,9 +208,7 @@ def test_a_lost_answer_loses_and_doubles_nothing(lua: LuaRunner, seed: int) -> N
     lua.advance(TIMEOUT_MS * 2)
     for client in clients:
         client.settle()
-    for number in range(PARTITIONS):
-        assert set(world.logs.committed(number)) == world.committed(number)
-        assert world.logs.stable(number) == world.logs.entries(number)[-1][0] + 1
+    world.ended()
     stored: Any = lua.command("HGET", KEYS.group_offsets("g"), KEYS.partition("t", 0).stream)
     good = {offset for key, offset in world.offsets.items() if world.decided.get(key)}
     assert (int(stored.split()[0]) in good) if stored else not good

@@ -5,57 +5,21 @@ committed is read whole.
 """
 
 from random import Random
-from typing import Any
 
 import pytest
 
 from korvet.errors import ErrorCode
 from tests.lua.harness import LuaRunner
-from tests.lua.transactions import TIMEOUT_MS, Coordinator, Logs
+from tests.lua.transactions import TIMEOUT_MS, Coordinator, History, Logs
 
 PARTITIONS = 2
 STEPS = 250
 
 
-class World:
-    """What was written, what was decided about it, and what readers saw so far."""
-
-    def __init__(self, runner: LuaRunner, mode: str) -> None:
-        self.logs = Logs(runner, PARTITIONS, mode).create()
-        self.runner = runner
-        self.written: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
-        self.decided: dict[tuple[str, int], bool] = {}
-        self.plain: list[tuple[int, bytes]] = []
-        self.seen: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
-        self.late: list[Any] = []
-
-    def check(self) -> None:
-        """The promises hold now."""
-        for number in range(PARTITIONS):
-            found = self.logs.committed(number)
-            assert found[: len(self.seen[number])] == self.seen[number]
-            allowed = {value for at, value in self.plain if at == number}
-            for key, rows in self.written.items():
-                if self.decided.get(key):
-                    allowed |= {value for at, value in rows if at == number}
-            assert set(found) <= allowed
-            assert len(set(found)) == len(found)
-            self.seen[number] = found
-
-    def whole(self) -> None:
-        """Everything that was committed is read."""
-        for number in range(PARTITIONS):
-            wanted = {value for at, value in self.plain if at == number}
-            for key, rows in self.written.items():
-                if self.decided.get(key):
-                    wanted |= {value for at, value in rows if at == number}
-            assert set(self.logs.committed(number)) == wanted
-
-
 class Client:
     """A transactional producer; its predecessors go on as zombies."""
 
-    def __init__(self, world: World, name: str, bump: bool, random: Random) -> None:
+    def __init__(self, world: History, name: str, bump: bool, random: Random) -> None:
         self.world, self.random, self.bump = world, random, bump
         self.coordinator = Coordinator(world.logs, name)
         self.coordinator.fresh = [int(name) * 100 + n for n in range(99, 0, -1)]
@@ -106,9 +70,7 @@ class Client:
             return
         appended = logs.append(partition, value, who, told)
         assert appended.error == 0, ErrorCode(appended.error)
-        self.world.written.setdefault((self.coordinator.name, number), []).append(
-            (partition, value)
-        )
+        self.world.wrote((self.coordinator.name, number), partition, value)
         self.sequences[partition] += 1
 
     def arrive(
@@ -116,9 +78,7 @@ class Client:
     ) -> None:
         reply = self.world.logs.append(partition, value, who, told)
         if not reply.error:
-            self.world.written.setdefault((self.coordinator.name, number), []).append(
-                (partition, value)
-            )
+            self.world.wrote((self.coordinator.name, number), partition, value)
 
     def end(self) -> None:
         committed = self.random.random() < 0.6
@@ -172,7 +132,7 @@ class Client:
 @pytest.mark.parametrize("seed", range(8))
 def test_readers_see_what_was_committed_and_nothing_else(seed: int, mode: str) -> None:
     random, runner = Random(seed), LuaRunner()
-    world = World(runner, mode)
+    world = History(Logs(runner, PARTITIONS, mode).create())
     clients = [Client(world, str(n + 1), n % 2 == 0, random) for n in range(4)]
     for turn in range(STEPS):
         kind = random.random()
@@ -195,6 +155,4 @@ def test_readers_see_what_was_committed_and_nothing_else(seed: int, mode: str) -
     for client in clients:
         client.carry_out()
     world.check()
-    world.whole()
-    for number in range(PARTITIONS):
-        assert world.logs.stable(number) == world.logs.entries(number)[-1][0] + 1
+    world.ended()

@@ -1,6 +1,6 @@
 """Transactions as the tests of lua/transaction see them: producers, partitions, readers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -173,6 +173,43 @@ class Logs:
             for _, fields in self.entries(partition)
             if not markers.is_marker(fields)
         ]
+
+
+class History:
+    """What was written and decided, what readers of committed records saw so far, and requests that
+    are still on their way."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs = logs
+        self.values: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
+        self.plain: list[tuple[int, bytes]] = []
+        self.decided: dict[tuple[str, int], bool] = {}
+        self.seen: dict[int, list[bytes]] = {number: [] for number in range(logs.partitions)}
+        self.late: list[Callable[[], Any]] = []
+
+    def wrote(self, transaction: tuple[str, int], partition: int, value: bytes) -> None:
+        """The transaction, an id and its number, has the value there."""
+        self.values.setdefault(transaction, []).append((partition, value))
+
+    def committed(self, partition: int) -> set[bytes]:
+        """What readers of committed records ought to get."""
+        ended = [rows for key, rows in self.values.items() if self.decided.get(key)]
+        return {value for rows in [self.plain, *ended] for at, value in rows if at == partition}
+
+    def check(self) -> None:
+        """Nothing else is read, nothing twice, and what was read stays."""
+        for number, seen in self.seen.items():
+            found = self.logs.committed(number)
+            assert found[: len(seen)] == seen
+            assert set(found) <= self.committed(number)
+            assert len(set(found)) == len(found)
+            self.seen[number] = found
+
+    def ended(self) -> None:
+        """All that was committed is read, and nothing is open."""
+        for number in self.seen:
+            assert set(self.logs.committed(number)) == self.committed(number)
+            assert self.logs.stable(number) == self.logs.entries(number)[-1][0] + 1
 
 
 @dataclass
