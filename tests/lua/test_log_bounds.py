@@ -8,6 +8,7 @@ from korvet.errors import ErrorCode
 from korvet.scripts import log
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
+from tests.lua.transactions import Logs
 from tests.runners import Runner
 
 
@@ -97,6 +98,32 @@ def test_native_entries_that_came_and_went_still_took_their_offsets(
     bounds = part.bounds()
     assert (bounds.first, bounds.next) == (end, end)
     assert part.append().base >= end
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+def test_records_are_counted_whoever_added_and_trimmed_them(runner: Runner, mode: str) -> None:
+    part = Part(runner, mode=mode).create()
+    part.append(10)
+    part.native()
+    part.append()
+    part.native()
+    assert part.bounds().records == 13
+    runner.command("XTRIM", part.keys.stream, "MAXLEN", 4)
+    assert part.bounds().records == 4
+    part.truncate(part.offsets()[-2])
+    assert part.bounds().records == 2
+
+
+def test_markers_of_transactions_count_as_no_records(runner: Runner) -> None:
+    logs = Logs(runner, 1, "dense").create()
+    for number in (1, 2):
+        assert not logs.append(0, b"v", (7, 0, number - 1), number).error
+        logs.mark(0, 7, 0, number, True)
+    part = Part(runner)
+    assert (part.bounds().next, part.bounds().records) == (4, 2)
+    for _ in range(3):
+        part.native()
+    assert part.bounds().records == 5
 
 
 def test_an_id_without_an_offset_of_its_own_pushes_the_end_behind_it(lua: LuaRunner) -> None:
