@@ -107,4 +107,5 @@ def _column(name: bytes, column: Any) -> tuple[Arg, ...]:
     values = b"" if data is None else memoryview(data)[edges[0] : edges[-1]]
     if (lengths == lengths[0]).all():
         return name, int(lengths[0]), b"", values
-    return name, -1, lengths.astype("<u4").tobytes(), values
+    wide = "u1" if lengths.max() < 256 else "<u4"
+    return name, -1, lengths.astype(wide).tobytes(), values

@@ -1,4 +1,4 @@
---- log.gather  version 11  writes
+--- log.gather  version 12  writes
 --- Each of several batches, for one partition or more, stands in its log, or nothing of it does.
 ---
 --- KEYS     stream...     stream  as in log.append, and so are the next four: five for each partition

@@ -314,6 +314,18 @@ def test_columns_are_the_entries_they_describe(runner: Runner, stamp: int) -> No
         assert (fields[0] == b"append.time", len(fields)) == (bool(stamp), 6 + 2 * stamp)
 
 
+@pytest.mark.parametrize("wide", [1, 4])
+def test_columns_of_many_lengths_are_the_entries_they_describe(lua: LuaRunner, wide: int) -> None:
+    part = Part(lua, "record", "dense").create()
+    values = [b"v" * (n % 7) for n in range(5000)]
+    lengths = b"".join(len(value).to_bytes(wide, "little") for value in values)
+    assert not part.append(
+        5000, fields=(b"columns", 1, b"value", -1, lengths, b"".join(values))
+    ).error
+    rows: list[tuple[bytes, list[bytes]]] = lua.command("XRANGE", part.keys.stream, "-", "+")  # type: ignore[assignment]
+    assert [fields[1] for _, fields in rows] == values
+
+
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("stamps", [b"7717", b"7" * 4, b""])
 @pytest.mark.parametrize("fields", [2, 3])
@@ -340,7 +352,9 @@ def test_columns_of_equal_lengths_are_the_entries_they_describe(
 
 @pytest.mark.parametrize("stamp", [0, 1])
 @pytest.mark.parametrize("fields", [2, 3, 4])
-@pytest.mark.parametrize("way", ["rows", "columns", "columns of one length"])
+@pytest.mark.parametrize(
+    "way", ["rows", "columns", "columns, a byte a length", "columns of one length"]
+)
 @pytest.mark.parametrize(("mode", "bits"), [("time", 8), ("dense", 10)])
 def test_records_with_the_same_fields_stand_one_behind_another_over_many_milliseconds(
     runner: Runner, mode: str, bits: int, way: str, fields: int, stamp: int
@@ -348,7 +362,8 @@ def test_records_with_the_same_fields_stand_one_behind_another_over_many_millise
     count = 600  # 8 bits are 256 offsets a millisecond
     part = Part(runner, "record", mode, bits).create()
     part.append(3)
-    keys = [b"%d" % (n**2) if way == "columns" else b"%06d" % n for n in range(count)]
+    one = way in ("rows", "columns of one length")
+    keys = [b"%06d" % n if one else b"%d" % (n**2) for n in range(count)]
     named = [(b"key", keys), (b"value", [b"v" * (n % 3) for n in range(count)])]
     named += [(b"timestamp", [b"1700000000000"] * count), (b"header.n", keys)]
     named = named[:fields]
@@ -362,7 +377,8 @@ def test_records_with_the_same_fields_stand_one_behind_another_over_many_millise
         for name, values in named:
             lengths = [len(value) for value in values]
             alike = len(set(lengths)) == 1
-            packed = b"" if alike else b"".join(n.to_bytes(4, "little") for n in lengths)
+            wide = 1 if "byte" in way else 4
+            packed = b"" if alike else b"".join(n.to_bytes(wide, "little") for n in lengths)
             given += [name, lengths[0] if alike else -1, packed, b"".join(values)]
     reply = part.append(count, stamp=stamp, fields=given)
     assert (reply.error, reply.stored) == (0, 1)

@@ -37,6 +37,7 @@ MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "a column too few": ("record", "dense", 1, (b"columns", 2, b"value", 1, b"", b"v")),
     "a value too few": ("record", "dense", 3, (b"columns", 1, b"value", 2, b"", b"aabb")),
     "a length too few": ("record", "time", 2, (b"columns", 1, b"value", -1, b"\2\0\0\0", b"aa")),
+    "a length too wide": ("record", "time", 2, (b"columns", 1, b"value", -1, b"\2\0" * 2, b"aa")),
     "more values than time": ("record", "time", FAR, (b"columns", 1, b"value", 1, b"", b"a")),
     "no columns": ("record", "dense", 1, (b"columns", 0)),
     "no entry": ("batch", "dense", 1, ()),
