@@ -7,6 +7,8 @@ Rules
 - Nothing at or behind the last stable offset is touched. What transactions aborted goes, and so do
   the markers before the limit: nobody below it needs them any more.
 - The last entry before the limit stays, whatever it is: readers who want to reach the end can.
+- An entry of more fields than a script can add, which is a native one, is put into the twin by a
+  plain command. The next script counts: in somebody else's twin it would end that one's pass.
 - Whoever begins a compaction writes its token into the log; from then on the scripts work for
   nobody else. One that dies on the way has changed nothing: the next one begins anew. So does one
   whose twin has not what was put into it: a failover may lose what Redis has answered.
@@ -43,6 +45,8 @@ READ_BYTES = 1 << 18
 READ_ENTRIES = 500
 CARRY_BYTES = 64 << 10
 CARRY_ENTRIES = 100
+MOST_FIELDS = 7990
+"""So many fields and values of an entry a script can add: lua/lib/room.lua."""
 TAIL_ENTRIES = 500
 INDEX_BYTES = 65536
 MOST_KEYS = 250_000
@@ -86,10 +90,11 @@ class Compaction:
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store = Watched(store)
-        self._keys, self._topic, self._partition = keys, topic, partition
+        self._topic, self._partition = topic, partition
         self._reader = PartitionReader(self._store, keys, most=READ_ENTRIES)
         self._token = uuid4().hex
-        self._twin = keys.partition(topic.name, partition).compacted
+        self._where, parts = (keys, topic.name, partition), keys.partition(topic.name, partition)
+        self._stream, self._twin = parts.stream, parts.compacted
         self._rest = rest
         self._ranges: list[str] = []
         self._waiting_bytes = self._waiting_entries = self._held = 0
@@ -105,9 +110,7 @@ class Compaction:
         try:
             plan = await self._call(
                 log.sift(
-                    self._keys,
-                    self._topic.name,
-                    self._partition,
+                    *self._where,
                     topic_id=self._topic.id,
                     token=self._token,
                     lag_ms=policy.min_compaction_lag_ms,
@@ -170,8 +173,9 @@ class Compaction:
             return plan.start
         policy = self._topic.policy
         at = entry_id(policy.offset_mode, policy.offset_bits, plan.cleaned)
-        stream = self._keys.partition(self._topic.name, self._partition).stream
-        rows = await self._store.submit_command("XREVRANGE", stream, f"({at}", "-", "COUNT", 1)
+        rows = await self._store.submit_command(
+            "XREVRANGE", self._stream, f"({at}", "-", "COUNT", 1
+        )
         found = [offset_of(policy.offset_mode, policy.offset_bits, raw) for raw, _ in rows]
         return max([plan.start, *found])
 
@@ -231,12 +235,12 @@ class Compaction:
         if fields is entry.fields:
             await self._carry(entry, size)
         else:
-            await self._flush()
             await self._put(entry, fields)
-            self._gap = True
 
     async def _carry(self, entry: Entry, size: int) -> None:
         at = self._id(entry)
+        if len(entry.fields) > MOST_FIELDS:
+            return await self._put(entry, entry.fields)
         if self._gap or not self._ranges:
             self._ranges += (at, at)
         else:
@@ -258,9 +262,7 @@ class Compaction:
         self._waiting_bytes = self._waiting_entries = 0
         reply = await self._call(
             log.carry(
-                self._keys,
-                self._topic.name,
-                self._partition,
+                *self._where,
                 ranges,
                 token=self._token,
                 held=self._held,
@@ -270,12 +272,21 @@ class Compaction:
             raise Superseded
         self._held += reply.carried
 
+    async def _add(self, at: str | bytes, fields: list[bytes]) -> None:
+        """The entry is in the twin, whatever it has of fields."""
+        made = ("NOMKSTREAM",) if self._held else ()
+        await self._store.submit_command("XADD", self._twin, *made, at, *fields)
+        self._held += 1
+        await self._rest(self._store.spent() * REST)
+
     async def _put(self, entry: Entry, fields: list[bytes]) -> None:
+        await self._flush()
+        self._gap = True
+        if len(fields) > MOST_FIELDS:
+            return await self._add(self._id(entry), fields)
         reply = await self._call(
             log.put(
-                self._keys,
-                self._topic.name,
-                self._partition,
+                *self._where,
                 token=self._token,
                 held=self._held,
                 id=self._id(entry),
@@ -293,9 +304,7 @@ class Compaction:
         for calls in itertools.count():
             reply = await self._call(
                 log.swap(
-                    self._keys,
-                    self._topic.name,
-                    self._partition,
+                    *self._where,
                     topic_id=self._topic.id,
                     token=self._token,
                     held=self._held,
@@ -317,6 +326,11 @@ class Compaction:
             if not reply.more:
                 return
             self._held = reply.held
+            if reply.wide:
+                at = reply.wide
+                found = await self._store.submit_command("XRANGE", self._stream, at, at)
+                for _, fields in found:
+                    await self._add(at, fields)
 
 
 class _Run:

@@ -466,6 +466,46 @@ async def test_entries_that_have_no_offset_end_no_pass() -> None:
     assert [row[2:4] for row in await one.read()] == [(b"a", b"1"), (b"b", b"1"), (b"c", b"2")]
 
 
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("wide", [(3,), (8,), (0, 1, 5, 8)])
+async def test_a_native_entry_of_very_many_fields_is_compacted_like_others(
+    mode: str, wide: tuple[int, ...]
+) -> None:
+    """Lua's stack does not hold them: the pass ended with an error, and so did each after it."""
+    one = Log("record", mode)
+    stream = KEYS.partition("t", 0).stream
+
+    def native(n: int) -> None:
+        one.runner.advance(1)
+        more = [word for h in range(4100) for word in (f"header.h{h}", "x")] if n in wide else []
+        at = f"{one.runner.now_ms()}-0" if mode == "time" else "*"
+        one.runner.command("XADD", stream, at, "key", f"{n % 4}", "value", f"{n}", *more)
+
+    for n in range(6):
+        native(n)
+    one.append([(b"a", b"1"), (b"a", b"2")])
+    appended: list[int] = []
+
+    def behind() -> None:
+        """More natives come while the pass is on its way."""
+        if not appended:
+            appended.append(1)
+            for n in range(6, 10):
+                native(n)
+
+    one.store.between = behind
+    assert await one.compact() is not None
+    found = [(key, value, len(headers)) for _, _, key, value, headers in await one.read()]
+    kept = [2, 3, 4, 5]
+    many = {n: 4100 if n in wide else 0 for n in range(10)}
+    assert found == [
+        *((b"%d" % (n % 4), b"%d" % n, many[n]) for n in kept),
+        (b"a", b"2", 0),
+        *((b"%d" % (n % 4), b"%d" % n, many[n]) for n in range(6, 10)),
+    ]
+    assert one.runner.command("EXISTS", KEYS.partition("t", 0).compacted) == 0
+
+
 async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
     one = Log("record", "dense")
     one.append([(b"k", b"%d" % n) for n in range(50)])

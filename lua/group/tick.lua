@@ -1,4 +1,4 @@
---- group.tick  version 14  writes
+--- group.tick  version 15  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -20,11 +20,13 @@
 ---          began          int    rebalances begun
 ---          expired        list   fields of the commits that are gone
 ---          gone           int    1: nothing is left of the group
---- COST     O(members), at most 34 calls + 11 per member
+--- COST     O(members), at most 35 calls + 11 per member
 --- NOTES    Brokers look twice a second. A deadline missed by more than 5 s says that none was there,
 ---          and so does a member's before a broker was there again for 5 s: nobody could say to be
 ---          alive.
 ---          Members then have another session instead of being dead.
+---          Which transactions ended here is known for a day longer than the group: offsets that come
+---          late would wait for an end that has been, and count with the producer's next one.
 ---          At most 1,000 deadlines a run; wait_ms is 0 when there are more.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -39,7 +41,7 @@ local seats = require("lib.seats")
 
 local offsets, waiting = KEYS[8], KEYS[9]
 local retention_ms, present_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
-local MOST, UNHEARD_MS = 1000, 5000
+local MOST, UNHEARD_MS, DAY_MS = 1000, 5000, 86400000
 local PHASES = { [":join"] = true, [":hold"] = true, [":sync"] = true, [":offsets"] = true }
 -- So many deadlines have a member's among them, if one has passed.
 local FIRST = 5
@@ -97,7 +99,9 @@ for _ = 1, MOST do
       -- Offsets wait, or ids that were handed out.
       group.look_at(g, now_ms + group.LOOK_MS)
     else
-      redis.call("UNLINK", unpack(KEYS))
+      redis.call("UNLINK", unpack(KEYS, 1, 8))
+      redis.call("UNLINK", unpack(KEYS, 10))
+      redis.call("PEXPIRE", waiting, DAY_MS)
       return { codes.NONE, -1, g.began, expired, 1 }
     end
   end

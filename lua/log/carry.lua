@@ -1,4 +1,4 @@
---- log.carry  version 3  writes
+--- log.carry  version 4  writes
 --- Entries of the log stand in its compacted twin too, under their own ids.
 ---
 --- KEYS     stream     stream  the partition's records
@@ -13,8 +13,10 @@
 --- REFUSES  NOT_COORDINATOR
 --- COST     O(entries), at most 3 calls + 100000 per from
 --- NOTES    NOT_COORDINATOR: somebody else compacts by now, or a failover has lost a part of the twin. The
----          caller keeps a call small: it has seen the entries.
+---          caller keeps a call small: it has seen the entries. Those
+---          that no script can add it adds itself; others like them have no offset, and go.
 local codes = require("lib.codes")
+local room = require("lib.room")
 
 local stream, log, compacted = KEYS[1], KEYS[2], KEYS[3]
 local token, held = ARGV[1], tonumber(ARGV[2])
@@ -28,8 +30,10 @@ end
 local carried = 0
 for i = 3, #ARGV, 2 do
   for _, row in ipairs(redis.call("XRANGE", stream, ARGV[i], ARGV[i + 1])) do
-    redis.call("XADD", compacted, row[1], unpack(row[2]))
-    carried = carried + 1
+    if #row[2] <= room.MOST then
+      redis.call("XADD", compacted, row[1], unpack(row[2]))
+      carried = carried + 1
+    end
   end
 end
 return { codes.NONE, carried }

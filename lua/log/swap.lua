@@ -1,4 +1,4 @@
---- log.swap  version 5  writes
+--- log.swap  version 6  writes
 --- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
 ---
 --- KEYS     stream         stream  the partition's records
@@ -23,6 +23,8 @@
 --- RETURNS  error          int     a lib.codes value
 ---          more           int     1: too much was behind `limit`: call again
 ---          held           int     entries that are in the twin then
+---          wide           bytes   the id of the next one where no script can add it, which the caller
+---                                adds before it calls again; else empty
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
 --- COST     O(entries carried + groups + rows), at most 533 calls + 1 per rows
 --- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time.
@@ -34,6 +36,7 @@ local entry = require("lib.entry")
 local index_rows = require("lib.index")
 local kinds = require("lib.kinds")
 local num = require("lib.num")
+local room = require("lib.room")
 local twin = require("lib.twin")
 
 local stream, log, index, compacted, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -48,13 +51,13 @@ local state = redis.call(
   "entries"
 )
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, 0 }
+  return { codes.UNKNOWN_TOPIC_ID, 0, 0, "" }
 end
 if state[2] ~= token or redis.call("XLEN", compacted) ~= held then
-  return { codes.NOT_COORDINATOR, 0, 0 }
+  return { codes.NOT_COORDINATOR, 0, 0, "" }
 end
 if state[3] ~= start then
-  return { codes.OFFSET_OUT_OF_RANGE, 0, 0 }
+  return { codes.OFFSET_OUT_OF_RANGE, 0, 0, "" }
 end
 kinds.zset(index)
 kinds.zset(aborted)
@@ -73,10 +76,13 @@ local average = tonumber(state[8] or 0) / math.max(tonumber(state[9] or 0), 1)
 at_most = math.min(at_most, math.max(1, math.floor(MOST_BYTES / math.max(average, 1))))
 local rest = redis.call("XRANGE", stream, "(" .. from, "+", "COUNT", at_most + 1)
 for i = 1, math.min(#rest, at_most) do
+  if #rest[i][2] > room.MOST then
+    return { codes.NONE, 1, held + i - 1, rest[i][1] }
+  end
   redis.call("XADD", compacted, rest[i][1], unpack(rest[i][2]))
 end
 if #rest > at_most then
-  return { codes.NONE, 1, held + at_most }
+  return { codes.NONE, 1, held + at_most, "" }
 end
 twin.take_over(stream, compacted)
 redis.call("UNLINK", stream)
@@ -92,4 +98,4 @@ redis.call(
   "horizons", twin.horizons(state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms())
 )
 redis.call("HDEL", log, "compacting")
-return { codes.NONE, 0, 0 }
+return { codes.NONE, 0, 0, "" }

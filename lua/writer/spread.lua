@@ -1,4 +1,4 @@
---- writer.spread  version 4  writes
+--- writer.spread  version 5  writes
 --- All attempts at an epoch spread a topic's rows over as many partitions as the first of them did,
 --- beginning with the same one.
 ---
@@ -10,11 +10,13 @@
 --- RETURNS  error       int    a lib.codes value
 ---          partitions  int    how many there are for this epoch, -1 when it has passed
 ---          turn        int    which of them is the first to be given rows in this epoch
---- COST     O(1), at most 2 calls
+--- COST     O(1), at most 4 calls
 --- NOTES    An older version kept no turn: there it was 0. And none reads what this one keeps.
+---          A writer without any claim is remembered for a year, and no writer for less than before.
 local codes = require("lib.codes")
 
 local writer = KEYS[1]
+local KEEP_MS = 366 * 86400000
 local topic_id, epoch, partitions, turn = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local field = "spread:" .. topic_id
@@ -29,4 +31,7 @@ end
 
 -- Write.
 redis.call("HSET", writer, field, epoch .. ":" .. partitions .. ":" .. turn)
+if redis.call("PTTL", writer) < 0 then
+  redis.call("PEXPIRE", writer, KEEP_MS)
+end
 return { codes.NONE, tonumber(partitions), tonumber(turn) }

@@ -108,7 +108,7 @@ def test_an_aborted_transaction_keeps_no_empty_group(lua: LuaRunner) -> None:
     resolve(group, committed=False)
     lua.advance(MINUTE_MS)
     assert group.tick().gone
-    assert group.keys() == []
+    assert group.keys() == [KEYS.group(group.name).waiting], "for a day"
 
 
 def test_a_group_that_never_was_leaves_no_key_for_good(runner: Runner) -> None:
@@ -196,3 +196,22 @@ def test_of_many_producers_the_new_one_has_those_of_long_ago_forgotten(
     assert sorted(lua.command("HKEYS", waiting)) == [b"8", b"8 korvet:orders:0", b"9"]
     resolve(group, committed=True, producer_id=8)
     assert group.committed() == 200
+
+
+def test_what_has_ended_is_known_for_longer_than_the_group(lua: LuaRunner) -> None:
+    """Nobody would end it again: late offsets kept the group for good, and what was aborted counted
+    with the producer's next transaction."""
+    group = Group(lua)
+    assert pend(group, 5) == ErrorCode.NONE
+    resolve(group, committed=False)
+    for _ in range(3):
+        lua.advance(MINUTE_MS)
+        group.tick()
+    keys = KEYS.group(group.name)
+    assert lua.command("EXISTS", keys.group) == 0
+    assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
+    assert 0 < int(str(lua.command("PTTL", keys.waiting))) <= 24 * 60 * MINUTE_MS
+    assert pend(group, 7, number=2) == ErrorCode.NONE
+    assert lua.command("PTTL", keys.waiting) == -1
+    resolve(group, committed=True, number=2)
+    assert group.committed() == 7

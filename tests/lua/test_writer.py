@@ -62,6 +62,15 @@ def test_a_writer_is_forgotten_in_the_end(runner: Runner) -> None:
     assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR
 
 
+def test_a_writer_that_claims_nothing_is_forgotten_as_well(runner: Runner) -> None:
+    parts = {"partitions": 3, "turn": 0}
+    runner.run(writer.spread(KEYS, "w", topic_id="1" * 32, epoch=0, **parts))
+    assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= YEAR
+    runner.run(writer.commit(KEYS, "w", epoch=0, keep_ms=5000))
+    runner.run(writer.spread(KEYS, "w", topic_id="1" * 32, epoch=1, **parts))
+    assert 0 < int(str(runner.command("PTTL", KEYS.writer("w")))) <= 5000
+
+
 def test_the_first_plan_stays(runner: Runner) -> None:
     pin = writer.pin(KEYS, "w", plan=b"first", keep_ms=YEAR)
     assert runner.run(pin).plan == b"first"

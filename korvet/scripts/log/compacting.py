@@ -34,11 +34,13 @@ class PutReply(Reply):
 
 
 class SwapReply(Reply):
-    """`more` 1: there was too much behind the limit, call again; the twin has `held` entries."""
+    """`more` 1: there was too much behind the limit, call again; the twin has `held` entries.
+    Before, the caller adds the one with id `wide`, if any: it has too many fields for a script."""
 
     error: int
     more: int
     held: int
+    wide: bytes
 
 
 SIFT = Script("log.sift", SiftReply)
