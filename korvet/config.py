@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from korvet.settings.broker import BROKER
-from korvet.settings.setting import ConfigError, StartError, known
+from korvet.settings.setting import ConfigError, Setting, StartError, known
 from korvet.settings.values import Settings
 from korvet.topic_config import Pattern, TopicConfigs
 
@@ -29,6 +29,15 @@ _ZOOKEEPER = re.compile(r"[^,/\s:]+:\d{1,5}(,[^,/\s:]+:\d{1,5})*(/[^\s,]*)?")
 EVERYWHERE = ("0.0.0.0", "::")
 """Hosts to listen on, which nobody can connect to."""
 _LEVELS = ("debug", "info", "warning", "error")
+_KAFKAS = {
+    "listeners": "listen",
+    "advertised.listeners": "advertise",
+    "broker.id": "node-id",
+    "node.id": "node-id",
+    "log.dir": "data-dir",
+    "log.dirs": "data-dir",
+}
+"""What a server.properties calls things that are options here, and so no settings."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -125,8 +134,17 @@ def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set needs NAME=VALUE, for example num.partitions=3, not {text!r}.")
-    known(BROKER, name.strip(), "setting")
+    _refuse_unknown(BROKER, name.strip())
     return name.strip(), value.strip()
+
+
+def _refuse_unknown(names: Mapping[str, Setting], name: str) -> None:
+    if name in _KAFKAS:
+        option = _KAFKAS[name]
+        raise ConfigError(
+            f"{name} is no setting here: the option is --{option}, or {option} in a file."
+        )
+    known(names, name, "setting")
 
 
 def _typed(given: Mapping[str, str]) -> dict[str, Any]:
@@ -215,6 +233,8 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ..
         # To TOML `redis = ...` and `redis.timeout.ms = ...` are one key with two values.
         hint = '; names with dots may be quoted: "redis.timeout.ms" = 15000'
         advice = hint if "overwrite" in str(error) else ""
+        if file.suffix == ".properties":
+            advice = "; Kafka's own file is not read: docs/operations.md shows one of ours"
         raise ConfigError(f"--config {file} is not valid TOML: {error}{advice}.") from None
     try:
         blocks = content.pop("topics", [])
@@ -222,7 +242,7 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ..
         flat = _flatten(content)
         options = {name: flat.pop(name) for name in OPTIONS if name in flat}
         for name in flat:
-            known({**BROKER, **dict.fromkeys(OPTIONS, BROKER["cluster.id"])}, name, "setting")
+            _refuse_unknown({**BROKER, **dict.fromkeys(OPTIONS, BROKER["cluster.id"])}, name)
         return options, flat, patterns
     except ConfigError as error:
         raise ConfigError(f"--config {file}: {error}") from None

@@ -103,6 +103,36 @@ def test_a_file_that_cannot_be_is_refused_in_one_sentence(
     assert sentence in str(refused.value)
 
 
+def test_kafkas_own_file_is_told_from_one_with_a_slip(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("process.roles=broker,controller\nlisteners=PLAINTEXT://:9092\n")
+    with pytest.raises(ConfigError, match="Kafka's own file is not read"):
+        load({}, file=file, environ={})
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("listeners", "listen"),
+        ("advertised.listeners", "advertise"),
+        ("broker.id", "node-id"),
+        ("node.id", "node-id"),
+        ("log.dir", "data-dir"),
+        ("log.dirs", "data-dir"),
+    ],
+)
+def test_a_setting_of_kafkas_that_is_an_option_here_names_the_option(
+    tmp_path: Path, name: str, option: str
+) -> None:
+    sentence = f"{name} is no setting here: the option is --{option}, or {option} in a file."
+    with pytest.raises(ConfigError, match=sentence):
+        load({}, sets=[f"{name}=x"], environ={})
+    file = tmp_path / "korvet.toml"
+    file.write_text(f'{name} = "x"')
+    with pytest.raises(ConfigError, match=sentence):
+        load({}, file=file, environ={})
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml: No such file"):
         load({}, file=tmp_path / "gone.toml", environ={})
