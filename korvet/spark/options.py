@@ -62,7 +62,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     max_records: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     joined: bool | None = None
-    """Small partitions share a task; None: those of a batch read do that has very many."""
+    """Small partitions share a task; None: where there are very many of them."""
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     trigger_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS

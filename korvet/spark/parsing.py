@@ -92,7 +92,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_partitions=given.number("minPartitions"),
         max_records=given.number("maxRecordsPerPartition"),
         split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
-        joined=given.joined(streaming),
+        joined=given.joined(),
         max_per_trigger=given.number("maxOffsetsPerTrigger"),
         min_per_trigger=given.least(),
         trigger_delay_ms=given.duration("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
@@ -203,12 +203,9 @@ class _Given:
     def flag(self, name: str, default: bool) -> bool:
         return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
 
-    def joined(self, streaming: bool) -> bool | None:
-        """Whether small partitions share a task. A stream's do where that is asked for: what its
-        checkpoint does not name is as it was before there was such an option."""
+    def joined(self) -> bool | None:
+        """Whether small partitions share a task; None: where there are very many of them."""
         asked = self.flag("joinPartitions", False)
-        if streaming:
-            return asked or None
         return None if self.text("joinPartitions") is None else asked
 
     def number(self, name: str) -> int | None:

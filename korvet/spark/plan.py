@@ -4,14 +4,16 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from korvet.keys import Keys
 from korvet.spark.catalog import Catalog, Range
 from korvet.spark.options import ReadOptions
 
 MOST_PIECES = 10_000
 MANY_PIECES = 64
-"""A batch read of more has neighbours share a task: Spark needs 15 to 60 ms for each task of a
-Python source, however little it reads."""
+"""A batch read of more, or a stream's batch of more partitions, has neighbours share a task: Spark
+needs 15 to 60 ms for each task of a Python source, however little it reads."""
 LEAST_TASKS = 32
 """So many tasks there are still then, for as many cores; `minPartitions` asks for more."""
 STEP_BYTES = 64 << 10
@@ -40,7 +42,9 @@ def tasks(
 ) -> list[tuple[Range, ...]]:
     """The pieces of a batch read, by the task that reads them: neighbours together up to
     `split_bytes`, as many groups as are asked for."""
-    if options.joined is False or (options.joined is None and len(found) <= MANY_PIECES):
+    # "At most so many records a task" holds where nobody asks for joined ones as well.
+    few = len(found) <= MANY_PIECES or options.max_records is not None
+    if options.joined is False or (options.joined is None and few):
         return [(each,) for each in found]
     sizes = bytes_in(catalog, found)
     least = 1 if options.joined else LEAST_TASKS
@@ -58,6 +62,19 @@ def in_turn(options: ReadOptions, found: Sequence[Range]) -> list[tuple[Range, .
     count = max(LEAST_TASKS, options.min_partitions or 0) if options.joined else len(found)
     edges = [len(found) * n // count for n in range(count + 1)] if found else []
     return [tuple(found[low:high]) for low, high in pairwise(edges) if low < high]
+
+
+def joined_of_itself(catalog: Catalog, options: ReadOptions, ahead: Sequence[Range]) -> ReadOptions:
+    """The options, with neighbours joined where a stream's batch has very many small ranges and
+    nothing else was asked for: about `split_bytes` a task, as in a batch read."""
+    if options.joined is not None or options.max_records is not None or len(ahead) <= MANY_PIECES:
+        return options
+    least = -(-sum(bytes_in(catalog, ahead)) // options.split_bytes)
+    if least >= len(ahead):
+        return options  # these are large: a task for each is none too many
+    least = max(least, options.min_partitions or 0)
+    wanted = least if least > LEAST_TASKS else options.min_partitions
+    return msgspec.structs.replace(options, joined=True, min_partitions=wanted)
 
 
 def _grouped(found: Sequence[Range], sizes: Sequence[int], most: int) -> list[tuple[Range, ...]]:

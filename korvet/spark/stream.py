@@ -3,11 +3,10 @@
 Rules
 - An offset is plain JSON, {"orders": {"0": 17, "1": 23, "id": "..."}}: for each partition the
   offset that comes next, and the topic's id, by which a topic deleted and made again is noticed;
-  under "/cut" the options that say how a batch which ends there is cut into tasks, where they are
-  not the defaults, and the marks of the last offsets before it, by which a log is noticed that
-  lost them and gave them to others; and under "/from" where partitions begin that the batch before
-  did not know: Spark does not keep where the first batch starts, nor does anybody else where a new
-  partition did.
+  under "/cut" how a batch which ends there is cut into tasks (`cutting`), and the marks of the
+  last offsets before it, by which a log is noticed that lost them and gave them to others; and
+  under "/from" where partitions begin that the batch before did not know: Spark does not keep
+  where the first batch starts, nor does anybody else where a new partition did.
 - Marks are compared, and taken, where a partition goes on, and where Spark tells an end that was
   planned by somebody else: a batch to be repeated, or the last one of before.
 - A batch is its start and its end and nothing else: read again, it holds the same records, in the
@@ -25,14 +24,14 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from korvet.spark.catalog import Catalog, Live, Log, Range, lost
+from korvet.spark.cutting import begun, cut_as, cut_for, recorded
 from korvet.spark.errors import DataLost, OtherTopic
 from korvet.spark.limits import Patience, ahead, limited
 from korvet.spark.marks import marks
-from korvet.spark.options import CUT, DEFAULT_SPLIT_BYTES, FROM, MARKS, ReadOptions
+from korvet.spark.options import CUT, FROM, MARKS, ReadOptions
 from korvet.spark.places import resolve
 from korvet.spark.plan import in_turn, pieces
 from korvet.spark.reader import pieces_of, read_piece, task_of
@@ -48,13 +47,6 @@ logger = logging.getLogger("korvet.spark")
 Offset = dict[str, dict[str, Any]]
 ID = "id"
 _ANEW = "Start with a new checkpoint, or set failOnDataLoss to false."
-_CUTS: dict[str, tuple[str, int | None]] = {
-    "maxBytesPerPartition": ("split_bytes", DEFAULT_SPLIT_BYTES),
-    "maxRecordsPerPartition": ("max_records", None),
-    "minPartitions": ("min_partitions", None),
-    "joinPartitions": ("joined", None),
-}
-"""The field of each option, and its default."""
 
 
 class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
@@ -72,7 +64,8 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
     def initialOffset(self) -> Offset:
         if self._initial is None:
             if self._known is None:
-                self._known = self._initial = self._first()
+                # Spark tells a stream first what its checkpoint has: this one has none.
+                self._known = self._initial = begun(self._first())
             else:
                 # Spark has told where the batch ends that it will do again: its first.
                 self._initial = self._known[FROM] if FROM in self._known else self._first()
@@ -82,8 +75,10 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         with self._catalog() as catalog:
             return catalog.settled(
                 self._options.selection,
-                lambda logs: self._offset(
-                    logs, resolve(catalog, self._options.start, logs, self._options)
+                lambda logs: _offset(
+                    logs,
+                    resolve(catalog, self._options.start, logs, self._options),
+                    recorded(self._options),
                 ),
             )
 
@@ -140,13 +135,14 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         # Of the first batch the checkpoint has the end alone, and Spark asks anew where it starts;
         # nor does it know where partitions began that came since.
         first = known == self._initial
-        begun = [
+        fresh = [
             (part, at)
             for part, at in zip(logs, starts, strict=True)
             if first or not knows(known, part)
         ]
-        found = self._offset(logs, ends, marked)
-        return found | {FROM: offset_of(*zip(*begun, strict=True))} if begun else found
+        cut = cut_for(known, catalog, self._options, ahead(logs, starts, ends))
+        found = _offset(logs, ends, cut, marked)
+        return found | {FROM: offset_of(*zip(*fresh, strict=True))} if fresh else found
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         begin = dict(start)
@@ -202,22 +198,9 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
 
             def ends(logs: Sequence[Log]) -> Offset:
                 bounds = catalog.bounds(logs, committed=self._options.committed_only)
-                return self._offset(logs, [bound.next for bound in bounds])
+                return _offset(logs, [bound.next for bound in bounds], recorded(self._options))
 
             return catalog.settled(self._options.selection, ends)
-
-    def _offset(
-        self, logs: Sequence[Log], places: Sequence[int], marked: dict[Log, str] | None = None
-    ) -> Offset:
-        cut: dict[str, Any] = {
-            name: value
-            for name, (field, default) in _CUTS.items()
-            if (value := getattr(self._options, field)) != default
-        }
-        for part, mark in (marked or {}).items():
-            if mark:
-                cut.setdefault(MARKS, {}).setdefault(part.topic, {})[str(part.partition)] = mark
-        return offset_of(logs, places) | ({CUT: cut} if cut else {})
 
     def _starts(self, known: Offset, logs: Sequence[Log], bounds: Sequence[Live]) -> list[int]:
         """Where to go on in each partition; DataLost where that is no longer possible. Before what
@@ -340,6 +323,20 @@ def offset_of(logs: Sequence[Log], places: Sequence[int]) -> Offset:
     return found
 
 
+def _offset(
+    logs: Sequence[Log],
+    places: Sequence[int],
+    cut: dict[str, Any],
+    marked: dict[Log, str] | None = None,
+) -> Offset:
+    """The same, with how the batch is cut that ends there, and the marks."""
+    cut = dict(cut)
+    for part, mark in (marked or {}).items():
+        if mark:
+            cut.setdefault(MARKS, {}).setdefault(part.topic, {})[str(part.partition)] = mark
+    return offset_of(logs, places) | ({CUT: cut} if cut else {})
+
+
 def _places(offset: Offset) -> Offset:
     """An offset's topics alone."""
     return {name: places for name, places in offset.items() if name not in (CUT, FROM)}
@@ -371,14 +368,6 @@ def replaced(part: Log, at: int) -> DataLost:
         "end of the log, as in a failover, and what came then took its offsets. Set failOnDataLoss "
         f"to false to go on from {at}, or start with a new checkpoint to read all that there is."
     )
-
-
-def cut_as(end: Offset, options: ReadOptions) -> ReadOptions:
-    """The options, but those that a batch with this end was planned with: a writer knows the tasks
-    of a batch that is repeated by their numbers."""
-    cut = end.get(CUT, {})
-    planned = {field: cut.get(name, default) for name, (field, default) in _CUTS.items()}
-    return msgspec.structs.replace(options, **planned)
 
 
 def place(offset: Offset, part: Log) -> int | None:

@@ -239,6 +239,8 @@ def test_a_read_of_very_many_partitions_has_fewer_tasks_of_itself(log: Log) -> N
         ({"joinPartitions": "false"}, 70),
         ({"joinPartitions": "true"}, 1),
         ({"minPartitions": 50}, 70),
+        ({"maxRecordsPerPartition": 2}, 93),
+        ({"maxRecordsPerPartition": 3, "joinPartitions": "true"}, 1),
         ({"assign": json.dumps({"many": [*range(64)]})}, 64),
     ):
         given: dict[str, Any] = {"subscribe": "many", "columns": "partition,offset", **options}

@@ -10,6 +10,7 @@ import pytest
 from korvet.spark import catalog as catalogs
 from korvet.spark import limits
 from korvet.spark.catalog import Catalog
+from korvet.spark.cutting import JOINS
 from korvet.spark.errors import DataLost, OtherTopic, Vanished
 from korvet.spark.limits import shared
 from korvet.spark.options import Selection
@@ -481,7 +482,7 @@ def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
     for query, end in zip(queries, ends, strict=True):
         before = ranges(query, start, end)
         assert all(ranges(other, start, end) == before for other in queries)
-        assert bool(end.get("/cut", {}).keys() - {"marks"}) == (query is not queries[0])
+        assert bool(end.get("/cut", {}).keys() - {"marks", JOINS}) == (query is not queries[0])
         counts.add(len(before))
     assert len(counts) == len(planned)
 
@@ -501,25 +502,6 @@ def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int
     tasks = query.reader.partitions(through_json(start), through_json(end))
     found = [(n, piece.wanted) for n, task in enumerate(tasks) for piece in pieces_of(task)]
     return [(n, each.log.partition, each.start, each.end) for n, each in found]
-
-
-def test_a_stream_of_many_partitions_has_few_tasks_where_that_is_asked_for(log: Log) -> None:
-    topic = log.create("s", 70)
-    for part in range(70):
-        log.append(topic, part, plain(1 + part % 3))
-    asked = {"subscribe": "s", "startingOffsets": "earliest"}
-    for options, tasks in (
-        ({}, 70),
-        ({"joinPartitions": "false"}, 70),
-        ({"joinPartitions": "true"}, 32),
-        ({"joinPartitions": "true", "minPartitions": 40}, 40),
-        ({"joinPartitions": "true", "minPartitions": 100}, 100),
-    ):
-        query = Query(log.url, **asked, **options)
-        found = ranges(query, query.reader.initialOffset(), query.reader.latestOffset())
-        assert len({task for task, *_ in found}) == tasks
-        assert {part for _, part, *_ in found} == set(range(70))
-        assert query.trigger() == sum(1 + part % 3 for part in range(70))
 
 
 def test_an_available_now_run_leaves_new_partitions_to_the_next(log: Log) -> None:
