@@ -232,7 +232,7 @@ def test_available_now_reads_what_there_is_and_goes_on_from_there(
     found = sorted((row.topic, row.partition, row.offset) for row in rows.collect())
     assert found == sorted((t, p, r[0]) for (t, p), records in log.written.items() for r in records)
     offsets = (tmp_path / "check" / "offsets" / "0").read_text().splitlines()[-1]
-    assert set(json.loads(offsets)) == {"s", "t", "/from"}
+    assert set(json.loads(offsets)) == {"s", "t", "/from", "/cut"}
 
 
 def test_a_running_stream_keeps_its_limit_and_meets_new_partitions(
