@@ -97,7 +97,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_per_trigger=given.least(),
         trigger_delay_ms=given.duration("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
         committed_only=given.isolation() == "read_committed",
-        archive=given.text("archive"),
+        archive=given.filled("archive"),
         archive_format=given.text("archiveFormat"),
     )
 
@@ -151,7 +151,7 @@ def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     return WriteOptions(
         connection=given.connection(),
         topic=given.text("topic"),
-        write_id=given.text("writeId") or "",
+        write_id=given.filled("writeId") or "",
         compression=compression,
         headers=given.flag("includeHeaders", True),
         timestamps=given.flag("includeTimestamp", False),
@@ -186,6 +186,13 @@ class _Given:
 
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower())
+
+    def filled(self, name: str) -> str | None:
+        """The text of an option for which nothing would do in place of an empty one."""
+        value = self.text(name)
+        if value is not None and not value.strip():
+            raise BadOption(name, "it is given, and empty.")
+        return value
 
     def refuse(self, name: str, reason: str) -> None:
         if self.text(name) is not None:
@@ -250,7 +257,7 @@ class _Given:
         if not url:
             wanted = f"give the Redis URL, here or in {REDIS_VARIABLE}."
             raise BadOption("redis", f"{wanted}{self._hint()}")
-        return Connection(checked_url(url), self.text("namespace") or "korvet")
+        return Connection(checked_url(url), self.filled("namespace") or "korvet")
 
     def _hint(self) -> str:
         """What to say besides where Spark has told no option at all."""
@@ -294,7 +301,9 @@ class _Given:
         asked = dict.fromkeys(part.strip() for part in value.split(",") if part.strip())
         wrong = [name for name in asked if name.lower() not in by_low]
         if wrong or not asked:
-            raise BadOption("columns", f"{wrong or value!r}: columns are {', '.join(by_low)}.")
+            raise BadOption(
+                "columns", f"{wrong or value!r}: columns are {', '.join(columns.TYPES)}."
+            )
         return tuple(dict.fromkeys(by_low[name.lower()] for name in asked))
 
     def place(self, side: str, default: int, or_latest: bool) -> Place:
@@ -337,7 +346,7 @@ def _per_partition(option: str, text: str, what: str) -> Offsets:
             if name not in (CUT, FROM)
         }
         parsed = {
-            topic: {int(number): int(at) for number, at in places.items() if number != "id"}
+            topic: {_whole(number): _whole(at) for number, at in places.items() if number != "id"}
             for topic, places in topics.items()
         }
     except (msgspec.DecodeError, ValueError) as error:
@@ -349,6 +358,13 @@ def _per_partition(option: str, text: str, what: str) -> Offsets:
         if at < EARLIEST:
             raise BadOption(option, f"{at} of {topic}-{number} is no {what}.")
     return parsed
+
+
+def _whole(text: int | str) -> int:
+    """The number of a partition, or what is said of it; int() alone takes "1_0" for 10."""
+    if isinstance(text, str) and not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is no whole number")
+    return int(text)
 
 
 def _assigned(text: str) -> dict[str, tuple[int, ...]]:

@@ -39,6 +39,11 @@ REFUSED = [
     ("startingOffsets", "{", "expects JSON"),
     ("startingOffsets", '{"orders": {"zero": 1}}', "expects JSON"),
     ("startingOffsets", '{"orders": [1]}', "expects JSON"),
+    ("startingOffsets", '{"orders": {"1_0": 1}}', "'1_0' is no whole number"),
+    ("startingOffsets", '{"orders": {"0": "1_0"}}', "'1_0' is no whole number"),
+    ("columns", "key,timestamptyp", "timestamp, timestampType"),
+    ("namespace", "", "it is given, and empty"),
+    ("archive", " ", "it is given, and empty"),
     ("startingTimestamp", "yesterday", "milliseconds"),
     ("startingOffsetsByTimestamp", "7", "expects JSON"),
     ("startingOffsetsByTimestampStrategy", "nearest", "must be one of error, latest"),
@@ -77,6 +82,8 @@ def test_a_read_option_that_cannot_be_honoured_is_refused_by_name(
         ("kafka.linger.ms", "5", "there is none"),
         ("kafka.compression.type", "brotli", "must be one of"),
         ("subscribe", "orders", "it is for a read; this is a write"),
+        ("writeId", "", "it is given, and empty"),
+        ("namespace", " ", "it is given, and empty"),
     ],
 )
 def test_a_write_option_that_cannot_be_honoured_is_refused_by_name(
