@@ -109,7 +109,7 @@ class Catalog:
         """The partitions selected; UnknownTopic for one that is named and does not exist."""
         known = self.topics()
         if selection.pattern is not None:
-            matches = re.compile(selection.pattern).fullmatch
+            matches = re.compile(selection.pattern).search  # as Kafka's: anywhere in the name
             return [part for name in known if matches(name) for part in partitions(known[name])]
         found: list[Log] = []
         assigned = selection.assigned

@@ -369,7 +369,7 @@ def test_a_batch_that_was_compacted_gives_what_stayed(log: Log, names: str) -> N
     assert [row["offset"] for row in found] == [2, 3, 7]
 
 
-def test_topics_are_chosen_by_name_by_pattern_and_by_partition(log: Log) -> None:
+def test_topics_are_chosen_by_name_by_pattern_anywhere_in_it_and_by_partition(log: Log) -> None:
     for name in ("a.one", "a.two", "b"):
         topic = log.create(name, 3)
         for partition in range(3):
@@ -383,6 +383,9 @@ def test_topics_are_chosen_by_name_by_pattern_and_by_partition(log: Log) -> None
         f"{t}-{p}" for t in ("a.one", "a.two") for p in range(3)
     ]
     assert parts(assign='{"b": [2, 0]}') == ["b-0", "b-2"]
+    assert parts(subscribePattern="one") == [f"a.one-{p}" for p in range(3)]
+    assert parts(subscribePattern="^a") == parts(subscribePattern="a\\..*")
+    assert parts(subscribePattern="^o$|^b$") == [f"b-{p}" for p in range(3)]
     assert parts(subscribePattern="nothing") == []
     with pytest.raises(UnknownTopic, match=r"'c'; there are a\.one, a\.two, b"):
         parts(subscribe="c")
