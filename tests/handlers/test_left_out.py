@@ -168,13 +168,59 @@ async def test_features_cannot_be_changed(broker: Broker, version: int) -> None:
     other = FeatureUpdateKey(feature="transaction.version", max_version_level=1)
     answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[other, same]), version)
     assert answer.error_code == E.INVALID_UPDATE_VERSION
-    assert answer.error_message.startswith("transaction.version cannot be set to 1: ")
+    assert "one of them had an error: transaction.version cannot be set to 1: " in (
+        answer.error_message
+    )
     assert len(answer.results) == (2 if version < 2 else 0)
     answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[same]), version)
     assert answer.error_code == E.NONE
     assert [row.error_code for row in answer.results] == ([E.NONE] if version < 2 else [])
     answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[]), version)
     assert answer.error_code == E.NONE
+
+
+OF_4_3 = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "kraft.version": 1,
+    "metadata.version": 30,
+    "share.version": 1,
+    "streams.version": 1,
+    "transaction.version": 2,
+}
+"""What `kafka-features.sh upgrade --release-version 4.3` asks for."""
+
+
+@pytest.mark.parametrize(
+    ("levels", "refused"),
+    [
+        (OF_4_3, ""),
+        ({"metadata.version": 30}, ""),
+        ({"kraft.version": 1}, ""),
+        ({**OF_4_3, "metadata.version": 21}, "metadata.version cannot be set to 21: "),
+        ({"share.version": 1}, "share groups are not served"),
+        ({"streams.version": 1, "group.version": 1}, "streams groups are not served"),
+        ({"foo.version": 1}, "foo.version cannot be set to 1: "),
+    ],
+    ids=lambda given: "+".join(f"{name}={level}" for name, level in given.items())[:60]
+    if isinstance(given, dict)
+    else None,
+)
+async def test_an_upgrade_to_a_release_finds_nothing_to_do(
+    broker: Broker, levels: dict[str, int], refused: str
+) -> None:
+    rows = [
+        FeatureUpdateKey(feature=name, max_version_level=level) for name, level in levels.items()
+    ]
+    answer = await broker.ask(UpdateFeaturesRequest(feature_updates=rows))
+    assert E(answer.error_code) is (E.INVALID_UPDATE_VERSION if refused else E.NONE)
+    assert refused in (answer.error_message or "")
+
+
+async def test_a_feature_is_changed_in_no_way_nobody_knows(broker: Broker) -> None:
+    row = FeatureUpdateKey(feature="group.version", max_version_level=1, upgrade_type=9)
+    answer = await broker.ask(UpdateFeaturesRequest(feature_updates=[row]))
+    assert E(answer.error_code) is E.INVALID_UPDATE_VERSION
 
 
 @pytest.mark.parametrize("version", range(6))
