@@ -221,12 +221,10 @@ def table(settings: Iterable[Setting]) -> dict[str, Setting]:
 
 
 def known(settings: Mapping[str, Setting], name: str, what: str) -> Setting:
-    """The setting of that name, or a ConfigError naming the nearest one."""
+    """The setting of that name, or a ConfigError that names one near it or says whose it is."""
     setting = settings.get(name)
     if setting is not None:
         return setting
-    import difflib
+    from korvet.settings.near import hint
 
-    near = difflib.get_close_matches(name[:100], settings, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]}?" if near else "docs/operations.md lists them all."
-    raise ConfigError(f"Unknown {what} {name[:100]!r}: {hint}")
+    raise ConfigError(f"Unknown {what} {name[:100]!r}: {hint(name, settings)}")

@@ -202,9 +202,11 @@ OF_4_3 = {
         ({"streams.version": 1, "group.version": 1}, "streams groups are not served"),
         ({"foo.version": 1}, "foo.version cannot be set to 1: "),
     ],
-    ids=lambda given: "+".join(f"{name}={level}" for name, level in given.items())[:60]
-    if isinstance(given, dict)
-    else None,
+    ids=lambda given: (
+        "+".join(f"{name}={level}" for name, level in given.items())[:60]
+        if isinstance(given, dict)
+        else None
+    ),
 )
 async def test_an_upgrade_to_a_release_finds_nothing_to_do(
     broker: Broker, levels: dict[str, int], refused: str

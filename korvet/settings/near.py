@@ -1,0 +1,165 @@
+"""What to say about a name that no setting has: which one is truly near, or whose name it is.
+
+Rules
+- A setting is near when each word of the name is a word of it, but for a slip of the pen, in any
+  order and with any of `.`, `-` and `_` between them; it may have one word more, and the name may
+  begin with `log.` as a broker's do.
+- What Kafka knows is never taken for a slip: it means something else there.
+"""
+
+import re
+from collections.abc import Collection
+from difflib import SequenceMatcher
+
+_BETWEEN = re.compile(r"[.\-_\s]+")
+_ALIKE = 0.8
+_LONGEST = 100
+_WORDS = 12
+
+_KAFKAS: dict[str, tuple[str, ...]] = {
+    "share groups are not served": ("group.share.*", "share.*"),
+    "streams groups are not served": ("group.streams.*", "streams.*"),
+    "there are no logins and no TLS for clients here": (
+        "allow.everyone.if.no.acl.found",
+        "authorizer.*",
+        "connection.failed.authentication.delay.ms",
+        "connections.max.reauth.ms",
+        "delegation.token.*",
+        "early.start.listeners",
+        "listener.*",
+        "principal.builder.class",
+        "sasl.*",
+        "security.*",
+        "ssl.*",
+        "super.users",
+    ),
+    "there are no quotas here": (
+        "alter.log.dirs.replication.quota.*",
+        "client.quota.callback.class",
+        "controller.quota.*",
+        "quota.*",
+        "replication.quota.*",
+    ),
+    "there is no such internal topic here": (
+        "offsets.commit.required.acks",
+        "offsets.load.buffer.size",
+        "offsets.topic.*",
+        "transaction.state.log.*",
+    ),
+    "there are no controllers and no elections here": (
+        "auto.leader.rebalance.enable",
+        "broker.heartbeat.interval.ms",
+        "broker.id.generation.enable",
+        "broker.session.timeout.ms",
+        "control.plane.listener.name",
+        "controlled.shutdown.*",
+        "controller.*",
+        "initial.broker.registration.timeout.ms",
+        "inter.broker.*",
+        "leader.imbalance.*",
+        "metadata.*",
+        "process.roles",
+        "reserved.broker.max.id",
+        "unstable.*",
+        "zookeeper.*",
+    ),
+    "it belongs to Kafka's own storage": (
+        "cordoned.log.dirs",
+        "delete.records.purgatory.purge.interval.requests",
+        "follower.fetch.last.tiered.offset.enable",
+        "log.cleaner.enable",
+        "log.dir.failure.timeout.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "log.initial.task.delay.ms",
+        "log.message.downconversion.enable",
+        "log.message.format.version",
+        "log.message.timestamp.difference.max.ms",
+        "num.replica.alter.log.dirs.threads",
+        "remote.*",
+        "replica.*",
+    ),
+    "it belongs to the inside of Kafka's brokers": (
+        "add.partitions.to.txn.*",
+        "alter.config.policy.class.name",
+        "auto.include.jmx.reporter",
+        "config.providers",
+        "consumer.assignment.interval.ms",
+        "create.topic.policy.class.name",
+        "fetch.purgatory.purge.interval.requests",
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.max.assignment.interval.ms",
+        "group.consumer.min.assignment.interval.ms",
+        "group.coordinator.append.linger.ms",
+        "group.coordinator.background.threads",
+        "group.coordinator.cached.buffer.max.bytes",
+        "group.coordinator.threads",
+        "kafka.metrics.*",
+        "max.connection.creation.rate",
+        "max.connections.per.ip.overrides",
+        "max.request.partition.size.limit",
+        "metric.reporters",
+        "metrics.*",
+        "offsets.commit.timeout.ms",
+        "producer.purgatory.purge.interval.requests",
+        "queued.max.request.bytes",
+        "request.timeout.ms",
+        "socket.*",
+        "telemetry.max.bytes",
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        "transaction.two.phase.commit.enable",
+    ),
+}
+"""Settings of Kafka's that mean nothing here, by the reason; `a.*` is every name that begins so."""
+
+
+def hint(name: str, settings: Collection[str]) -> str:
+    """What the giver of an unknown name is told, of settings by these names."""
+    reason = _reason(name)
+    if reason:
+        return f"Kafka has it, but {reason}; leave it out."
+    near = nearest(name, settings) or nearest(name.removeprefix("log."), settings)
+    return f"did you mean {near}?" if near else "docs/operations.md lists them all."
+
+
+def nearest(name: str, settings: Collection[str]) -> str | None:
+    """The setting that the name is a slip of, if there is one."""
+    name = name[:_LONGEST].lower()
+    words = _words(name)
+    near = [setting for setting in settings if _covers(_words(setting), words)]
+    return max(near, key=lambda setting: _likeness(name, setting), default=None)
+
+
+def _reason(name: str) -> str | None:
+    for reason, names in _KAFKAS.items():
+        for known in names:
+            if name == known or (known.endswith("*") and name.startswith(known[:-1])):
+                return reason
+    return None
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in _BETWEEN.split(name) if word]
+
+
+def _covers(has: list[str], words: list[str]) -> bool:
+    """Whether each of these words is one of those it has, which has one more at most."""
+    if "".join(has) == "".join(words):
+        return True
+    if not len(words) <= min(len(has), _WORDS) or len(has) > len(words) + 1:
+        return False
+    left = list(has)
+    for word in words:
+        alike = [other for other in left if _slip(word, other)]
+        if not alike:
+            return False
+        left.remove(max(alike, key=lambda other: _likeness(word, other)))
+    return bool(words)
+
+
+def _slip(one: str, other: str) -> bool:
+    return one.startswith(other) or other.startswith(one) or _likeness(one, other) >= _ALIKE
+
+
+def _likeness(one: str, other: str) -> float:
+    return 1.0 if one == other else SequenceMatcher(None, one, other).ratio()
