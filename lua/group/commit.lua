@@ -1,4 +1,4 @@
---- group.commit  version 5  writes
+--- group.commit  version 6  writes
 --- Offsets are committed by a member of this generation, or to a group without members.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes

@@ -1,4 +1,4 @@
---- group.delete  version 3  writes
+--- group.delete  version 4  writes
 --- A group without members is gone with its committed offsets.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -16,14 +16,18 @@
 --- RETURNS  error          int    a lib.codes value
 ---          fields         list   fields of the commits it had
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
---- COST     O(members), at most 6 calls
---- NOTES    COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
+--- COST     O(members + commits), at most 10 calls + 1 per waiting_commit
+--- NOTES    Which transactions ended here is known for a day longer, as in group.tick; commits that wait
+---          for theirs are gone.
+---          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
 ---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local group = require("lib.group")
+local kinds = require("lib.kinds")
+local pending = require("lib.pending")
 
-local offsets = KEYS[8]
+local offsets, waiting = KEYS[8], KEYS[9]
 
 local g = group.load(KEYS)
 
@@ -38,7 +42,10 @@ if g.state ~= group.EMPTY then
   return { codes.NON_EMPTY_GROUP, {} }
 end
 local fields = redis.call("HKEYS", offsets)
+kinds.hashes(KEYS, 9, 9)
 
 -- Write.
-redis.call("UNLINK", unpack(KEYS))
+redis.call("UNLINK", unpack(KEYS, 1, 8))
+redis.call("UNLINK", unpack(KEYS, 10))
+pending.leave(waiting)
 return { codes.NONE, fields }

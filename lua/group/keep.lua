@@ -1,4 +1,4 @@
---- group.keep  version 7  writes
+--- group.keep  version 8  writes
 --- Offsets are committed by a member of a group of the newer protocol.
 ---
 --- KEYS     group      hash   state, generation, protocol, counters, votes

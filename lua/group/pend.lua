@@ -1,4 +1,4 @@
---- group.pend  version 9  writes
+--- group.pend  version 10  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
 --- KEYS     group           hash   state, generation, protocol, counters, votes
@@ -30,8 +30,7 @@
 ---          wait_ms         int    until the group's next deadline, -1 for none
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          ILLEGAL_GENERATION STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
---- COST     O(partitions), for a new producer O(producers), at most 15 calls + 2 per field
----          + 1 per thousand
+--- COST     O(partitions), at most 36 calls + 2 per field
 --- NOTES    The old versions of the request name no member: then no membership is asked for.
 ---          GROUP_ID_NOT_FOUND: a generation was named and there is no group.
 ---          INVALID_TXN_STATE: the transaction, or a later one, has ended here.

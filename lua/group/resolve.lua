@@ -1,4 +1,4 @@
---- group.resolve  version 6  writes
+--- group.resolve  version 7  writes
 --- A transaction is over in a group: its offsets are committed, or gone.
 ---
 --- KEYS     group           hash   state of the group
@@ -11,7 +11,7 @@
 ---          committed       int    1: the offsets count; 0: they never do
 --- RETURNS  error           int    a lib.codes value
 ---          committed       list   stream key and commit, flat, of what counts now
---- COST     O(offsets that wait in the group), at most 10 calls + 4 per row
+--- COST     O(offsets that wait in the group), at most 31 calls + 4 per row
 --- NOTES    Called again for the same transaction, or for one before it, nothing changes. A group that
 ---          was deleted meanwhile gets nothing back.
 ---          What was committed after the transaction's offsets came, by a member or by a later

@@ -8,8 +8,8 @@ local M = {}
 
 -- Of so many producers the ones not heard of for long are forgotten: longer than a request that was
 -- sent before its transaction ended can be on the way.
-local MANY = 1000
-local LONG_MS = 3600000
+local MANY, SOME = 1000, 20
+local LONG_MS, DAY_MS = 3600000, 86400000
 
 --- The newest transaction of a producer as {round, epoch, open}, or nil.
 function M.last(waiting, producer_id)
@@ -23,12 +23,16 @@ end
 
 --- Whether any transaction is open here.
 function M.is_open(waiting)
-  local flat = redis.call("HGETALL", waiting)
-  for i = 1, #flat, 2 do
-    if string.match(flat[i], "^%d+$") and string.match(flat[i + 1], "^%d+ %d+ 1 ") then
-      return true
+  local cursor = "0"
+  repeat
+    local page = redis.call("HSCAN", waiting, cursor, "COUNT", 1000)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do
+      if string.match(page[2][i], "^%d+$") and string.match(page[2][i + 1], "^%d+ %d+ 1 ") then
+        return true
+      end
     end
-  end
+  until cursor == "0"
   return false
 end
 
@@ -53,21 +57,29 @@ function M.take(waiting, producer_id)
   return rows
 end
 
---- Producers whose last transaction ended long ago are forgotten, once there are many. It reads all
---- that waits, so that is for whoever adds a producer.
+--- The group is gone: no commit waits any more. Which transactions there were is known for a day:
+--- offsets that come late would wait for an end that has been, and count with the producer's next one.
+function M.leave(waiting)
+  for _, field in ipairs(redis.call("HKEYS", waiting)) do
+    if string.find(field, " ", 1, true) then
+      redis.call("HDEL", waiting, field)
+    end
+  end
+  redis.call("PEXPIRE", waiting, DAY_MS)
+end
+
+--- Of many producers some are looked at, and forgotten where their last transaction ended long ago.
+--- That is for whoever adds a producer: more are looked at than come, so that not many are left.
 function M.prune(waiting, now_ms)
   if redis.call("HLEN", waiting) <= MANY then
     return
   end
-  local flat, gone = redis.call("HGETALL", waiting), {}
+  local flat = redis.call("HRANDFIELD", waiting, SOME, "WITHVALUES")
   for i = 1, #flat, 2 do
     local open, time = string.match(flat[i + 1], "^%d+ %d+ (%d) (%d+)$")
     if open == "0" and string.match(flat[i], "^%d+$") and now_ms - tonumber(time) > LONG_MS then
-      gone[#gone + 1] = flat[i]
+      redis.call("HDEL", waiting, flat[i])
     end
-  end
-  for from = 1, #gone, 1000 do
-    redis.call("HDEL", waiting, unpack(gone, from, math.min(from + 999, #gone)))
   end
 end
 

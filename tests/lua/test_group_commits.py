@@ -196,3 +196,47 @@ def test_a_group_scheduled_during_a_tick_is_looked_at_again(lua: LuaRunner) -> N
     assert lua.run(settle).settled == 0
     lua.advance(10_000)
     assert lua.run(scripts.claim(KEYS, hold_ms=10_000, limit=10)).groups == [b"readers"]
+
+
+def test_very_many_commits_are_looked_at_in_parts(runner: Runner) -> None:
+    """A tick over 50,000 of them was half a second of Redis, and each that expired another one."""
+    group = Group(runner)
+    group.commit(1)
+    keys = KEYS.group(group.name)
+    row = runner.command("HGET", keys.offsets, FIELD)
+    assert isinstance(row, bytes)
+    for first in range(0, 9_000, 1_000):
+        names = (KEYS.partition("many", number).stream for number in range(first, first + 1_000))
+        runner.command("HSET", keys.offsets, *(x for name in names for x in (name, row)))
+    looks = 0
+    for retention_ms in (100, 0):
+        expired: set[bytes] = set()
+        moment, wait_ms, gone = 1, 1, 0
+        while 0 <= wait_ms <= 1_000 and not gone:
+            runner.command("ZADD", keys.deadlines, moment, ":offsets")
+            reply = group.tick(retention_ms=retention_ms * RETENTION_MS)
+            wait_ms, gone, looks = reply.wait_ms, reply.gone, looks + 1
+            assert len(reply.expired) < 5_000
+            expired.update(reply.expired)
+        assert len(expired) == (0 if retention_ms else 9_001)
+        assert retention_ms == 0 or wait_ms > 60_000
+    assert looks >= 5
+    assert runner.command("EXISTS", keys.offsets, keys.group, keys.deadlines) == 0
+
+
+def test_a_look_in_parts_comes_back_after_a_minute(lua: LuaRunner) -> None:
+    """Commits of single partitions end at as many moments: each was a look at all of them."""
+    group = Group(lua)
+    group.commit(1)
+    keys = KEYS.group(group.name)
+    for number in range(6_000):
+        text = f"1 -1 {lua.now_ms() + number} -1 {TOPIC_ID} "
+        lua.command("HSET", keys.offsets, KEYS.partition("many", number).stream, text)
+    lua.advance(RETENTION_MS + 1)
+    waits = []
+    for _ in range(4):
+        reply = group.tick()
+        waits.append(reply.wait_ms)
+        lua.advance(reply.wait_ms)
+    assert waits[:-2] == [1_000, 60_000]
+    assert lua.command("EXISTS", keys.offsets) == 0

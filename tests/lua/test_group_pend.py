@@ -1,8 +1,6 @@
 """lua/group/pend and resolve: offsets that count once their transaction is committed."""
 
-from typing import Any
 
-import pytest
 
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
@@ -169,33 +167,46 @@ def test_a_transaction_commits_although_the_clock_has_gone_back(lua: LuaRunner) 
     assert group.committed() == 200
 
 
-def test_of_many_producers_the_new_one_has_those_of_long_ago_forgotten(
-    lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
+def test_of_many_producers_a_new_one_has_some_of_long_ago_forgotten(
+    runner: Runner,
 ) -> None:
-    group = Group(lua)
+    """A look at all of them was a third of a second of Redis for each new one among 100,000."""
+    group = Group(runner)
     group.commit(1)
     waiting = KEYS.group(group.name).waiting
+    old_ms = runner.now_ms() - 61 * MINUTE_MS
     for producer_id in range(100, 1_200):
-        lua.command("HSET", waiting, producer_id, f"3 0 0 {lua.now_ms()}")
-    lua.command("HSET", waiting, 9, f"1 0 1 {lua.now_ms()}")
-    lua.advance(61 * MINUTE_MS)
-    read: list[Any] = []
-    execute = lua.redis.execute_command
-
-    def watched(*command: Any) -> Any:
-        if command[0] == "HGETALL" and command[1] == waiting.encode():
-            read.append(command[0])
-        return execute(*command)
-
-    monkeypatch.setattr(lua.redis, "execute_command", watched)
+        runner.command("HSET", waiting, producer_id, f"3 0 0 {old_ms}")
+    runner.command("HSET", waiting, 9, f"1 0 1 {old_ms}")
     pend(group, 100)
-    resolve(group, committed=True)
-    assert read == []
-    pend(group, 200, producer_id=8)
-    assert read == ["HGETALL"]
-    assert sorted(lua.command("HKEYS", waiting)) == [b"8", b"8 korvet:orders:0", b"9"]
-    resolve(group, committed=True, producer_id=8)
+    assert runner.command("HLEN", waiting) == 1_102
+    for producer_id in range(10_000, 10_010):
+        pend(group, 200, producer_id=producer_id)
+    left = runner.command("HKEYS", waiting)
+    assert isinstance(left, list)
+    assert 900 < len(left) <= 1_001
+    assert {b"9", b"9 korvet:orders:0", b"10009"} <= {
+        each if isinstance(each, bytes) else each.encode() for each in left
+    }
+    resolve(group, committed=True, producer_id=10_000)
     assert group.committed() == 200
+
+
+def test_what_ended_is_known_for_longer_than_a_deleted_group(runner: Runner) -> None:
+    """Late offsets of an aborted transaction counted with the producer's next one."""
+    group = Group(runner)
+    assert pend(group, 5) == ErrorCode.NONE
+    resolve(group, committed=False)
+    assert pend(group, 6, producer_id=8) == ErrorCode.NONE
+    assert group.delete().error == ErrorCode.NONE
+    keys = KEYS.group(group.name)
+    assert runner.command("EXISTS", keys.group) == 0
+    assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
+    assert 0 < int(str(runner.command("PTTL", keys.waiting))) <= 24 * 60 * MINUTE_MS
+    assert pend(group, 7, number=2) == ErrorCode.NONE
+    resolve(group, committed=True, number=2)
+    resolve(group, committed=True, producer_id=8)
+    assert group.committed() == 7
 
 
 def test_what_has_ended_is_known_for_longer_than_the_group(lua: LuaRunner) -> None:
