@@ -259,12 +259,18 @@ class Groups:
             )
 
     async def _run_each(self, calls: Iterable[Call[Any]]) -> None:
-        """All are run, some at a time. The first failure is raised in the end; Redis's absence at
-        once, as each would wait for it."""
+        """All are run, some at a time, and again while there is more for one to do. The first
+        failure is raised in the end; Redis's absence at once, as each would wait for it."""
         todo, failed = iter(calls), None
         while some := list(islice(todo, AT_ONCE)):
             try:
-                await self._store.run_many(some)
+                while some:
+                    replies = await self._store.run_many(some)
+                    some = [
+                        call
+                        for call, reply in zip(some, replies, strict=True)
+                        if getattr(reply, "more", 0)
+                    ]
             except StoreUnavailable:
                 raise
             except StoreError as error:

@@ -40,7 +40,7 @@ class Readers:
 
     def __init__(self) -> None:
         self._by_client: dict[str, dict[tuple[str, str], Reader]] = {}
-        self._owners: dict[tuple[str, int, str], tuple[str, int]] = {}
+        self._claims: dict[tuple[str, int, str], tuple[tuple[str, int], bytes]] = {}
         self._told: set[str] = set()
 
     def note(self, client_id: str, group: str, member: str, generation: int) -> None:
@@ -74,13 +74,17 @@ class Readers:
             )
         return None
 
-    def takes(self, topic: Topic, partition: int, client_id: str, reader: Reader) -> bool:
-        """Whether the partition has just become this reader's."""
-        place, owner = (topic.id, partition, reader.group), (client_id, reader.generation)
-        if self._owners.get(place) == owner:
-            return False
-        self._owners[place] = owner
-        return True
+    def claim(self, topic: Topic, partition: int, client_id: str, reader: Reader) -> bytes:
+        """How much of what others left pending the reader has claimed, as log.deliver takes it."""
+        owner, done = self._claims.get((topic.id, partition, reader.group), (None, b""))
+        return done if owner == (client_id, reader.generation) else log.CLAIM_ALL
+
+    def claimed(
+        self, topic: Topic, partition: int, client_id: str, reader: Reader, done: bytes
+    ) -> None:
+        """log.deliver has answered: so much is the reader's now."""
+        owner = client_id, reader.generation
+        self._claims[topic.id, partition, reader.group] = owner, done
 
 
 def readers(context: Context) -> Readers:
@@ -116,19 +120,23 @@ async def delivered(
     reader = readers(context).reader(context.client_id)
     if reader is None:
         return None
-    reply = await context.store.run(
-        log.deliver(
-            context.keys,
-            topic.name,
-            partition,
-            group=reader.group,
-            consumer=context.client_id,
-            topic_id=topic.id,
-            offset=offset,
-            count=COUNT,
-            claim=int(readers(context).takes(topic, partition, context.client_id, reader)),
+    known = readers(context)
+    while True:
+        reply = await context.store.run(
+            log.deliver(
+                context.keys,
+                topic.name,
+                partition,
+                group=reader.group,
+                consumer=context.client_id,
+                topic_id=topic.id,
+                offset=offset,
+                count=COUNT,
+                claim=known.claim(topic, partition, context.client_id, reader),
+            )
         )
-    )
-    if reply.error:
-        return None
-    return max(offset, reply.first), reply.last
+        if reply.error:
+            return None
+        known.claimed(topic, partition, context.client_id, reader, reply.claim)
+        if reply.first >= 0 or reply.claim == log.ALL_CLAIMED:
+            return max(offset, reply.first), reply.last

@@ -1,4 +1,4 @@
---- log.deliver  version 3  writes
+--- log.deliver  version 4  writes
 --- One reader of a Redis group has what it was given and has not committed yet, or the next entries.
 ---
 --- KEYS     stream    stream  the partition's records
@@ -8,14 +8,18 @@
 ---          topic_id  bytes   the topic the caller believes in, 32 hex digits
 ---          offset    int     where the reader wants to go on
 ---          count     int     entries at most
----          claim     int     1: the partition has just become this reader's; what others left
----                            pending is its own now
+---          claim     bytes   0-0: the partition has just become this reader's, and what others left
+---                            pending is to be its own; else what the answer before this says, empty
+---                            once all is
 --- RETURNS  error     int     a lib.codes value
 ---          first     int     the first offset delivered, -1 for none
 ---          last      int     the last one
+---          claim     bytes   what others left is the reader's own up to here, and nothing behind it
+---                            is delivered; empty: all of it
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(count), and O(pending) to claim, at most 9 calls + 3 per hundred_pending
---- NOTES    The group begins before `offset` when there is none yet, and only then (seed 001); it
+--- COST     O(count), and 1,000 pending entries to claim, at most 9 calls + 2 per deleted_page
+--- NOTES    Many pending entries are claimed by several calls; who is given nothing meanwhile calls again.
+---          The group begins before `offset` when there is none yet, and only then (seed 001); it
 ---          never goes back. The entries themselves are read as always: here they are only handed out.
 ---          What was given and is no longer in the stream is acknowledged: nobody could read it.
 local codes = require("lib.codes")
@@ -23,16 +27,16 @@ local entry = require("lib.entry")
 
 local stream, log = KEYS[1], KEYS[2]
 local group, consumer, topic_id, offset = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local count, claim = ARGV[5], ARGV[6] == "1"
-local PAGE, PAGES = 100, 100
+local count, claim = ARGV[5], ARGV[6]
+local PAGES, CLAIMS = 100, 1000
 
 -- Check. Refusals live here.
 local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, claim }
 end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, claim }
 end
 local mode, bits = state[2], tonumber(state[3])
 local before = offset > 0 and entry.id(mode, bits, offset - 1) or "0-0"
@@ -45,18 +49,12 @@ local function next_from(place)
   return found
 end
 
-if claim then
+if claim ~= "" then
   redis.pcall("XGROUP", "CREATE", stream, group, before, "MKSTREAM")
-  local cursor = "0-0"
-  for _ = 1, PAGES do
-    local page = redis.pcall(
-      "XAUTOCLAIM", stream, group, consumer, 0, cursor, "COUNT", PAGE, "JUSTID"
-    )
-    if page.err or page[1] == "0-0" then
-      break
-    end
-    cursor = page[1]
-  end
+  local page = redis.pcall(
+    "XAUTOCLAIM", stream, group, consumer, 0, claim, "COUNT", CLAIMS, "JUSTID"
+  )
+  claim = not page.err and page[1] ~= "0-0" and page[1] or ""
 end
 local found = next_from(before)
 if found and found.err then
@@ -67,13 +65,24 @@ local function rows_of(reply)
   return reply and reply[1] and reply[1][2] or {}
 end
 
+-- Whether nobody else's entry may stand before this one.
+local claimed_ms, claimed_seq = string.match(claim, "^(%d+)%-(%d+)$")
+local function is_next(id)
+  if not claimed_ms then
+    return true
+  end
+  local ms, seq = string.match(id, "^(%d+)%-(%d+)$")
+  ms, seq = tonumber(ms) - tonumber(claimed_ms), tonumber(seq) - tonumber(claimed_seq)
+  return ms < 0 or ms == 0 and seq < 0
+end
+
 local rows = {}
 for _ = 1, PAGES do
   local gone = {}
   for _, row in ipairs(rows_of(found)) do
-    if row[2] then
+    if row[2] and is_next(row[1]) then
       rows[#rows + 1] = row
-    else
+    elseif not row[2] then
       gone[#gone + 1] = row[1]
     end
   end
@@ -86,7 +95,7 @@ for _ = 1, PAGES do
   end
   found = next_from(before)
 end
-if #rows == 0 then
+if #rows == 0 and claim == "" then
   rows = rows_of(next_from(">"))
 end
 local first, last = -1, -1
@@ -97,4 +106,4 @@ for _, row in ipairs(rows) do
     last = own
   end
 end
-return { codes.NONE, first, last }
+return { codes.NONE, first, last, claim }

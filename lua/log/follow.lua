@@ -1,4 +1,4 @@
---- log.follow  version 2  writes
+--- log.follow  version 3  writes
 --- The Redis group of that name stands just before an offset, and what it had pending below is acknowledged.
 ---
 --- KEYS     stream    stream  the partition's records
@@ -9,6 +9,7 @@
 ---          move      int     1: the position becomes that offset; 0: at least that offset
 --- RETURNS  error     int     a lib.codes value
 ---          acked     int     entries acknowledged
+---          more      int     1: others below the offset are pending still: call again
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(pending below the offset), at most 5 calls + 2 per hundred_pending
 --- NOTES    XREADGROUP goes on exactly there. In batch layout a batch that reaches past the offset
@@ -23,10 +24,10 @@ local PAGE, PAGES = 100, 100
 -- Check. Refusals live here.
 local state = redis.call("HMGET", log, "topic_id", "mode", "bits")
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, 0 }
 end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0 }
+  return { codes.UNKNOWN_TOPIC_ID, 0, 0 }
 end
 local last = offset > 0 and entry.id(state[2], tonumber(state[3]), offset - 1) or "0-0"
 
@@ -55,13 +56,14 @@ if move then
   local moved = redis.pcall("XGROUP", "SETID", stream, group, last)
   if type(moved) == "table" and moved.err then
     redis.call("XGROUP", "CREATE", stream, group, last, "MKSTREAM")
-    return { codes.NONE, 0 }
+    return { codes.NONE, 0, 0 }
   end
 end
-local acked = 0
+local acked, more = 0, 1
 for _ = 1, PAGES do
   local page = redis.pcall("XPENDING", stream, group, "-", last, PAGE)
   if page.err or #page == 0 then
+    more = 0
     break
   end
   local ids = {}
@@ -70,7 +72,8 @@ for _ = 1, PAGES do
   end
   acked = acked + redis.call("XACK", stream, group, unpack(ids))
   if #page < PAGE then
+    more = 0
     break
   end
 end
-return { codes.NONE, acked }
+return { codes.NONE, acked, more }

@@ -49,6 +49,16 @@ def filled(runner: Runner, mode: str, count: int = 5) -> list[int]:
     ]
 
 
+def filled_at_once(runner: Runner, count: int) -> None:
+    """A partition in dense mode with very many records."""
+    filled(runner, "dense", 0)
+    record = (-1, b"value", *[b"v"] * count)
+    call = log.append(
+        KEYS, "orders", 0, topic_id=ID, count=count, size=1, max_timestamp=1, fields=record
+    )
+    assert runner.run(call).base == 0
+
+
 def follow(runner: Runner, offset: int, *, topic_id: str = ID, move: int = 1) -> FollowReply:
     return runner.run(
         log.follow(KEYS, "orders", 0, group="readers", topic_id=topic_id, offset=offset, move=move)
@@ -119,3 +129,15 @@ def test_a_group_can_be_taken_from_a_stream(runner: Runner, mode: str) -> None:
     assert runner.run(call).removed == 1
     assert runner.run(call).removed == 0
     assert runner.run(log.unfollow(KEYS, "absent", 0, group="readers")).removed == 0
+
+
+def test_a_commit_of_very_much_says_that_more_is_to_be_acknowledged(runner: Runner) -> None:
+    """What a call did not get to stayed pending until it was committed past again and again."""
+    filled_at_once(runner, 10_100)
+    follow(runner, 0)
+    read(runner, 10_100)
+    reply = follow(runner, 10_050)
+    assert (reply.acked, reply.more) == (10_000, 1)
+    reply = follow(runner, 10_050)
+    assert (reply.acked, reply.more) == (50, 0)
+    assert follow(runner, 10_050).more == 0

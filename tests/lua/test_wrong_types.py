@@ -119,7 +119,9 @@ def a_log(lua: Doubting, form: str, mode: str) -> None:
     if form == "record":
         part.native()
     read = {"group": "g", "topic_id": ID}
-    deliver = log.deliver(KEYS, "t", 0, **read, consumer="c", offset=0, count=2, claim=1)
+    deliver = log.deliver(
+        KEYS, "t", 0, **read, consumer="c", offset=0, count=2, claim=log.CLAIM_ALL
+    )
     assert lua.run(deliver).error == 0
     assert lua.run(log.follow(KEYS, "t", 0, **read, offset=part.offsets()[2], move=0)).error == 0
     assert part.retain(size=100_000).removed

@@ -24,6 +24,8 @@ from korvet.scripts.log.compacting import (
     swap,
 )
 from korvet.scripts.log.following import (
+    ALL_CLAIMED,
+    CLAIM_ALL,
     DeliverReply,
     FollowReply,
     UnfollowReply,
@@ -63,6 +65,8 @@ from korvet.scripts.log.transactions import (
 )
 
 __all__ = [
+    "ALL_CLAIMED",
+    "CLAIM_ALL",
     "FAR",
     "AdvanceReply",
     "AppendReply",

@@ -5,10 +5,11 @@ from korvet.scripts.call import Call, Reply, Script
 
 
 class FollowReply(Reply):
-    """`acked` entries are no longer pending."""
+    """`acked` entries are no longer pending; `more` is 1 when others should not be either."""
 
     error: int
     acked: int
+    more: int
 
 
 class UnfollowReply(Reply):
@@ -19,12 +20,16 @@ class UnfollowReply(Reply):
 
 
 class DeliverReply(Reply):
-    """What lies from `first` to `last` is the reader's; both -1 for nothing."""
+    """What lies from `first` to `last` is the reader's; both -1 for nothing. `claim` is for the
+    next call: empty once all that others had left pending is the reader's."""
 
     error: int
     first: int
     last: int
+    claim: bytes
 
+
+CLAIM_ALL, ALL_CLAIMED = b"0-0", b""
 
 FOLLOW = Script("log.follow", FollowReply)
 UNFOLLOW = Script("log.unfollow", UnfollowReply)
@@ -62,8 +67,9 @@ def deliver(
     topic_id: str,
     offset: int,
     count: int,
-    claim: int,
+    claim: bytes = ALL_CLAIMED,
 ) -> Call[DeliverReply]:
-    """A reader of a Redis group is given what it may read now."""
+    """A reader of a Redis group is given what it may read now. Whoever has just become the
+    partition's reader claims, CLAIM_ALL first."""
     k = keys.partition(topic, partition)
     return Call(DELIVER, (k.stream, k.log), (group, consumer, topic_id, offset, count, claim))
