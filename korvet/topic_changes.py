@@ -15,6 +15,9 @@ from korvet.topic_config import TopicConfigs, validate_all
 from korvet.topics import VERSION_FIELD, Definition, Topic, encode_definition, refusal_of
 
 MAX_PARTITIONS = 10_000
+AT_ONCE, GROUPS_AT_ONCE = 1_000, 5_000
+"""What is more than so many partitions, or groups to forget a topic, is done in steps, as on a
+cluster: in one script call it is a third of a second or more in which Redis does nothing else."""
 _CHANGED = "The topic changed meanwhile: try again."
 
 
@@ -71,7 +74,7 @@ def _wrong_count(partitions: int) -> Refused:
 
 async def create_topic(store: Store, keys: Keys, name: str, definition: Definition) -> ErrorCode:
     """The topic exists. TOPIC_ALREADY_EXISTS: there was one of that name."""
-    if store.is_cluster:
+    if store.is_cluster or definition.partitions > AT_ONCE:
         return await topic_steps.create(store, keys, name, definition)
     reply = await store.run(
         scripts.create(
@@ -108,7 +111,7 @@ async def grow_topic(
         raise _wrong_count(partitions)
     if validate_only:
         return True
-    if store.is_cluster:
+    if store.is_cluster or partitions - topic.partitions > AT_ONCE:
         return await topic_steps.grow(store, keys, topic, partitions) == ErrorCode.NONE
     definition = topic.definition(partitions=partitions)
     reply = await store.run(
@@ -127,12 +130,13 @@ async def grow_topic(
 
 async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
     """The topic is gone with all that hangs on it. UNKNOWN_TOPIC_OR_PARTITION: it was already."""
+    groups = 0 if store.is_cluster else int(await store.command("HLEN", keys.groups()))
+    if store.is_cluster or topic.partitions > AT_ONCE or groups > GROUPS_AT_ONCE:
+        error = await topic_steps.delete(store, keys, topic)
+        if error == ErrorCode.CONCURRENT_TRANSACTIONS:
+            raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
+        return error
     while True:
-        if store.is_cluster:
-            error = await topic_steps.delete(store, keys, topic)
-            if error == ErrorCode.CONCURRENT_TRANSACTIONS:
-                raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
-            return error
         flat = await store.command("HGETALL", keys.groups())
         registry = dict(zip(flat[::2], flat[1::2], strict=True))
         version = registry.pop(VERSION_FIELD.encode(), b"")

@@ -1,4 +1,5 @@
-"""Making, growing and deleting a topic on Redis Cluster: slot by slot, behind a tombstone.
+"""Making, growing and deleting a topic in steps, behind a tombstone: on Redis Cluster, slot by
+slot, and wherever one script call would be long.
 
 Rules
 - The definition in `korvet:topics` says what is under way before the first slot is touched: `state`

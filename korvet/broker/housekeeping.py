@@ -98,9 +98,8 @@ class Housekeeping:
             self._look_at_groups,
             self._end_transactions,
             self._compact,
+            self._finish_topics,
         ]
-        if self._node.store.is_cluster:
-            duties.append(self._finish_topics)
         async with anyio.create_task_group() as tasks:
             for duty in duties:
                 tasks.start_soon(self._keep_up, duty)

@@ -163,37 +163,34 @@ class Catalog:
 
     def advance(self, ranges: Sequence[Range], records: Sequence[int]) -> list[tuple[int, int]]:
         """For each range the offset behind so many records of it, and how many those are."""
-        replies = self.store.run_many(
-            log.advance(
-                self.keys,
-                each.log.topic,
-                each.log.partition,
-                topic_id=each.log.topic_id,
-                offset=each.start,
-                records=most,
-                end=each.end,
+        found, left = [(each.start, 0) for each in ranges], list(range(len(ranges)))
+        while left:
+            replies = self.store.run_many(
+                log.advance(
+                    self.keys,
+                    ranges[n].log.topic,
+                    ranges[n].log.partition,
+                    topic_id=ranges[n].log.topic_id,
+                    offset=found[n][0],
+                    records=records[n] - found[n][1],
+                    end=ranges[n].end,
+                )
+                for n in left
             )
-            for each, most in zip(ranges, records, strict=True)
-        )
-        for each, reply in zip(ranges, replies, strict=True):
-            refuse(each.log, reply.error)
-        return [(reply.offset, reply.records) for reply in replies]
+            going = []
+            for n, reply in zip(left, replies, strict=True):
+                refuse(ranges[n].log, reply.error)
+                before, counted = found[n][0], found[n][1] + reply.records
+                found[n] = reply.offset, counted
+                # Of many entries between two steps of the index one call counts a part.
+                if before < reply.offset < ranges[n].end and counted < records[n]:
+                    going.append(n)
+            left = going
+        return found
 
     def count(self, ranges: Sequence[Range]) -> list[int]:
         """How many records lie in each range."""
-        counts, left = [0] * len(ranges), list(enumerate(ranges))
-        while left:
-            found = self.advance([each for _, each in left], [2**52] * len(left))
-            going = list(zip(left, found, strict=True))
-            for (n, _), (_, records) in going:
-                counts[n] += records
-            # Of many entries between two steps of the index one call counts a part.
-            left = [
-                (n, Range(each.log, at, each.end))
-                for (n, each), (at, _) in going
-                if each.start < at < each.end
-            ]
-        return counts
+        return [records for _, records in self.advance(ranges, [2**52] * len(ranges))]
 
     def _among(self) -> str:
         names = list(self.topics())

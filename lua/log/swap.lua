@@ -1,4 +1,4 @@
---- log.swap  version 6  writes
+--- log.swap  version 7  writes
 --- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
 ---
 --- KEYS     stream         stream  the partition's records
@@ -43,7 +43,7 @@ local stream, log, index, compacted, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4
 local topic_id, token, held = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local start, limit = ARGV[4], tonumber(ARGV[5])
 local tombstones, tombstone_ms, at_most = ARGV[10] == "1", tonumber(ARGV[11]), tonumber(ARGV[12])
-local ROWS, MOST_BYTES = 13, 131072
+local ROWS, CHUNK, MOST_BYTES = 13, 2000, 131072
 
 -- Check. Refusals live here.
 local state = redis.call(
@@ -64,6 +64,7 @@ kinds.zset(aborted)
 local rows = {}
 for i = ROWS, #ARGV do
   rows[#rows + 1] = num.text(index_rows.parse(ARGV[i]).offset)
+  rows[#rows + 1] = ARGV[i]
 end
 
 -- Write.
@@ -88,8 +89,8 @@ twin.take_over(stream, compacted)
 redis.call("UNLINK", stream)
 redis.call("RENAME", compacted, stream)
 redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(limit))
-for i, offset in ipairs(rows) do
-  redis.call("ZADD", index, offset, ARGV[ROWS + i - 1])
+for from = 1, #rows, CHUNK do
+  redis.call("ZADD", index, unpack(rows, from, math.min(from + CHUNK - 1, #rows)))
 end
 redis.call("ZREMRANGEBYSCORE", aborted, "-inf", "(" .. num.text(limit))
 redis.call(

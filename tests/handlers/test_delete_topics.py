@@ -5,7 +5,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from korvet import topic_changes
 from korvet.errors import ErrorCode as E
+from korvet.store.aio import AsyncStore
+from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.wire.schema import ZERO_UUID
 from tests.handlers.conftest import Broker
@@ -80,3 +83,46 @@ async def test_a_broker_may_forbid_deletion(broker: Broker, version: int, error:
     broker.node.settings = broker.node.settings.with_dynamic({"delete.topic.enable": "false"})
     answer = await broker.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), version)
     assert E(answer.responses[0].error_code) is error
+
+
+async def test_a_topic_of_very_many_partitions_is_made_grown_and_deleted_in_steps(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10,000 of them, or 100,000 groups to forget them, were a second of Redis in one call."""
+    most, run = 0, AsyncStore.run
+
+    async def watched(store: AsyncStore, call: Any) -> Any:
+        nonlocal most
+        most = max(most, len(call.keys))
+        return await run(store, call)
+
+    monkeypatch.setattr(topic_changes, "AT_ONCE", 4)
+    monkeypatch.setattr(AsyncStore, "run", watched)
+    await broker.create("t", 5)
+    grown = CreatePartitionsTopic(name="t", count=12, assignments=None)
+    request = CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False)
+    assert (await broker.ask(request)).results[0].error_code == E.NONE
+    topic = await broker.node.topics.get("t")
+    assert topic is not None and topic.partitions == 12
+    (answer,) = await delete(broker, ("t", ZERO_UUID))
+    assert answer.error_code == E.NONE
+    assert most < 9
+    assert await broker.node.store.command("KEYS", f"*{broker.node.keys.namespace}:t:*") == []
+
+
+async def test_a_topic_that_very_many_groups_may_know_is_deleted_in_steps(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t")
+    store, keys = broker.node.store, broker.node.keys
+    field = keys.partition("t", 0).stream
+    groups = [f"g{number}" for number in range(6)]
+    for group in groups:
+        await store.command("HSET", keys.groups(), group, 1)
+        await store.command("HSET", keys.group_offsets(group), field, 5, "other", 6)
+    monkeypatch.setattr(topic_changes, "GROUPS_AT_ONCE", 5)
+    monkeypatch.setattr(topic_changes.scripts, "delete", None)
+    (answer,) = await delete(broker, ("t", ZERO_UUID))
+    assert answer.error_code == E.NONE
+    for group in groups:
+        assert await store.command("HKEYS", keys.group_offsets(group)) == [b"other"]

@@ -1,7 +1,5 @@
 """lua/group/pend and resolve: offsets that count once their transaction is committed."""
 
-
-
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ResolveReply

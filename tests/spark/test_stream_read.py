@@ -140,6 +140,17 @@ def test_a_trigger_takes_at_most_so_many_records(log: Log, form: str, mode: str)
     assert sorted(query.rows) == all_of(log)
 
 
+def test_a_trigger_takes_as_many_of_a_log_without_an_index(log: Log) -> None:
+    """One call looks at a part of very many entries that nobody appended; the rest is asked for."""
+    log.create("s", 1, "record", "dense")
+    stream = log.keys.partition("s", 0).stream
+    adds = "for n = 1, 2000 do redis.call('XADD', KEYS[1], '*', 'value', n) end"
+    for _ in range(12):
+        log.store.command("EVAL", adds, 1, stream)
+    query = Query(log.url, subscribe="s", startingOffsets="earliest", maxOffsetsPerTrigger=21_000)
+    assert [query.trigger(), query.trigger(), query.trigger()] == [21_000, 3_000, 0]
+
+
 @layouts
 def test_a_trigger_waits_for_enough_records_but_not_for_ever(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
