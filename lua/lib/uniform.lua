@@ -129,8 +129,12 @@ end
 function M.columns(log, args, at, stamp, records)
   local row, first = command(log, stamp)
   local slots, longs, lengths, values, ends, count = {}, {}, {}, {}, {}, 0
-  local whole = (stamp or tonumber(args[at]) > 0) and at + 4 * tonumber(args[at]) or nil
-  for i = 1, tonumber(args[at]) do
+  local fields = tonumber(args[at])
+  if not fields then
+    return nil, nil, nil
+  end
+  local whole = (stamp or fields > 0) and at + 4 * fields or nil
+  for i = 1, fields do
     local from = at + 4 * i - 3
     local long, all = tonumber(args[from + 1]), args[from + 3]
     local wide = #(args[from + 2] or "") / records

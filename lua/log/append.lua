@@ -1,4 +1,4 @@
---- log.append  version 15  writes
+--- log.append  version 16  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -27,8 +27,8 @@
 ---                                  fields, then each record's values, or, shorter still, the word
 ---                                  columns, the number of fields, and for each of these its name,
 ---                                  how long every value is or -1, the lengths where they differ
----                                  (one byte each, or four, lowest first), all values one behind
----                                  another;
+---                                  (one byte each, or four, lowest first; nobody adds them up: values
+---                                  are cut by what they say), all values one behind another;
 ---                                  bytes mode: for each entry the offsets it takes, the number of
 ---                                  its fields and values, then those
 --- RETURNS  error           int     a lib.codes value

@@ -1,4 +1,4 @@
---- log.gather  version 12  writes
+--- log.gather  version 13  writes
 --- Each of several batches, for one partition or more, stands in its log, or nothing of it does.
 ---
 --- KEYS     stream...     stream  as in log.append, and so are the next four: five for each partition
@@ -73,6 +73,23 @@ local function fail(k, why, batches, from, count)
     from = from + 1 + tonumber(ARGV[from])
   end
   return from
+end
+
+-- Check. What ARGV says of its own parts is known to hold before the first of them is written.
+local found = 1
+for _ = 1, #KEYS, 5 do
+  local left = tonumber(ARGV[found + 2])
+  found = left and left % 1 == 0 and found + 3
+  while found and left > 0 do
+    local size = tonumber(ARGV[found])
+    left, found = left - 1, size and size >= 0 and found + 1 + size
+  end
+  if not found then
+    break
+  end
+end
+if found ~= #ARGV + 1 then
+  error("log.gather: ARGV are not those of " .. #KEYS / 5 .. " partitions", 0)
 end
 
 local count = 0

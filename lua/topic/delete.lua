@@ -1,10 +1,11 @@
---- topic.delete  version 6  writes
+--- topic.delete  version 7  writes
 --- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition
 ---          groups            hash    the group registry
----          parts...          string  the keys of each partition (keys.Partition.all), then the
----                                    committed offsets of each group
+---          parts...          string  the seven keys of each partition, which begin with its stream's
+---                                    name or with that in braces, in any order; then the committed
+---                                    offsets of each group
 --- ARGV     topic             bytes   its name
 ---          expected          bytes   the definition the caller read
 ---          registry_version  bytes   the group registry's version the caller read, empty for none

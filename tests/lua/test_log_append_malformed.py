@@ -40,6 +40,9 @@ MALFORMED: dict[str, tuple[str, str, int, tuple[Any, ...]]] = {
     "a length too wide": ("record", "time", 2, (b"columns", 1, b"value", -1, b"\2\0" * 2, b"aa")),
     "more values than time": ("record", "time", FAR, (b"columns", 1, b"value", 1, b"", b"a")),
     "no columns": ("record", "dense", 1, (b"columns", 0)),
+    "columns without a number": ("record", "dense", 1, (b"columns",)),
+    "no number of columns": ("record", "time", 1, (b"columns", b"one", *COLUMN)),
+    "no fields": ("record", "dense", 1, ()),
     "no entry": ("batch", "dense", 1, ()),
     "an odd number of an entry's fields": ("batch", "time", 1, (b"data", b"v", b"count")),
     "more records than a batch has": ("batch", "dense", FAR, (b"batch",)),
@@ -137,4 +140,36 @@ def test_no_number_spoils_what_a_log_counts(runner: Runner, at: int, number: byt
     call = part.call(2)
     with pytest.raises((*FAILED, ContractViolation), match=r"no batch|got .* for the int"):
         runner.run(Call(call.script, call.keys, (*call.args[:BATCH_AT], *wrong)))
+    assert (part.ids(), part.bounds().next) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {2: 3},
+        {2: 1},
+        {2: b"x"},
+        {2: b"inf"},
+        {2: -1},
+        {2: b"1.5"},
+        {3: 5},
+        {3: b"inf"},
+        {3: b"9.5"},
+        {3: -1},
+        {3: b""},
+        {-1: None},
+    ],
+    ids=str,
+)
+def test_what_a_call_says_of_its_own_parts_holds_before_any_is_written(
+    runner: Runner, change: dict[int, Any]
+) -> None:
+    """The first of two batches stood in the log, and its caller got an error of Lua's."""
+    part = Part(runner, "batch", "dense").create()
+    call = log.gather(KEYS, [("t", 0, ID, 0, [log.batch_of(part.call(2))] * 2)])
+    args = [change.get(at, each) for at, each in enumerate(call.args)]
+    if -1 in change:
+        del args[-1]
+    with pytest.raises(FAILED, match=r"log\.gather: ARGV are not those of 1 partitions"):
+        runner.run(Call(call.script, call.keys, args))
     assert (part.ids(), part.bounds().next) == ([], 0)
