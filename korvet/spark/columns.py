@@ -17,8 +17,10 @@ CREATE_TIME, APPEND_TIME = 0, 1
 
 
 def ddl(names: Sequence[str]) -> str:
-    """The schema of these columns as Spark's DDL."""
-    return ", ".join(f"{name} {TYPES[name]}" for name in names)
+    """The schema of these columns as Spark's DDL. What `timestamp` stands for there is a setting
+    of the session (spark.sql.timestampType); `timestamp_ltz` is always the type that we mean."""
+    said = {**TYPES, "timestamp": "timestamp_ltz"}
+    return ", ".join(f"{name} {said[name]}" for name in names)
 
 
 def unknown(names: Sequence[str]) -> list[str]:

@@ -92,9 +92,9 @@ def _names(schema: Any) -> tuple[str, ...]:
     for field in schema.fields:
         type_ = field.dataType.simpleString()
         if type_ != columns.TYPES[field.name]:
-            raise BadOption(
-                "schema", f"column {field.name} is {columns.TYPES[field.name]}, not {type_}."
-            )
+            wanted = columns.TYPES[field.name]
+            hint = " (timestamp_ltz in DDL and SQL)" if type_ == "timestamp_ntz" else ""
+            raise BadOption("schema", f"column {field.name} is {wanted}{hint}, not {type_}.")
         if not field.nullable:
             raise BadOption("schema", f"column {field.name} may be null: leave out NOT NULL.")
     return names

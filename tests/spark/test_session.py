@@ -45,6 +45,20 @@ def test_the_schema_is_that_of_sparks_kafka_source(spark: Any, log: Log) -> None
     )
 
 
+def test_the_schema_is_the_same_where_timestamps_have_no_time_zone(spark: Any, log: Log) -> None:
+    fill(log, "s", *LAYOUT)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        df = frame(spark, log, subscribe="s")
+        assert dict(df.dtypes)["timestamp"] == "timestamp" and df.count() == 300
+        made = spark.read.format("korvet").option("redis", log.url).option("subscribe", "s")
+        with pytest.raises(Exception, match="timestamp_ltz in DDL and SQL"):
+            made.schema("offset bigint, timestamp timestamp").load().count()
+        assert made.schema("offset bigint, timestamp timestamp_ltz").load().count() == 300
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+
+
 @layouts
 def test_a_batch_holds_what_the_log_holds(spark: Any, log: Log, form: str, mode: str) -> None:
     fill(log, "s", form, mode)
