@@ -1,4 +1,4 @@
-"""Committed offsets as Redis has them: the twin of lua/lib/commit.lua."""
+"""Committed offsets as Redis has them: the twin of lua/lib/offset_commit.lua."""
 
 import msgspec
 

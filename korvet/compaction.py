@@ -33,7 +33,7 @@ from korvet.offsets import entry_id, offset_of
 from korvet.reading import PartitionReader
 from korvet.scripts import log
 from korvet.scripts.call import Call
-from korvet.scripts.log import SiftReply
+from korvet.scripts.log import CleanBeginReply
 from korvet.slices import Slice
 from korvet.store.errors import StoreRefused
 from korvet.topics import Topic
@@ -46,7 +46,7 @@ READ_ENTRIES = 500
 CARRY_BYTES = 64 << 10
 CARRY_ENTRIES = 100
 MOST_FIELDS = 7990
-"""So many fields and values of an entry a script can add: lua/lib/room.lua."""
+"""So many fields and values of an entry a script can add: lua/lib/entry_limits.lua."""
 TAIL_ENTRIES = 500
 INDEX_BYTES = 65536
 MOST_KEYS = 250_000
@@ -109,7 +109,7 @@ class Compaction:
         policy = self._topic.policy
         try:
             plan = await self._call(
-                log.sift(
+                log.clean_begin(
                     *self._where,
                     topic_id=self._topic.id,
                     token=self._token,
@@ -153,7 +153,7 @@ class Compaction:
             yield found
             at = found.entries[-1].last + 1
 
-    async def _learn(self, plan: SiftReply) -> None:
+    async def _learn(self, plan: CleanBeginReply) -> None:
         """The newest offset of every key from `cleaned` on is known, or of as many as there may be;
         before it no key stands twice, but in the last entry, which stayed as it was."""
         async for found in self._slices(await self._entry_before(plan), plan.limit):
@@ -166,7 +166,7 @@ class Compaction:
                 return
         self._learned = plan.limit
 
-    async def _entry_before(self, plan: SiftReply) -> int:
+    async def _entry_before(self, plan: CleanBeginReply) -> int:
         """An offset of the last entry below `cleaned`, or the start; in time mode there may be a
         gap in between."""
         if plan.cleaned <= plan.start:
@@ -179,7 +179,7 @@ class Compaction:
         found = [offset_of(policy.offset_mode, policy.offset_bits, raw) for raw, _ in rows]
         return max([plan.start, *found])
 
-    async def _sort_out(self, plan: SiftReply) -> Outcome:
+    async def _sort_out(self, plan: CleanBeginReply) -> Outcome:
         """What stays before the limit stands in the twin."""
         outcome = Outcome(plan.limit)
         held: tuple[Entry, list[Record], list[Record]] | None = None
@@ -193,7 +193,7 @@ class Compaction:
         await self._flush()
         return outcome
 
-    def _stays(self, record: Record, plan: SiftReply) -> bool:
+    def _stays(self, record: Record, plan: CleanBeginReply) -> bool:
         offset, _, key, value, _ = record
         if offset >= self._learned:
             return True
@@ -261,7 +261,7 @@ class Compaction:
         ranges, self._ranges = self._ranges, []
         self._waiting_bytes = self._waiting_entries = 0
         reply = await self._call(
-            log.carry(
+            log.clean_copy(
                 *self._where,
                 ranges,
                 token=self._token,
@@ -285,7 +285,7 @@ class Compaction:
         if len(fields) > MOST_FIELDS:
             return await self._add(self._id(entry), fields)
         reply = await self._call(
-            log.put(
+            log.clean_rewrite(
                 *self._where,
                 token=self._token,
                 held=self._held,
@@ -297,13 +297,13 @@ class Compaction:
             raise Superseded
         self._held += 1
 
-    async def _take_over(self, plan: SiftReply, outcome: Outcome) -> None:
+    async def _take_over(self, plan: CleanBeginReply, outcome: Outcome) -> None:
         start_bytes = max(plan.bytes - outcome.size, 0)
         start_records = max(plan.records - outcome.records, 0)
         rows = self._run.rows(start_bytes, start_records, plan)
         for calls in itertools.count():
             reply = await self._call(
-                log.swap(
+                log.clean_commit(
                     *self._where,
                     topic_id=self._topic.id,
                     token=self._token,
@@ -351,7 +351,7 @@ class _Run:
         outcome.records += count
         outcome.kept += 1
 
-    def rows(self, start_bytes: int, start_records: int, plan: SiftReply) -> list[str]:
+    def rows(self, start_bytes: int, start_records: int, plan: CleanBeginReply) -> list[str]:
         """The index rows, as lua/lib/index.lua has them. None says more than the log's own counts
         up to the limit do, which know of no native entries: rows may never fall."""
         return [

@@ -8,13 +8,13 @@ from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.patterns import compiled
 from korvet.scripts import group as scripts
-from korvet.scripts.group import ConsumeReply
+from korvet.scripts.group import ConsumerHeartbeatReply
 from korvet.transactions import Row
 
 MAYBE_NEWER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 """What a classic group says to a member of the newer protocol."""
 CELLS = 10
-"""What lua/group/consumers.lua says of each member."""
+"""What lua/group/consumer_describe.lua says of each member."""
 Rows = list[tuple[str, str, str]]
 
 
@@ -70,12 +70,12 @@ async def keep(
     return otherwise if error == ErrorCode.GROUP_ID_NOT_FOUND else error
 
 
-def wants(reply: ConsumeReply) -> bytes:
+def wants(reply: ConsumerHeartbeatReply) -> bytes:
     """What the reply asks for, as it is given back with the topics."""
     return pack_raw((pack_raw(reply.names), pack_raw(reply.regexes)))
 
 
-async def topics_for(reply: ConsumeReply, context: Context) -> Rows:
+async def topics_for(reply: ConsumerHeartbeatReply, context: Context) -> Rows:
     """The topics that a group's members subscribe to, by name and by pattern."""
     patterns = [(raw.decode(), compiled(raw.decode())) for raw in reply.regexes]
     names = {raw.decode() for raw in reply.names}

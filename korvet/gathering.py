@@ -20,7 +20,7 @@ from korvet import logs
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply, GatherReply
+from korvet.scripts.log import AppendManyReply, AppendReply
 from korvet.store.aio import AsyncStore
 from korvet.store.waiter import Waiter, fail, settle
 
@@ -108,7 +108,7 @@ class Gatherer:
             return
         logs = [(*place, [log.batch_of(call) for call, _, _ in several]) for place, several in rows]
         waiters = [waiter for _, several in rows for _, waiter, _ in several]
-        self._store.send(log.gather(self._keys, logs), _Gathered(waiters, landed))
+        self._store.send(log.append_many(self._keys, logs), _Gathered(waiters, landed))
 
     def _landed(self) -> None:
         self._in_flight -= 1
@@ -167,7 +167,7 @@ class _Gathered:
     def done(self) -> bool:
         return False
 
-    def set_result(self, reply: GatherReply) -> None:
+    def set_result(self, reply: AppendManyReply) -> None:
         if reply.reason:
             why = reply.reason.decode(errors="replace")
             logger.error_again("an append failed in Redis", error=why)

@@ -43,7 +43,7 @@ async def find_place(
 ) -> int:
     """The offset that stands at that place, between the log's ends; a time is the first record at
     or after it."""
-    bounds = await store.run(log.bounds(keys, topic.name, partition, topic_id=topic.id))
+    bounds = await store.run(log.list_offsets(keys, topic.name, partition, topic_id=topic.id))
     if isinstance(place, int):
         return min(max(place, bounds.first), bounds.next)
     if place == EARLIEST:

@@ -105,7 +105,7 @@ class Groups:
         keys, member = self._keys, reply.member.decode()
 
         def look(_: int) -> Call[JoinReply]:
-            return scripts.joined(keys, group_id, member=member, instance=instance)
+            return scripts.poll_join(keys, group_id, member=member, instance=instance)
 
         async with self._ears().listen([keys.group(group_id).group]) as bell:
             while True:
@@ -155,7 +155,9 @@ class Groups:
             self._scheduled.clear()
         self._scheduled[group_id] = monotonic() + wait_ms / 1000
         try:
-            await self._store.run(scripts.schedule(self._keys, group=group_id, after_ms=wait_ms))
+            await self._store.run(
+                scripts.schedule_tick(self._keys, group=group_id, after_ms=wait_ms)
+            )
         except BaseException:
             self._scheduled.pop(group_id, None)
             raise
@@ -199,7 +201,7 @@ class Groups:
         all of them had their turn."""
         store, keys = self._store, self._keys
         self._answered_at = self._answered_at or monotonic()
-        claimed = await store.run(scripts.claim(keys, hold_ms=HOLD_MS, limit=CLAIM))
+        claimed = await store.run(scripts.claim_due(keys, hold_ms=HOLD_MS, limit=CLAIM))
         self._answered()
         failed: StoreError | None = None
         for encoded in claimed.groups:
@@ -207,7 +209,7 @@ class Groups:
             try:
                 wait_ms = await self.tick(group_id)
                 await store.run(
-                    scripts.settle(
+                    scripts.release_claim(
                         keys, group=group_id, held_until=claimed.held_until, after_ms=wait_ms
                     )
                 )
@@ -232,7 +234,7 @@ class Groups:
             return
 
         calls = (
-            log.follow(
+            log.group_seek(
                 self._keys,
                 topic,
                 partition,
@@ -254,7 +256,7 @@ class Groups:
         places = [place for place in map(place_of, fields) if place is not None]
         if group_id and places:
             await self._run_each(
-                log.unfollow(self._keys, topic, partition, group=group_id)
+                log.group_destroy(self._keys, topic, partition, group=group_id)
                 for topic, partition in places
             )
 
@@ -285,7 +287,9 @@ class Groups:
         keys = self._keys
         reply = await self.run(
             group_id,
-            lambda _: scripts.forget(keys, group_id, fields, state=state, generation=generation),
+            lambda _: scripts.delete_offsets(
+                keys, group_id, fields, state=state, generation=generation
+            ),
         )
         return ErrorCode(reply.error)
 

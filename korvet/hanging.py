@@ -73,7 +73,7 @@ async def let_go(group_id: str, context: Context) -> bool:
     for part in left:
         logger.warning("nobody will end a transaction", group=group_id, producer=part.producer_id)
         await context.store.run(
-            group.resolve(
+            group.txn_complete(
                 context.keys,
                 group_id,
                 producer_id=part.producer_id,

@@ -36,7 +36,9 @@ class Membership:
 
     async def join(self) -> None:
         """The cluster has an id, and this broker is part of it."""
-        named = await self._store.run(broker.identify(self._keys, cluster_id=self.cluster_id))
+        named = await self._store.run(
+            broker.init_cluster_id(self._keys, cluster_id=self.cluster_id)
+        )
         self.cluster_id = named.cluster_id.decode()
         await self.beat()
         if all(node.id == self.me.id for node in self.nodes):

@@ -1,4 +1,4 @@
-"""Entry ids and offsets, the arithmetic between them: the twin of lua/lib/entry.lua.
+"""Entry ids and offsets, the arithmetic between them: the twin of lua/lib/entry_id.lua.
 
 time   id = (offset >> bits) "-" (offset & (2^bits - 1)).
 dense  id = DENSE_MS "-" offset. So many milliseconds lie in the far future, and a plain

@@ -381,7 +381,7 @@ class PartitionReader:
     async def _outside(self, topic: Topic, partition: int, offset: int) -> Slice:
         """The offset is not in the log as the counters have it: ask for the true bounds."""
         bounds = await self._store.run(
-            log.bounds(self._keys, topic.name, partition, topic_id=topic.id)
+            log.list_offsets(self._keys, topic.name, partition, topic_id=topic.id)
         )
         if bounds.error:
             return Slice(ErrorCode(bounds.error))

@@ -6,7 +6,7 @@ from korvet.contents import Entry, records_in
 from korvet.keys import Keys
 from korvet.reading import PartitionReader
 from korvet.scripts import log
-from korvet.scripts.log import FAR, SeekReply
+from korvet.scripts.log import FAR, FindTimestampReply
 from korvet.slices import Store
 from korvet.topics import Topic
 from korvet.wire.records import BadBatch
@@ -24,12 +24,14 @@ async def find_time(
     `moment` -3 finds the newest timestamp, at its first record.
     """
 
-    async def sought(timestamp: int) -> SeekReply:
-        call = log.seek(keys, topic.name, partition, topic_id=topic.id, timestamp=timestamp)
-        reply: SeekReply = await store.run(call)
+    async def sought(timestamp: int) -> FindTimestampReply:
+        call = log.find_timestamp(
+            keys, topic.name, partition, topic_id=topic.id, timestamp=timestamp
+        )
+        reply: FindTimestampReply = await store.run(call)
         return reply
 
-    async def first(place: SeekReply, timestamp: int) -> tuple[int, int] | None:
+    async def first(place: FindTimestampReply, timestamp: int) -> tuple[int, int] | None:
         async for found in _since(reader, topic, partition, place.offset, timestamp):
             return found
         return None

@@ -1,4 +1,4 @@
-"""Partitions by topic id as lua/lib/consumers.lua spells them: `id:0,1;id:2`."""
+"""Partitions by topic id as lua/lib/consumer_group.lua spells them: `id:0,1;id:2`."""
 
 from collections.abc import Iterable
 

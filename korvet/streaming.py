@@ -75,14 +75,14 @@ class Readers:
         return None
 
     def claim(self, topic: Topic, partition: int, client_id: str, reader: Reader) -> bytes:
-        """How much of what others left pending the reader has claimed, as log.deliver takes it."""
+        """How much of what others left pending the reader has claimed, for log.group_read."""
         owner, done = self._claims.get((topic.id, partition, reader.group), (None, b""))
         return done if owner == (client_id, reader.generation) else log.CLAIM_ALL
 
     def claimed(
         self, topic: Topic, partition: int, client_id: str, reader: Reader, done: bytes
     ) -> None:
-        """log.deliver has answered: so much is the reader's now."""
+        """log.group_read has answered: so much is the reader's now."""
         owner = client_id, reader.generation
         self._claims[topic.id, partition, reader.group] = owner, done
 
@@ -123,7 +123,7 @@ async def delivered(
     known = readers(context)
     while True:
         reply = await context.store.run(
-            log.deliver(
+            log.group_read(
                 context.keys,
                 topic.name,
                 partition,

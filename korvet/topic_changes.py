@@ -115,7 +115,7 @@ async def grow_topic(
         return await topic_steps.grow(store, keys, topic, partitions) == ErrorCode.NONE
     definition = topic.definition(partitions=partitions)
     reply = await store.run(
-        scripts.grow(
+        scripts.add_partitions(
             keys,
             range(topic.partitions, partitions),
             topic=topic.name,

@@ -19,6 +19,7 @@ import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
+from korvet.scripts import group as group_scripts
 from korvet.scripts import log
 from korvet.scripts import topic as scripts
 from korvet.scripts.call import Call
@@ -98,7 +99,7 @@ async def _open(
     store: Store, keys: Keys, name: str, raw: bytes, definition: Definition, numbers: range
 ) -> None:
     calls = [
-        log.open_log(keys, name, number, topic_id=definition.id, **definition.shape)
+        log.create(keys, name, number, topic_id=definition.id, **definition.shape)
         for number in numbers
     ]
     for number, call, reply in zip(numbers, calls, await _all(store, calls), strict=True):
@@ -108,7 +109,7 @@ async def _open(
             if await store.command("HGET", keys.topics(), name) != raw:
                 return
             if foreign is not None:
-                await store.run(log.drop(keys, name, number, topic_id=foreign.decode()))
+                await store.run(log.delete(keys, name, number, topic_id=foreign.decode()))
             await store.run(call)
 
 
@@ -139,12 +140,15 @@ async def _delete(store: Store, keys: Keys, name: str, raw: bytes, definition: D
             break
         version = now
         groups = [decode_group(group.decode()) for group in registry]
-        await _all(store, (scripts.forget(keys, group, name, partitions) for group in groups))
-    await store.run(scripts.remove(keys, topic=name, expected=raw))
+        await _all(
+            store,
+            (group_scripts.delete_topic_offsets(keys, group, name, partitions) for group in groups),
+        )
+    await store.run(scripts.delete_definition(keys, topic=name, expected=raw))
 
 
 async def _drop(store: Store, keys: Keys, name: str, topic_id: str, numbers: range) -> None:
-    await _all(store, (log.drop(keys, name, number, topic_id=topic_id) for number in numbers))
+    await _all(store, (log.delete(keys, name, number, topic_id=topic_id) for number in numbers))
 
 
 async def _replace(store: Store, keys: Keys, name: str, old: bytes, new: bytes) -> ErrorCode:

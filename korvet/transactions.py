@@ -1,7 +1,7 @@
 """Ending transactions: decided once in Redis, then carried out by whichever broker gets to it.
 
 Rules
-- `transaction.finish` (or `init`, `look`) decides; from then on the end can only be carried out.
+- `transaction.end` (or `init`, `look`) decides; from then on the end can only be carried out.
 - Carrying it out is a marker in each partition, the groups' offsets, then `transaction.complete`.
   Every one of these may be repeated, by any broker, and changes nothing the second time: the
   transaction's number tells a repetition from the next transaction.
@@ -22,14 +22,14 @@ from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.scripts import group, log, producer, transaction
 from korvet.scripts.call import Call, Reply
-from korvet.scripts.log import MarkReply
+from korvet.scripts.log import WriteTxnMarkerReply
 from korvet.scripts.transaction import (
-    AddReply,
-    FinishReply,
+    AddPartitionsReply,
+    DescribeReply,
+    EndReply,
+    ExpireReply,
     InitReply,
-    LookReply,
-    ViewReply,
-    WatchReply,
+    ScheduleCheckReply,
 )
 from korvet.topics import Topic, TopicTable
 from korvet.wire import markers
@@ -145,11 +145,11 @@ class Transactions:
 
     async def add(
         self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
-    ) -> AddReply:
+    ) -> AddPartitionsReply:
         """The members take part in the transaction, which is open now, or `error` says why not."""
         for attempt in range(2):
             reply = await self._store.run(
-                transaction.add(
+                transaction.add_partitions(
                     self._keys,
                     transactional_id,
                     producer_id=producer_id,
@@ -164,7 +164,7 @@ class Transactions:
 
     async def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, member: str
-    ) -> AddReply:
+    ) -> AddPartitionsReply:
         """The number of the open transaction, provided that the member takes part in it."""
         return await self._store.run(
             transaction.verify(
@@ -184,7 +184,7 @@ class Transactions:
         producer_epoch: int,
         committed: bool,
         bump: bool,
-    ) -> FinishReply:
+    ) -> EndReply:
         """The transaction has ended as asked, markers and all, or `error` says why not."""
         fresh_id = -1
         for _ in range(ATTEMPTS):
@@ -199,11 +199,11 @@ class Transactions:
                 break
         return reply
 
-    async def view(self, transactional_id: str) -> ViewReply:
+    async def view(self, transactional_id: str) -> DescribeReply:
         """What is known of the id."""
-        return await self._store.run(transaction.view(self._keys, transactional_id))
+        return await self._store.run(transaction.describe(self._keys, transactional_id))
 
-    async def views(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, ViewReply]]:
+    async def views(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, DescribeReply]]:
         """What is known of each, a few at a time: of very many nobody else would get an answer."""
         for at in range(0, len(ids), DUE):
             some = ids[at : at + DUE]
@@ -222,10 +222,10 @@ class Transactions:
         """A decided end of the id is carried out, whoever decided it."""
         await self.look(transactional_id, forget_ms=FOR_EVER_MS, patience_ms=0)
 
-    def _soon(self, transactional_id: str, after_ms: int) -> asyncio.Future[WatchReply]:
+    def _soon(self, transactional_id: str, after_ms: int) -> asyncio.Future[ScheduleCheckReply]:
         """Somebody looks at the id within `after_ms`, whatever happens to this broker."""
         return self._store.submit(
-            transaction.watch(self._keys, id=transactional_id, after_ms=after_ms)
+            transaction.schedule_check(self._keys, id=transactional_id, after_ms=after_ms)
         )
 
     async def _end(
@@ -236,11 +236,11 @@ class Transactions:
         committed: bool,
         bump: bool,
         fresh_id: int,
-    ) -> FinishReply:
+    ) -> EndReply:
         """The transaction has ended as asked, or was refused, or needs a fresh id."""
         watched = self._soon(transactional_id, PATIENCE_MS)
         decided = self._store.submit(
-            transaction.finish(
+            transaction.end(
                 self._keys,
                 transactional_id,
                 producer_id=producer_id,
@@ -256,10 +256,10 @@ class Transactions:
             await self.carry_out(_decided(transactional_id, reply, committed))
         return reply
 
-    async def look(self, transactional_id: str, *, forget_ms: int, patience_ms: int) -> LookReply:
+    async def look(self, transactional_id: str, *, forget_ms: int, patience_ms: int) -> ExpireReply:
         """What the id's timeouts ask for has been done, and what was left half done is finished."""
         reply = await self._store.run(
-            transaction.look(
+            transaction.expire(
                 self._keys, transactional_id, forget_ms=forget_ms, patience_ms=patience_ms
             )
         )
@@ -270,7 +270,7 @@ class Transactions:
     async def look_at_due(self, *, forget_ms: int) -> int:
         """Ids that are due have been looked at, DUE at most; returns how many. An error on the way
         is raised once all of them had their turn."""
-        flat = (await self._store.run(transaction.due(self._keys, limit=DUE))).ids
+        flat = (await self._store.run(transaction.list_due(self._keys, limit=DUE))).ids
         outcomes = await asyncio.gather(
             *(
                 self._look_at(decode_group(raw.decode()), int(float(moment)), forget_ms)
@@ -291,7 +291,9 @@ class Transactions:
             wait_ms = -1 if reply.wait_ms < 0 else max(reply.wait_ms, SOONEST_MS)
         finally:
             await self._store.run(
-                transaction.watch(self._keys, id=transactional_id, after_ms=wait_ms, seen=moment)
+                transaction.schedule_check(
+                    self._keys, id=transactional_id, after_ms=wait_ms, seen=moment
+                )
             )
 
     async def carry_out(self, decided: Decided) -> None:
@@ -312,7 +314,7 @@ class Transactions:
 
     async def _resolve(self, decided: Decided, group_id: str) -> None:
         reply = await self._store.run(
-            group.resolve(
+            group.txn_complete(
                 self._keys,
                 group_id,
                 producer_id=decided.producer_id,
@@ -343,7 +345,7 @@ class Transactions:
 
     def _mark_all(
         self, decided: Decided, topics: dict[str, Topic]
-    ) -> Sequence[asyncio.Future[MarkReply]]:
+    ) -> Sequence[asyncio.Future[WriteTxnMarkerReply]]:
         now_ms = int(time() * 1000)
         return [
             self._store.submit(mark_call(self._keys, topics[name], number, decided, now_ms))
@@ -354,12 +356,12 @@ class Transactions:
 
 def mark_call(
     keys: Keys, topic: Topic, partition: int, decided: Decided, now_ms: int
-) -> Call[MarkReply]:
+) -> Call[WriteTxnMarkerReply]:
     """The call that writes the marker into one partition, in its topic's layout."""
     fields = marker_of(
         topic, now_ms, decided.producer_id, decided.producer_epoch, decided.committed
     )
-    return log.mark(
+    return log.write_txn_marker(
         keys,
         topic.name,
         partition,
@@ -383,7 +385,7 @@ def marker_of(
     return markers.fields_of(now_ms, producer_id, epoch, committed)
 
 
-def _decided(transactional_id: str, reply: FinishReply | LookReply, committed: bool) -> Decided:
+def _decided(transactional_id: str, reply: EndReply | ExpireReply, committed: bool) -> Decided:
     return Decided(
         transactional_id,
         reply.marker_id,

@@ -124,7 +124,7 @@ class Log:
         else:
             fields = markers.fields_of(now, producer, 0, committed)
         self.runner.run(
-            log.mark(
+            log.write_txn_marker(
                 KEYS,
                 "t",
                 0,
@@ -153,9 +153,9 @@ class Log:
             rows += records_in(self.topic, found.entries, found.aborted)
             at = found.entries[-1].last + 1
 
-    def bounds(self) -> log.BoundsReply:
+    def bounds(self) -> log.ListOffsetsReply:
         """Where it begins and ends."""
-        return self.runner.run(log.bounds(KEYS, "t", 0, topic_id=self.topic.id))
+        return self.runner.run(log.list_offsets(KEYS, "t", 0, topic_id=self.topic.id))
 
 
 def newest(rows: list[Record]) -> list[Record]:
@@ -342,7 +342,7 @@ async def test_retention_waits_for_compacted_records_without_a_timestamp(form: s
 
     def retain() -> int:
         return one.runner.run(
-            log.retain(
+            log.apply_retention(
                 KEYS, "t", 0, topic_id=one.topic.id, retention_ms=1000, retention_bytes=-1, steps=64
             )
         ).removed
@@ -444,7 +444,7 @@ async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
         await one.compact()
     one.store.between = lambda: None
     if emptied:
-        one.runner.run(log.truncate(KEYS, "t", 0, topic_id=one.topic.id, before=-1))
+        one.runner.run(log.delete_records(KEYS, "t", 0, topic_id=one.topic.id, before=-1))
         assert await one.compact() is None
     else:
         assert await one.read() == before
@@ -512,7 +512,7 @@ async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
 
     def trim() -> None:
         one.store.between = lambda: None
-        one.runner.run(log.truncate(KEYS, "t", 0, topic_id=one.topic.id, before=45))
+        one.runner.run(log.delete_records(KEYS, "t", 0, topic_id=one.topic.id, before=45))
 
     one.store.between = trim
     assert await one.compact() is None
@@ -616,7 +616,7 @@ async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
     assert sum(rested) >= 8.99 * store.busy
     assert max(rested) < 0.1
     assert max(store.counts) <= READ_ENTRIES
-    carried = [call for call in store.calls if call.script.name == "log.carry"]
+    carried = [call for call in store.calls if call.script.name == "log.clean_copy"]
     if form == "record":
         assert len(carried) >= outcome.kept / CARRY_ENTRIES
 
@@ -652,7 +652,7 @@ async def test_large_entries_behind_the_limit_are_carried_a_few_at_a_time() -> N
     run = one.store.run
 
     async def noted(call: Any) -> Any:
-        swaps.extend([call] if call.script.name == "log.swap" else [])
+        swaps.extend([call] if call.script.name == "log.clean_commit" else [])
         return await run(call)
 
     one.store.run = noted  # type: ignore[method-assign]

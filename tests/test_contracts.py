@@ -22,7 +22,7 @@ NAMES = bundle.names()
 
 # Scripts whose keys lie in several slots, which Redis Cluster refuses: there their work has to be
 # done slot by slot.
-ACROSS_SLOTS = {"topic.create", "topic.delete", "topic.grow"}
+ACROSS_SLOTS = {"topic.create", "topic.delete", "topic.add_partitions"}
 
 
 def source(name: str) -> str:

@@ -18,7 +18,7 @@ from korvet.gathering import (
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Call
-from korvet.scripts.log import AppendReply, GatherReply
+from korvet.scripts.log import AppendManyReply, AppendReply
 from korvet.store.aio import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.store.waiter import Waiter
@@ -110,13 +110,13 @@ def test_small_appends_wait_for_the_one_in_flight_and_go_together() -> None:
         assert table.store.names == ["log.append"]
         table.store.sent[0][1].set_result(stored(0))
         assert (await first).base == 0
-        assert table.store.names == ["log.append", "log.gather"]
+        assert table.store.names == ["log.append", "log.append_many"]
         gathered, reply = table.store.sent[1]
         assert gathered.keys[0] == KEYS.partition("t", 0).stream
         assert gathered.keys[5] == KEYS.partition("t", 1).stream
         # Those of one partition stand together, in the order they came.
         assert [arg for arg in gathered.args if arg in (b"0", b"1", b"2")] == [b"0", b"2", b"1"]
-        reply.set_result(GatherReply([stored(1), stored(2), stored(3)]))
+        reply.set_result(AppendManyReply([stored(1), stored(2), stored(3)]))
         assert [(await future).base for future in others] == [1, 3, 2]
 
     run(body)
@@ -129,13 +129,13 @@ def test_a_few_that_wait_are_a_second_flight_and_the_rest_go_when_one_lands() ->
         for _ in range(FEW):
             table.append()
         await turn()
-        assert table.store.names == ["log.append", "log.gather"]
+        assert table.store.names == ["log.append", "log.append_many"]
         for _ in range(2 * FEW):
             table.append()
         await turn()
         assert len(table.store.sent) == 2
-        table.store.sent[1][1].set_result(GatherReply([stored(1)] * FEW))
-        assert table.store.names == ["log.append", "log.gather", "log.gather"]
+        table.store.sent[1][1].set_result(AppendManyReply([stored(1)] * FEW))
+        assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
 
     run(body)
 
@@ -150,11 +150,11 @@ def test_many_bytes_do_not_wait() -> None:
         for _ in range(GATHERED // LARGE):
             table.append(size=HEAVY)
         await turn()
-        assert table.store.names == ["log.append", "log.gather"]
+        assert table.store.names == ["log.append", "log.append_many"]
         table.append()
         table.append(size=HEAVY)
         await turn()
-        assert table.store.names == ["log.append", "log.gather", "log.gather"]
+        assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
 
     run(body)
 
@@ -183,7 +183,7 @@ def test_a_cluster_waits_for_nobody() -> None:
         table.append(partition=2)
         table.append(partition=2)
         await turn()
-        assert table.store.names == ["log.append", "log.append", "log.gather"]
+        assert table.store.names == ["log.append", "log.append", "log.append_many"]
         assert [len(call.keys) for call, _ in table.store.sent] == [5, 5, 5]
 
     run(body, is_cluster=True)
@@ -194,7 +194,7 @@ def test_one_call_takes_a_bounded_number_of_batches() -> None:
         for n in range(TOGETHER + 1):
             table.append(partition=n // (TOGETHER - 1), size=1)
         await turn()
-        assert table.store.names == ["log.gather", "log.append"]
+        assert table.store.names == ["log.append_many", "log.append"]
         (gathered, _), (_, last) = table.store.sent
         assert len(gathered.keys) == 10
         last.set_result(stored(1))
@@ -210,7 +210,7 @@ def test_one_call_takes_a_bounded_number_of_bytes() -> None:
         for n in range(2 * (TOGETHER_BYTES // LARGE) + 2):
             table.append(partition=n % 3, size=HEAVY)
         await turn()
-        assert table.store.names == ["log.gather"] * 3
+        assert table.store.names == ["log.append_many"] * 3
 
     run(body)
 
@@ -234,7 +234,7 @@ def test_whoever_waits_hears_what_became_of_all(error: StoreUnavailable | None) 
         if error:
             reply.set_exception(error)
         else:
-            reply.set_result(GatherReply([refused(3)] * 3))
+            reply.set_result(AppendManyReply([refused(3)] * 3))
         await turn()
         if error:
             assert futures[0].exception() is futures[2].exception() is error
@@ -254,7 +254,7 @@ def test_a_partition_that_fails_alone_is_told_so_and_logged(
         futures = [table.append(partition=n) for n in range(2)]
         await turn()
         table.store.sent[0][1].set_result(
-            GatherReply([refused(56), stored(4)], b"korvet:t:0: WRONGTYPE of a key")
+            AppendManyReply([refused(56), stored(4)], b"korvet:t:0: WRONGTYPE of a key")
         )
         assert [(await future).error for future in futures] == [56, 0]
 

@@ -8,7 +8,7 @@ import pytest
 from korvet.groups import SILENCE_S, Groups
 from korvet.keys import Keys
 from korvet.scripts.call import Call
-from korvet.scripts.group import ClaimReply, TickReply
+from korvet.scripts.group import ClaimDueReply, TickReply
 from korvet.settings.values import Settings
 from korvet.store.aio import AsyncStore
 from korvet.store.errors import StoreUnavailable
@@ -24,8 +24,8 @@ class Store:
     async def run(self, call: Call[Any]) -> Any:
         if self.away:
             raise StoreUnavailable("away")
-        if call.script.name == "group.claim":
-            return ClaimReply(error=0, groups=[], held_until=0)
+        if call.script.name == "group.claim_due":
+            return ClaimDueReply(error=0, groups=[], held_until=0)
         self.told.append(int(call.args[1]))
         return TickReply(error=0, wait_ms=-1, began=0, expired=[], gone=0)
 

@@ -55,7 +55,7 @@ async def overdue(broker: Broker, transactional_id: str, who: tuple[int, int], a
     """Its end is decided, and who decided it has died; it stands under that moment."""
     node = broker.node
     reply = await node.store.run(
-        transaction.finish(
+        transaction.end(
             node.keys,
             transactional_id,
             producer_id=who[0],
@@ -133,7 +133,7 @@ async def test_a_broker_that_has_not_heard_of_new_partitions_marks_them_too(
         "tx", producer_id=producer_id, producer_epoch=epoch, committed=True, bump=True
     )
     assert reply.error == 0
-    bounds = await node.store.run(log.bounds(node.keys, "t", 2, topic_id=""))
+    bounds = await node.store.run(log.list_offsets(node.keys, "t", 2, topic_id=""))
     assert (bounds.stable, bounds.records) == (bounds.next, 1)
 
 

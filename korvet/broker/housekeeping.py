@@ -32,7 +32,7 @@ AT_ONCE = 64
 """Partitions of a topic that one look asks about side by side."""
 
 RETENTION_STEPS = 64
-"""Index steps one log.retain may remove: it bounds how long Redis is held."""
+"""Index steps one log.apply_retention may remove: it bounds how long Redis is held."""
 
 GAUGES_S = 15.0
 """How often the lag of groups is measured."""
@@ -236,7 +236,7 @@ class Housekeeping:
             for number in range(topic.partitions):
                 cursor = b"0"
                 while True:
-                    call = log.forget(
+                    call = log.expire_producers(
                         node.keys, topic.name, number, cursor=cursor, silence_ms=silence_ms
                     )
                     replies = await self._each(topic, {number: call}, "producers", PRODUCERS_S)
@@ -379,7 +379,7 @@ class Housekeeping:
         pending = list(range(topic.partitions))
         while pending:
             calls = {
-                number: log.retain(
+                number: log.apply_retention(
                     node.keys,
                     topic.name,
                     number,

@@ -12,7 +12,7 @@ from korvet.cli import options as o
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
     from korvet.places import Place
-    from korvet.scripts.log import BoundsReply
+    from korvet.scripts.log import ListOffsetsReply
     from korvet.topics import Topic
     from korvet.wire.records import Record
 
@@ -126,11 +126,11 @@ class _Tape:
                 place = bounds.first
             self._places[number] = place
 
-    async def _bounds(self, number: int) -> "BoundsReply":
+    async def _bounds(self, number: int) -> "ListOffsetsReply":
         from korvet.scripts import log
 
         cluster, topic = self._cluster, self._topic
-        call = log.bounds(cluster.keys, topic.name, number, topic_id=topic.id)
+        call = log.list_offsets(cluster.keys, topic.name, number, topic_id=topic.id)
         return await cluster.store.run(call)
 
     async def to_the_end(self) -> None:

@@ -113,7 +113,7 @@ async def _end(cluster: "Cluster", topic: str, number: int) -> int | str:
     found = await cluster.topics.get(topic)
     if found is None or not 0 <= number < found.partitions:
         return "-"
-    call = log.bounds(cluster.keys, topic, number, topic_id=found.id)
+    call = log.list_offsets(cluster.keys, topic, number, topic_id=found.id)
     return (await cluster.store.run(call)).next
 
 
@@ -146,7 +146,7 @@ async def _seen(cluster: "Cluster", name: str) -> _Seen | None:
     # Only what consumers say of partitions can be read: Connect's workers share tasks.
     parts = [assigned(row[5]) if found.protocol_type == b"consumer" else [] for row in rows]
     if found.type == b"consumer":
-        newer = await groups.run(name, lambda _: scripts.consumers(keys, name))
+        newer = await groups.run(name, lambda _: scripts.consumer_describe(keys, name))
         if newer.error:
             return None
         words = f"{newer.state.decode()}, epoch {newer.epoch}, assignor {newer.assignor.decode()}"

@@ -10,7 +10,7 @@ from korvet.cli import show
 
 if TYPE_CHECKING:
     from korvet.cli.cluster import Cluster
-    from korvet.scripts.log import BoundsReply
+    from korvet.scripts.log import ListOffsetsReply
     from korvet.topics import Topic
 
 app = typer.Typer(help="Topics: list, create, describe, delete.")
@@ -144,12 +144,12 @@ def delete(
         raise StartError(refused.reason) from None
 
 
-async def _bounds(cluster: "Cluster", topic: "Topic") -> "Sequence[BoundsReply]":
+async def _bounds(cluster: "Cluster", topic: "Topic") -> "Sequence[ListOffsetsReply]":
     from korvet.scripts import log
 
     return await cluster.store.run_many(
         [
-            log.bounds(cluster.keys, topic.name, number, topic_id=topic.id)
+            log.list_offsets(cluster.keys, topic.name, number, topic_id=topic.id)
             for number in range(topic.partitions)
         ]
     )

@@ -108,7 +108,7 @@ async def _add(
     if reply.error:
         return dict.fromkeys(places, ErrorCode(reply.error))
     began = await context.store.run_many(
-        log.begin(
+        log.begin_txn(
             context.keys,
             topic.name,
             number,

@@ -53,7 +53,9 @@ async def _group(
 ) -> DescribedGroup:
     if not group_id:
         return _unknown(group_id, ErrorCode.INVALID_GROUP_ID, None)
-    reply = await groups(context).run(group_id, lambda _: scripts.consumers(context.keys, group_id))
+    reply = await groups(context).run(
+        group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
+    )
     if reply.error:
         return _unknown(group_id, ErrorCode(reply.error), f"Group {group_id} not found.")
     rows = reply.members

@@ -31,7 +31,7 @@ from korvet.errors import ErrorCode
 from korvet.patterns import BadPattern, compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import ConsumeReply
+from korvet.scripts.group import ConsumerHeartbeatReply
 from korvet.spelled import read, spell
 from korvet.streaming import note_reader, readers
 from korvet.wire.messages.consumer_group_heartbeat import (
@@ -125,14 +125,14 @@ def _goes_badly(request: ConsumerGroupHeartbeatRequest) -> str | None:
     return None
 
 
-async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> ConsumeReply:
+async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> ConsumerHeartbeatReply:
     rows: Rows = []
     asked = b""
     await context.topics.all()
     version = context.topics.mark
 
-    def make(registered: int) -> Call[ConsumeReply]:
-        return scripts.consume(
+    def make(registered: int) -> Call[ConsumerHeartbeatReply]:
+        return scripts.consumer_heartbeat(
             context.keys,
             request.group_id,
             member=request.member_id,

@@ -52,7 +52,7 @@ async def _truncate(
         before, again = asked.offset, True
         while again:
             reply = await context.store.run(
-                log.truncate(
+                log.delete_records(
                     context.keys,
                     name,
                     asked.partition_index,

@@ -70,7 +70,7 @@ async def _partitions(
     for at in range(0, len(pending), AT_ONCE):
         some = pending[at : at + AT_ONCE]
         replies = await context.store.run_many(
-            log.bounds(context.keys, topic.name, number, topic_id=topic.id) for number in some
+            log.list_offsets(context.keys, topic.name, number, topic_id=topic.id) for number in some
         )
         found += [
             DescribeLogDirsPartition(

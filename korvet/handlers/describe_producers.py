@@ -15,7 +15,7 @@ import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.scripts.remembered import ENDED, Remembered
+from korvet.scripts.producer_state import ENDED, ProducerStateEntry
 from korvet.topics import refusal_of
 from korvet.turns import Times
 from korvet.wire.messages.describe_producers import (
@@ -26,7 +26,7 @@ from korvet.wire.messages.describe_producers import (
     TopicResponse,
 )
 
-UNKNOWN = Remembered(0, 0, -1, [], -1)
+UNKNOWN = ProducerStateEntry(0, 0, -1, [], -1)
 
 
 async def describe_producers(
@@ -60,7 +60,9 @@ async def _partition(name: str, number: int, context: Context) -> PartitionRespo
         context.store.command("HGETALL", key.producers),
         context.store.command("ZRANGE", key.open, 0, -1, "WITHSCORES"),
     )
-    rows = {int(id): Remembered.of(row) for id, row in zip(flat[::2], flat[1::2], strict=True)}
+    rows = {
+        int(id): ProducerStateEntry.of(row) for id, row in zip(flat[::2], flat[1::2], strict=True)
+    }
     since = {int(id): int(float(at)) for id, at in zip(waiting[::2], waiting[1::2], strict=True)}
     return PartitionResponse(
         partition_index=number,
@@ -81,7 +83,7 @@ def _refusal(number: int, error: ErrorCode) -> PartitionResponse:
     )
 
 
-def _producer(producer_id: int, known: Remembered, since: int) -> ProducerState:
+def _producer(producer_id: int, known: ProducerStateEntry, since: int) -> ProducerState:
     return ProducerState(
         producer_id=producer_id,
         producer_epoch=known.epoch,

@@ -96,7 +96,7 @@ async def offset_at(
     """What is asked for of a topic as it was known when the request came."""
     number, moment = asked.partition_index, asked.timestamp
     bounds = await context.store.run(
-        log.bounds(context.keys, topic.name, number, topic_id=topic.id)
+        log.list_offsets(context.keys, topic.name, number, topic_id=topic.id)
     )
     if bounds.error:
         context.topics.drop()

@@ -13,7 +13,7 @@ import asyncio
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.patterns import BadPattern, Pattern
-from korvet.scripts.transaction import ViewReply
+from korvet.scripts.transaction import DescribeReply
 from korvet.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -75,7 +75,7 @@ async def _wanted(text: str, context: Context) -> list[str]:
     return wanted
 
 
-def _matches(view: ViewReply, request: ListTransactionsRequest) -> bool:
+def _matches(view: DescribeReply, request: ListTransactionsRequest) -> bool:
     if request.state_filters and view.state.decode() not in request.state_filters:
         return False
     if request.producer_id_filters and view.producer_id not in request.producer_id_filters:

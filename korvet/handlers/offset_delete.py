@@ -48,7 +48,9 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
 
 async def _subscribed(group_id: str, context: Context) -> set[str]:
     """What members of the newer protocol name; a pattern subscribes to all that it matches."""
-    reply = await groups(context).run(group_id, lambda _: scripts.consumers(context.keys, group_id))
+    reply = await groups(context).run(
+        group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
+    )
     names = {name for packed in reply.members[6::CELLS] for name in unpack(packed)}
     patterns = [compiled(text.decode()) for text in {*reply.members[7::CELLS]} if text]
     topics = await context.topics.all() if patterns else ()

@@ -46,7 +46,9 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
         error = epoch_error(asked.current_leader_epoch)
         if error or asked.leader_epoch == UNDEFINED or asked.leader_epoch > LEADER_EPOCH:
             return _result(number, error)
-        bounds = await context.store.run(log.bounds(context.keys, name, number, topic_id=topic.id))
+        bounds = await context.store.run(
+            log.list_offsets(context.keys, name, number, topic_id=topic.id)
+        )
     except StoreError:
         return _result(number, ErrorCode.KAFKA_STORAGE_ERROR)
     if bounds.error:

@@ -1,8 +1,8 @@
 """Produce (key 0), versions 0-13. Records go into partitions, each partition's all or none.
 
 Behaviour
-- each partition is one call of log.append, or shares one of log.gather with what other requests
-  bring for it; a request's calls leave in one burst
+- each partition is one call of log.append, or shares one of log.append_many with what other
+  requests   bring for it; a request's calls leave in one burst
 - per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID by id), CORRUPT_MESSAGE,
   INVALID_RECORD (not exactly one batch, control batch, wrong magic), MESSAGE_TOO_LARGE
   (max.message.bytes), INVALID_TIMESTAMP, UNSUPPORTED_COMPRESSION_TYPE,

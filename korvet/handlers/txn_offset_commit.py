@@ -84,7 +84,7 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
         return ErrorCode(taken.error)
 
     def make(registered: int) -> Call[MemberReply]:
-        return scripts.pend(
+        return scripts.txn_commit(
             context.keys,
             request.group_id,
             rows,

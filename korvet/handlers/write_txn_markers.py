@@ -25,7 +25,7 @@ from korvet.context import Context
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.hanging import Part, somebodys
 from korvet.scripts import log
-from korvet.scripts.log import CloseReply
+from korvet.scripts.log import AbortHangingTxnReply
 from korvet.topics import Topic
 from korvet.transactions import marker_of, member_of
 from korvet.wire.messages.write_txn_markers import (
@@ -117,21 +117,23 @@ async def _topic(asked: _Asked, context: Context) -> Topic | None:
     return topic if topic is not None and 0 <= asked.partition < topic.partitions else None
 
 
-def _error_of(reply: CloseReply, context: Context) -> ErrorCode:
+def _error_of(reply: AbortHangingTxnReply, context: Context) -> ErrorCode:
     if reply.error in TOPIC_GONE:
         context.topics.drop()
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode(reply.error)
 
 
-async def _closed(asked: _Asked, topic: Topic, number: int, context: Context) -> CloseReply:
+async def _closed(
+    asked: _Asked, topic: Topic, number: int, context: Context
+) -> AbortHangingTxnReply:
     marker = asked.marker
     committed = marker.transaction_result
     fields = marker_of(
         topic, int(time() * 1000), marker.producer_id, marker.producer_epoch, committed
     )
     return await context.store.run(
-        log.close(
+        log.abort_hanging_txn(
             context.keys,
             topic.name,
             asked.partition,

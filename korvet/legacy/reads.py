@@ -121,7 +121,7 @@ async def _places(topic: Topic, request: Offsets, node: Node, most: int) -> list
     moment is that of the newest message before the next step, then the start."""
     k = node.keys.partition(topic.name, request.partition)
     bounds = await node.store.run(
-        log.bounds(node.keys, topic.name, request.partition, topic_id=topic.id)
+        log.list_offsets(node.keys, topic.name, request.partition, topic_id=topic.id)
     )
     if bounds.error:
         node.topics.drop()
@@ -134,7 +134,7 @@ async def _places(topic: Topic, request: Offsets, node: Node, most: int) -> list
         found.append(end)
     elif time < bounds.newest:
         sought = await node.store.run(
-            log.seek(
+            log.find_timestamp(
                 node.keys, topic.name, request.partition, topic_id=topic.id, timestamp=time + 1
             )
         )

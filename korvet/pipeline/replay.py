@@ -74,7 +74,7 @@ def replay(
         tasks = max(2, spark.sparkContext.defaultParallelism, min(64, len(state.archived)))
         mine = msgspec.json.encode(Plan(state.archived, tasks, target.partitions))
         found = catalog.store.run(
-            writer.pin(catalog.keys, f"job-{name}", plan=mine, keep_ms=writer.KEEP_MS)
+            writer.pin_plan(catalog.keys, f"job-{name}", plan=mine, keep_ms=writer.KEEP_MS)
         )
     if found.committed >= 0:
         return Replayed(name, 0, 0.0, True)

@@ -4,7 +4,7 @@ Rules
 - What the log is told of times at an append leaves out two kinds of records. Those without a
   timestamp are as old as their append. Entries that others XADD stand behind all appends: they are
   as old as the milliseconds of their ids, or, where ids tell no time, not old yet: but those that
-  appends stand behind are as old as these, where log.seek believes any of them to be new.
+  appends stand behind are as old as these, where log.find_timestamp believes any of them to be new.
 - Some partitions are asked, and trimmed, in one round trip. Redis serves nobody else meanwhile: all
   of them together let go of as much as one would alone.
 """
@@ -40,7 +40,7 @@ def _trim(catalog: Catalog, held: Sequence[tuple[Log, int]], moment: int) -> int
     while left:
         steps = max(1, STEPS // len(left))
         replies = catalog.store.run_many(
-            log.truncate(
+            log.delete_records(
                 catalog.keys,
                 part.topic,
                 part.partition,
@@ -65,7 +65,9 @@ def _old_until(catalog: Catalog, parts: Sequence[Log], moment: int) -> tuple[lis
     """The bounds of each log, and before which of its offsets every record is older than that."""
     # In this order: what comes meanwhile is young, and counts for none of it.
     sought = catalog.store.run_many(
-        log.seek(catalog.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment)
+        log.find_timestamp(
+            catalog.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment
+        )
         for part in parts
     )
     for part, found in zip(parts, sought, strict=True):

@@ -14,7 +14,7 @@ class RegisterReply(Reply):
     brokers: list[int | bytes]
 
 
-class IdentifyReply(Reply):
+class InitClusterIdReply(Reply):
     """`cluster_id` is what the cluster is called from now on."""
 
     error: int
@@ -35,7 +35,7 @@ class LeaseReply(Reply):
 
 
 REGISTER = Script("broker.register", RegisterReply)
-IDENTIFY = Script("broker.identify", IdentifyReply)
+INIT_CLUSTER_ID = Script("broker.init_cluster_id", InitClusterIdReply)
 UNREGISTER = Script("broker.unregister", UnregisterReply)
 LEASE = Script("broker.lease", LeaseReply)
 
@@ -45,9 +45,9 @@ def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[R
     return Call(REGISTER, (keys.brokers(),), (node_id, address, ttl_ms))
 
 
-def identify(keys: Keys, *, cluster_id: str) -> Call[IdentifyReply]:
+def init_cluster_id(keys: Keys, *, cluster_id: str) -> Call[InitClusterIdReply]:
     """The cluster has an id: this one, unless it had one."""
-    return Call(IDENTIFY, (keys.cluster(),), (cluster_id,))
+    return Call(INIT_CLUSTER_ID, (keys.cluster(),), (cluster_id,))
 
 
 def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:

@@ -16,7 +16,7 @@ Rules
   a new error code must not give every script a new sha1.
 - The first line names script and version, so a slow log or a `SCRIPT SHOW` says what it is, and
   raising a version always gives a new sha1. The second holds the caller to the header
-  (`korvet/scripts/guard.py`).
+  (`korvet/scripts/argument_check.py`).
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from korvet.scripts import guard
+from korvet.scripts import argument_check
 from korvet.scripts.contract import Contract, parse_contract
 
 _REQUIRE = re.compile(r"^local\s+[A-Za-z_]\w*\s*=\s*require\(\"([^\"]*)\"\)$")
@@ -176,7 +176,7 @@ class _Builder:
         script = blank_comments(source)
         self._follow(script, [name])
         self._drop_unused(script)
-        lines = [f"-- korvet {name} v{contract.version}", guard.line(contract)]
+        lines = [f"-- korvet {name} v{contract.version}", argument_check.line(contract)]
         parts: list[tuple[int, int, str]] = []
         if self._code:
             lines += _LOADER

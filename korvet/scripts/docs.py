@@ -18,8 +18,8 @@ list` tells the SHA1s for EVALSHA. How keys are spelled is in [keys](keys.md). W
 and ends, say:
 
 ```sh
-korvet scripts show log.bounds > bounds.lua
-redis-cli --eval bounds.lua korvet:orders:0 '{korvet:orders:0}:log' , ''
+korvet scripts show log.list_offsets > list_offsets.lua
+redis-cli --eval list_offsets.lua korvet:orders:0 '{korvet:orders:0}:log' , ''
 ```
 
 - KEYS and ARGV are given in this order. A name with `...` may be given any number of times, and
@@ -27,8 +27,8 @@ redis-cli --eval bounds.lua korvet:orders:0 '{korvet:orders:0}:log' , ''
 - Who gives another number of KEYS or ARGV, or for an `int` no whole number in digits, is told so by
   an error, and nothing was written. (`log.append` looks only at those that it uses.)
 - A key of another type than KEYS says is an error, and nothing was written, unless the script does
-  well without it. `log.gather` tells in `reason` which partition's keys are wrong. The same holds
-  where Redis is full or takes no writes: it says so at a script's first write, never later.
+  well without it. `log.append_many` tells in `reason` which partition's keys are wrong. The same
+  holds   where Redis is full or takes no writes: it says so at a script's first write, never later.
 - What can still leave a half: a user whom ACLs keep from one of a script's commands (give users all
   of them), and rows that somebody has changed into what no script writes ([keys](keys.md)).
 - A reply is a list of the elements under RETURNS. `error` is Kafka's own number, 0 for none.

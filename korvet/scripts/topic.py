@@ -13,19 +13,11 @@ class TopicReply(Reply):
     version: int
 
 
-class ForgetReply(Reply):
-    """`forgotten` committed offsets are gone."""
-
-    error: int
-    forgotten: int
-
-
 CREATE = Script("topic.create", TopicReply)
-GROW = Script("topic.grow", TopicReply)
+ADD_PARTITIONS = Script("topic.add_partitions", TopicReply)
 ALTER = Script("topic.alter", TopicReply)
 DELETE = Script("topic.delete", TopicReply)
-REMOVE = Script("topic.remove", TopicReply)
-FORGET = Script("topic.forget", ForgetReply)
+DELETE_DEFINITION = Script("topic.delete_definition", TopicReply)
 
 
 def create(
@@ -44,7 +36,7 @@ def create(
     return Call(CREATE, (keys.topics(), *opened), (topic, definition, topic_id, format, mode, bits))
 
 
-def grow(
+def add_partitions(
     keys: Keys,
     partitions: range,
     *,
@@ -59,7 +51,7 @@ def grow(
     """The topic also has `partitions`, empty."""
     opened = _logs(keys, topic, partitions)
     return Call(
-        GROW,
+        ADD_PARTITIONS,
         (keys.topics(), *opened),
         (topic, expected, definition, topic_id, format, mode, bits),
     )
@@ -94,15 +86,9 @@ def delete(
     )
 
 
-def remove(keys: Keys, *, topic: str, expected: bytes) -> Call[TopicReply]:
+def delete_definition(keys: Keys, *, topic: str, expected: bytes) -> Call[TopicReply]:
     """The topic's definition is gone, provided it was the expected one."""
-    return Call(REMOVE, (keys.topics(),), (topic, expected))
-
-
-def forget(keys: Keys, group_id: str, topic: str, partitions: int) -> Call[ForgetReply]:
-    """The group has no committed offset of the topic any more."""
-    fields = [keys.partition(topic, number).stream for number in range(partitions)]
-    return Call(FORGET, (keys.group_offsets(group_id),), fields)
+    return Call(DELETE_DEFINITION, (keys.topics(),), (topic, expected))
 
 
 def _logs(keys: Keys, topic: str, partitions: Iterable[int]) -> list[str]:

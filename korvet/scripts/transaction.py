@@ -18,14 +18,14 @@ class InitReply(Reply):
     fresh: int
 
 
-class AddReply(Reply):
+class AddPartitionsReply(Reply):
     """`transaction` is the number of the open transaction among those of the id."""
 
     error: int
     transaction: int
 
 
-class FinishReply(Reply):
+class EndReply(Reply):
     """`pending` 1: the end is decided, its markers are still to be written."""
 
     error: int
@@ -46,8 +46,8 @@ class CompleteReply(Reply):
     done: int
 
 
-class LookReply(Reply):
-    """`wait_ms` says when to look again, -1 never; `pending` as in FinishReply."""
+class ExpireReply(Reply):
+    """`wait_ms` says when to look again, -1 never; `pending` as in EndReply."""
 
     error: int
     wait_ms: int
@@ -59,7 +59,7 @@ class LookReply(Reply):
     members: list[bytes]
 
 
-class ViewReply(Reply):
+class DescribeReply(Reply):
     """What is known of the id; times in ms since 1970."""
 
     error: int
@@ -73,14 +73,14 @@ class ViewReply(Reply):
     members: list[bytes]
 
 
-class WatchReply(Reply):
+class ScheduleCheckReply(Reply):
     """`watched` is 0 when somebody else asked meanwhile."""
 
     error: int
     watched: int
 
 
-class DueReply(Reply):
+class ListDueReply(Reply):
     """`ids` is flat: an encoded id, and the moment it stands under."""
 
     error: int
@@ -88,14 +88,14 @@ class DueReply(Reply):
 
 
 INIT = Script("transaction.init", InitReply)
-ADD = Script("transaction.add", AddReply)
-FINISH = Script("transaction.finish", FinishReply)
+ADD_PARTITIONS = Script("transaction.add_partitions", AddPartitionsReply)
+END = Script("transaction.end", EndReply)
 COMPLETE = Script("transaction.complete", CompleteReply)
-LOOK = Script("transaction.look", LookReply)
-VERIFY = Script("transaction.verify", AddReply)
-VIEW = Script("transaction.view", ViewReply)
-WATCH = Script("transaction.watch", WatchReply)
-DUE = Script("transaction.due", DueReply)
+EXPIRE = Script("transaction.expire", ExpireReply)
+VERIFY = Script("transaction.verify", AddPartitionsReply)
+DESCRIBE = Script("transaction.describe", DescribeReply)
+SCHEDULE_CHECK = Script("transaction.schedule_check", ScheduleCheckReply)
+LIST_DUE = Script("transaction.list_due", ListDueReply)
 
 
 def init(
@@ -112,20 +112,22 @@ def init(
     return Call(INIT, (k.transaction,), (timeout_ms, producer_id, producer_epoch, fresh_id))
 
 
-def add(
+def add_partitions(
     keys: Keys,
     transactional_id: str,
     *,
     producer_id: int,
     producer_epoch: int,
     members: Sequence[str],
-) -> Call[AddReply]:
+) -> Call[AddPartitionsReply]:
     """The transaction is open and the members take part in it."""
     k = keys.transaction(transactional_id)
-    return Call(ADD, (k.transaction, k.participants), (producer_id, producer_epoch, *members))
+    return Call(
+        ADD_PARTITIONS, (k.transaction, k.participants), (producer_id, producer_epoch, *members)
+    )
 
 
-def finish(
+def end(
     keys: Keys,
     transactional_id: str,
     *,
@@ -134,11 +136,11 @@ def finish(
     committed: int,
     bump: int,
     fresh_id: int = -1,
-) -> Call[FinishReply]:
+) -> Call[EndReply]:
     """It is decided how the transaction ends."""
     k = keys.transaction(transactional_id)
     return Call(
-        FINISH,
+        END,
         (k.transaction, k.participants),
         (producer_id, producer_epoch, committed, bump, fresh_id),
     )
@@ -150,31 +152,35 @@ def complete(keys: Keys, transactional_id: str, *, transaction: int) -> Call[Com
     return Call(COMPLETE, (k.transaction, k.participants), (transaction,))
 
 
-def look(keys: Keys, transactional_id: str, *, forget_ms: int, patience_ms: int) -> Call[LookReply]:
+def expire(
+    keys: Keys, transactional_id: str, *, forget_ms: int, patience_ms: int
+) -> Call[ExpireReply]:
     """What its timeouts ask for is decided."""
     k = keys.transaction(transactional_id)
-    return Call(LOOK, (k.transaction, k.participants), (forget_ms, patience_ms))
+    return Call(EXPIRE, (k.transaction, k.participants), (forget_ms, patience_ms))
 
 
-def view(keys: Keys, transactional_id: str) -> Call[ViewReply]:
+def describe(keys: Keys, transactional_id: str) -> Call[DescribeReply]:
     """What is known of the id."""
     k = keys.transaction(transactional_id)
-    return Call(VIEW, (k.transaction, k.participants))
+    return Call(DESCRIBE, (k.transaction, k.participants))
 
 
 def verify(
     keys: Keys, transactional_id: str, *, producer_id: int, producer_epoch: int, member: str
-) -> Call[AddReply]:
+) -> Call[AddPartitionsReply]:
     """Whether the member takes part in the producer's open transaction."""
     k = keys.transaction(transactional_id)
     return Call(VERIFY, (k.transaction, k.participants), (producer_id, producer_epoch, member))
 
 
-def watch(keys: Keys, *, id: str, after_ms: int, seen: int = -1) -> Call[WatchReply]:
+def schedule_check(
+    keys: Keys, *, id: str, after_ms: int, seen: int = -1
+) -> Call[ScheduleCheckReply]:
     """The id is looked at in `after_ms`, or never again where that is -1."""
-    return Call(WATCH, (keys.transactions(),), (encode_group(id), after_ms, seen))
+    return Call(SCHEDULE_CHECK, (keys.transactions(),), (encode_group(id), after_ms, seen))
 
 
-def due(keys: Keys, *, limit: int) -> Call[DueReply]:
+def list_due(keys: Keys, *, limit: int) -> Call[ListDueReply]:
     """The ids somebody has to look at now."""
-    return Call(DUE, (keys.transactions(),), (limit,))
+    return Call(LIST_DUE, (keys.transactions(),), (limit,))

@@ -4,7 +4,7 @@ from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
 
 
-class ClaimReply(Reply):
+class ClaimProducerIdReply(Reply):
     """`producer_id` is the task's own; `committed` the last epoch that needs no repeating."""
 
     error: int
@@ -19,7 +19,7 @@ class CommitReply(Reply):
     committed: int
 
 
-class SpreadReply(Reply):
+class PinPartitionsReply(Reply):
     """`partitions` is how many there are for the epoch, -1 when it has passed; `turn` says which of
     them is the first to be given rows."""
 
@@ -28,7 +28,7 @@ class SpreadReply(Reply):
     turn: int
 
 
-class PinReply(Reply):
+class PinPlanReply(Reply):
     """`plan` is the writer's own; `committed` the last epoch that needs no repeating."""
 
     error: int
@@ -36,10 +36,10 @@ class PinReply(Reply):
     committed: int
 
 
-CLAIM = Script("writer.claim", ClaimReply)
+CLAIM_PRODUCER_ID = Script("writer.claim_producer_id", ClaimProducerIdReply)
 COMMIT = Script("writer.commit", CommitReply)
-PIN = Script("writer.pin", PinReply)
-SPREAD = Script("writer.spread", SpreadReply)
+PIN_PLAN = Script("writer.pin_plan", PinPlanReply)
+PIN_PARTITIONS = Script("writer.pin_partitions", PinPartitionsReply)
 
 KEEP_MS = 366 * 86_400_000
 """A writer is remembered for so long after it was last heard of, and what its tasks appended."""
@@ -52,11 +52,11 @@ JOB_IDS_FROM = 1 << 51
 the log.append script knows."""
 
 
-def claim(
+def claim_producer_id(
     keys: Keys, writer_id: str, *, slot: str, producer_id: int, keep_ms: int
-) -> Call[ClaimReply]:
+) -> Call[ClaimProducerIdReply]:
     """The task `slot` has a producer id; -1 for `producer_id` only asks for it."""
-    return Call(CLAIM, (keys.writer(writer_id),), (slot, producer_id, keep_ms))
+    return Call(CLAIM_PRODUCER_ID, (keys.writer(writer_id),), (slot, producer_id, keep_ms))
 
 
 def commit(
@@ -66,13 +66,13 @@ def commit(
     return Call(COMMIT, (keys.writer(writer_id),), (epoch, keep_ms, last))
 
 
-def spread(
+def pin_partitions(
     keys: Keys, writer_id: str, *, topic_id: str, epoch: int, partitions: int, turn: int
-) -> Call[SpreadReply]:
+) -> Call[PinPartitionsReply]:
     """Over how many partitions all attempts at the epoch spread a topic's rows, and from which."""
-    return Call(SPREAD, (keys.writer(writer_id),), (topic_id, epoch, partitions, turn))
+    return Call(PIN_PARTITIONS, (keys.writer(writer_id),), (topic_id, epoch, partitions, turn))
 
 
-def pin(keys: Keys, writer_id: str, *, plan: bytes, keep_ms: int) -> Call[PinReply]:
+def pin_plan(keys: Keys, writer_id: str, *, plan: bytes, keep_ms: int) -> Call[PinPlanReply]:
     """The writer's plan is what its first run said."""
-    return Call(PIN, (keys.writer(writer_id),), (plan, keep_ms))
+    return Call(PIN_PLAN, (keys.writer(writer_id),), (plan, keep_ms))

@@ -28,8 +28,8 @@ from korvet.offsets import entry_id
 from korvet.scripts import log, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
-from korvet.scripts.remembered import WRAP, Remembered
-from korvet.scripts.writer import ClaimReply
+from korvet.scripts.producer_state import WRAP, ProducerStateEntry
+from korvet.scripts.writer import ClaimProducerIdReply
 from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
 from korvet.spark.standing import Appended, lost
@@ -78,9 +78,11 @@ class Claim:
         if not comes_back:
             ids_from, keep_ms = writer.JOB_IDS_FROM, writer.KEEP_JOB_MS
 
-        def claim(producer_id: int) -> ClaimReply:
+        def claim(producer_id: int) -> ClaimProducerIdReply:
             return store.run(
-                writer.claim(keys, writer_id, slot=slot, producer_id=producer_id, keep_ms=keep_ms)
+                writer.claim_producer_id(
+                    keys, writer_id, slot=slot, producer_id=producer_id, keep_ms=keep_ms
+                )
             )
 
         found = claim(-1)
@@ -160,11 +162,11 @@ class Outbox:
             if done is not None and done.next != waiting.sequence:
                 raise _not_repeatable(f"{topic.name}-{partition}")
 
-    def _progress(self, topic: Topic, partition: int) -> Remembered | None:
+    def _progress(self, topic: Topic, partition: int) -> ProducerStateEntry | None:
         """How far this epoch of the task has come."""
         key = self._keys.partition(topic.name, partition).producers
         row = self._store.command("HGET", key, self._claim.producer_id)
-        done = Remembered.of(row) if row else None
+        done = ProducerStateEntry.of(row) if row else None
         return done if done is not None and done.epoch == self._claim.producer_epoch else None
 
     def _send(self) -> None:
@@ -204,7 +206,7 @@ class Outbox:
         raise _not_repeatable(f"{topic.name}-{partition}")
 
     def _compare_known(
-        self, topic: Topic, partition: int, batch: Block, sequence: int, done: Remembered
+        self, topic: Topic, partition: int, batch: Block, sequence: int, done: ProducerStateEntry
     ) -> None:
         """Those of the batch's records that the script still knows are what stands in the log."""
         for first, last, base in done.batches:

@@ -142,7 +142,7 @@ class Catalog:
     def bounds(self, logs: Sequence[Log], *, committed: bool = False) -> list[Live]:
         """Where each partition begins and ends to read; `committed`: before what is undecided."""
         replies = self.store.run_many(
-            log.bounds(self.keys, part.topic, part.partition, topic_id=part.topic_id)
+            log.list_offsets(self.keys, part.topic, part.partition, topic_id=part.topic_id)
             for part in logs
         )
         for part, reply in zip(logs, replies, strict=True):
@@ -166,7 +166,7 @@ class Catalog:
         found, left = [(each.start, 0) for each in ranges], list(range(len(ranges)))
         while left:
             replies = self.store.run_many(
-                log.advance(
+                log.skip_records(
                     self.keys,
                     ranges[n].log.topic,
                     ranges[n].log.partition,

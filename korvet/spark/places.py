@@ -167,7 +167,9 @@ def at_moment(catalog: Catalog, part: Log, moment: int, end: int) -> int | None:
     from korvet.spark.schema import arrow_schema
 
     sought = catalog.store.run(
-        log.seek(catalog.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment)
+        log.find_timestamp(
+            catalog.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment
+        )
     )
     refuse(part, sought.error)
     whole = Range(part, sought.offset, end)

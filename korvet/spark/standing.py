@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from korvet.keys import Keys
-from korvet.scripts.remembered import WRAP, Remembered
+from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import DataLost, TooFewCopies
 from korvet.store.sync import SyncStore
 
@@ -64,12 +64,12 @@ def check(store: SyncStore, keys: Keys, told: Sequence[Appended]) -> None:
 
 
 def _refuse_lost(each: Appended, row: bytes | None) -> None:
-    done = Remembered.of(row) if row else None
+    done = ProducerStateEntry.of(row) if row else None
     if done is None or done.epoch < each.epoch or _is_short(each, done):
         raise lost(str(each))
 
 
-def _is_short(each: Appended, done: Remembered) -> bool:
+def _is_short(each: Appended, done: ProducerStateEntry) -> bool:
     return done.epoch == each.epoch and (done.next - each.next) % WRAP >= WRAP // 2
 
 

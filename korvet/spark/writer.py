@@ -150,7 +150,7 @@ def _spread(catalog: Catalog, writer_id: str, epoch: int, topic: Any) -> Any:
     from korvet.scripts import writer
 
     turn = (zlib.crc32(writer_id.encode()) + epoch) % topic.partitions
-    call = writer.spread(
+    call = writer.pin_partitions(
         catalog.keys,
         writer_id,
         topic_id=topic.id,
@@ -220,6 +220,6 @@ def _job(catalog: Catalog, write_id: str, topic: str) -> str:
     from korvet.scripts import writer
 
     named = topic.encode()
-    pin = writer.pin(catalog.keys, f"topic/{write_id}", plan=named, keep_ms=writer.KEEP_MS)
+    pin = writer.pin_plan(catalog.keys, f"topic/{write_id}", plan=named, keep_ms=writer.KEEP_MS)
     first = catalog.store.run(pin).plan == named
     return f"job-{write_id}" if first else f"topic-{topic}/{write_id}"

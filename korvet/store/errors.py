@@ -22,7 +22,7 @@ A_REPLICA = ("READONLY", "MASTERDOWN")
 
 # Redis 6.2 wraps an error that a command inside a script met; newer servers begin with its word.
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTALL)
-# These put a word of their own before what a script caught and throws again (log.gather does).
+# These put a word of their own before what a script caught and throws again (log.append_many does).
 _AGAIN = re.compile(rf"ERR ({'|'.join(sorted(PASSING))}) ")
 
 

@@ -1,4 +1,4 @@
---- broker.lease  version 3  writes
+--- broker.lease  version 1  writes
 --- One holder has a named duty until the lease ends; another may take it only after that.
 ---
 --- KEYS     cluster  hash   counters and leases

@@ -1,4 +1,4 @@
---- broker.register  version 5  writes
+--- broker.register  version 1  writes
 --- One broker is known to all for a while, brokers not heard from are forgotten, one is controller.
 ---
 --- KEYS     brokers     hash   node id -> moment the registration ends in ms, a space, the address;

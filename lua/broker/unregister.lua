@@ -1,4 +1,4 @@
---- broker.unregister  version 2  writes
+--- broker.unregister  version 1  writes
 --- One broker is no longer listed, unless somebody else has its node id by now.
 ---
 --- KEYS     brokers  hash   node id -> moment the registration ends in ms, a space, the address

@@ -1,4 +1,4 @@
---- config.alter  version 4  writes
+--- config.alter  version 1  writes
 --- A broker's, all brokers' or a group's changed configs are replaced, if the caller read them right.
 ---
 --- KEYS     configs   hash   resource -> its configs, and `:version`
@@ -12,7 +12,7 @@
 --- NOTES    CONCURRENT_TRANSACTIONS means that they are no longer the expected ones: read them again
 ---          and decide again. It never reaches a client.
 local codes = require("lib.codes")
-local version = require("lib.version")
+local table_version = require("lib.table_version")
 
 local configs = KEYS[1]
 local resource, expected, wanted = ARGV[1], ARGV[2], ARGV[3]
@@ -28,4 +28,4 @@ redis.call("HDEL", configs, resource)
 if wanted ~= "" then
   redis.call("HSET", configs, resource, wanted)
 end
-return { codes.NONE, version.raise(configs) }
+return { codes.NONE, table_version.raise(configs) }

@@ -1,4 +1,4 @@
---- group.commit  version 6  writes
+--- group.commit  version 1  writes
 --- Offsets are committed by a member of this generation, or to a group without members.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -8,7 +8,7 @@
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
----          offsets        hash   `korvet:<topic>:<p>` -> what lib.commit says
+---          offsets        hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
 --- ARGV     member         bytes  the member id, empty for none
 ---          instance       bytes  group instance id, empty for none
 ---          generation     int    the generation the member believes in, negative without membership
@@ -66,8 +66,8 @@ if not simple then
       return { codes.FENCED_INSTANCE_ID, -1 }
     end
   end
-  local member = require("lib.member")
-  me = member.parse(redis.call("HGET", members, id))
+  local classic_member = require("lib.classic_member")
+  me = classic_member.parse(redis.call("HGET", members, id))
   if not me then
     return { codes.UNKNOWN_MEMBER_ID, -1 }
   end
@@ -88,11 +88,11 @@ end
 -- Write.
 local now_text = num.text(now_ms)
 local expires = retention_ms >= 0 and num.text(now_ms + retention_ms) or "-1"
-local commit = require("lib.commit")
+local offset_commit = require("lib.offset_commit")
 for i = ROWS, #ARGV, 5 do
   redis.call(
     "HSET", offsets, ARGV[i],
-    commit.text(ARGV[i + 1], ARGV[i + 2], now_text, expires, ARGV[i + 3], ARGV[i + 4])
+    offset_commit.text(ARGV[i + 1], ARGV[i + 2], now_text, expires, ARGV[i + 3], ARGV[i + 4])
   )
 end
 if me then
@@ -103,15 +103,15 @@ if me then
   return { codes.NONE, wait_ms }
 end
 if first[1] ~= ":offsets" then
-  local look = require("lib.group")
-  local look_ms = look.LOOK_MS
+  local classic_group = require("lib.classic_group")
+  local look_ms = classic_group.LOOK_MS
   redis.call("ZADD", deadlines, "NX", now_ms + look_ms, ":offsets")
   wait_ms = wait_ms < 0 and look_ms or math.min(wait_ms, look_ms)
 end
 if not exists then
-  local fresh = require("lib.group")
-  local g = fresh.load(KEYS)
+  local classic_group = require("lib.classic_group")
+  local g = classic_group.load(KEYS)
   g.since = now_ms
-  fresh.save(g)
+  classic_group.save(g)
 end
 return { codes.NONE, wait_ms }

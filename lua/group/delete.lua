@@ -1,4 +1,4 @@
---- group.delete  version 4  writes
+--- group.delete  version 1  writes
 --- A group without members is gone with its committed offsets.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -8,7 +8,7 @@
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
----          offsets        hash   `korvet:<topic>:<p>` -> what lib.commit says
+---          offsets        hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
 ---          waiting        hash   producer id -> its newest transaction here, and commits that wait
 ---          consumers      hash   member id -> its epoch, subscription and partitions
 ---          targets        hash   member id -> the partitions it should have
@@ -23,29 +23,29 @@
 ---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local group = require("lib.group")
-local kinds = require("lib.kinds")
-local pending = require("lib.pending")
+local classic_group = require("lib.classic_group")
+local key_types = require("lib.key_types")
+local txn_offset_commit = require("lib.txn_offset_commit")
 
 local offsets, waiting = KEYS[8], KEYS[9]
 
-local g = group.load(KEYS)
+local g = classic_group.load(KEYS)
 
 -- Check. Refusals live here.
-if group.overdue(g, clock.now_ms()) then
+if classic_group.overdue(g, clock.now_ms()) then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS, {} }
 end
 if not g.exists then
   return { codes.GROUP_ID_NOT_FOUND, {} }
 end
-if g.state ~= group.EMPTY then
+if g.state ~= classic_group.EMPTY then
   return { codes.NON_EMPTY_GROUP, {} }
 end
 local fields = redis.call("HKEYS", offsets)
-kinds.hashes(KEYS, 9, 9)
+key_types.hashes(KEYS, 9, 9)
 
 -- Write.
 redis.call("UNLINK", unpack(KEYS, 1, 8))
 redis.call("UNLINK", unpack(KEYS, 10))
-pending.leave(waiting)
+txn_offset_commit.leave(waiting)
 return { codes.NONE, fields }

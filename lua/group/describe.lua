@@ -1,4 +1,4 @@
---- group.describe  version 2  reads
+--- group.describe  version 1  reads
 --- A group with its members, for people and for Redis tools alike.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -25,25 +25,25 @@
 ---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local group = require("lib.group")
-local member = require("lib.member")
+local classic_group = require("lib.classic_group")
+local classic_member = require("lib.classic_member")
 
 local full, always = ARGV[1] ~= "0", ARGV[1] == "2"
 
-local g = group.load(KEYS)
-if group.overdue(g, clock.now_ms()) then
+local g = classic_group.load(KEYS)
+if classic_group.overdue(g, clock.now_ms()) then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS, "", "", -1, "", "", "", 0, {} }
 end
 if not g.exists then
   return { codes.GROUP_ID_NOT_FOUND, "", "", -1, "", "", "", 0, {} }
 end
 local list = {}
-for _, pair in ipairs(full and group.rows(g) or {}) do
+for _, pair in ipairs(full and classic_group.rows(g) or {}) do
   local id = pair[1]
-  local profile = member.profile(redis.call("HGET", g.profiles, id))
+  local profile = classic_member.profile(redis.call("HGET", g.profiles, id))
   local metadata, assignment = "", ""
-  if g.state == group.STABLE or always then
-    metadata = member.metadata(redis.call("HGET", g.protocols, id), g.protocol)
+  if g.state == classic_group.STABLE or always then
+    metadata = classic_member.metadata(redis.call("HGET", g.protocols, id), g.protocol)
     assignment = redis.call("HGET", g.assignments, id) or ""
   end
   for _, cell in ipairs({

@@ -1,4 +1,4 @@
---- group.heartbeat  version 3  writes
+--- group.heartbeat  version 1  writes
 --- Members of one group or several are alive for another session timeout.
 ---
 --- KEYS     group...       hash   state, generation, protocol, counters, votes
@@ -47,7 +47,7 @@ local function judge(place, id, instance, generation)
       return known and codes.FENCED_INSTANCE_ID or codes.UNKNOWN_MEMBER_ID
     end
   end
-  -- As lib.member stores it; the library is not loaded for two of its words.
+  -- As lib.classic_member stores it; the library is not loaded for two of its words.
   local session, flags = string.match(redis.call("HGET", KEYS[at + 2], id) or "", "^(%d+) %d+ (%S+)$")
   if not session then
     return codes.UNKNOWN_MEMBER_ID

@@ -1,4 +1,4 @@
---- group.join  version 11  writes
+--- group.join  version 1  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -24,7 +24,7 @@
 ---          name...        bytes  a protocol's name
 ---          metadata...    bytes  the member's metadata for it
 --- RETURNS  error          int    a lib.codes value
----          waiting        int    1: ask group.joined until it says 0
+---          waiting        int    1: ask group.poll_join until it says 0
 ---          generation     int    the generation, -1 when refused or waiting
 ---          protocol_type  bytes  the group's
 ---          protocol       bytes  the chosen protocol
@@ -42,11 +42,11 @@
 ---          first. COORDINATOR_NOT_AVAILABLE neither: register the group first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local group = require("lib.group")
-local kinds = require("lib.kinds")
+local classic_group = require("lib.classic_group")
+local key_types = require("lib.key_types")
 local pack = require("lib.pack")
-local rebalance = require("lib.rebalance")
-local seats = require("lib.seats")
+local classic_rebalance = require("lib.classic_rebalance")
+local classic_membership = require("lib.classic_membership")
 
 local id, fresh_id, instance = ARGV[1], ARGV[2], ARGV[3]
 local session_ms, rebalance_ms, protocol_type = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
@@ -54,8 +54,8 @@ local known_first, may_skip, registered = ARGV[9] == "1", ARGV[10] == "1", ARGV[
 local delay_ms, max_size = tonumber(ARGV[12]), tonumber(ARGV[13])
 local PROTOCOLS = 14
 
-local g = group.load(KEYS)
-if g.state == group.EMPTY then
+local g = classic_group.load(KEYS)
+if g.state == classic_group.EMPTY then
   g.type = "classic"
 end
 local now_ms = clock.now_ms()
@@ -70,41 +70,41 @@ local function refuse(code, who)
 end
 
 local function answer(who, leader, skip)
-  local roster = leader == who and group.roster(g, who) or {}
+  local roster = leader == who and classic_group.roster(g, who) or {}
   return {
     codes.NONE, 0, g.generation, g.protocol_type, g.protocol, leader, who, skip, roster,
-    group.wait_ms(g, now_ms), g.began,
+    classic_group.wait_ms(g, now_ms), g.began,
   }
 end
 
 -- Check. Refusals live here.
-if group.overdue(g, now_ms) then
+if classic_group.overdue(g, now_ms) then
   return refuse(codes.COORDINATOR_LOAD_IN_PROGRESS, id)
 end
 if not g.exists and id ~= "" then
   return refuse(codes.UNKNOWN_MEMBER_ID, id)
 end
-local row = id ~= "" and group.row(g, id) or nil
+local row = id ~= "" and classic_group.row(g, id) or nil
 local full = g.size >= max_size and not row
-if g.state == group.PREPARING then
+if g.state == classic_group.PREPARING then
   full = g.awaiting >= max_size and not (row and row.awaiting)
 end
-if full and g.state ~= group.EMPTY then
+if full and g.state ~= classic_group.EMPTY then
   return refuse(codes.GROUP_MAX_SIZE_REACHED, "")
 end
-if not seats.supports(g, protocol_type, names) then
+if not classic_membership.supports(g, protocol_type, names) then
   return refuse(codes.INCONSISTENT_GROUP_PROTOCOL, id)
 end
-local pending = id ~= "" and group.is_pending(g, id)
+local pending = id ~= "" and classic_group.is_pending(g, id)
 local replaced
 if id == "" then
   replaced = instance ~= "" and redis.call("HGET", g.instances, instance)
 elseif not pending or instance ~= "" then
-  local verdict = group.validate(g, id, instance)
+  local verdict = classic_group.validate(g, id, instance)
   if verdict ~= codes.NONE then
     return refuse(verdict, id)
   end
-  if g.state == group.EMPTY then
+  if g.state == classic_group.EMPTY then
     return refuse(codes.UNKNOWN_MEMBER_ID, id)
   end
 end
@@ -119,52 +119,52 @@ local joining = {
   names = names,
   protocols = pack.pack(packed),
   instance = instance,
-  profile = seats.profile(ARGV[4], ARGV[5], instance),
+  profile = classic_membership.profile(ARGV[4], ARGV[5], instance),
 }
-if row and (g.state == group.COMPLETING or g.state == group.STABLE and g.leader ~= id) then
+if row and (g.state == classic_group.COMPLETING or g.state == classic_group.STABLE and g.leader ~= id) then
   if redis.call("HGET", g.protocols, id) == joining.protocols then
     return answer(id, g.leader, 0)
   end
 end
-kinds.hashes(KEYS, 2, 6)
+key_types.hashes(KEYS, 2, 6)
 
 -- Write.
 if replaced then
   local leader = g.leader
-  local back = seats.replace(g, replaced, joining)
+  local back = classic_membership.replace(g, replaced, joining)
   local before = g.protocol
-  seats.update(g, back, joining)
-  if g.state == group.STABLE and seats.choose_protocol(g) == before then
+  classic_membership.update(g, back, joining)
+  if g.state == classic_group.STABLE and classic_membership.choose_protocol(g) == before then
     back.awaiting, g.awaiting = false, g.awaiting - 1
-    group.put(g, joining.id, back)
-    group.restart(g, joining.id, back, now_ms)
-    group.save(g)
+    classic_group.put(g, joining.id, back)
+    classic_group.restart(g, joining.id, back, now_ms)
+    classic_group.save(g)
     if may_skip then
       return answer(joining.id, g.leader, g.leader == joining.id and 1 or 0)
     end
     return answer(joining.id, leader, 0)
   end
-  rebalance.begin(g, now_ms)
+  classic_rebalance.begin(g, now_ms)
 elseif id == "" and known_first and instance == "" then
-  seats.hand_out(g, joining.id, session_ms, now_ms)
-  if g.state == group.EMPTY then
-    group.look_later(g, now_ms)
+  classic_membership.hand_out(g, joining.id, session_ms, now_ms)
+  if g.state == classic_group.EMPTY then
+    classic_group.look_later(g, now_ms)
   end
-  group.save(g)
+  classic_group.save(g)
   return {
-    codes.MEMBER_ID_REQUIRED, 0, -1, "", "", "", joining.id, 0, {}, group.wait_ms(g, now_ms), 0,
+    codes.MEMBER_ID_REQUIRED, 0, -1, "", "", "", joining.id, 0, {}, classic_group.wait_ms(g, now_ms), 0,
   }
 elseif row then
-  seats.update(g, row, joining)
-  rebalance.begin(g, now_ms)
+  classic_membership.update(g, row, joining)
+  classic_rebalance.begin(g, now_ms)
 else
-  seats.add(g, joining, now_ms)
-  rebalance.begin(g, now_ms, delay_ms)
+  classic_membership.add(g, joining, now_ms)
+  classic_rebalance.begin(g, now_ms, delay_ms)
 end
-group.save(g)
-if g.state == group.PREPARING then
+classic_group.save(g)
+if g.state == classic_group.PREPARING then
   return {
-    codes.NONE, 1, -1, "", "", "", joining.id, 0, {}, group.wait_ms(g, now_ms), g.began,
+    codes.NONE, 1, -1, "", "", "", joining.id, 0, {}, classic_group.wait_ms(g, now_ms), g.began,
   }
 end
 return answer(joining.id, g.leader, 0)

@@ -1,11 +1,11 @@
---- group.keep  version 8  writes
+--- group.keep  version 1  writes
 --- Offsets are committed by a member of a group of the newer protocol.
 ---
 --- KEYS     group      hash   state, generation, protocol, counters, votes
 ---          consumers  hash   member id -> its epoch, subscription and partitions
 ---          holders    hash   partition -> since when which member has it
 ---          deadlines  zset   member id or phase -> moment, ms
----          offsets    hash   `korvet:<topic>:<p>` -> what lib.commit says
+---          offsets    hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
 --- ARGV     member     bytes  the member id
 ---          epoch      int    the member's epoch
 ---          stores     int    0: only look whether it may
@@ -22,8 +22,8 @@
 ---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local commit = require("lib.commit")
-local committer = require("lib.committer")
+local offset_commit = require("lib.offset_commit")
+local consumer_group = require("lib.consumer_group")
 local num = require("lib.num")
 
 local group, store, holders, deadlines, offsets = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -39,7 +39,7 @@ local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
 if first[1] and tonumber(first[2]) <= now_ms then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS }
 end
-local verdict = committer.verdict(store, holders, id, epoch, ARGV, ROWS)
+local verdict = consumer_group.check_commit(store, holders, id, epoch, ARGV, ROWS)
 if verdict ~= codes.NONE then
   return { verdict }
 end
@@ -48,7 +48,7 @@ end
 for i = ROWS, stores and #ARGV or 0, 5 do
   redis.call(
     "HSET", offsets, ARGV[i],
-    commit.text(ARGV[i + 1], ARGV[i + 2], num.text(now_ms), "-1", ARGV[i + 3], ARGV[i + 4])
+    offset_commit.text(ARGV[i + 1], ARGV[i + 2], num.text(now_ms), "-1", ARGV[i + 3], ARGV[i + 4])
   )
 end
 return { codes.NONE }

@@ -1,4 +1,4 @@
---- group.leave  version 8  writes
+--- group.leave  version 1  writes
 --- Members are no longer in the group, and a rebalance of the others has begun.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -26,38 +26,38 @@
 ---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local consumers = require("lib.consumers")
-local group = require("lib.group")
-local kinds = require("lib.kinds")
-local rebalance = require("lib.rebalance")
-local seats = require("lib.seats")
+local consumer_group = require("lib.consumer_group")
+local classic_group = require("lib.classic_group")
+local key_types = require("lib.key_types")
+local classic_rebalance = require("lib.classic_rebalance")
+local classic_membership = require("lib.classic_membership")
 
-local g = group.load(KEYS)
+local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 
 -- Check. Refusals live here.
-if group.overdue(g, now_ms) then
+if classic_group.overdue(g, now_ms) then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS, {}, 0, 0 }
 end
 if not g.exists then
   return { codes.UNKNOWN_MEMBER_ID, {}, -1, 0 }
 end
-kinds.hashes(KEYS, 2, 6)
-kinds.hashes(KEYS, 8, 10)
+key_types.hashes(KEYS, 2, 6)
+key_types.hashes(KEYS, 8, 10)
 
 -- Write.
 local results, gone, changed = {}, 0, false
 if g.type == "consumer" then
-  local newer = consumers.load({ KEYS[1], KEYS[8], KEYS[9], KEYS[10], KEYS[5], KEYS[7] })
+  local newer = consumer_group.load({ KEYS[1], KEYS[8], KEYS[9], KEYS[10], KEYS[5], KEYS[7] })
   for i = 1, #ARGV, 2 do
-    results[#results + 1] = consumers.dismiss(newer, ARGV[i], ARGV[i + 1])
+    results[#results + 1] = consumer_group.dismiss(newer, ARGV[i], ARGV[i + 1])
     gone = gone + (results[#results] == codes.NONE and 1 or 0)
   end
   if gone > 0 then
-    consumers.move(newer, now_ms)
-    consumers.save(newer, now_ms)
+    consumer_group.move(newer, now_ms)
+    consumer_group.save(newer, now_ms)
   end
-  return { codes.NONE, results, group.wait_ms(g, now_ms), newer.began }
+  return { codes.NONE, results, classic_group.wait_ms(g, now_ms), newer.began }
 end
 for i = 1, #ARGV, 2 do
   local id, instance = ARGV[i], ARGV[i + 1]
@@ -65,24 +65,24 @@ for i = 1, #ARGV, 2 do
     id = redis.call("HGET", g.instances, instance) or ""
   end
   local verdict = codes.NONE
-  if group.is_pending(g, id) then
-    seats.remove_pending(g, id)
+  if classic_group.is_pending(g, id) then
+    classic_membership.remove_pending(g, id)
     changed = true
   else
-    verdict = group.validate(g, id, instance)
+    verdict = classic_group.validate(g, id, instance)
     if verdict == codes.NONE then
-      seats.remove(g, id)
+      classic_membership.remove(g, id)
       gone = gone + 1
     end
   end
   results[#results + 1] = verdict
 end
 if gone > 0 then
-  rebalance.without(g, now_ms)
+  classic_rebalance.without(g, now_ms)
 elseif changed then
-  rebalance.try_complete(g, now_ms)
+  classic_rebalance.try_complete(g, now_ms)
 end
 if gone > 0 or changed then
-  group.save(g)
+  classic_group.save(g)
 end
-return { codes.NONE, results, group.wait_ms(g, now_ms), g.began }
+return { codes.NONE, results, classic_group.wait_ms(g, now_ms), g.began }

@@ -1,4 +1,4 @@
---- group.register  version 2  writes
+--- group.register  version 1  writes
 --- The group stands in the registry, under a mark that nobody has seen yet.
 ---
 --- KEYS     groups   hash   encoded group id -> mark; `:version` counts the changes

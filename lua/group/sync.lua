@@ -1,4 +1,4 @@
---- group.sync  version 3  writes
+--- group.sync  version 1  writes
 --- The leader's assignment is everybody's; a member has its part of it, or waits for the leader.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -29,21 +29,21 @@
 ---          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local group = require("lib.group")
+local classic_group = require("lib.classic_group")
 local num = require("lib.num")
 
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local protocol_type, protocol = ARGV[4], ARGV[5]
 local TARGETS = 6
 
-local g = group.load(KEYS)
+local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 
 -- Check. Refusals live here.
-if group.overdue(g, now_ms) then
+if classic_group.overdue(g, now_ms) then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS, 0, "", "", "", 0 }
 end
-local verdict = group.validate(g, id, instance)
+local verdict = classic_group.validate(g, id, instance)
 if verdict ~= codes.NONE then
   return { verdict, 0, "", "", "", -1 }
 end
@@ -54,43 +54,43 @@ if protocol_type ~= "" and protocol_type ~= g.protocol_type
   or protocol ~= "" and protocol ~= g.protocol then
   return { codes.INCONSISTENT_GROUP_PROTOCOL, 0, "", "", "", -1 }
 end
-if g.state == group.PREPARING then
+if g.state == classic_group.PREPARING then
   return { codes.REBALANCE_IN_PROGRESS, 0, "", "", "", -1 }
 end
 
 local assignment = redis.call("HGET", g.assignments, id) or ""
 
 -- Write.
-local row = group.row(g, id)
+local row = classic_group.row(g, id)
 if not row.synced then
   row.synced = true
-  group.put(g, id, row)
+  classic_group.put(g, id, row)
   g.unsynced = g.unsynced - 1
   if g.unsynced == 0 then
     redis.call("ZREM", g.deadlines, ":sync")
   end
   redis.call("HSET", g.group, "unsynced", num.text(g.unsynced))
 end
-if g.state == group.COMPLETING and g.leader == id then
+if g.state == classic_group.COMPLETING and g.leader == id then
   local assigned = {}
   for i = TARGETS, #ARGV, 2 do
     assigned[ARGV[i]] = ARGV[i + 1]
   end
-  for _, pair in ipairs(group.rows(g)) do
+  for _, pair in ipairs(classic_group.rows(g)) do
     redis.call("HSET", g.assignments, pair[1], assigned[pair[1]] or "")
     if pair[2].synced then
-      group.restart(g, pair[1], pair[2], now_ms)
+      classic_group.restart(g, pair[1], pair[2], now_ms)
     end
   end
   assignment = assigned[id] or ""
-  g.state, g.since, g.ring = group.STABLE, now_ms, true
-  group.save(g)
-elseif g.state == group.COMPLETING then
+  g.state, g.since, g.ring = classic_group.STABLE, now_ms, true
+  classic_group.save(g)
+elseif g.state == classic_group.COMPLETING then
   redis.call("ZREM", g.deadlines, id)
-  return { codes.NONE, 1, "", "", "", group.wait_ms(g, now_ms) }
+  return { codes.NONE, 1, "", "", "", classic_group.wait_ms(g, now_ms) }
 else
-  group.restart(g, id, row, now_ms)
+  classic_group.restart(g, id, row, now_ms)
 end
 return {
-  codes.NONE, 0, g.protocol_type, g.protocol, assignment, group.wait_ms(g, now_ms),
+  codes.NONE, 0, g.protocol_type, g.protocol, assignment, classic_group.wait_ms(g, now_ms),
 }

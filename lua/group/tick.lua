@@ -1,4 +1,4 @@
---- group.tick  version 16  writes
+--- group.tick  version 1  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
@@ -8,7 +8,7 @@
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
 ---          deadlines      zset   member id or phase -> moment, ms
----          offsets        hash   `korvet:<topic>:<p>` -> what lib.commit says
+---          offsets        hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
 ---          waiting        hash   producer id -> its newest transaction here, and commits that wait
 ---          consumers      hash   member id -> its epoch, subscription and partitions
 ---          targets        hash   member id -> the partitions it should have
@@ -31,14 +31,14 @@
 ---          At most 1,000 deadlines a run; wait_ms is 0 when there are more.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local commit = require("lib.commit")
-local consumers = require("lib.consumers")
-local group = require("lib.group")
-local kinds = require("lib.kinds")
+local offset_commit = require("lib.offset_commit")
+local consumer_group = require("lib.consumer_group")
+local classic_group = require("lib.classic_group")
+local key_types = require("lib.key_types")
 local num = require("lib.num")
-local pending = require("lib.pending")
-local rebalance = require("lib.rebalance")
-local seats = require("lib.seats")
+local txn_offset_commit = require("lib.txn_offset_commit")
+local classic_rebalance = require("lib.classic_rebalance")
+local classic_membership = require("lib.classic_membership")
 
 local offsets, waiting = KEYS[8], KEYS[9]
 local retention_ms, present_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -47,14 +47,14 @@ local PHASES = { [":join"] = true, [":hold"] = true, [":sync"] = true, [":offset
 -- So many deadlines have a member's among them, if one has passed.
 local FIRST = 5
 
-local g = group.load(KEYS)
+local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 local expired, acted = {}, false
 -- A group of the newer protocol, or nil.
 local newer = g.type == "consumer"
-  and consumers.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] })
-kinds.hashes(KEYS, 2, 6)
-kinds.hashes(KEYS, 8, 12)
+  and consumer_group.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] })
+key_types.hashes(KEYS, 2, 6)
+key_types.hashes(KEYS, 8, 12)
 
 -- Write.
 local due = redis.call(
@@ -69,60 +69,60 @@ for i = 1, #due, 2 do
 end
 if unheard then
   if newer then
-    consumers.forgive(newer, now_ms)
+    consumer_group.forgive(newer, now_ms)
   else
-    rebalance.forgive(g, now_ms)
+    classic_rebalance.forgive(g, now_ms)
   end
 end
 for _ = 1, MOST do
-  local name, moment = group.next_deadline(g)
+  local name, moment = classic_group.next_deadline(g)
   if not name or moment > now_ms then
     break
   end
   acted = true
-  if newer and group.is_pending(g, name) then
+  if newer and classic_group.is_pending(g, name) then
     -- The id was handed out before the group became one of the newer protocol.
-    seats.remove_pending(g, name)
+    classic_membership.remove_pending(g, name)
     redis.call("HSET", g.group, "pending", num.text(g.pending))
   elseif newer and name == ":hold" then
     redis.call("ZREM", g.deadlines, name)
   elseif newer and name ~= ":offsets" then
-    consumers.expire(newer, name, now_ms)
+    consumer_group.expire(newer, name, now_ms)
   else
-    rebalance.expire(g, name, moment, now_ms)
+    classic_rebalance.expire(g, name, moment, now_ms)
   end
-  if name == ":offsets" and g.state == group.EMPTY then
+  if name == ":offsets" and g.state == classic_group.EMPTY then
     -- A look at very many takes some ticks: where the last one ended, and the first to go of those before.
     local look, next_ms, cursor = redis.call("HMGET", g.group, "looked", "earliest"), nil, nil
-    expired, next_ms, cursor = commit.expire(
+    expired, next_ms, cursor = offset_commit.expire(
       offsets, g.protocol_type ~= "" and g.since or nil, retention_ms, now_ms,
       look[1] or "0", tonumber(look[2] or nil)
     )
     if cursor ~= "0" then
       redis.call("HSET", g.group, "looked", cursor, "earliest", next_ms and num.text(next_ms) or "")
-      group.look_at(g, now_ms + GO_ON_MS)
+      classic_group.look_at(g, now_ms + GO_ON_MS)
     elseif next_ms then
       if look[1] then
         redis.call("HDEL", g.group, "looked", "earliest")
-        next_ms = math.max(next_ms, now_ms + group.LOOK_MS)
+        next_ms = math.max(next_ms, now_ms + classic_group.LOOK_MS)
       end
-      group.look_at(g, next_ms)
-    elseif redis.call("HLEN", offsets) > 0 or pending.is_open(waiting) or group.next_deadline(g) then
+      classic_group.look_at(g, next_ms)
+    elseif redis.call("HLEN", offsets) > 0 or txn_offset_commit.is_open(waiting) or classic_group.next_deadline(g) then
       -- Commits that a look in parts has missed, offsets that wait, or ids that were handed out.
       redis.call("HDEL", g.group, "looked", "earliest")
-      group.look_at(g, now_ms + group.LOOK_MS)
+      classic_group.look_at(g, now_ms + classic_group.LOOK_MS)
     else
       redis.call("UNLINK", unpack(KEYS, 1, 8))
       redis.call("UNLINK", unpack(KEYS, 10))
-      pending.leave(waiting)
+      txn_offset_commit.leave(waiting)
       return { codes.NONE, -1, g.began, expired, 1 }
     end
   end
 end
 if acted and newer then
-  consumers.save(newer, now_ms)
+  consumer_group.save(newer, now_ms)
 elseif acted and g.exists then
-  group.save(g)
+  classic_group.save(g)
 end
 local began = newer and newer.began or g.began
-return { codes.NONE, group.wait_ms(g, now_ms), began, expired, 0 }
+return { codes.NONE, classic_group.wait_ms(g, now_ms), began, expired, 0 }

@@ -1,4 +1,4 @@
---- group.unregister  version 2  writes
+--- group.unregister  version 1  writes
 --- A group that is gone is out of the registry, unless somebody registered it again meanwhile.
 ---
 --- KEYS     groups   hash   encoded group id -> mark; `:version` counts the changes

@@ -3,9 +3,9 @@
 --- A batch's arguments stand side by side: count, size, max_timestamp, producer_id, producer_epoch,
 --- base_sequence, transaction, and the fields of its entries (log.append says what these mean).
 local codes = require("lib.codes")
-local entry = require("lib.entry")
+local entry_id = require("lib.entry_id")
 local num = require("lib.num")
-local room = require("lib.room")
+local entry_limits = require("lib.entry_limits")
 
 local M = {}
 
@@ -34,7 +34,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
     bytes = tonumber(row[7]), records = tonumber(row[8]), newest = tonumber(row[9]),
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
     untimed = tonumber(row[13] or "-1"),
-    bits = bits, id_of = entry.namer(mode, bits), now_ms = now_ms, stamp = stamp,
+    bits = bits, id_of = entry_id.namer(mode, bits), now_ms = now_ms, stamp = stamp,
     known = {}, changed = false,
   }
 end
@@ -65,13 +65,13 @@ local function transaction_of(args, at)
 end
 
 -- Whether the producer's batch may be appended: nil, or the answer that refuses it; then what is
--- remembered of the producer, as text, and parsed where lib.sequence does not do.
+-- remembered of the producer, as text, and parsed where lib.producer_sequence does not do.
 local function judged(log, args, at)
   local id, epoch, sequence = args[at + 3], args[at + 4], args[at + 5]
   local text = log.known[id] or redis.call("HGET", log.producers, id)
   if text and args[at + 6] == "-1" then
-    local order = require("lib.sequence")
-    if order.follows(text, epoch, sequence) then
+    local producer_sequence = require("lib.producer_sequence")
+    if producer_sequence.follows(text, epoch, sequence) then
       return nil, text
     end
   end
@@ -80,10 +80,10 @@ local function judged(log, args, at)
       error("no batch: its producer, sequence and transaction are not told in digits", 0)
     end
   end
-  local producer = require("lib.producer")
-  local known, transaction = producer.read(text), transaction_of(args, at)
+  local producer_state = require("lib.producer_state")
+  local known, transaction = producer_state.read(text), transaction_of(args, at)
   epoch, sequence = tonumber(epoch), tonumber(sequence)
-  local verdict = producer.judge(known, epoch, sequence)
+  local verdict = producer_state.judge(known, epoch, sequence)
   -- A partition that was told of no transaction says so first.
   if verdict == "anywhere" or (not known and transaction ~= TOLD) then
     local unknown = unbegun(tonumber(id), sequence, tonumber(args[at + 6]))
@@ -92,14 +92,14 @@ local function judged(log, args, at)
     end
     verdict = "ok"
   end
-  local last_sequence = producer.last_sequence(sequence, tonumber(args[at]))
-  local stored_at = producer.duplicate_of(known, epoch, sequence, last_sequence)
+  local last_sequence = producer_state.last_sequence(sequence, tonumber(args[at]))
+  local stored_at = producer_state.duplicate_of(known, epoch, sequence, last_sequence)
   if stored_at then
     return { codes.NONE, stored_at, -1, log.start, -1, 0 }
   end
   local error = codes.OUT_OF_ORDER_SEQUENCE_NUMBER
   if verdict == "ok" then
-    if producer.may_append(known, epoch, transaction) then
+    if producer_state.may_append(known, epoch, transaction) then
       if transaction >= 0 and not (known and known.first and known.first >= 0) then
         -- It begins here, and that is written last: raises where this is no sorted set.
         redis.call("ZCARD", log.open)
@@ -119,15 +119,15 @@ end
 local function remember(log, args, at, base, text, known)
   local id, epoch, sequence, count = args[at + 3], args[at + 4], args[at + 5], tonumber(args[at])
   if text then
-    local order = require("lib.sequence")
-    log.known[id] = order.after(text, epoch, sequence, count, base, log.now_ms)
+    local producer_sequence = require("lib.producer_sequence")
+    log.known[id] = producer_sequence.after(text, epoch, sequence, count, base, log.now_ms)
     return
   end
-  local producer = require("lib.producer")
-  local state = producer.appended(
+  local producer_state = require("lib.producer_state")
+  local state = producer_state.appended(
     known, tonumber(epoch), sequence, count, base, transaction_of(args, at)
   )
-  log.known[id] = producer.text(state, log.now_ms)
+  log.known[id] = producer_state.text(state, log.now_ms)
   if state.first == base then
     redis.call("ZADD", log.open, log.next, id)
     redis.call("HSET", log.hash, "stable", redis.call("ZRANGE", log.open, 0, 0, "WITHSCORES")[2])
@@ -166,8 +166,8 @@ local function measured(args, at, last, count, least)
     if not fields or fields < least or fields % 2 ~= 0 then
       return nil
     end
-    if fields > room.MOST then
-      room.fit(fields)
+    if fields > entry_limits.MOST then
+      entry_limits.fit(fields)
     end
     ends = ends + 1 + fields
   end
@@ -206,27 +206,27 @@ function M.put(log, args, at, last)
   -- Where its fields end, by what they say of themselves. None may be missing once something is written.
   local plan, rest, whole = {}, nil, nil
   if log.mode == "bytes" then
-    local spans = require("lib.spans")
-    plan, width, widest, whole = spans.read(args, first, last)
+    local byte_entries = require("lib.byte_entries")
+    plan, width, widest, whole = byte_entries.read(args, first, last)
     per_entry, first, ends = plan[1][1] + 1, plan[1][2], plan[1][3]
     entries = #plan
   elseif log.format == "record" then
     local fields, stamp = tonumber(args[first]), log.stamp and now_ms
     if not fields then
-      local uniform = require("lib.uniform")
-      room.fit(2 * (tonumber(args[first + 1]) or 0))
-      add, rest, whole = uniform.columns(log, args, first + 1, stamp, count)
+      local columnar_entries = require("lib.columnar_entries")
+      entry_limits.fit(2 * (tonumber(args[first + 1]) or 0))
+      add, rest, whole = columnar_entries.columns(log, args, first + 1, stamp, count)
     elseif fields < 0 then
-      local uniform = require("lib.uniform")
-      room.fit(-2 * fields)
-      add, rest = uniform.rows(log, args, first + 1, -fields, stamp)
+      local columnar_entries = require("lib.columnar_entries")
+      entry_limits.fit(-2 * fields)
+      add, rest = columnar_entries.rows(log, args, first + 1, -fields, stamp)
       whole = first - fields * (count + 1)
     else
       whole = measured(args, first, last, count, stamp and 0 or 2)
       first, ends = first + 1, first + fields
     end
   elseif first == last or first < last and (last - first) % 2 == 1 then
-    room.fit(last - first + 1)
+    entry_limits.fit(last - first + 1)
     whole = last
   end
   if whole ~= last then
@@ -241,8 +241,8 @@ function M.put(log, args, at, last)
 
   local added = base <= LAST - width and add(redis.pcall, base + per_entry - 1, first, ends)
   if not added or type(added) == "table" and added.err then
-    local tail = require("lib.ends")
-    before = tail.behind_all(log.mode, log.bits, log.stream)
+    local stream_end = require("lib.stream_end")
+    before = stream_end.behind_all(log.mode, log.bits, log.stream)
     base = math.max(base, before)
     if base > LAST - width then
       error("the offsets of " .. log.stream .. " are exhausted by its last entry", 0)
@@ -258,8 +258,8 @@ function M.put(log, args, at, last)
     add(redis.call, base + plan[i][1], plan[i][2], plan[i][3])
   end
   if rest then
-    local uniform = require("lib.uniform")
-    uniform.follow(log, base, count, rest)
+    local columnar_entries = require("lib.columnar_entries")
+    columnar_entries.follow(log, base, count, rest)
   elseif log.format == "record" and log.mode ~= "bytes" then
     for i = 1, count - 1 do
       first = ends + 2

@@ -1,4 +1,4 @@
---- log.append  version 16  writes
+--- log.append  version 1  writes
 --- One producer batch stands in the log at consecutive offsets, or nothing has changed.
 ---
 --- KEYS     stream          stream  the partition's records
@@ -16,7 +16,7 @@
 ---          producer_epoch  int     -1 without idempotence
 ---          base_sequence   int     -1 without idempotence
 ---          transaction     int     -1 in none; -2 in none, of a producer that may have been forgotten
----                                  here; 0 in the one this partition was told of (log.begin), -3
+---                                  here; 0 in the one this partition was told of (log.begin_txn), -3
 ---                                  the same of a producer that may have been forgotten; else the
 ---                                  number of the producer's transaction, begun if new here
 ---          fields...       bytes   batch layout: the batch alone, whose entry then tells count and

@@ -1,4 +1,4 @@
---- log.lag  version 4  reads
+--- log.lag  version 1  reads
 --- How many records stand from an offset on, whatever the offsets' mode.
 ---
 --- KEYS     stream    stream  the partition's records
@@ -16,7 +16,7 @@
 ---          they stand in the index step that the offset is in. Of more than 10,000 entries in that
 ---          step, those count that the index knows of.
 local codes = require("lib.codes")
-local entry = require("lib.entry")
+local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
 local num = require("lib.num")
 
@@ -41,7 +41,7 @@ local appended = next_offset
 if format == "record" then
   local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
   if tail then
-    next_offset = math.max(next_offset, entry.behind(mode, bits, tail[1]))
+    next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
   end
 end
 offset = math.max(offset, tonumber(state[8]))
@@ -61,7 +61,7 @@ end
 local entries = {}
 if offset <= last then
   entries = redis.call(
-    "XRANGE", stream, entry.id(mode, bits, offset), entry.id(mode, bits, last), "COUNT", MOST
+    "XRANGE", stream, entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last), "COUNT", MOST
   )
 end
 if #entries == MOST then
@@ -69,13 +69,13 @@ if #entries == MOST then
     return candidate.offset <= offset
   end)
   known = known - (row and row.records or tonumber(state[9]))
-  local from, to = entry.id(mode, bits, offset), entry.id(mode, bits, last)
+  local from, to = entry_id.id(mode, bits, offset), entry_id.id(mode, bits, last)
   local final = redis.call("XREVRANGE", stream, to, from, "COUNT", 1)[1]
-  known = math.min(known, entry.behind(mode, bits, final[1]) - offset)
+  known = math.min(known, entry_id.behind(mode, bits, final[1]) - offset)
   records = records + math.max(0, known - MOST)
 end
 if next_offset > appended then
-  local from = entry.id(mode, bits, math.max(offset, appended))
+  local from = entry_id.id(mode, bits, math.max(offset, appended))
   records = records + #redis.call("XRANGE", stream, from, "+", "COUNT", MOST)
 end
 for _, found in ipairs(entries) do
@@ -84,7 +84,7 @@ for _, found in ipairs(entries) do
     for i = 1, #found[2], 2 do
       if found[2][i] == "count" then
         -- A batch that reaches past the offset stands under its last one.
-        count = math.min(tonumber(found[2][i + 1]), entry.offset(mode, bits, found[1]) - offset + 1)
+        count = math.min(tonumber(found[2][i + 1]), entry_id.offset(mode, bits, found[1]) - offset + 1)
       end
     end
   end

@@ -1,4 +1,4 @@
---- producer.allocate  version 3  writes
+--- producer.allocate  version 1  writes
 --- A producer id nobody has had before is handed out.
 ---
 --- KEYS     cluster      hash  counters

@@ -1,4 +1,4 @@
---- topic.alter  version 4  writes
+--- topic.alter  version 1  writes
 --- A topic's definition is replaced, provided it is still the one the caller read.
 ---
 --- KEYS     topics      hash   topic -> definition
@@ -9,9 +9,9 @@
 ---          version     int    the topics table's version, -1 when refused
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
 --- COST     O(1), at most 7 calls
---- NOTES    CONCURRENT_TRANSACTIONS: as in topic.grow.
+--- NOTES    CONCURRENT_TRANSACTIONS: as in topic.add_partitions.
 local codes = require("lib.codes")
-local version = require("lib.version")
+local table_version = require("lib.table_version")
 
 local topics = KEYS[1]
 local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
@@ -29,4 +29,4 @@ end
 -- retention makes room, and on a cluster a topic's deletion begins here.
 redis.call("HDEL", topics, topic)
 redis.call("HSET", topics, topic, definition)
-return { codes.NONE, version.raise(topics) }
+return { codes.NONE, table_version.raise(topics) }

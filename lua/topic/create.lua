@@ -1,4 +1,4 @@
---- topic.create  version 5  writes
+--- topic.create  version 1  writes
 --- A topic exists: its definition is registered and each of its partitions has an empty log.
 ---
 --- KEYS     topics      hash    topic -> definition
@@ -14,10 +14,10 @@
 ---          version     int     the topics table's version, -1 when refused
 --- REFUSES  TOPIC_ALREADY_EXISTS
 --- COST     O(partitions), at most 6 calls + 3 per key
---- NOTES    Redis Cluster takes `log.open` for each partition first, then this without partitions.
+--- NOTES    Redis Cluster takes `log.create` for each partition first, then this without partitions.
 local codes = require("lib.codes")
-local opened = require("lib.opened")
-local version = require("lib.version")
+local log_create = require("lib.log_create")
+local table_version = require("lib.table_version")
 
 local topics = KEYS[1]
 local topic, definition, topic_id = ARGV[1], ARGV[2], ARGV[3]
@@ -30,12 +30,12 @@ end
 
 local partitions = (#KEYS - 1) / 2
 for i = 1, partitions do
-  opened.check(KEYS[2 * i + 1], KEYS[2 * i], mode)
+  log_create.check(KEYS[2 * i + 1], KEYS[2 * i], mode)
 end
 
 -- Write.
 for i = 1, partitions do
-  opened.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
+  log_create.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
 end
 redis.call("HSET", topics, topic, definition)
-return { codes.NONE, version.raise(topics) }
+return { codes.NONE, table_version.raise(topics) }

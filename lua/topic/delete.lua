@@ -1,4 +1,4 @@
---- topic.delete  version 7  writes
+--- topic.delete  version 1  writes
 --- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition
@@ -18,8 +18,8 @@
 --- NOTES    CONCURRENT_TRANSACTIONS means that the definition or the registry moved since the caller
 ---          read them: read again, call again. It never reaches a client.
 local codes = require("lib.codes")
-local kinds = require("lib.kinds")
-local version = require("lib.version")
+local key_types = require("lib.key_types")
+local table_version = require("lib.table_version")
 
 local topics, groups = KEYS[1], KEYS[2]
 local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
@@ -37,7 +37,7 @@ end
 if current ~= expected or (redis.call("HGET", groups, ":version") or "") ~= registry_version then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
-kinds.hashes(KEYS, PARTS + OF_EACH * partitions + 1, #KEYS)
+key_types.hashes(KEYS, PARTS + OF_EACH * partitions + 1, #KEYS)
 
 -- Write. UNLINK of a stream takes its Redis groups with it.
 for i = 0, partitions - 1 do
@@ -50,4 +50,4 @@ for i = PARTS + OF_EACH * partitions + 1, #KEYS do
   end
 end
 redis.call("HDEL", topics, topic)
-return { codes.NONE, version.raise(topics) }
+return { codes.NONE, table_version.raise(topics) }

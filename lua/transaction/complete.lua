@@ -1,4 +1,4 @@
---- transaction.complete  version 2  writes
+--- transaction.complete  version 1  writes
 --- A transaction whose markers all stand is over, and the next one may begin.
 ---
 --- KEYS     transaction  hash  state of the transactional id
@@ -9,14 +9,14 @@
 --- COST     O(1), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local transactions = require("lib.transaction")
+local txn_state = require("lib.txn_state")
 
 local transaction, members = KEYS[1], KEYS[2]
 local round = tonumber(ARGV[1])
 
 -- Write.
-local t = transactions.read(transaction)
-if not t or t.round ~= round or not transactions.is_ending(t) then
+local t = txn_state.read(transaction)
+if not t or t.round ~= round or not txn_state.is_ending(t) then
   return { codes.NONE, 0 }
 end
 t.state = t.state == "PrepareCommit" and "CompleteCommit" or "CompleteAbort"
@@ -24,6 +24,6 @@ t.updated = clock.now_ms()
 if t.next_id >= 0 then
   t.previous_id, t.producer_id, t.next_id, t.epoch = t.producer_id, t.next_id, -1, 0
 end
-transactions.write(transaction, t)
+txn_state.write(transaction, t)
 redis.call("UNLINK", members)
 return { codes.NONE, 1 }

@@ -1,4 +1,4 @@
---- transaction.init  version 4  writes
+--- transaction.init  version 1  writes
 --- A transactional id has a producer id and an epoch that fences whoever used the id before.
 ---
 --- KEYS     transaction     hash   state of the transactional id
@@ -17,14 +17,14 @@
 ---          ending: finish it and call again.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
-local transactions = require("lib.transaction")
+local txn_state = require("lib.txn_state")
 
 local transaction = KEYS[1]
 local timeout_ms, producer_id = tonumber(ARGV[1]), tonumber(ARGV[2])
 local epoch, fresh_id = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Check. Refusals live here.
-local t = transactions.read(transaction)
+local t = txn_state.read(transaction)
 if not t then
   if fresh_id < 0 then
     return { codes.NONE, -1, -1, 1 }
@@ -34,7 +34,7 @@ elseif producer_id >= 0 then
   -- transaction has had that answer, and what comes now is a request that was long on its way.
   local again = epoch == t.last_epoch and t.state ~= "Ongoing"
   local current = producer_id == t.producer_id and (epoch == t.epoch or again)
-  local rotated = producer_id == t.previous_id and again and epoch >= transactions.EXHAUSTED
+  local rotated = producer_id == t.previous_id and again and epoch >= txn_state.EXHAUSTED
   if not current and not rotated then
     return { codes.PRODUCER_FENCED, -1, -1, 0 }
   end
@@ -46,20 +46,20 @@ if not t then
   t = {
     producer_id = fresh_id, epoch = 0, last_epoch = -1, previous_id = -1, next_id = -1, round = 0,
   }
-elseif transactions.is_ending(t) then
+elseif txn_state.is_ending(t) then
   return { codes.CONCURRENT_TRANSACTIONS, -1, -1, 0 }
 elseif t.state == "Ongoing" then
-  transactions.fence(t, now_ms)
+  txn_state.fence(t, now_ms)
   if producer_id == t.producer_id then
     -- Who has fenced nobody but itself may come again with the epoch it knows.
     t.last_epoch = epoch
   end
-  transactions.write(transaction, t)
+  txn_state.write(transaction, t)
   return { codes.CONCURRENT_TRANSACTIONS, -1, -1, 0 }
 elseif producer_id >= 0 and epoch == t.last_epoch and epoch ~= t.epoch
-  and t.epoch <= transactions.EXHAUSTED then
+  and t.epoch <= txn_state.EXHAUSTED then
   return { codes.NONE, t.producer_id, t.epoch, 0 }
-elseif t.epoch >= transactions.EXHAUSTED then
+elseif t.epoch >= txn_state.EXHAUSTED then
   if fresh_id < 0 then
     return { codes.NONE, -1, -1, 1 }
   end
@@ -69,5 +69,5 @@ else
   t.last_epoch, t.epoch = producer_id >= 0 and t.epoch or -1, t.epoch + 1
 end
 t.state, t.timeout_ms, t.started, t.updated = "Empty", timeout_ms, -1, now_ms
-transactions.write(transaction, t)
+txn_state.write(transaction, t)
 return { codes.NONE, t.producer_id, t.epoch, 0 }

@@ -1,4 +1,4 @@
---- transaction.verify  version 2  reads
+--- transaction.verify  version 1  reads
 --- Whether somebody takes part in a producer's open transaction.
 ---
 --- KEYS     transaction     hash   state of the transactional id
@@ -11,19 +11,19 @@
 --- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED CONCURRENT_TRANSACTIONS INVALID_TXN_STATE
 --- COST     O(1), at most 2 calls
 local codes = require("lib.codes")
-local transactions = require("lib.transaction")
+local txn_state = require("lib.txn_state")
 
 local transaction, members = KEYS[1], KEYS[2]
 local producer_id, epoch, member = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 
-local t = transactions.read(transaction)
+local t = txn_state.read(transaction)
 if not t or t.producer_id ~= producer_id then
   return { codes.INVALID_PRODUCER_ID_MAPPING, -1 }
 end
 if t.epoch ~= epoch then
   return { codes.PRODUCER_FENCED, -1 }
 end
-if transactions.is_ending(t) then
+if txn_state.is_ending(t) then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 if t.state ~= "Ongoing" or redis.call("SISMEMBER", members, member) == 0 then

@@ -1,4 +1,4 @@
---- writer.commit  version 3  writes
+--- writer.commit  version 1  writes
 --- An epoch of a writer is done: what a replay of it brings is passed over.
 ---
 --- KEYS     writer     hash  the tasks of one Spark query or job, and what it has committed

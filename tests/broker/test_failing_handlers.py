@@ -28,7 +28,7 @@ async def stumble(request: Message, context: Context) -> Message:
 
 
 async def misled(request: Message, context: Context) -> Message:
-    raise ScriptFailed("group.pend", 1, "ERR no such field")
+    raise ScriptFailed("group.txn_commit", 1, "ERR no such field")
 
 
 def fall(request: Message, context: Context) -> Message:

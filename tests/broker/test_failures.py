@@ -22,7 +22,7 @@ from tests.wire.values import a_message
 VERSIONS = [
     (api, version) for api in TABLE for version in range(api.versions[0], api.versions[1] + 1)
 ]
-BROKEN = ScriptFailed("group.pend", 1, "ERR no such field")
+BROKEN = ScriptFailed("group.txn_commit", 1, "ERR no such field")
 
 
 def codes_in(value: Any) -> list[int]:

@@ -21,7 +21,7 @@ __all__ = ["broker"]
     "failure",
     [
         ValueError("what nobody thought of"),
-        ScriptFailed("log.sift", 1, "WRONGTYPE"),
+        ScriptFailed("log.clean_begin", 1, "WRONGTYPE"),
         StoreRefused("OOM command not allowed when used memory > 'maxmemory'."),
     ],
 )

@@ -227,7 +227,9 @@ def test_members_of_the_newer_protocol_are_shown(
         rows = [("t", "orders", f"{topic['id']}:1")]
         asked = pack_raw([b"6:orders", b""])
         joined = SyncStore(client).run(
-            scripts.consume(KEYS, "readers", **arguments, version=b"1", asked=asked, rows=rows)
+            scripts.consumer_heartbeat(
+                KEYS, "readers", **arguments, version=b"1", asked=asked, rows=rows
+            )
         )
         assert joined.error == 0
         lines = korvet("groups", "describe", "readers")[1]

@@ -51,7 +51,7 @@ async def test_a_fetch_begins_between_the_start_and_the_end(
     await produce(broker, packed(rows(*[b"v"] * 10), 13))
     topic = await broker.node.topics.get("t")
     assert topic is not None
-    truncate = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=3)
+    truncate = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=3)
     await broker.node.store.run(truncate)
     answer = await fetch(broker, offset, epoch=epoch)
     assert E(answer.error_code) is error

@@ -185,7 +185,7 @@ async def test_a_fetch_that_waits_where_the_log_was_trimmed_is_told_at_the_next_
     monkeypatch.setattr(handlers_fetch, "shed", lambda wanted: waits.set())
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=100_000))
     await waits.wait()
-    trimmed = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=-1)
+    trimmed = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=-1)
     assert (await broker.node.store.run(trimmed)).error == E.NONE
     await produce(broker, packed(rows(b"after"), 13))
     assert (await asyncio.wait_for(waiting, 50)).error_code == E.OFFSET_OUT_OF_RANGE

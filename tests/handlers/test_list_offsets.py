@@ -143,7 +143,7 @@ async def test_the_newest_is_found_among_what_is_left(broker: Broker, mode: str)
     topic = await broker.node.topics.get("t")
     assert topic is not None
     before = first.offset + 1
-    cut = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=before)
+    cut = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=before)
     assert (await broker.node.store.run(cut)).error == 0
     found = await listed(broker, NEWEST)
     assert (found.timestamp, found.offset) == (50, (await listed(broker, 50)).offset)
@@ -346,7 +346,7 @@ async def test_what_lies_before_all_epochs_ended_where_the_log_begins(broker: Br
     await fill(broker, 1, 2, 3)
     topic = await broker.node.topics.get("t")
     assert topic is not None
-    cut = log.truncate(broker.node.keys, "t", 0, topic_id=topic.id, before=2)
+    cut = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=2)
     assert (await broker.node.store.run(cut)).error == 0
     part = OffsetForLeaderPartition(partition=0, leader_epoch=-5)
     request = OffsetForLeaderEpochRequest(

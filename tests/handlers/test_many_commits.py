@@ -54,7 +54,7 @@ async def test_the_redis_groups_of_a_commit_follow_some_at_a_time(
 
     def counted(call: Any) -> Any:
         future = submit(call)
-        if call.script.name in ("log.follow", "log.unfollow"):
+        if call.script.name in ("log.group_seek", "log.group_destroy"):
             waiting.add(future)
             most.append(sum(not each.done() for each in waiting))
             future.add_done_callback(waiting.discard)

@@ -3,7 +3,7 @@
 import pytest
 
 from korvet.errors import ErrorCode as E
-from korvet.scripts.transaction import ViewReply
+from korvet.scripts.transaction import DescribeReply
 from korvet.transactions import DUE
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from korvet.wire.messages.list_offsets import (
@@ -155,7 +155,7 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
     under_way = most = 0
     view = transactions.view
 
-    async def counted(transactional_id: str) -> ViewReply:
+    async def counted(transactional_id: str) -> DescribeReply:
         nonlocal under_way, most
         seen.append(transactional_id)
         under_way += 1

@@ -87,7 +87,9 @@ class Group:
         )
 
     def joined(self, member: str, instance: str = "") -> JoinReply:
-        return self.run(lambda _: scripts.joined(KEYS, self.name, member=member, instance=instance))
+        return self.run(
+            lambda _: scripts.poll_join(KEYS, self.name, member=member, instance=instance)
+        )
 
     def sync(
         self,

@@ -5,7 +5,7 @@ from typing import Any
 
 from korvet.keys import Keys, Partition
 from korvet.scripts import log, topic
-from korvet.scripts.log import AppendReply, BoundsReply
+from korvet.scripts.log import AppendReply, ListOffsetsReply
 from tests.runners import Runner
 
 KEYS = Keys()
@@ -73,9 +73,9 @@ class Part:
         """Somebody appended with redis-cli."""
         self.runner.command("XADD", self.keys.stream, "*", *(fields or (b"value", b"native")))
 
-    def bounds(self, topic_id: str = ID) -> BoundsReply:
+    def bounds(self, topic_id: str = ID) -> ListOffsetsReply:
         """Where it begins and ends."""
-        return self.runner.run(log.bounds(KEYS, self.topic, 0, topic_id=topic_id))
+        return self.runner.run(log.list_offsets(KEYS, self.topic, 0, topic_id=topic_id))
 
     def ids(self) -> list[str]:
         """The ids of the live entries."""
@@ -96,18 +96,18 @@ class Part:
         words = [word.decode() for word in flat]
         return dict(zip(words[::2], words[1::2], strict=True))
 
-    def truncate(self, before: int, topic_id: str = ID, steps: int = 64) -> log.TruncateReply:
+    def truncate(self, before: int, topic_id: str = ID, steps: int = 64) -> log.DeleteRecordsReply:
         """Records below `before` are gone, or so many index steps of them."""
         return self.runner.run(
-            log.truncate(KEYS, "t", 0, topic_id=topic_id, before=before, steps=steps)
+            log.delete_records(KEYS, "t", 0, topic_id=topic_id, before=before, steps=steps)
         )
 
     def retain(
         self, ms: int = -1, size: int = -1, steps: int = 64, topic_id: str = ID
-    ) -> log.RetainReply:
+    ) -> log.ApplyRetentionReply:
         """What retention lets go of is gone."""
         return self.runner.run(
-            log.retain(
+            log.apply_retention(
                 KEYS,
                 "t",
                 0,

@@ -71,7 +71,7 @@ def test_a_broker_that_leaves_takes_only_its_own_registration(runner: Runner) ->
 
 def test_the_cluster_keeps_its_first_id(runner: Runner) -> None:
     for wanted in ("first", "second"):
-        reply = runner.run(broker.identify(KEYS, cluster_id=wanted))
+        reply = runner.run(broker.init_cluster_id(KEYS, cluster_id=wanted))
         assert reply.cluster_id == b"first"
 
 
@@ -112,10 +112,10 @@ def test_a_full_redis_still_knows_its_brokers_and_their_duties(redis_server: Tes
     with redis_server.client() as client:
         client.flushall()
         runner = StoreRunner(client)
-        runner.run(broker.identify(KEYS, cluster_id="its own"))
+        runner.run(broker.init_cluster_id(KEYS, cluster_id="its own"))
         client.config_set("maxmemory", 1)
         try:
-            named = runner.run(broker.identify(KEYS, cluster_id="another"))
+            named = runner.run(broker.init_cluster_id(KEYS, cluster_id="another"))
             assert named.cluster_id == b"its own"
             assert register(runner, 1) == (1, {1: b"address of 1"})
             assert lease(runner, "retention", "a")

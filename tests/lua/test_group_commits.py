@@ -107,9 +107,9 @@ def test_forgetting_needs_the_group_as_it_was_seen(runner: Runner) -> None:
     group = Group(runner)
     group.commit(1)
 
-    def forget(state: str, generation: int) -> scripts.ForgetReply:
+    def forget(state: str, generation: int) -> scripts.DeleteOffsetsReply:
         return runner.run(
-            scripts.forget(KEYS, "readers", [FIELD], state=state, generation=generation)
+            scripts.delete_offsets(KEYS, "readers", [FIELD], state=state, generation=generation)
         )
 
     moved = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -176,26 +176,30 @@ def test_any_group_id_will_do(runner: Runner, name: str) -> None:
 
 
 def test_a_due_group_is_claimed_by_one_and_struck_off_when_nothing_is_due(lua: LuaRunner) -> None:
-    lua.run(scripts.schedule(KEYS, group="readers", after_ms=1000))
-    claim = scripts.claim(KEYS, hold_ms=10_000, limit=10)
+    lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=1000))
+    claim = scripts.claim_due(KEYS, hold_ms=10_000, limit=10)
     assert lua.run(claim).groups == []
     lua.advance(1000)
     claimed = lua.run(claim)
     assert claimed.groups == [b"readers"]
     assert lua.run(claim).groups == []
-    settle = scripts.settle(KEYS, group="readers", held_until=claimed.held_until, after_ms=-1)
+    settle = scripts.release_claim(
+        KEYS, group="readers", held_until=claimed.held_until, after_ms=-1
+    )
     assert lua.run(settle).settled == 1
     assert lua.command("EXISTS", KEYS.groups_due()) == 0
 
 
 def test_a_group_scheduled_during_a_tick_is_looked_at_again(lua: LuaRunner) -> None:
-    lua.run(scripts.schedule(KEYS, group="readers", after_ms=0))
-    claimed = lua.run(scripts.claim(KEYS, hold_ms=10_000, limit=10))
-    lua.run(scripts.schedule(KEYS, group="readers", after_ms=60_000))
-    settle = scripts.settle(KEYS, group="readers", held_until=claimed.held_until, after_ms=-1)
+    lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=0))
+    claimed = lua.run(scripts.claim_due(KEYS, hold_ms=10_000, limit=10))
+    lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=60_000))
+    settle = scripts.release_claim(
+        KEYS, group="readers", held_until=claimed.held_until, after_ms=-1
+    )
     assert lua.run(settle).settled == 0
     lua.advance(10_000)
-    assert lua.run(scripts.claim(KEYS, hold_ms=10_000, limit=10)).groups == [b"readers"]
+    assert lua.run(scripts.claim_due(KEYS, hold_ms=10_000, limit=10)).groups == [b"readers"]
 
 
 def test_very_many_commits_are_looked_at_in_parts(runner: Runner) -> None:

@@ -1,4 +1,4 @@
-"""log.append and log.gather: fields that are no batch are an error, and nothing is written."""
+"""log.append and log.append_many: fields that are no batch are an error, and nothing is written."""
 
 from typing import Any
 
@@ -115,7 +115,9 @@ def test_who_shares_a_call_with_what_is_no_batch_is_served(
     batches = [log.batch_of(part.call(2)) for part in parts]
     batches[1] = [*batches[1][:7], *fields]
     reply = runner.run(
-        log.gather(KEYS, [(p.topic, 0, ID, 0, [b]) for p, b in zip(parts, batches, strict=True)])
+        log.append_many(
+            KEYS, [(p.topic, 0, ID, 0, [b]) for p, b in zip(parts, batches, strict=True)]
+        )
     )
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert [answer.error for answer in reply.answers] == [0, failed, 0]
@@ -134,7 +136,7 @@ def test_no_number_spoils_what_a_log_counts(runner: Runner, at: int, number: byt
     part = Part(runner, "batch", "dense").create()
     batch = log.batch_of(part.call(2, producer_id=1, producer_epoch=0, base_sequence=0))
     wrong = [*batch[:at], number, *batch[at + 1 :]]
-    reply = runner.run(log.gather(KEYS, [("t", 0, ID, 0, [wrong])]))
+    reply = runner.run(log.append_many(KEYS, [("t", 0, ID, 0, [wrong])]))
     assert reply.answers[0].error == ErrorCode.KAFKA_STORAGE_ERROR
     assert b"no batch" in reply.reason
     call = part.call(2)
@@ -166,10 +168,10 @@ def test_what_a_call_says_of_its_own_parts_holds_before_any_is_written(
 ) -> None:
     """The first of two batches stood in the log, and its caller got an error of Lua's."""
     part = Part(runner, "batch", "dense").create()
-    call = log.gather(KEYS, [("t", 0, ID, 0, [log.batch_of(part.call(2))] * 2)])
+    call = log.append_many(KEYS, [("t", 0, ID, 0, [log.batch_of(part.call(2))] * 2)])
     args = [change.get(at, each) for at, each in enumerate(call.args)]
     if -1 in change:
         del args[-1]
-    with pytest.raises(FAILED, match=r"log\.gather: ARGV are not those of 1 partitions"):
+    with pytest.raises(FAILED, match=r"log\.append_many: ARGV are not those of 1 partitions"):
         runner.run(Call(call.script, call.keys, args))
     assert (part.ids(), part.bounds().next) == ([], 0)

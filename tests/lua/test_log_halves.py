@@ -31,7 +31,7 @@ def test_behind_an_entry_whose_offset_lua_cannot_count_nothing_is_appended(
         part.append(3)
     batches = [log.batch_of(each.call(3)) for each in (part, other)]
     reply = runner.run(
-        log.gather(KEYS, [(n, 0, ID, 0, [b]) for n, b in zip("to", batches, strict=True)])
+        log.append_many(KEYS, [(n, 0, ID, 0, [b]) for n, b in zip("to", batches, strict=True)])
     )
     assert [answer.error for answer in reply.answers] == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
     assert b"exhausted" in reply.reason
@@ -56,7 +56,7 @@ def test_what_stood_before_the_batch_that_failed_is_answered_and_counted(runner:
     runner.command("DEL", part.keys.index)
     runner.command("SET", part.keys.index, "somebody else's")
     runner.command("HSET", part.keys.log, "bytes", 0, "indexed", 0)
-    reply = runner.run(log.gather(KEYS, [("t", 0, ID, 0, [*batches, batches[0]])]))
+    reply = runner.run(log.append_many(KEYS, [("t", 0, ID, 0, [*batches, batches[0]])]))
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert [answer.error for answer in reply.answers] == [0, failed, failed]
     assert reply.reason.startswith(b"korvet:t:0: ")
@@ -75,8 +75,8 @@ def test_no_log_is_made_over_entries_that_stand_where_its_offsets_will(
     grown = {"topic": "t", "expected": b"{}", "definition": b"two"}
     calls = {
         "create": topic.create(KEYS, 2, topic="t", definition=b"{}", mode=mode, **SHAPE),
-        "grow": topic.grow(KEYS, range(2), mode=mode, **grown, **SHAPE),
-        "open": log.open_log(KEYS, "t", 1, mode=mode, **SHAPE),
+        "grow": topic.add_partitions(KEYS, range(2), mode=mode, **grown, **SHAPE),
+        "open": log.create(KEYS, "t", 1, mode=mode, **SHAPE),
     }
     if made == "grow":
         runner.command("HSET", KEYS.topics(), "t", "{}")

@@ -79,7 +79,7 @@ def test_lag_counts_the_records_that_are_left(
     assert lag(lua, offsets[-1] + 1).records == 0
     assert lag(lua, 0).records == len(offsets)
     cut = random.randrange(1, len(offsets))
-    lua.run(log.truncate(KEYS, "orders", 0, topic_id=ID, before=offsets[cut]))
+    lua.run(log.delete_records(KEYS, "orders", 0, topic_id=ID, before=offsets[cut]))
     later = random.randrange(cut, len(offsets))
     assert lag(lua, offsets[later]).records == len(offsets) - later
 
@@ -113,7 +113,7 @@ def test_native_entries_at_the_end_are_counted(runner: Runner, mode: str) -> Non
     natives = [runner.command("XADD", stream, "*", "value", "v") for _ in range(4)]
     after = lag(runner, first)
     assert (before.records, after.records) == (5, 9)
-    end = runner.run(log.bounds(KEYS, "orders", 0, topic_id=ID)).next
+    end = runner.run(log.list_offsets(KEYS, "orders", 0, topic_id=ID)).next
     assert after.next == end > before.next
     assert lag(runner, before.next).records == len(natives)
     assert lag(runner, end - 1).records == 1

@@ -1,4 +1,4 @@
-"""A partition's side of transactions: log.begin, log.append, log.mark, and what readers may see."""
+"""Transactions in a partition: log.begin_txn, log.append, log.write_txn_marker, and readers."""
 
 import pytest
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
 from korvet.scripts import config, log, topic
+from korvet.scripts import group as group_scripts
 from korvet.scripts.call import Call
 from korvet.store.errors import ScriptFailed, StoreRefused
 from tests.lua.harness import LuaRunner, ScriptError
@@ -23,7 +24,9 @@ def create(name: str = "t", partitions: int = 3, definition: bytes = b"one") -> 
 
 
 def grow(expected: bytes, name: str = "t") -> Call[Any]:
-    return topic.grow(KEYS, range(3, 5), topic=name, expected=expected, definition=b"two", **SHAPE)
+    return topic.add_partitions(
+        KEYS, range(3, 5), topic=name, expected=expected, definition=b"two", **SHAPE
+    )
 
 
 def alter(expected: bytes, name: str = "t") -> Call[Any]:
@@ -31,7 +34,7 @@ def alter(expected: bytes, name: str = "t") -> Call[Any]:
 
 
 def remove(expected: bytes, name: str = "t") -> Call[Any]:
-    return topic.remove(KEYS, topic=name, expected=expected)
+    return topic.delete_definition(KEYS, topic=name, expected=expected)
 
 
 def delete(
@@ -93,9 +96,9 @@ def test_a_topic_exists_with_an_empty_log_for_each_partition(runner: Runner) -> 
     assert runner.run(create()).error == ErrorCode.NONE
     assert definition(runner) == b"one"
     for number in range(3):
-        bounds = runner.run(log.bounds(KEYS, "t", number, topic_id=ID))
+        bounds = runner.run(log.list_offsets(KEYS, "t", number, topic_id=ID))
         assert (bounds.error, bounds.first, bounds.next) == (ErrorCode.NONE, 0, 0)
-    missing = runner.run(log.bounds(KEYS, "t", 3, topic_id=ID))
+    missing = runner.run(log.list_offsets(KEYS, "t", 3, topic_id=ID))
     assert missing.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -107,12 +110,17 @@ def test_a_topic_is_not_made_in_part_where_a_key_is_somebody_elses(
     shape = {**SHAPE, "mode": mode}
     for number, call in (
         (1, topic.create(KEYS, 3, topic="new", definition=b"one", **shape)),
-        (4, topic.grow(KEYS, range(3, 5), topic="t", expected=b"", definition=b"", **shape)),
-        (0, log.open_log(KEYS, "new", 0, **shape)),
+        (
+            4,
+            topic.add_partitions(
+                KEYS, range(3, 5), topic="t", expected=b"", definition=b"", **shape
+            ),
+        ),
+        (0, log.create(KEYS, "new", 0, **shape)),
     ):
         runner.command("FLUSHALL")
         runner.command("HSET", KEYS.topics(), "t", b"")
-        name = "t" if call.script.name == "topic.grow" else "new"
+        name = "t" if call.script.name == "topic.add_partitions" else "new"
         runner.command("SET", getattr(KEYS.partition(name, number), which), "mine")
         before = dump(runner)
         with pytest.raises((ScriptFailed, ScriptError), match="WRONGTYPE"):
@@ -125,8 +133,8 @@ def test_a_topic_that_grew_keeps_its_records(runner: Runner) -> None:
     runner.command("XADD", KEYS.partition("t", 0).stream, "*", "value", "v")
     assert runner.run(grow(b"one")).version > made
     assert definition(runner) == b"two"
-    assert runner.run(log.bounds(KEYS, "t", 0, topic_id=ID)).next == 1
-    assert runner.run(log.bounds(KEYS, "t", 4, topic_id=ID)).error == ErrorCode.NONE
+    assert runner.run(log.list_offsets(KEYS, "t", 0, topic_id=ID)).next == 1
+    assert runner.run(log.list_offsets(KEYS, "t", 4, topic_id=ID)).error == ErrorCode.NONE
 
 
 def test_each_change_raises_the_version_and_rings(lua: LuaRunner) -> None:
@@ -170,8 +178,8 @@ def test_a_group_forgets_a_topic_and_no_other(runner: Runner) -> None:
     for name in ("t", "other"):
         for number in range(3):
             runner.command("HSET", offsets, KEYS.partition(name, number).stream, "5")
-    assert runner.run(topic.forget(KEYS, "g", "t", 3)).forgotten == 3
-    assert runner.run(topic.forget(KEYS, "g", "t", 3)).forgotten == 0
+    assert runner.run(group_scripts.delete_topic_offsets(KEYS, "g", "t", 3)).forgotten == 3
+    assert runner.run(group_scripts.delete_topic_offsets(KEYS, "g", "t", 3)).forgotten == 0
     kept: Any = runner.command("HKEYS", offsets)
     assert sorted(kept) == [b"korvet:other:%d" % n for n in range(3)]
 
@@ -284,7 +292,7 @@ def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
         elif what == "grow":
             now = partitions[name]
             runner.run(
-                topic.grow(
+                topic.add_partitions(
                     KEYS,
                     range(now, now + 1),
                     topic=name,

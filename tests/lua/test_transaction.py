@@ -216,7 +216,7 @@ def test_an_end_is_left_to_its_broker_for_a_while(lua: LuaRunner) -> None:
 def test_an_id_nobody_uses_is_forgotten(lua: LuaRunner) -> None:
     tx = Coordinator(Logs(lua).create())
     tx.init()
-    call = transaction.look(KEYS, "tx", forget_ms=100_000, patience_ms=0)
+    call = transaction.expire(KEYS, "tx", forget_ms=100_000, patience_ms=0)
     assert lua.run(call).wait_ms == TIMEOUT_MS
     lua.advance(100_000)
     assert lua.run(call).wait_ms == -1
@@ -226,12 +226,12 @@ def test_an_id_nobody_uses_is_forgotten(lua: LuaRunner) -> None:
 
 def due(runner: Runner) -> dict[bytes, int]:
     """The ids somebody has to look at now, and the moments they stand under."""
-    flat = runner.run(transaction.due(KEYS, limit=10)).ids
+    flat = runner.run(transaction.list_due(KEYS, limit=10)).ids
     return {id: int(moment) for id, moment in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def watch(runner: Runner, id: str, after_ms: int, seen: int = -1) -> int:
-    return runner.run(transaction.watch(KEYS, id=id, after_ms=after_ms, seen=seen)).watched
+    return runner.run(transaction.schedule_check(KEYS, id=id, after_ms=after_ms, seen=seen)).watched
 
 
 def test_ids_are_due_in_the_order_of_their_moments(runner: Runner) -> None:

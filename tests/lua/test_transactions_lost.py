@@ -12,7 +12,7 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts import group, transaction
-from korvet.scripts.transaction import FinishReply
+from korvet.scripts.transaction import EndReply
 from tests.lua.harness import LuaRunner
 from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, History, Logs
 
@@ -92,7 +92,7 @@ class Client(Coordinator):
         if len(partitions) < len(reply.members):
             words = (reply.marker_id, reply.marker_epoch, reply.transaction)
             names = ("producer_id", "producer_epoch", "transaction")
-            call = group.resolve(
+            call = group.txn_complete(
                 KEYS, "g", **dict(zip(names, words, strict=True)), committed=int(committed)
             )
             steps.insert(0, lambda: self.runner.run(call))
@@ -146,12 +146,12 @@ class Client(Coordinator):
 
     def _commit_offset(self, who: tuple[int, int], number: int) -> Work:
         world = self.world
-        add = transaction.add(
+        add = transaction.add_partitions(
             KEYS, self.name, producer_id=who[0], producer_epoch=who[1], members=["g:g"]
         )
         yield from self._insist(lambda: self.runner.run(add))
         world.count += 1
-        pend = group.pend(
+        pend = group.txn_commit(
             KEYS,
             "g",
             [("t", 0, world.count, -1, ID, "")],
@@ -167,7 +167,7 @@ class Client(Coordinator):
         reply = yield from self._call(lambda: world.ask_group(lambda: pend))
         assert not reply.error, E(reply.error)
 
-    def _finish(self, who: tuple[int, int], committed: bool) -> FinishReply:
+    def _finish(self, who: tuple[int, int], committed: bool) -> EndReply:
         reply = self.finish(*who, committed, self.bump)
         if reply.pending:
             self.world.decide(self.name, reply.transaction, committed)

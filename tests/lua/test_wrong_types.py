@@ -9,8 +9,8 @@ from tests.lua.doubting import Doubting
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID
 from tests.lua.groups import Group as Classic
 from tests.lua.partition import ID, KEYS, Part
-from tests.lua.test_group_consume import Group as Newer
-from tests.lua.test_group_consume import Member, settle
+from tests.lua.test_group_consumer_heartbeat import Group as Newer
+from tests.lua.test_group_consumer_heartbeat import Member, settle
 from tests.lua.transactions import Coordinator, Logs
 from tests.servers import TestServer
 
@@ -19,14 +19,14 @@ KNOWN = {"member": "", "instance": "", "generation": -1, "registered": 1}
 
 
 def pend(lua: Doubting, producer: int = 9, **who: Any) -> int:
-    call = groups.pend(
+    call = groups.txn_commit(
         KEYS, "g", [ROW], **{**KNOWN, **who}, producer_id=producer, producer_epoch=0, transaction=1
     )
     return lua.run(call).error
 
 
 def resolve(lua: Doubting, producer: int) -> int:
-    call = groups.resolve(
+    call = groups.txn_complete(
         KEYS, "g", producer_id=producer, producer_epoch=0, transaction=1, committed=1
     )
     return lua.run(call).error
@@ -60,7 +60,7 @@ def a_classic_group(lua: Doubting) -> None:
     lua.tried.clear()
     assert pend(lua, 10) == pend(lua, 11) == resolve(lua, 11) == 0
     field = KEYS.partition("orders", 0).stream
-    forget = groups.forget(
+    forget = groups.delete_offsets(
         KEYS, "g", [field], state="Empty", generation=group.describe(0).generation
     )
     assert lua.run(forget).removed == 1
@@ -108,22 +108,24 @@ def transactions_in(lua: Doubting, mode: str) -> None:
     lua.advance(60_000)
     assert coordinator.look().pending
     coordinator.settle()
-    assert lua.run(transaction.look(KEYS, "tx", forget_ms=0, patience_ms=0)).wait_ms == -1
+    assert lua.run(transaction.expire(KEYS, "tx", forget_ms=0, patience_ms=0)).wait_ms == -1
 
 
 def a_log(lua: Doubting, form: str, mode: str) -> None:
     part = Part(lua, form, mode).create()
     part.append(2, size=70_000, producer_id=1, producer_epoch=0, base_sequence=0)
     batches = [log.batch_of(part.call(2, size=70_000)) for _ in range(3)]
-    assert not lua.run(log.gather(KEYS, [("t", 0, ID, 0, batches)])).reason
+    assert not lua.run(log.append_many(KEYS, [("t", 0, ID, 0, batches)])).reason
     if form == "record":
         part.native()
     read = {"group": "g", "topic_id": ID}
-    deliver = log.deliver(
+    deliver = log.group_read(
         KEYS, "t", 0, **read, consumer="c", offset=0, count=2, claim=log.CLAIM_ALL
     )
     assert lua.run(deliver).error == 0
-    assert lua.run(log.follow(KEYS, "t", 0, **read, offset=part.offsets()[2], move=0)).error == 0
+    assert (
+        lua.run(log.group_seek(KEYS, "t", 0, **read, offset=part.offsets()[2], move=0)).error == 0
+    )
     assert part.retain(size=100_000).removed
     assert part.truncate(part.offsets()[1]).removed
     assert part.append(1).error == 0
@@ -137,11 +139,11 @@ def a_compaction(lua: Doubting) -> None:
     part.append(4)
     ids, token = part.ids(), {"token": "me"}
     sift = {"topic_id": ID, "lag_ms": 0, "tombstone_ms": 0, "dirty": 0}
-    assert lua.run(log.sift(KEYS, "t", 0, **token, **sift)).due
-    assert lua.run(log.carry(KEYS, "t", 0, [ids[0], ids[0]], **token, held=0)).carried == 1
-    put = log.put(KEYS, "t", 0, **token, held=1, id=ids[1], fields=[b"value", b"shorter"])
+    assert lua.run(log.clean_begin(KEYS, "t", 0, **token, **sift)).due
+    assert lua.run(log.clean_copy(KEYS, "t", 0, [ids[0], ids[0]], **token, held=0)).carried == 1
+    put = log.clean_rewrite(KEYS, "t", 0, **token, held=1, id=ids[1], fields=[b"value", b"shorter"])
     assert lua.run(put).error == 0
-    swap = log.swap(
+    swap = log.clean_commit(
         KEYS,
         "t",
         0,
@@ -165,12 +167,12 @@ def a_compaction(lua: Doubting) -> None:
 
 def topics(lua: Doubting, mode: str) -> None:
     shape = {"topic_id": ID, "format": "record", "mode": mode, "bits": 10}
-    assert lua.run(log.open_log(KEYS, "cut", 0, **shape)).opened
-    assert lua.run(log.drop(KEYS, "cut", 0, topic_id=ID)).dropped
+    assert lua.run(log.create(KEYS, "cut", 0, **shape)).opened
+    assert lua.run(log.delete(KEYS, "cut", 0, topic_id=ID)).dropped
     made = topic.create(KEYS, 2, topic="t", definition=b"2", **shape)
     grown = {"topic": "t", "expected": b"2", "definition": b"3"}
     assert lua.run(made).error == 0
-    assert lua.run(topic.grow(KEYS, range(2, 3), **grown, **shape)).error == 0
+    assert lua.run(topic.add_partitions(KEYS, range(2, 3), **grown, **shape)).error == 0
     for name in "abc":
         Classic(lua, name).commit(5)
         lua.command("HSET", KEYS.group_offsets(name), KEYS.partition("t", 2).stream, "5")

@@ -7,7 +7,7 @@ from typing import Any
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic, transaction
-from korvet.scripts.transaction import FinishReply, LookReply
+from korvet.scripts.transaction import EndReply, ExpireReply
 from korvet.wire import markers
 from tests.runners import Runner
 
@@ -71,7 +71,7 @@ class Logs:
 
     def begin(self, partition: int, producer: int, epoch: int, number: int) -> ErrorCode:
         """The partition is told of a transaction."""
-        call = log.begin(
+        call = log.begin_txn(
             KEYS,
             "t",
             partition,
@@ -84,11 +84,11 @@ class Logs:
 
     def mark(
         self, partition: int, producer: int, epoch: int, number: int, committed: bool
-    ) -> log.MarkReply:
+    ) -> log.WriteTxnMarkerReply:
         """The transaction is over in the partition."""
         fields = markers.fields_of(self.runner.now_ms(), producer, epoch, committed)
         return self.runner.run(
-            log.mark(
+            log.write_txn_marker(
                 KEYS,
                 "t",
                 partition,
@@ -102,12 +102,14 @@ class Logs:
             )
         )
 
-    def close(self, producer: int, epoch: int, number: int, **changes: int) -> log.CloseReply:
+    def close(
+        self, producer: int, epoch: int, number: int, **changes: int
+    ) -> log.AbortHangingTxnReply:
         """Whoever does not know the transactional id ends the transaction in partition 0."""
         words = {"coordinator_epoch": 0, "raised": 0, "committed": 0, **changes}
         committed = bool(words["committed"])
         return self.runner.run(
-            log.close(
+            log.abort_hanging_txn(
                 KEYS,
                 "t",
                 0,
@@ -123,7 +125,7 @@ class Logs:
 
     def stable(self, partition: int) -> int:
         """The last stable offset."""
-        return self.runner.run(log.bounds(KEYS, "t", partition, topic_id=ID)).stable
+        return self.runner.run(log.list_offsets(KEYS, "t", partition, topic_id=ID)).stable
 
     def entries(self, partition: int) -> list[tuple[int, list[bytes]]]:
         """Offset and fields of every entry, markers among them."""
@@ -243,21 +245,23 @@ class Coordinator:
                 return reply
             fresh = self.fresh.pop()
 
-    def add(self, producer: int, epoch: int, partitions: Sequence[int]) -> transaction.AddReply:
+    def add(
+        self, producer: int, epoch: int, partitions: Sequence[int]
+    ) -> transaction.AddPartitionsReply:
         """The partitions take part."""
         members = [f"p:t:{partition}" for partition in partitions]
         return self.runner.run(
-            transaction.add(
+            transaction.add_partitions(
                 KEYS, self.name, producer_id=producer, producer_epoch=epoch, members=members
             )
         )
 
-    def finish(self, producer: int, epoch: int, committed: bool, bump: bool) -> FinishReply:
+    def finish(self, producer: int, epoch: int, committed: bool, bump: bool) -> EndReply:
         """The end is decided, and nothing more."""
         fresh = -1
         while True:
             reply = self.runner.run(
-                transaction.finish(
+                transaction.end(
                     KEYS,
                     self.name,
                     producer_id=producer,
@@ -271,13 +275,13 @@ class Coordinator:
                 return reply
             fresh = self.fresh.pop()
 
-    def look(self, patience_ms: int = 0) -> LookReply:
+    def look(self, patience_ms: int = 0) -> ExpireReply:
         """Somebody looks at the id."""
         return self.runner.run(
-            transaction.look(KEYS, self.name, forget_ms=FOREVER_MS, patience_ms=patience_ms)
+            transaction.expire(KEYS, self.name, forget_ms=FOREVER_MS, patience_ms=patience_ms)
         )
 
-    def steps(self, reply: FinishReply | LookReply, committed: bool) -> list[Any]:
+    def steps(self, reply: EndReply | ExpireReply, committed: bool) -> list[Any]:
         """What remains to be done after a decision, each step a function; any may be repeated."""
         partitions = sorted(int(member.rpartition(b":")[2]) for member in reply.members)
         marks = [
@@ -289,9 +293,9 @@ class Coordinator:
         complete = transaction.complete(KEYS, self.name, transaction=reply.transaction)
         return [*marks, lambda: self.runner.run(complete)]
 
-    def view(self) -> transaction.ViewReply:
+    def view(self) -> transaction.DescribeReply:
         """What is known."""
-        return self.runner.run(transaction.view(KEYS, self.name))
+        return self.runner.run(transaction.describe(KEYS, self.name))
 
     def settle(self) -> None:
         """Whatever was decided is carried out."""

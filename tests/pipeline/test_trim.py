@@ -15,7 +15,7 @@ from korvet.pipeline.plan import aim, next_step
 from korvet.pipeline.ranges import followed
 from korvet.pipeline.table import Making
 from korvet.scripts.call import Call
-from korvet.scripts.log.keeping import TRUNCATE
+from korvet.scripts.log.lifecycle import DELETE_RECORDS
 from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
 from korvet.store.sync import SyncStore
@@ -66,7 +66,7 @@ def test_many_partitions_together_hold_redis_up_no_longer_than_one(
 
     def noted(store: SyncStore, calls: Iterable[Call[Any]]) -> list[Any]:
         found = list(calls)
-        if found and found[0].script is TRUNCATE:
+        if found and found[0].script is DELETE_RECORDS:
             bursts.append(sum(int(str(call.args[2])) for call in found))
         return run_many(store, found)
 

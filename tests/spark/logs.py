@@ -54,7 +54,7 @@ class Log:
         """The topic has so many partitions."""
         definition = topic.definition(partitions=partitions)
         reply = self.store.run(
-            topic_scripts.grow(
+            topic_scripts.add_partitions(
                 self.keys,
                 range(topic.partitions, partitions),
                 topic=topic.name,
@@ -104,7 +104,9 @@ class Log:
 
     def truncate(self, topic: Topic, partition: int, before: int) -> None:
         """Everything below `before` is gone."""
-        call = log.truncate(self.keys, topic.name, partition, topic_id=topic.id, before=before)
+        call = log.delete_records(
+            self.keys, topic.name, partition, topic_id=topic.id, before=before
+        )
         assert self.store.run(call).error == 0
 
 

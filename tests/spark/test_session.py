@@ -269,7 +269,7 @@ def test_a_running_stream_keeps_its_limit_and_meets_new_partitions(
         seen(spark, query, 95)
         grown = topic.definition(partitions=2)
         reply = log.store.run(
-            topics.grow(
+            topics.add_partitions(
                 log.keys,
                 range(1, 2),
                 topic="s",

@@ -65,7 +65,7 @@ class Transaction:
         else:
             fields = markers.fields_of(7, self._id, 0, committed)
         reply = self._log.store.run(
-            scripts.mark(
+            scripts.write_txn_marker(
                 self._log.keys,
                 self._topic.name,
                 0,

@@ -242,12 +242,12 @@ async def test_out_of_memory_says_not_now_of_appends_that_share_a_call_too(
     place = ("t", 0, "f" * 32, 0)
     names, shape = keys.Keys(), {"format": "record", "mode": "dense", "bits": 10}
     async with connect(redis_server) as store:
-        await store.run(log.open_log(names, "t", 0, topic_id=place[2], **shape))
+        await store.run(log.create(names, "t", 0, topic_id=place[2], **shape))
         rows = [(1, 1, 1, -1, -1, -1, -1, 2, b"value", b"v")] * 2
         await store.command("CONFIG", "SET", "maxmemory", 1)
         try:
             with pytest.raises(StoreRefused, match="OOM") as caught:
-                await store.run(log.gather(names, [(*place, rows)]))
+                await store.run(log.append_many(names, [(*place, rows)]))
         finally:
             await store.command("CONFIG", "SET", "maxmemory", 0)
         assert caught.value.code == "OOM"

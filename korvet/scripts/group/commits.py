@@ -7,14 +7,21 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.scripts.group.members import MemberReply
 
 
-class ForgetReply(Reply):
+class DeleteOffsetsReply(Reply):
     """`removed` commits were there and are gone."""
 
     error: int
     removed: int
 
 
-class ResolveReply(Reply):
+class DeleteTopicOffsetsReply(Reply):
+    """`forgotten` committed offsets are gone."""
+
+    error: int
+    forgotten: int
+
+
+class TxnCompleteReply(Reply):
     """`committed` is flat: stream key and commit of what counts now."""
 
     error: int
@@ -28,9 +35,10 @@ class KeepReply(Reply):
 
 
 COMMIT = Script("group.commit", MemberReply)
-FORGET = Script("group.forget", ForgetReply)
-PEND = Script("group.pend", MemberReply)
-RESOLVE = Script("group.resolve", ResolveReply)
+DELETE_OFFSETS = Script("group.delete_offsets", DeleteOffsetsReply)
+DELETE_TOPIC_OFFSETS = Script("group.delete_topic_offsets", DeleteTopicOffsetsReply)
+TXN_COMMIT = Script("group.txn_commit", MemberReply)
+TXN_COMPLETE = Script("group.txn_complete", TxnCompleteReply)
 KEEP = Script("group.keep", KeepReply)
 
 
@@ -63,13 +71,13 @@ def commit(
     )
 
 
-def forget(
+def delete_offsets(
     keys: Keys, group_id: str, fields: Sequence[str], *, state: str, generation: int
-) -> Call[ForgetReply]:
+) -> Call[DeleteOffsetsReply]:
     """The commits in these fields are gone."""
     k = keys.group(group_id)
     return Call(
-        FORGET,
+        DELETE_OFFSETS,
         (
             k.group,
             k.members,
@@ -84,7 +92,15 @@ def forget(
     )
 
 
-def pend(
+def delete_topic_offsets(
+    keys: Keys, group_id: str, topic: str, partitions: int
+) -> Call[DeleteTopicOffsetsReply]:
+    """The group has no committed offset of the topic any more."""
+    fields = [keys.partition(topic, number).stream for number in range(partitions)]
+    return Call(DELETE_TOPIC_OFFSETS, (keys.group_offsets(group_id),), fields)
+
+
+def txn_commit(
     keys: Keys,
     group_id: str,
     rows: Iterable[tuple[str, int, int, int, str, str]],
@@ -100,7 +116,7 @@ def pend(
     """The rows (as in `commit`) wait for the end of the transaction."""
     k = keys.group(group_id)
     return Call(
-        PEND,
+        TXN_COMMIT,
         (
             k.group,
             k.members,
@@ -127,7 +143,7 @@ def pend(
     )
 
 
-def resolve(
+def txn_complete(
     keys: Keys,
     group_id: str,
     *,
@@ -135,11 +151,11 @@ def resolve(
     producer_epoch: int,
     transaction: int,
     committed: int,
-) -> Call[ResolveReply]:
+) -> Call[TxnCompleteReply]:
     """The transaction is over in the group; a second call changes nothing."""
     k = keys.group(group_id)
     return Call(
-        RESOLVE,
+        TXN_COMPLETE,
         (k.group, k.offsets, k.waiting),
         (producer_id, producer_epoch, transaction, committed),
     )

@@ -93,7 +93,7 @@ class DeleteReply(Reply):
 
 
 JOIN = Script("group.join", JoinReply)
-JOINED = Script("group.joined", JoinReply)
+POLL_JOIN = Script("group.poll_join", JoinReply)
 SYNC = Script("group.sync", SyncReply)
 HEARTBEAT = Script("group.heartbeat", HeartbeatReply)
 LEAVE = Script("group.leave", LeaveReply)
@@ -156,11 +156,11 @@ def join(
     )
 
 
-def joined(keys: Keys, group_id: str, *, member: str, instance: str) -> Call[JoinReply]:
+def poll_join(keys: Keys, group_id: str, *, member: str, instance: str) -> Call[JoinReply]:
     """Whether a member that waits has its place now."""
     k = keys.group(group_id)
     return Call(
-        JOINED,
+        POLL_JOIN,
         (k.group, k.members, k.profiles, k.protocols, k.instances, k.assignments, k.deadlines),
         (member, instance),
     )

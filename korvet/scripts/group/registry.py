@@ -18,13 +18,13 @@ class UnregisterReply(Reply):
     removed: int
 
 
-class ScheduleReply(Reply):
+class ScheduleTickReply(Reply):
     """The group will be looked at."""
 
     error: int
 
 
-class ClaimReply(Reply):
+class ClaimDueReply(Reply):
     """The caller's groups, under the moment `held_until`."""
 
     error: int
@@ -32,7 +32,7 @@ class ClaimReply(Reply):
     held_until: int
 
 
-class SettleReply(Reply):
+class ReleaseClaimReply(Reply):
     """`settled` is 0 when the group was scheduled meanwhile."""
 
     error: int
@@ -41,9 +41,9 @@ class SettleReply(Reply):
 
 REGISTER = Script("group.register", RegisterReply)
 UNREGISTER = Script("group.unregister", UnregisterReply)
-SCHEDULE = Script("group.schedule", ScheduleReply)
-CLAIM = Script("group.claim", ClaimReply)
-SETTLE = Script("group.settle", SettleReply)
+SCHEDULE_TICK = Script("group.schedule_tick", ScheduleTickReply)
+CLAIM_DUE = Script("group.claim_due", ClaimDueReply)
+RELEASE_CLAIM = Script("group.release_claim", ReleaseClaimReply)
 
 
 def register(keys: Keys, *, group: str) -> Call[RegisterReply]:
@@ -56,16 +56,18 @@ def unregister(keys: Keys, *, group: str, mark: bytes) -> Call[UnregisterReply]:
     return Call(UNREGISTER, (keys.groups(),), (encode_group(group), mark))
 
 
-def schedule(keys: Keys, *, group: str, after_ms: int) -> Call[ScheduleReply]:
+def schedule_tick(keys: Keys, *, group: str, after_ms: int) -> Call[ScheduleTickReply]:
     """The group is looked at in `after_ms` at the latest."""
-    return Call(SCHEDULE, (keys.groups_due(),), (encode_group(group), after_ms))
+    return Call(SCHEDULE_TICK, (keys.groups_due(),), (encode_group(group), after_ms))
 
 
-def claim(keys: Keys, *, hold_ms: int, limit: int) -> Call[ClaimReply]:
+def claim_due(keys: Keys, *, hold_ms: int, limit: int) -> Call[ClaimDueReply]:
     """Groups whose moment has passed are the caller's for a while."""
-    return Call(CLAIM, (keys.groups_due(),), (hold_ms, limit))
+    return Call(CLAIM_DUE, (keys.groups_due(),), (hold_ms, limit))
 
 
-def settle(keys: Keys, *, group: str, held_until: int, after_ms: int) -> Call[SettleReply]:
+def release_claim(
+    keys: Keys, *, group: str, held_until: int, after_ms: int
+) -> Call[ReleaseClaimReply]:
     """A claimed group has its next moment, or none."""
-    return Call(SETTLE, (keys.groups_due(),), (encode_group(group), held_until, after_ms))
+    return Call(RELEASE_CLAIM, (keys.groups_due(),), (encode_group(group), held_until, after_ms))

@@ -18,7 +18,7 @@ class AppendReply(Reply):
     stored: int
 
 
-class GatherReply(Reply):
+class AppendManyReply(Reply):
     """An answer per batch, in the order of the logs and of their batches. `reason` says what is
     wrong with a partition's keys, where its batches have KAFKA_STORAGE_ERROR."""
 
@@ -37,7 +37,7 @@ FORGOTTEN = -2
 FORGOTTEN_WITHIN = -3
 """The same in a transaction that the partition was told of."""
 APPEND = Script("log.append", AppendReply)
-GATHER = Script("log.gather", GatherReply)
+APPEND_MANY = Script("log.append_many", AppendManyReply)
 
 
 def append(
@@ -68,7 +68,7 @@ def append(
     )
 
 
-def gather(keys: Keys, logs: Iterable[LogBatches]) -> Call[GatherReply]:
+def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[AppendManyReply]:
     """Each batch stands in its log, or nothing of it does."""
     names: list[str] = []
     args: list[Arg] = []
@@ -79,7 +79,7 @@ def gather(keys: Keys, logs: Iterable[LogBatches]) -> Call[GatherReply]:
         for batch in batches:
             args.append(len(batch))
             args += batch
-    return Call(GATHER, tuple(names), args)
+    return Call(APPEND_MANY, tuple(names), args)
 
 
 def batch_of(call: Call[AppendReply]) -> Sequence[Arg]:

@@ -6,13 +6,13 @@ from korvet.keys import Keys
 from korvet.scripts.call import Arg, Call, Reply, Script
 
 
-class BeginReply(Reply):
+class BeginTxnReply(Reply):
     """The partition knows of the transaction, unless `error` says why not."""
 
     error: int
 
 
-class MarkReply(Reply):
+class WriteTxnMarkerReply(Reply):
     """`offset` is the marker's, -1 when there was nothing to end."""
 
     error: int
@@ -20,7 +20,7 @@ class MarkReply(Reply):
     stable: int
 
 
-class CloseReply(Reply):
+class AbortHangingTxnReply(Reply):
     """`transaction` is an open one that was not named, `offset` the marker's; -1 for neither."""
 
     error: int
@@ -29,12 +29,12 @@ class CloseReply(Reply):
     stable: int
 
 
-BEGIN = Script("log.begin", BeginReply)
-MARK = Script("log.mark", MarkReply)
-CLOSE = Script("log.close", CloseReply)
+BEGIN_TXN = Script("log.begin_txn", BeginTxnReply)
+WRITE_TXN_MARKER = Script("log.write_txn_marker", WriteTxnMarkerReply)
+ABORT_HANGING_TXN = Script("log.abort_hanging_txn", AbortHangingTxnReply)
 
 
-def begin(
+def begin_txn(
     keys: Keys,
     topic: str,
     partition: int,
@@ -43,13 +43,15 @@ def begin(
     producer_id: int,
     producer_epoch: int,
     transaction: int,
-) -> Call[BeginReply]:
+) -> Call[BeginTxnReply]:
     """The partition takes records of the producer's transaction of that number."""
     k = keys.partition(topic, partition)
-    return Call(BEGIN, (k.log, k.producers), (topic_id, producer_id, producer_epoch, transaction))
+    return Call(
+        BEGIN_TXN, (k.log, k.producers), (topic_id, producer_id, producer_epoch, transaction)
+    )
 
 
-def mark(
+def write_txn_marker(
     keys: Keys,
     topic: str,
     partition: int,
@@ -61,17 +63,17 @@ def mark(
     committed: int,
     size: int,
     fields: Sequence[Arg],
-) -> Call[MarkReply]:
+) -> Call[WriteTxnMarkerReply]:
     """The transaction is over in the partition; a second call changes nothing."""
     k = keys.partition(topic, partition)
     return Call(
-        MARK,
+        WRITE_TXN_MARKER,
         (k.stream, k.log, k.producers, k.open, k.aborted),
         (topic_id, producer_id, producer_epoch, transaction, committed, size, *fields),
     )
 
 
-def close(
+def abort_hanging_txn(
     keys: Keys,
     topic: str,
     partition: int,
@@ -85,12 +87,12 @@ def close(
     committed: int,
     size: int,
     fields: Sequence[Arg],
-) -> Call[CloseReply]:
+) -> Call[AbortHangingTxnReply]:
     """The transaction, which nobody else will end, is over in the partition."""
     k = keys.partition(topic, partition)
     who = (producer_id, producer_epoch, coordinator_epoch, raised)
     return Call(
-        CLOSE,
+        ABORT_HANGING_TXN,
         (k.stream, k.log, k.producers, k.open, k.aborted),
         (topic_id, *who, transaction, committed, size, *fields),
     )

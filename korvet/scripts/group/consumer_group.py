@@ -1,0 +1,97 @@
+"""Calls on a group of the newer protocol (KIP-848)."""
+
+from collections.abc import Iterable
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+
+
+class ConsumerHeartbeatReply(Reply):
+    """`ask` 1: call again with rows for these topics; `told` 1: `assignment` is to be told."""
+
+    error: int
+    epoch: int
+    told: int
+    assignment: bytes
+    soon_ms: int
+    ask: int
+    names: list[bytes]
+    regexes: list[bytes]
+    wait_ms: int
+    began: int
+
+
+class ConsumerDescribeReply(Reply):
+    """`members` is flat, ten cells each, as lua/group/consumer_describe.lua lists them."""
+
+    error: int
+    state: bytes
+    epoch: int
+    assigned: int
+    assignor: bytes
+    members: list[bytes]
+
+
+CONSUMER_HEARTBEAT = Script("group.consumer_heartbeat", ConsumerHeartbeatReply)
+CONSUMER_DESCRIBE = Script("group.consumer_describe", ConsumerDescribeReply)
+
+
+def consumer_heartbeat(
+    keys: Keys,
+    group_id: str,
+    *,
+    member: str,
+    epoch: int,
+    instance: str,
+    rack: str,
+    client_id: str,
+    client_host: str,
+    session_ms: int,
+    rebalance_ms: int,
+    assignor: str,
+    max_size: int,
+    registered: int,
+    subscribes: int,
+    names: bytes,
+    regex: str,
+    owns: int,
+    owned: bytes,
+    version: bytes,
+    asked: bytes,
+    rows: Iterable[tuple[str, str, str]],
+) -> Call[ConsumerHeartbeatReply]:
+    """A member of the newer protocol is alive. Rows are kind, key and value, of what an answer
+    `asked` for."""
+    k = keys.group(group_id)
+    flat = [cell for row in rows for cell in row]
+    return Call(
+        CONSUMER_HEARTBEAT,
+        (k.group, k.consumers, k.targets, k.holders, k.instances, k.deadlines),
+        (
+            member,
+            epoch,
+            instance,
+            rack,
+            client_id,
+            client_host,
+            session_ms,
+            rebalance_ms,
+            assignor,
+            max_size,
+            registered,
+            subscribes,
+            names,
+            regex,
+            owns,
+            owned,
+            version,
+            asked,
+            *flat,
+        ),
+    )
+
+
+def consumer_describe(keys: Keys, group_id: str) -> Call[ConsumerDescribeReply]:
+    """A group of the newer protocol with its members."""
+    k = keys.group(group_id)
+    return Call(CONSUMER_DESCRIBE, (k.group, k.consumers, k.targets, k.deadlines))

@@ -1,0 +1,89 @@
+"""Where things stand in one partition's log."""
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+from korvet.scripts.log.appending import FAR
+
+
+class ListOffsetsReply(Reply):
+    """`start` is the stored log start; `first` and `next` enclose the live records; what comes has
+    the offset `coming` or a later one."""
+
+    error: int
+    start: int
+    first: int
+    next: int
+    epoch: int
+    bytes: int
+    records: int
+    newest: int
+    stable: int
+    coming: int
+
+
+class FindTimestampReply(Reply):
+    """Everything before `offset` is older than `timestamp`."""
+
+    error: int
+    offset: int
+    timestamp: int
+
+
+class SkipRecordsReply(Reply):
+    """`records` lie between the offset asked about and `offset`."""
+
+    error: int
+    offset: int
+    records: int
+
+
+class LagReply(Reply):
+    """`records` stand at or behind the offset."""
+
+    error: int
+    records: int
+    next: int
+    newest: int
+
+
+LIST_OFFSETS = Script("log.list_offsets", ListOffsetsReply)
+FIND_TIMESTAMP = Script("log.find_timestamp", FindTimestampReply)
+SKIP_RECORDS = Script("log.skip_records", SkipRecordsReply)
+LAG = Script("log.lag", LagReply)
+
+
+def list_offsets(
+    keys: Keys, topic: str, partition: int, *, topic_id: str
+) -> Call[ListOffsetsReply]:
+    """Where one partition begins and ends. An empty `topic_id` takes whichever is there."""
+    k = keys.partition(topic, partition)
+    return Call(LIST_OFFSETS, (k.stream, k.log), (topic_id,))
+
+
+def find_timestamp(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, timestamp: int
+) -> Call[FindTimestampReply]:
+    """Where to scan from for the first record at or after `timestamp`; -3 asks for the newest."""
+    k = keys.partition(topic, partition)
+    return Call(FIND_TIMESTAMP, (k.stream, k.log, k.index), (topic_id, min(timestamp, FAR)))
+
+
+def skip_records(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    offset: int,
+    records: int,
+    end: int,
+) -> Call[SkipRecordsReply]:
+    """The offset behind `records` records from `offset` on, at most `end`."""
+    k = keys.partition(topic, partition)
+    return Call(SKIP_RECORDS, (k.stream, k.log, k.index), (topic_id, offset, records, end))
+
+
+def lag(keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int) -> Call[LagReply]:
+    """How many records there are from `offset` on."""
+    k = keys.partition(topic, partition)
+    return Call(LAG, (k.stream, k.log, k.index), (topic_id, offset))

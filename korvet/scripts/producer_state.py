@@ -1,0 +1,38 @@
+"""What a partition remembers of a producer, read from its row (lua/lib/producer_state.lua)."""
+
+import re
+from typing import NamedTuple, Self
+
+WRAP = 2**31
+"""Sequence numbers count up to here and begin again."""
+ENDED = -2
+"""In place of the first offset: a marker has ended the producer's newest transaction here."""
+_ROW = re.compile(rb"(-?\d+):(-?\d+):(\d+):([^@]*)(?:@\d+:(-?\d+))?")
+
+
+class ProducerStateEntry(NamedTuple):
+    """One field of the hash `producers`."""
+
+    epoch: int
+    next: int
+    """The sequence number of the record that comes next."""
+    time_ms: int
+    batches: list[tuple[int, int, int]]
+    """First and last sequence number and first offset of the last five, newest last."""
+    first: int
+    """The first offset of the newest transaction; -1 where it has none; ENDED."""
+
+    @classmethod
+    def of(cls, row: bytes) -> Self:
+        """What the row says."""
+        found = _ROW.fullmatch(row)
+        assert found is not None, row
+        epoch, following, time_ms, batches, first = found.groups()
+        known = [tuple(map(int, each.split(b"-"))) for each in batches.split(b",") if each]
+        return cls(
+            int(epoch),
+            max(int(following), 0),
+            int(time_ms),
+            [(a, b, c) for a, b, c in known],
+            int(first or -1),
+        )

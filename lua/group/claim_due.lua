@@ -1,0 +1,27 @@
+--- group.claim_due  version 1  writes
+--- The caller ticks the groups whose moment has passed; nobody else does within the next while.
+---
+--- KEYS     groups_due  zset   encoded group id -> moment, ms
+--- ARGV     hold_ms     int    how long the claim holds
+---          limit       int    groups to claim at most
+--- RETURNS  error       int    a lib.codes value
+---          groups      list   encoded group ids
+---          held_until  int    the moment they stand under now
+--- COST     O(limit log groups), at most 2 calls + 1 per group
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local num = require("lib.num")
+
+local due = KEYS[1]
+local hold_ms, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local now_ms = clock.now_ms()
+local found = redis.call(
+  "ZRANGEBYSCORE", due, "-inf", num.text(now_ms), "LIMIT", 0, num.text(limit)
+)
+
+-- Write.
+for _, group in ipairs(found) do
+  redis.call("ZADD", due, num.text(now_ms + hold_ms), group)
+end
+return { codes.NONE, found, now_ms + hold_ms }

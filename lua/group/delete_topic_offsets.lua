@@ -1,0 +1,20 @@
+--- group.delete_topic_offsets  version 1  writes
+--- A group has no committed offset of a topic any more.
+---
+--- KEYS     offsets    hash   the group's committed offsets
+--- ARGV     fields...  bytes  the topic's field names in it
+--- RETURNS  error      int    a lib.codes value
+---          forgotten  int    how many there were
+--- COST     O(fields), at most 0 calls + 1 per fields
+--- NOTES    For Redis Cluster, where a topic is deleted slot by slot.
+local codes = require("lib.codes")
+
+local offsets = KEYS[1]
+
+-- Write.
+local forgotten = 0
+for from = 1, #ARGV, 1000 do
+  forgotten = forgotten
+    + redis.call("HDEL", offsets, unpack(ARGV, from, math.min(from + 999, #ARGV)))
+end
+return { codes.NONE, forgotten }

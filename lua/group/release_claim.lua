@@ -1,0 +1,27 @@
+--- group.release_claim  version 1  writes
+--- A claimed group stands under its next moment, or is struck off, unless it was scheduled meanwhile.
+---
+--- KEYS     groups_due  zset   encoded group id -> moment, ms
+--- ARGV     group       bytes  encoded group id
+---          held_until  int    the moment it was claimed under
+---          after_ms    int    how long from now, -1: never
+--- RETURNS  error       int    a lib.codes value
+---          settled     int    0: it was scheduled meanwhile
+--- COST     O(log groups), at most 3 calls
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local num = require("lib.num")
+
+local due = KEYS[1]
+local group, held_until, after_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+-- Write.
+if tonumber(redis.call("ZSCORE", due, group) or -1) ~= held_until then
+  return { codes.NONE, 0 }
+end
+if after_ms < 0 then
+  redis.call("ZREM", due, group)
+else
+  redis.call("ZADD", due, num.text(clock.now_ms() + after_ms), group)
+end
+return { codes.NONE, 1 }

@@ -1,0 +1,129 @@
+--- log.apply_retention  version 1  writes
+--- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
+---
+--- KEYS     stream           stream  the partition's records
+---          log              hash    the partition's state
+---          index            zset    sparse index
+--- ARGV     topic_id         bytes   the topic the caller believes in, 32 hex digits
+---          retention_ms     int     how long records stay; -1: for ever
+---          retention_bytes  int     how many bytes stay at least; -1: all
+---          steps            int     index steps to remove at most, which bounds the call
+--- RETURNS  error            int     a lib.codes value
+---          start            int     log start offset, -1 when refused
+---          removed          int     entries removed
+---          more             int     1: call again, there is more to remove
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(entries removed), at most 196 calls
+--- NOTES    Records without a timestamp are as old as their append is long ago.
+---          Never early: only index steps go whose every record is old enough, or without which
+---          retention_bytes remain. When the newest record of all is too old, everything goes.
+---          In time mode the log then starts right behind what went, which may be long before the
+---          first record that stays: who has read all that went has lost nothing.
+---          Native entries are as old as the milliseconds of their ids. In dense mode ids tell no time:
+---          such entries count as appended when this script, or the next append or marker, first meets them.
+---          Where there may be some, in time mode, nothing goes by time whose id is not old as well. (In
+---          a log whose start lies inside an index step, by log.delete_records, some may stay unseen.)
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local entry_id = require("lib.entry_id")
+local index_rows = require("lib.index")
+local foreign_entries = require("lib.foreign_entries")
+local num = require("lib.num")
+local log_trim = require("lib.log_trim")
+
+local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, retention_ms = ARGV[1], tonumber(ARGV[2])
+local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
+
+-- Check. Refusals live here.
+local state = redis.call(
+  "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed", unpack(foreign_entries.FIELDS)
+)
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
+end
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, 0, 0 }
+end
+local format, mode, bits = state[5], state[6], tonumber(state[7])
+local start, records, start_records = tonumber(state[8]), tonumber(state[9]), tonumber(state[10])
+local next_offset, bytes = tonumber(state[11]), tonumber(state[2])
+local newest = math.max(tonumber(state[3]), tonumber(state[4] or "-1"))
+
+local appended = next_offset
+if format == "record" then
+  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  if tail then
+    next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
+  end
+end
+local now_ms = clock.now_ms()
+local cutoff = retention_ms >= 0 and now_ms - retention_ms or nil
+local old = cutoff ~= nil and newest < cutoff
+-- What lies at or behind it may be a native entry that is young.
+local young = math.huge
+if cutoff and mode == "time" and foreign_entries.among(stream, { unpack(state, 5) }) then
+  young = math.max(0, cutoff * 2 ^ bits)
+end
+local first_met = cutoff ~= nil and mode ~= "time" and next_offset > appended
+
+-- From here on nothing lies below `target` that may stay.
+local target, more = start, 0
+if old and not first_met and young >= appended then
+  target = next_offset
+  if next_offset > appended then
+    target = math.min(next_offset, math.max(appended, cutoff * 2 ^ bits))
+  end
+end
+if target < next_offset then
+  local row = index_rows.last(index, function(candidate)
+    return (cutoff and candidate.newest < cutoff and candidate.offset <= young)
+      or (retention_bytes >= 0 and bytes - candidate.bytes >= retention_bytes)
+  end)
+  -- A row with nothing before it would move the start past offsets that were never there.
+  if row and row.records > start_records then
+    target = math.max(target, row.offset)
+  end
+end
+local limit = redis.call("ZRANGE", index, steps, steps)[1]
+if limit then
+  local step = index_rows.parse(limit)
+  if step.offset < target then
+    target, more = math.max(start, step.offset), 1
+  end
+end
+
+-- Write.
+if first_met then
+  local text = num.text(appended)
+  -- What takes something away may run in a full Redis, and all behind it too.
+  redis.call("ZREMRANGEBYSCORE", index, text, text)
+  redis.call(
+    "ZADD", index, text,
+    text .. ":" .. num.text(newest) .. ":" .. num.text(bytes) .. ":" .. num.text(records)
+  )
+  redis.call(
+    "HSET", log, "next", num.text(next_offset), "max_timestamp", num.text(now_ms),
+    "records", num.text(records + next_offset - appended), "indexed", num.text(bytes)
+  )
+end
+if target <= start then
+  return { codes.NONE, start, 0, more }
+end
+if target == next_offset then
+  local removed = log_trim.all(stream, log, index, mode, bits, target, bytes, records)
+  return { codes.NONE, target, removed, more }
+end
+local last
+if mode == "time" then
+  last = redis.call("XREVRANGE", stream, "(" .. entry_id.id(mode, bits, target), "-", "COUNT", 1)[1]
+end
+local removed = log_trim.to(stream, log, index, mode, bits, target)
+if target >= appended then
+  redis.call("HSET", log, "start_bytes", num.text(bytes), "start_records", num.text(records))
+end
+if mode == "time" then
+  target = last and math.max(start, entry_id.behind(mode, bits, last[1])) or start
+  redis.call("HSET", log, "start", num.text(target))
+end
+return { codes.NONE, target, removed, more }

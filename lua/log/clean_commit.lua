@@ -1,0 +1,102 @@
+--- log.clean_commit  version 1  writes
+--- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
+---
+--- KEYS     stream         stream  the partition's records
+---          log            hash    the partition's state
+---          index          zset    sparse index
+---          compacted      stream  the twin, gone after this
+---          aborted        zset    aborted transactions by the offset of their marker
+--- ARGV     topic_id       bytes   the topic the caller believes in, 32 hex digits
+---          token          bytes   who compacts
+---          held           int     entries that are in the twin by now
+---          start          int     the log start when the compaction began
+---          limit          int     what lies below it was compacted
+---          cleaned        int     below it no key stands twice
+---          cleaned_bytes  int     bytes ever appended before that
+---          start_bytes    int     bytes ever appended that are not there any more
+---          start_records  int     records ever appended that are not there any more
+---          tombstones     int     1: marks of deleted keys are left, which have to go later
+---          tombstone_ms   int     how long they stay
+---          at_most        int     entries behind `limit` that may be carried by this call,
+---                                fewer where 128 KiB on average are fewer
+---          rows...        bytes   the sparse index below `limit`
+--- RETURNS  error          int     a lib.codes value
+---          more           int     1: too much was behind `limit`: call again
+---          held           int     entries that are in the twin then
+---          wide           bytes   the id of the next one where no script can add it, which the caller
+---                                adds before it calls again; else empty
+--- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
+--- COST     O(entries carried + groups + rows), at most 533 calls + 1 per rows
+--- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time.
+---          NOT_COORDINATOR: as in log.clean_copy. Redis's own groups keep their position; what they had
+---          delivered and not acknowledged is forgotten.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local entry_id = require("lib.entry_id")
+local index_rows = require("lib.index")
+local key_types = require("lib.key_types")
+local num = require("lib.num")
+local entry_limits = require("lib.entry_limits")
+local clean_swap = require("lib.clean_swap")
+
+local stream, log, index, compacted, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local topic_id, token, held = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local start, limit = ARGV[4], tonumber(ARGV[5])
+local tombstones, tombstone_ms, at_most = ARGV[10] == "1", tonumber(ARGV[11]), tonumber(ARGV[12])
+local ROWS, CHUNK, MOST_BYTES = 13, 2000, 131072
+
+-- Check. Refusals live here.
+local state = redis.call(
+  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "horizons", "bytes",
+  "entries"
+)
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, 0, 0, "" }
+end
+if state[2] ~= token or redis.call("XLEN", compacted) ~= held then
+  return { codes.NOT_COORDINATOR, 0, 0, "" }
+end
+if state[3] ~= start then
+  return { codes.OFFSET_OUT_OF_RANGE, 0, 0, "" }
+end
+key_types.zset(index)
+key_types.zset(aborted)
+local rows = {}
+for i = ROWS, #ARGV do
+  rows[#rows + 1] = num.text(index_rows.parse(ARGV[i]).offset)
+  rows[#rows + 1] = ARGV[i]
+end
+
+-- Write.
+local mode, bits = state[4], tonumber(state[5])
+local from, last = entry_id.id(mode, bits, limit - 1), clean_swap.last(compacted)
+if last and entry_id.behind(mode, bits, last) > limit then
+  from = last
+end
+local average = tonumber(state[8] or 0) / math.max(tonumber(state[9] or 0), 1)
+at_most = math.min(at_most, math.max(1, math.floor(MOST_BYTES / math.max(average, 1))))
+local rest = redis.call("XRANGE", stream, "(" .. from, "+", "COUNT", at_most + 1)
+for i = 1, math.min(#rest, at_most) do
+  if #rest[i][2] > entry_limits.MOST then
+    return { codes.NONE, 1, held + i - 1, rest[i][1] }
+  end
+  redis.call("XADD", compacted, rest[i][1], unpack(rest[i][2]))
+end
+if #rest > at_most then
+  return { codes.NONE, 1, held + at_most, "" }
+end
+clean_swap.take_over(stream, compacted)
+redis.call("UNLINK", stream)
+redis.call("RENAME", compacted, stream)
+redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(limit))
+for from = 1, #rows, CHUNK do
+  redis.call("ZADD", index, unpack(rows, from, math.min(from + CHUNK - 1, #rows)))
+end
+redis.call("ZREMRANGEBYSCORE", aborted, "-inf", "(" .. num.text(limit))
+redis.call(
+  "HSET", log, "cleaned", ARGV[6], "cleaned_bytes", ARGV[7], "start_bytes", ARGV[8],
+  "start_records", ARGV[9],
+  "horizons", clean_swap.horizons(state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms())
+)
+redis.call("HDEL", log, "compacting")
+return { codes.NONE, 0, 0, "" }

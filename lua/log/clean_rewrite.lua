@@ -1,0 +1,25 @@
+--- log.clean_rewrite  version 1  writes
+--- A rewritten entry stands in the log's compacted twin.
+---
+--- KEYS     log        hash    the partition's state
+---          compacted  stream  the twin
+--- ARGV     token      bytes   who compacts
+---          held       int     entries that it has put into the twin so far
+---          id         bytes   the entry's id, as it was
+---          fields...  bytes   its fields and values
+--- RETURNS  error      int     a lib.codes value
+--- REFUSES  NOT_COORDINATOR
+--- COST     O(1), at most 3 calls
+local codes = require("lib.codes")
+
+local log, compacted = KEYS[1], KEYS[2]
+local token, held, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+
+-- Check. Refusals live here.
+if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= held then
+  return { codes.NOT_COORDINATOR }
+end
+
+-- Write.
+redis.call("XADD", compacted, id, unpack(ARGV, 4))
+return { codes.NONE }

@@ -1,0 +1,65 @@
+--- log.delete_records  version 1  writes
+--- Every record below an offset is gone, and the log starts there (DeleteRecords, archive trims).
+---
+--- KEYS     stream    stream  the partition's records
+---          log       hash    the partition's state
+---          index     zset    sparse index
+--- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits
+---          before    int     the new log start; -1: the end
+---          steps     int     index steps to remove at most, which bounds the call
+--- RETURNS  error     int     a lib.codes value
+---          start     int     log start offset, -1 when refused
+---          removed   int     entries removed
+---          again     int     -1: that was all; else the offset to call again with, as `before`
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE
+--- COST     O(entries removed), at most 67 calls
+--- NOTES    An offset at or below the log start changes nothing and is no error, as in Kafka.
+local codes = require("lib.codes")
+local entry_id = require("lib.entry_id")
+local index_rows = require("lib.index")
+local log_trim = require("lib.log_trim")
+
+local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+
+-- Check. Refusals live here.
+local state = redis.call(
+  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records"
+)
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1 }
+end
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1 }
+end
+local mode, bits = state[3], tonumber(state[4])
+local next_offset, start = tonumber(state[5]), tonumber(state[6])
+if state[2] == "record" then
+  local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
+  if tail then
+    next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
+  end
+end
+if before == -1 then
+  before = next_offset
+end
+if before > next_offset or before < 0 then
+  return { codes.OFFSET_OUT_OF_RANGE, -1, 0, -1 }
+end
+if before <= start then
+  return { codes.NONE, start, 0, -1 }
+end
+local limit = redis.call("ZRANGE", index, steps, steps)[1]
+local step = limit and index_rows.parse(limit).offset or before
+
+-- Write.
+if step > start and step < before then
+  return { codes.NONE, step, log_trim.to(stream, log, index, mode, bits, step), before }
+end
+local removed
+if before == next_offset then
+  removed = log_trim.all(stream, log, index, mode, bits, before, tonumber(state[7]), tonumber(state[8]))
+else
+  removed = log_trim.to(stream, log, index, mode, bits, before)
+end
+return { codes.NONE, before, removed, -1 }

@@ -1,0 +1,43 @@
+--- log.expire_producers  version 1  writes
+--- Producers that have been silent for too long are forgotten, some of them at a time.
+---
+--- KEYS     producers   hash   producer id -> epoch, last five batches, transaction
+--- ARGV     cursor      bytes  where to go on, `0` at the beginning
+---          silence_ms  int    how long a producer is remembered without a batch
+---          classes...  int    pairs: from this producer id on, so long is one remembered at least, ms
+--- RETURNS  error       int    a lib.codes value
+---          cursor      bytes  where to go on, `0` at the end
+---          removed     int    producers forgotten
+--- COST     O(1,000), at most 2 calls + 1 per thousand
+--- NOTES    A producer with an open transaction is never forgotten.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local producer_state = require("lib.producer_state")
+
+local producers = KEYS[1]
+local cursor, silence_ms = ARGV[1], tonumber(ARGV[2])
+
+local function patience_of(id)
+  local patience_ms = silence_ms
+  for i = 3, #ARGV, 2 do
+    if id >= tonumber(ARGV[i]) then
+      patience_ms = math.max(patience_ms, tonumber(ARGV[i + 1]))
+    end
+  end
+  return patience_ms
+end
+
+local page = redis.call("HSCAN", producers, cursor, "COUNT", 1000)
+local now_ms, silent = clock.now_ms(), {}
+for i = 1, #page[2], 2 do
+  local state = producer_state.read(page[2][i + 1])
+  if state.time <= now_ms - patience_of(tonumber(page[2][i])) and not producer_state.is_open(state) then
+    silent[#silent + 1] = page[2][i]
+  end
+end
+
+-- Write.
+for from = 1, #silent, 1000 do
+  redis.call("HDEL", producers, unpack(silent, from, math.min(from + 999, #silent)))
+end
+return { codes.NONE, page[1], #silent }

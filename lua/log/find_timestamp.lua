@@ -1,0 +1,63 @@
+--- log.find_timestamp  version 1  reads
+--- The offset from which a scan finds the first record at or after a moment.
+---
+--- KEYS     stream     stream  the partition's records
+---          log        hash    the partition's state
+---          index      zset    sparse index
+--- ARGV     topic_id   bytes   the topic the caller believes in, 32 hex digits
+---          timestamp  int     ms; -3: the newest timestamp in the log
+--- RETURNS  error      int     a lib.codes value
+---          offset     int     scan from here; everything before it is older
+---          timestamp  int     the moment searched for: as asked, or the newest, -1 for none
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(log index), at most 61 calls
+--- NOTES    The index does not know the times of native entries. Where there are some, no step counts
+---          behind which one may stand that is as new: in time mode by the milliseconds of its id, in
+---          dense mode, where ids tell no time, whichever it is. In a log whose start lies inside an
+---          index step some may stay unseen, no more than what was cut from that step.
+local codes = require("lib.codes")
+local index_rows = require("lib.index")
+local foreign_entries = require("lib.foreign_entries")
+
+local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, timestamp = ARGV[1], tonumber(ARGV[2])
+
+local state = redis.call(
+  "HMGET", log, "topic_id", "max_timestamp", unpack(foreign_entries.FIELDS)
+)
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
+end
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1 }
+end
+if timestamp == -3 then
+  timestamp = tonumber(state[2])
+end
+local mode, bits, start = state[4], tonumber(state[5]), tonumber(state[6])
+
+-- Whether a native entry that is as new as the moment may stand before an index row.
+local function hides()
+  return false
+end
+if ARGV[2] ~= "-3" and foreign_entries.among(stream, { unpack(state, 3) }) then
+  if mode == "time" then
+    local unit = 2 ^ bits
+    hides = function(candidate)
+      return candidate.offset >= timestamp * unit
+    end
+  else
+    -- Each record that was appended takes one offset.
+    local head = redis.call("ZRANGE", index, 0, 0)[1]
+    local first = head and index_rows.parse(head)
+    hides = function(candidate)
+      return start < first.offset
+        or candidate.offset - candidate.records > first.offset - first.records
+    end
+  end
+end
+
+local row = index_rows.last(index, function(candidate)
+  return candidate.newest < timestamp and not hides(candidate)
+end)
+return { codes.NONE, row and math.max(row.offset, start) or start, timestamp }

@@ -1,0 +1,18 @@
+--- log.group_destroy  version 1  writes
+--- The stream has no Redis group of that name.
+---
+--- KEYS     stream   stream  the partition's records
+--- ARGV     group    bytes   the Redis group's name
+--- RETURNS  error    int     a lib.codes value
+---          removed  int     1: there was one
+--- COST     O(pending), at most 2 calls
+local codes = require("lib.codes")
+
+local stream = KEYS[1]
+local group = ARGV[1]
+
+-- Write.
+if redis.call("EXISTS", stream) == 0 then
+  return { codes.NONE, 0 }
+end
+return { codes.NONE, redis.call("XGROUP", "DESTROY", stream, group) }

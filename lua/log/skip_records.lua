@@ -1,0 +1,105 @@
+--- log.skip_records  version 1  reads
+--- The offset that lies a number of records behind another, and how many records lie between.
+---
+--- KEYS     stream    stream  the partition's records
+---          log       hash    the partition's state
+---          index     zset    sparse index
+--- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits
+---          offset    int     count from here
+---          records   int     so many records, at least 1
+---          end       int     but never past this offset
+--- RETURNS  error     int     a lib.codes value
+---          offset    int     behind the last record counted; `end` when no more were left
+---          records   int     records counted, at most as many as asked for
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(log index + entries of two index steps), at most 100 calls
+--- NOTES    Whole index steps are counted by the index, which does not know of native entries: in
+---          a log that others XADD to, more records than asked for can lie between. Many entries
+---          without an index step are counted in part only: the offset then lies nearer.
+local codes = require("lib.codes")
+local entry_id = require("lib.entry_id")
+local index_rows = require("lib.index")
+local num = require("lib.num")
+
+local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, offset = ARGV[1], tonumber(ARGV[2])
+local wanted, finish = tonumber(ARGV[3]), tonumber(ARGV[4])
+
+local state = redis.call("HMGET", log, "topic_id", "format", "mode", "bits")
+if not state[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
+end
+if state[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1 }
+end
+local format, mode, bits = state[2], state[3], tonumber(state[4])
+-- A walk is made twice at most: some 40 ms each.
+local PAGE, MOST_PAGES = 1000, 10
+if format == "batch" then
+  PAGE, MOST_PAGES = 20, 45
+end
+
+--- How many records the entry holds whose last offset is `last`, and the first offset of them.
+local function held(fields, last)
+  if format == "batch" then
+    for i = 1, #fields, 2 do
+      if fields[i] == "count" then
+        return tonumber(fields[i + 1]), last - tonumber(fields[i + 1]) + 1
+      end
+    end
+  end
+  return 1, last
+end
+
+--- Walk entry by entry from `from` until `most` records are counted or `stop` is reached.
+local function walk(from, most, stop)
+  local counted, at, pages = 0, from, 0
+  while at < stop and counted < most and pages < MOST_PAGES do
+    pages = pages + 1
+    local rows = redis.call("XRANGE", stream, entry_id.id(mode, bits, at), "+", "COUNT", PAGE)
+    for i = 1, #rows do
+      local last = entry_id.offset(mode, bits, rows[i][1])
+      if last then
+        local count, first = held(rows[i][2], last)
+        first = math.max(first, from)
+        if first >= stop then
+          return counted, stop
+        end
+        local take = math.min(last, stop - 1) - first + 1
+        if format ~= "batch" then
+          take = math.min(count, take)
+        end
+        take = math.min(take, most - counted)
+        counted, at = counted + take, first + take
+        if counted >= most then
+          return counted, at
+        end
+      end
+    end
+    if #rows < PAGE then
+      return counted, stop
+    end
+    at = math.max(at, entry_id.behind(mode, bits, rows[#rows][1]))
+  end
+  return counted, at
+end
+
+local after = redis.call("ZRANGEBYSCORE", index, num.text(offset), "+inf", "LIMIT", 0, 1)[1]
+local next_row = after and index_rows.parse(after)
+if not next_row or next_row.offset >= finish then
+  local counted, at = walk(offset, wanted, finish)
+  return { codes.NONE, at, counted }
+end
+local counted, at = walk(offset, wanted, next_row.offset)
+if counted < wanted then
+  local left = wanted - counted
+  local row = index_rows.last(index, function(candidate)
+    return candidate.offset <= finish and candidate.records - next_row.records <= left
+  end)
+  if row and row.offset > next_row.offset then
+    counted, at = counted + row.records - next_row.records, row.offset
+  end
+  local more, behind = walk(at, wanted - counted, finish)
+  counted, at = counted + more, behind
+end
+return { codes.NONE, at, counted }

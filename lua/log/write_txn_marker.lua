@@ -1,0 +1,48 @@
+--- log.write_txn_marker  version 1  writes
+--- A producer's transaction is over in this partition: its marker stands in the log, once.
+---
+--- KEYS     stream          stream  the partition's records
+---          log             hash    the partition's state
+---          producers       hash    producer id -> epoch, last five batches, transaction
+---          open            zset    producer id -> end of the log before its open transaction
+---          aborted         zset    "producer id:first:stable after it" -> offset of the marker
+--- ARGV     topic_id        bytes   the topic the caller believes in, 32 hex digits
+---          producer_id     int     whose transaction it is
+---          producer_epoch  int     the epoch its next batches need at least
+---          transaction     int     its number
+---          committed       int     1: its records count; 0: they never do
+---          size            int     bytes the marker counts for
+---          fields...       bytes   the marker's entry, fields and values
+--- RETURNS  error           int     a lib.codes value
+---          offset          int     where the marker stands, -1 when there was nothing to end
+---          stable          int     the last stable offset after it, -1 when no transaction is open
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(log open transactions), at most 14 calls
+--- NOTES    Called again for the same transaction, or for one before it, nothing changes. A
+---          transaction without records here leaves no marker, but is remembered as over.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local txn_marker = require("lib.txn_marker")
+local producer_state = require("lib.producer_state")
+
+local keys = KEYS
+local topic_id, producer_id, epoch = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local transaction, committed, size = tonumber(ARGV[4]), ARGV[5] == "1", tonumber(ARGV[6])
+local FIELDS = 7
+
+-- Check. Refusals live here.
+local log, refusal = txn_marker.open(keys, topic_id)
+if not log then
+  return { refusal, -1, -1 }
+end
+local known = producer_state.read(redis.call("HGET", log.producers, producer_id))
+
+-- Write.
+local last_round = known and known.round or 0
+if last_round > transaction or (last_round == transaction and not producer_state.is_open(known)) then
+  return { codes.NONE, -1, log.stable }
+end
+local at, stable = txn_marker.put(
+  log, producer_id, known, epoch, transaction, committed, size, ARGV, FIELDS, clock.now_ms()
+)
+return { codes.NONE, at, stable }

@@ -1,0 +1,47 @@
+--- topic.add_partitions  version 1  writes
+--- A topic has more partitions: the new ones have empty logs, and the definition says so.
+---
+--- KEYS     topics      hash    topic -> definition
+---          logs...     hash    the state of each new partition, here empty after this
+---          streams...  stream  the records of each new partition
+--- ARGV     topic       bytes   its name
+---          expected    bytes   the definition the caller read
+---          definition  bytes   the definition from now on
+---          topic_id    bytes   32 hex digits
+---          format      bytes   record or batch
+---          mode        bytes   time, dense or bytes; the last with format batch
+---          bits        int     sequence bits of mode time
+--- RETURNS  error       int     a lib.codes value
+---          version     int     the topics table's version, -1 when refused
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- COST     O(new partitions), at most 6 calls + 3 per key
+--- NOTES    CONCURRENT_TRANSACTIONS means that the definition is no longer the expected one: read
+---          it again and decide again. It never reaches a client.
+local codes = require("lib.codes")
+local log_create = require("lib.log_create")
+local table_version = require("lib.table_version")
+
+local topics = KEYS[1]
+local topic, expected, definition = ARGV[1], ARGV[2], ARGV[3]
+local topic_id, format, mode, bits = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+
+-- Check. Refusals live here.
+local current = redis.call("HGET", topics, topic)
+if not current then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
+end
+if current ~= expected then
+  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+
+local partitions = (#KEYS - 1) / 2
+for i = 1, partitions do
+  log_create.check(KEYS[2 * i + 1], KEYS[2 * i], mode)
+end
+
+-- Write.
+for i = 1, partitions do
+  log_create.open(KEYS[2 * i + 1], KEYS[2 * i], topic_id, format, mode, bits)
+end
+redis.call("HSET", topics, topic, definition)
+return { codes.NONE, table_version.raise(topics) }

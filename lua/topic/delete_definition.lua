@@ -1,0 +1,30 @@
+--- topic.delete_definition  version 1  writes
+--- A topic's definition is gone, provided it is still the one the caller read.
+---
+--- KEYS     topics    hash   topic -> definition
+--- ARGV     topic     bytes  its name
+---          expected  bytes  the definition the caller read: a tombstone
+--- RETURNS  error     int    a lib.codes value
+---          version   int    the topics table's version, -1 when refused
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- COST     O(1), at most 6 calls
+--- NOTES    For Redis Cluster, where a topic is deleted slot by slot: the last step.
+---          CONCURRENT_TRANSACTIONS: as in topic.add_partitions.
+local codes = require("lib.codes")
+local table_version = require("lib.table_version")
+
+local topics = KEYS[1]
+local topic, expected = ARGV[1], ARGV[2]
+
+-- Check. Refusals live here.
+local current = redis.call("HGET", topics, topic)
+if not current then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
+end
+if current ~= expected then
+  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+
+-- Write.
+redis.call("HDEL", topics, topic)
+return { codes.NONE, table_version.raise(topics) }

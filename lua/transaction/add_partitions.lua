@@ -1,0 +1,45 @@
+--- transaction.add_partitions  version 1  writes
+--- A transaction is open, and partitions and groups take part in it.
+---
+--- KEYS     transaction     hash   state of the transactional id
+---          participants    set    who takes part in the open transaction
+--- ARGV     producer_id     int    the producer that asks
+---          producer_epoch  int    its epoch
+---          members...      bytes  p:<topic>:<partition> or g:<group id>
+--- RETURNS  error           int    a lib.codes value
+---          transaction     int    the transaction's number among those of the id, -1 when refused
+--- REFUSES  CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED
+--- COST     O(members), at most 4 calls + 1 per members
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local txn_state = require("lib.txn_state")
+
+local transaction, members = KEYS[1], KEYS[2]
+local producer_id, epoch = tonumber(ARGV[1]), tonumber(ARGV[2])
+local MEMBERS = 3
+
+-- Check. Refusals live here.
+local t = txn_state.read(transaction)
+if t and txn_state.is_ending(t) and producer_id == t.next_id then
+  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+if not t or t.producer_id ~= producer_id then
+  return { codes.INVALID_PRODUCER_ID_MAPPING, -1 }
+end
+if t.epoch ~= epoch then
+  return { codes.PRODUCER_FENCED, -1 }
+end
+if txn_state.is_ending(t) then
+  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+end
+
+-- Write. The members come first: where they are no set, nothing is written.
+for from = MEMBERS, #ARGV, 1000 do
+  redis.call("SADD", members, unpack(ARGV, from, math.min(from + 999, #ARGV)))
+end
+if t.state ~= "Ongoing" then
+  local now_ms = clock.now_ms()
+  t.state, t.round, t.started, t.updated = "Ongoing", t.round + 1, now_ms, now_ms
+  txn_state.write(transaction, t)
+end
+return { codes.NONE, t.round }

@@ -1,0 +1,487 @@
+"""Groups of the newer protocol: refusals, and no partition in two hands, whoever comes and goes."""
+
+import os
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from korvet.consuming import pack, wants
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import group as scripts
+from korvet.scripts.group import ConsumerHeartbeatReply, TickReply
+from korvet.spelled import read
+from tests.lua.groups import Group as ClassicGroup
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner
+
+KEYS = Keys()
+TOPIC = "a" * 32
+SESSION_MS = 45_000
+TICK_MS = 4_000
+"""Less than what makes scripts believe that no broker was there."""
+RETENTION_MS = 7 * 24 * 3600 * 1000
+
+
+class Group:
+    """One group that reads topic `t`."""
+
+    def __init__(self, runner: Runner, partitions: int = 6) -> None:
+        self.runner = runner
+        self.partitions = partitions
+        self.version = 1
+        self.topics: dict[str, tuple[str, int]] = {}
+        self.between: Callable[[], object] | None = None
+        """What happens between a heartbeat and the next try of it, with the topics."""
+
+    def beat(
+        self, member: str, epoch: int, owned: Any = None, **changes: Any
+    ) -> ConsumerHeartbeatReply:
+        """A heartbeat, with the topics where they are asked for."""
+        words: dict[str, Any] = {
+            "instance": "",
+            "rack": "",
+            "client_id": "c",
+            "client_host": "/h",
+            "session_ms": SESSION_MS,
+            "rebalance_ms": 60_000 if epoch == 0 else -1,
+            "assignor": "",
+            "max_size": 100,
+            "registered": 1,
+            "subscribes": int(epoch == 0),
+            "names": pack(["t"]) if epoch == 0 else b"",
+            "regex": "",
+            "owns": int(owned is not None),
+            "owned": ";".join(sorted(owned or ())),
+            "version": b"%d" % self.version,
+            "asked": b"",
+            "rows": (),
+        }
+        words |= changes
+        reply = self._run(member, epoch, words)
+        while reply.ask:
+            topics = self.topics or {"t": (TOPIC, self.partitions)}
+            wanted = {name.decode() for name in reply.names}
+            rows = [("t", t, f"{id}:{n}") for t, (id, n) in topics.items() if t in wanted]
+            between, self.between = self.between, None
+            if between:
+                between()
+            reply = self._run(member, epoch, {**words, "asked": wants(reply), "rows": rows})
+        return reply
+
+    def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ConsumerHeartbeatReply:
+        while True:
+            call = scripts.consumer_heartbeat(KEYS, "g", member=member, epoch=epoch, **words)
+            reply = self.runner.run(call)
+            if reply.error != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return reply
+            self.tick()
+
+    def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
+        """What is due has happened."""
+        return self.runner.run(scripts.tick(KEYS, "g", retention_ms=retention_ms, present_ms=-1))
+
+
+class Member:
+    """A client that does as it is told, a heartbeat late or not."""
+
+    def __init__(self, group: Group, name: str, **joining: Any) -> None:
+        self.group, self.name = group, name
+        self.held: set[str] = set()
+        self.epoch = 0
+        self.joining = joining
+
+    def step(self) -> ErrorCode:
+        """One heartbeat; what it must give up it gives up at once."""
+        joining = self.joining if self.epoch == 0 else {}
+        reply = self.group.beat(self.name, self.epoch, self.held, **joining)
+        if reply.error:
+            self.epoch, self.held = 0, set()
+            return ErrorCode(reply.error)
+        self.epoch = reply.epoch
+        if reply.told:
+            self.held = {
+                f"{topic}:{number}"
+                for topic, numbers in read(reply.assignment).items()
+                for number in numbers
+            }
+        return ErrorCode.NONE
+
+
+def settle(members: list[Member]) -> None:
+    """Everybody has heard of everything."""
+    for _ in range(6):
+        for member in members:
+            member.step()
+
+
+@pytest.fixture
+def group(runner: Runner) -> Group:
+    """A group nobody is in."""
+    return Group(runner)
+
+
+def test_strangers_and_zombies_are_refused(group: Group) -> None:
+    assert group.beat("m", 3).error == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.beat("m", 0).error == 0
+    assert group.beat("n", 3).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.beat("m", 7).error == ErrorCode.FENCED_MEMBER_EPOCH
+    assert group.beat("n", 0, max_size=1).error == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_group_has_to_be_registered_first(group: Group) -> None:
+    assert group.beat("m", 0, registered=0).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group.beat("m", 0).error == 0
+
+
+def test_a_static_member_is_one_at_a_time_and_comes_back_to_its_own(group: Group) -> None:
+    one = Member(group, "m1", instance="i")
+    two = Member(group, "m2", instance="j")
+    settle([one, two])
+    before = set(one.held)
+    assert group.beat("m3", 0, instance="i").error == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert group.beat("m1", -2).epoch == -2
+    again = Member(group, "m3", instance="i")
+    settle([again, two])
+    assert again.held == before
+    assert group.beat("m1", 1, instance="i").error == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_whoever_joins_as_another_instance_leaves_nothing_of_the_first(group: Group) -> None:
+    one, two = Member(group, "m1", instance="i"), Member(group, "m2", instance="j")
+    settle([one, two])
+    group.beat("m2", -2, instance="j")
+    other = Member(group, "m1", instance="j")
+    third = Member(group, "m3", instance="i")
+    settle([other, third])
+    assert len(other.held) == len(third.held) == 3 and not other.held & third.held
+    described = group.runner.run(scripts.consumer_describe(KEYS, "g"))
+    assert (described.state, len(described.members)) == (b"Stable", 20)
+    for member in (other, third):
+        group.beat(member.name, -1)
+    assert group.runner.run(scripts.consumer_describe(KEYS, "g")).state == b"Empty"
+
+
+def test_what_a_member_had_before_it_came_back_as_another_instance_is_dealt_anew(
+    group: Group,
+) -> None:
+    settle([Member(group, "m1", instance="i"), Member(group, "m2", instance="j")])
+    group.beat("m2", -2, instance="j")
+    other = Member(group, "m1", instance="j")
+    settle([other])
+    assert len(other.held) == group.partitions
+
+
+def test_a_member_that_joins_again_without_its_instance_still_is_it(group: Group) -> None:
+    one = Member(group, "m1", instance="i")
+    settle([one])
+    assert group.beat("m1", 0).error == 0
+    assert group.beat("m2", 0, instance="i").error == ErrorCode.UNRELEASED_INSTANCE_ID
+    group.beat("m1", -1)
+    assert group.beat("m2", 0, instance="i").error == 0
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_everybody_gets_a_share_and_more_partitions_are_noticed(
+    group: Group, assignor: str
+) -> None:
+    members = [Member(group, f"m{n}", assignor=assignor) for n in range(4)]
+    settle(members)
+    assert sorted(len(member.held) for member in members) == [1, 1, 2, 2]
+    group.partitions, group.version = 8, 2
+    settle(members)
+    assert [len(member.held) for member in members] == [2, 2, 2, 2]
+
+
+def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
+    one, two = Member(group, "m1"), Member(group, "m2")
+    settle([one, two])
+
+    def commit(member: str, epoch: int, partition: int = 0) -> int:
+        rows = [("t", partition, 5, -1, TOPIC, "")]
+        call = scripts.keep(KEYS, "g", rows, member=member, epoch=epoch, stores=1)
+        return group.runner.run(call).error
+
+    mine = int(min(one.held).partition(":")[2])
+    other = int(min(two.held).partition(":")[2])
+    assert commit("m1", one.epoch) == 0
+    assert commit("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+    # Its epoch has moved on under a commit: good for what it has had since then (KIP-1251).
+    assert commit("m1", one.epoch - 1, mine) == 0
+    assert commit("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit("m2", two.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    described = group.runner.run(scripts.consumer_describe(KEYS, "g"))
+    assert (described.state, len(described.members)) == (b"Stable", 20)
+
+
+def test_offsets_of_a_transaction_are_judged_where_they_are_kept(group: Group) -> None:
+    """Between a look at the member and a later write it could have lost what it commits."""
+    one, two = Member(group, "m1"), Member(group, "m2")
+    settle([one, two])
+
+    def pend(member: str, epoch: int, partition: int = 0) -> int:
+        call = scripts.txn_commit(
+            KEYS,
+            "g",
+            [("t", partition, 5, -1, TOPIC, "")],
+            member=member,
+            instance="",
+            generation=epoch,
+            registered=1,
+            producer_id=9,
+            producer_epoch=0,
+            transaction=1,
+        )
+        return group.runner.run(call).error
+
+    mine = int(min(one.held).partition(":")[2])
+    other = int(min(two.held).partition(":")[2])
+    assert pend("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
+    assert pend("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert pend("m1", -1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert pend("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.runner.command("EXISTS", KEYS.group("g").waiting) == 0
+    assert pend("m1", one.epoch - 1, mine) == 0
+    assert pend("m1", one.epoch, mine) == 0
+    assert pend("", -1) == 0
+    assert one.step() == two.step() == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("assignor", "width"), [("uniform", 1), ("range", 1), ("uniform", 40)])
+@pytest.mark.parametrize("seed", range(int(os.environ.get("KORVET_GROUP_SEEDS", "3"))))
+def test_no_partition_is_in_two_hands(  # noqa: C901
+    lua: LuaRunner, seed: int, assignor: str, width: int
+) -> None:
+    random, group = Random(seed), Group(lua, 7 * width)
+    members: list[Member] = []
+    for turn in range(150):
+        kind = random.random()
+        if kind < 0.12 and len(members) < 6:
+            static = {"instance": f"i{turn}"} if turn % 2 else {}
+            members.append(Member(group, f"m{turn}", assignor=assignor, **static))
+        elif kind < 0.16 and members:
+            gone = members.pop(random.randrange(len(members)))
+            if gone.epoch:
+                group.beat(gone.name, -1)
+        elif kind < 0.2 and members:
+            # A static member goes away and comes back under another id.
+            place = random.randrange(len(members))
+            gone = members[place]
+            if gone.epoch and "instance" in gone.joining:
+                reply = group.beat(gone.name, -2, instance=gone.joining["instance"])
+                assert reply.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+                members[place] = Member(group, f"m{turn}", **gone.joining)
+        elif kind < 0.23 and members:
+            # It dies without a word: others get what it had once its session is over.
+            members.pop(random.randrange(len(members)))
+            for member in members:
+                lua.advance(TICK_MS)
+                member.step()
+        elif kind < 0.27:
+            group.partitions, group.version = random.randrange(1, 10) * width, group.version + 1
+        elif members:
+            lua.advance(random.randrange(30))
+            random.choice(members).step()
+        held = [partition for member in members for partition in member.held]
+        assert len(held) == len(set(held))
+    if not members:
+        members.append(Member(group, "last", assignor=assignor))
+    # A quiet member's deadline lies up to a tenth later.
+    for _ in range(SESSION_MS * 11 // 10 // TICK_MS + 1):
+        lua.advance(TICK_MS)
+        for member in members:
+            member.step()
+    settle(members)
+    held = sorted(partition for member in members for partition in member.held)
+    assert held == sorted(f"{TOPIC}:{number}" for number in range(group.partitions))
+    shares = [len(member.held) for member in members]
+    assert max(shares) - min(shares) <= 1
+    described = lua.run(scripts.consumer_describe(KEYS, "g"))
+    assert (described.state, described.epoch) == (b"Stable", described.assigned)
+    # Nobody else is left behind anywhere.
+    k = KEYS.group("g")
+    counts = [lua.command("HLEN", key) for key in (k.consumers, k.targets, k.holders)]
+    assert counts[::2] == [len(members), group.partitions]
+    assert counts[1] <= len(members)
+
+
+def test_the_dead_leave_without_another_heartbeat(lua: LuaRunner) -> None:
+    group = Group(lua)
+    one, two = Member(group, "m1"), Member(group, "m2")
+    settle([one, two])
+    for _ in range(SESSION_MS // TICK_MS + 1):
+        lua.advance(TICK_MS)
+        one.step()
+        reply = group.tick()
+    assert two.step() == ErrorCode.UNKNOWN_MEMBER_ID
+    for _ in range(SESSION_MS // TICK_MS + 1):
+        lua.advance(TICK_MS)
+        reply = group.tick()
+    assert reply.wait_ms > 0
+    assert lua.command("HGET", KEYS.group("g").group, "state") == b"Empty"
+
+
+def test_whoever_does_not_give_up_in_time_is_out(lua: LuaRunner) -> None:
+    group = Group(lua, 2)
+    slow, other = Member(group, "m1", rebalance_ms=10_000), Member(group, "m2")
+    slow.step()
+    other.step()
+    held, epoch = set(slow.held), slow.epoch
+    for _ in range(4):
+        lua.advance(TICK_MS)
+        last = group.beat("m1", epoch, held).error
+        other.step()
+    assert last == ErrorCode.UNKNOWN_MEMBER_ID
+    other.step()
+    assert len(other.held) == 2
+
+
+def test_nobody_is_out_when_no_broker_could_hear_them(lua: LuaRunner) -> None:
+    group = Group(lua)
+    one, two = Member(group, "m1"), Member(group, "m2")
+    settle([one, two])
+    epoch = one.epoch
+    lua.advance(SESSION_MS * 10)
+    group.tick()
+    settle([one, two])
+    assert (one.epoch, two.epoch, len(one.held), len(two.held)) == (epoch, epoch, 3, 3)
+
+
+def test_old_offsets_and_at_last_the_group_are_gone(lua: LuaRunner) -> None:
+    group = Group(lua)
+    one = Member(group, "m1")
+    one.step()
+    rows = [("t", 0, 5, -1, TOPIC, "")]
+    kept = scripts.keep(KEYS, "g", rows, member="m1", epoch=one.epoch, stores=1)
+    assert not lua.run(kept).error
+    lua.advance(TICK_MS * 20)
+    one.step()
+    assert group.beat("m1", -1).wait_ms > 0
+    lua.advance(RETENTION_MS - 1000)
+    assert group.tick().gone == 0
+    lua.advance(1000)
+    reply = group.tick()
+    assert (reply.expired, reply.gone) == ([KEYS.partition("t", 0).stream.encode()], 1)
+    assert lua.command("KEYS", "*") == []
+
+
+def test_an_id_handed_out_before_the_newer_protocol_holds_nobody_up(lua: LuaRunner) -> None:
+    classic, group = ClassicGroup(lua, "g"), Group(lua)
+    assert classic.join(known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    one = Member(group, "one")
+    settle([one])
+    lua.advance(TICK_MS)
+    one.step()
+    lua.advance(TICK_MS)
+    one.step()
+    lua.advance(TICK_MS)
+    group.beat("one", -1)
+    assert group.tick().wait_ms > 0
+    (member,), _ = classic.stable()
+    assert not classic.join(member).waiting, "nobody else is expected"
+
+
+def test_a_deleted_group_leaves_no_key(lua: LuaRunner) -> None:
+    group = Group(lua)
+    one = Member(group, "m1", instance="i")
+    one.step()
+    assert lua.run(scripts.delete(KEYS, "g")).error == ErrorCode.NON_EMPTY_GROUP
+    group.beat("m1", -1, instance="i")
+    assert not lua.run(scripts.delete(KEYS, "g")).error
+    assert lua.command("KEYS", "*") == []
+
+
+def test_an_answer_that_was_lost_is_given_again(lua: LuaRunner) -> None:
+    group = Group(lua, 2)
+    one, two = Member(group, "m1"), Member(group, "m2")
+    one.step()
+    two.step()
+    one.step()
+    before, held = one.epoch, set(one.held)
+    acknowledged = group.beat("m1", before, held)
+    # Nothing but the epoch is new, and the partitions are not told again.
+    assert (acknowledged.epoch > before, acknowledged.told) == (True, 0)
+    again = group.beat("m1", before, held)
+    assert (again.epoch, again.told) == (acknowledged.epoch, 1)
+    assert group.beat("m1", before).error == ErrorCode.FENCED_MEMBER_EPOCH
+    other = group.beat("m1", before, {f"{TOPIC}:0", f"{TOPIC}:1"})
+    assert other.error == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_members_of_unlike_subscriptions_share_what_they_can(lua: LuaRunner) -> None:
+    topics = {"t": ("a" * 32, 6), "u": ("b" * 32, 6)}
+    group = Group(lua)
+    group.topics = topics
+    both, only = Member(group, "m1", names=pack(["t", "u"])), Member(group, "m2")
+    settle([both, only])
+    assert len(both.held) == len(only.held) == 6
+    assert {partition[0] for partition in only.held} == {"a"}
+
+
+def test_targets_of_a_large_group_are_made_for_many_joins_at_once(lua: LuaRunner) -> None:
+    group = Group(lua, 1000)
+    members = [Member(group, f"m{n:02}") for n in range(20)]
+    for member in members:
+        member.step()
+    dealt = group.runner.command("HGET", KEYS.group("g").group, "assigned")
+    assert int(dealt) < 20
+    for _ in range(4):
+        lua.advance(1000)
+        for member in members:
+            member.step()
+    assert [len(member.held) for member in members] == [50] * 20
+    described = lua.run(scripts.consumer_describe(KEYS, "g"))
+    assert (described.state, described.epoch) == (b"Stable", described.assigned)
+
+
+def test_a_settled_member_comes_as_usual_and_others_sooner(lua: LuaRunner) -> None:
+    group = Group(lua)
+    assert group.beat("m1", 0).soon_ms == 500
+    lua.advance(3001)
+    assert group.beat("m1", 1).soon_ms == 0
+
+
+def test_members_can_be_sent_away(lua: LuaRunner) -> None:
+    group = Group(lua)
+    members = [Member(group, "m1"), Member(group, "m2", instance="i"), Member(group, "m3")]
+    settle(members)
+    leavers = [("m1", ""), ("nobody", ""), ("m3", "i"), ("", "i"), ("", "j")]
+    reply = lua.run(scripts.leave(KEYS, "g", leavers))
+    assert reply.results == [
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    assert [member.step() for member in members] == [
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.NONE,
+    ]
+    settle(members[2:])
+    assert len(members[2].held) == 6
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_members_that_come_at_once_want_all_their_topics(runner: Runner, assignor: str) -> None:
+    group = Group(runner)
+    group.topics = {name: (name * 32, 4) for name in "abc"}
+    members = [
+        Member(group, f"m{name}", names=pack([name]), assignor=assignor) for name in ("a", "b", "c")
+    ]
+
+    def others() -> None:
+        members[1].step()
+        group.between = members[2].step
+        members[1].step()
+
+    group.between = others
+    members[0].step()
+    settle(members)
+    assert [sorted(member.held) for member in members] == [
+        [f"{name * 32}:{n}" for n in range(4)] for name in "abc"
+    ]

@@ -1,0 +1,219 @@
+"""Groups of the newer protocol whose members lose answers, give up late, restart and commit."""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from korvet.consuming import pack
+from korvet.errors import ErrorCode
+from korvet.scripts import group as scripts
+from korvet.spelled import read
+from tests.lua.harness import LuaRunner
+from tests.lua.test_group_consumer_heartbeat import KEYS, SESSION_MS, TICK_MS, Group
+
+IDS = {"t": "a" * 32, "u": "b" * 32, "v": "c" * 32}
+NAMES = {id: name for name, id in IDS.items()}
+K = KEYS.group("g")
+GONE = (
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.FENCED_MEMBER_EPOCH,
+    ErrorCode.FENCED_INSTANCE_ID,
+)
+
+
+class Client:
+    """A member. What it was told to give up it still has until it says so."""
+
+    def __init__(self, group: Group, random: Random, name: str, instance: str) -> None:
+        self.group, self.random, self.name, self.instance = group, random, name, instance
+        self.topics = sorted(random.sample(sorted(IDS), random.randrange(1, 4)))
+        self.rebalance_ms = random.choice([10_000, 60_000])
+        self.forget()
+
+    def forget(self) -> None:
+        """It starts anew."""
+        self.epoch, self.full = 0, True
+        self.held: set[str] = set()
+        self.giving: set[str] = set()
+
+    @property
+    def has(self) -> set[str]:
+        """What nobody else may have."""
+        return self.held | self.giving
+
+    def beat(self, lost: float) -> None:
+        """A heartbeat. After an answer that was lost it says everything again, as clients do."""
+        words: dict[str, Any] = {"instance": self.instance}
+        if self.full:
+            words |= {"names": pack(self.topics), "subscribes": 1}
+            words["rebalance_ms"] = self.rebalance_ms
+        tells = self.full or self.random.random() < 0.3
+        reply = self.group.beat(self.name, self.epoch, self.has if tells else None, **words)
+        self.full = self.random.random() < lost
+        if self.full:
+            return
+        if reply.error in GONE:
+            self.forget()
+        if reply.error:
+            return
+        self.epoch = reply.epoch
+        if reply.told:
+            told = read(reply.assignment).items()
+            held = {f"{topic}:{number}" for topic, numbers in told for number in numbers}
+            self.giving = (self.giving | self.held) - held
+            self.held = held
+
+    def give(self) -> None:
+        """What it had to give up it has given up, and says so."""
+        self.giving, self.full = set(), self.full or bool(self.giving)
+
+    def commit(self, partition: str) -> ErrorCode:
+        """As far as it knows it is in the group."""
+        topic, number = partition.split(":")
+        row = (NAMES[topic], int(number), 5, -1, topic, "")
+        call = scripts.keep(KEYS, "g", [row], member=self.name, epoch=self.epoch, stores=1)
+        return ErrorCode(self.group.runner.run(call).error)
+
+
+class World:
+    """The group, its clients, and the topics they read."""
+
+    def __init__(self, lua: LuaRunner, random: Random) -> None:
+        self.lua, self.random, self.group = lua, random, Group(lua)
+        self.clients: list[Client] = []
+        self.sizes = {name: random.randrange(1, 8) for name in IDS}
+        self.count = self.epoch = 0
+        self.resize()
+
+    def resize(self) -> None:
+        """Topics grow, and come and go."""
+        self.group.version += 1
+        self.sizes[self.random.choice(sorted(IDS))] = self.random.randrange(8)
+        there = {name: (IDS[name], size) for name, size in self.sizes.items() if size}
+        self.group.topics = there | {"nobody reads it": ("d" * 32, 1)}
+
+    def come(self, instance: str = "") -> None:
+        """Somebody new."""
+        self.count += 1
+        self.clients.append(Client(self.group, self.random, f"m{self.count}", instance))
+
+    def pass_time(self, ms: int) -> None:
+        """Most members are heard of meanwhile."""
+        for _ in range(ms // TICK_MS):
+            self.lua.advance(TICK_MS)
+            self.group.tick()
+            for client in self.clients:
+                if self.random.random() < 0.9:
+                    client.beat(0.1)
+
+    def settle(self) -> None:
+        """A session has passed, and some heartbeats more."""
+        for _ in range(SESSION_MS * 11 // 10 // TICK_MS + 12):
+            self.lua.advance(TICK_MS)
+            self.group.tick()
+            for client in self.clients:
+                client.give()
+                client.beat(0)
+
+    def go(self) -> None:
+        """Somebody leaves, dies, or comes back under another id."""
+        gone = self.clients.pop(self.random.randrange(len(self.clients)))
+        if gone.instance and gone.epoch and self.random.random() < 0.6:
+            self.group.beat(gone.name, -2, instance=gone.instance)
+            self.come(gone.instance)
+        elif self.random.random() < 0.6:
+            self.group.beat(gone.name, -1, instance=gone.instance)
+
+    def step(self) -> None:
+        """Something happens."""
+        random, kind = self.random, self.random.random()
+        if not self.clients or (kind < 0.1 and len(self.clients) < 6):
+            self.come(random.choice(["", f"i{self.count}"]))
+        elif kind < 0.15:
+            self.go()
+        elif kind < 0.18:
+            random.choice(self.clients).forget()
+        elif kind < 0.22:
+            self.resize()
+        elif kind < 0.25:
+            self.pass_time(random.choice([TICK_MS, 3 * TICK_MS, 30_000]))
+        elif kind < 0.29:
+            client = random.choice(self.clients)
+            named = (random.choice([client.name, ""]), client.instance)
+            self.lua.run(scripts.leave(KEYS, "g", [named]))
+        elif kind < 0.45:
+            self.commit(random.choice(self.clients))
+        else:
+            client = random.choice(self.clients)
+            if random.random() < 0.7:
+                client.give()
+            self.lua.advance(random.randrange(40))
+            client.beat(0.1)
+
+    def alive(self) -> Iterator[Client]:
+        """Those whom the group has not thrown out."""
+        names: Any = self.lua.command("HKEYS", K.consumers)
+        return (client for client in self.clients if client.name.encode() in names)
+
+    def commit(self, client: Client) -> None:
+        """Who is in the group may commit what it has, and of another epoch than the newest nothing
+        else."""
+        held = sorted(partition for each in self.clients for partition in each.has)
+        if client.epoch <= 0 or not held:
+            return
+        partition = self.random.choice(sorted(client.has) or held)
+        if self.random.random() < 0.3:
+            partition = self.random.choice(held)
+        error = client.commit(partition)
+        row: Any = self.lua.command("HGET", K.consumers, client.name)
+        epoch = int(row.split()[0]) if row else -1
+        holder: Any = self.lua.command("HGET", K.holders, partition)
+        mine = holder is not None and holder.split()[1] == client.name.encode()
+        if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self.group.tick()
+        elif error == ErrorCode.NONE:
+            assert epoch == client.epoch or (mine and epoch > client.epoch)
+        elif row and partition in client.has:
+            # Sent away and taken in again since it was told that epoch.
+            assert epoch < client.epoch
+
+    def check(self) -> None:
+        """Nothing is in two hands, and the group's epoch does not fall."""
+        held = [partition for client in self.alive() for partition in client.has]
+        assert len(held) == len(set(held))
+        epoch: Any = self.lua.command("HGET", K.group, "generation")
+        assert int(epoch or 0) >= self.epoch
+        self.epoch = int(epoch or 0)
+        size: Any = self.lua.command("HGET", K.group, "size")
+        assert int(size or 0) == self.lua.command("HLEN", K.consumers)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 9])
+def test_lost_answers_and_late_goodbyes_put_no_partition_in_two_hands(
+    lua: LuaRunner, seed: int
+) -> None:
+    world = World(lua, Random(seed))
+    for _ in range(140):
+        world.step()
+        world.check()
+    if not world.clients:
+        world.come()
+    # The dead are out, and everybody has heard of everything.
+    world.settle()
+    wanted = {
+        f"{IDS[name]}:{number}"
+        for name, size in world.sizes.items()
+        for number in range(size)
+        if any(name in client.topics for client in world.clients)
+    }
+    assert sorted(p for client in world.clients for p in client.held) == sorted(wanted)
+    for client in world.clients:
+        assert {NAMES[partition.split(":")[0]] for partition in client.held} <= {*client.topics}
+        assert not client.giving
+        assert all(client.commit(partition) == ErrorCode.NONE for partition in client.held)
+    assert lua.command("HLEN", K.holders) == len(wanted)
+    for client in world.clients:
+        world.group.beat(client.name, -1, instance=client.instance)
+    assert not lua.command("EXISTS", K.consumers, K.targets, K.holders, K.instances)

@@ -1,0 +1,226 @@
+"""lua/group/pend and resolve: offsets that count once their transaction is committed."""
+
+from korvet.errors import ErrorCode
+from korvet.scripts import group as scripts
+from korvet.scripts.group import TxnCompleteReply
+from tests.lua.groups import KEYS, RETENTION_MS, TOPIC_ID, Group
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner
+
+MINUTE_MS = 60_000
+
+
+def pend(
+    group: Group,
+    offset: int = 5,
+    *,
+    number: int = 1,
+    epoch: int = 0,
+    member: str = "",
+    generation: int = -1,
+    producer_id: int = 9,
+) -> ErrorCode:
+    """TxnOffsetCommit of one partition, by producer 9 unless told."""
+    reply = group.run(
+        lambda registered: scripts.txn_commit(
+            KEYS,
+            group.name,
+            [("orders", 0, offset, 0, TOPIC_ID, "")],
+            member=member,
+            instance="",
+            generation=generation,
+            registered=registered,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            transaction=number,
+        )
+    )
+    return ErrorCode(reply.error)
+
+
+def resolve(
+    group: Group, *, committed: bool, number: int = 1, producer_id: int = 9
+) -> TxnCompleteReply:
+    """The end of the producer's transaction of that number."""
+    return group.runner.run(
+        scripts.txn_complete(
+            KEYS,
+            group.name,
+            producer_id=producer_id,
+            producer_epoch=0,
+            transaction=number,
+            committed=int(committed),
+        )
+    )
+
+
+def test_offsets_of_a_group_nobody_has_joined_count_with_the_commit(runner: Runner) -> None:
+    group = Group(runner)
+    assert pend(group) == ErrorCode.NONE
+    assert group.committed() is None
+    resolve(group, committed=True)
+    assert group.committed() == 5
+    assert group.state == "Empty"
+
+
+def test_offsets_of_a_member_count_with_the_commit_and_go_with_the_abort(runner: Runner) -> None:
+    group = Group(runner)
+    (member,), generation = group.stable()
+    assert pend(group, 5, member=member, generation=generation) == ErrorCode.NONE
+    resolve(group, committed=True)
+    assert pend(group, 8, number=2, member=member, generation=generation) == ErrorCode.NONE
+    resolve(group, committed=False, number=2)
+    assert group.committed() == 5
+
+
+def test_strangers_and_late_offsets_are_refused(runner: Runner) -> None:
+    group = Group(runner)
+    assert pend(group, generation=3) == ErrorCode.GROUP_ID_NOT_FOUND
+    (member,), generation = group.stable()
+    assert pend(group, member="x", generation=generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    stale = pend(group, member=member, generation=generation + 1)
+    assert stale == ErrorCode.ILLEGAL_GENERATION
+    assert pend(group, epoch=1) == ErrorCode.NONE
+    assert pend(group, epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
+    resolve(group, committed=False)
+    assert pend(group, epoch=1) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_group_stays_while_its_offsets_wait_for_a_long_transaction(lua: LuaRunner) -> None:
+    group = Group(lua)
+    (member,), generation = group.stable()
+    pend(group, member=member, generation=generation)
+    group.leave((member, ""))
+    for _ in range(14):
+        lua.advance(MINUTE_MS)
+        assert not group.tick(retention_ms=RETENTION_MS).gone
+    resolve(group, committed=True)
+    assert group.committed() == 5
+
+
+def test_an_aborted_transaction_keeps_no_empty_group(lua: LuaRunner) -> None:
+    group = Group(lua)
+    pend(group)
+    resolve(group, committed=False)
+    lua.advance(MINUTE_MS)
+    assert group.tick().gone
+    assert group.keys() == [KEYS.group(group.name).waiting], "for a day"
+
+
+def test_a_group_that_never_was_leaves_no_key_for_good(runner: Runner) -> None:
+    group = Group(runner)
+    waiting = KEYS.group(group.name).waiting
+    resolve(group, committed=True)
+    assert 0 < int(str(runner.command("PTTL", waiting))) <= 24 * 60 * MINUTE_MS
+    assert pend(group) == ErrorCode.INVALID_TXN_STATE
+    assert pend(group, number=2) == ErrorCode.NONE
+    assert runner.command("PTTL", waiting) == -1, "what waits is kept"
+    resolve(group, committed=True, number=2)
+    assert runner.command("PTTL", waiting) == -1
+    assert group.committed() == 5
+
+
+def later(runner: Runner) -> None:
+    """The clock shows another time."""
+    if isinstance(runner, LuaRunner):
+        runner.advance(1)
+        return
+    before = runner.now_ms()
+    while runner.now_ms() == before:
+        pass
+
+
+def test_a_commit_made_while_a_transaction_is_open_is_not_taken_back_by_its_end(
+    runner: Runner,
+) -> None:
+    group = Group(runner)
+    pend(group, 100)
+    later(runner)
+    group.commit(200)
+    assert resolve(group, committed=True).committed == []
+    assert group.committed() == 200
+    pend(group, 300, number=2)
+    assert resolve(group, committed=True, number=2).committed != []
+    assert group.committed() == 300
+
+
+def test_of_two_transactions_the_offsets_that_came_last_stand_whichever_ends_first(
+    runner: Runner,
+) -> None:
+    group = Group(runner)
+    pend(group, 100, producer_id=8)
+    later(runner)
+    pend(group, 150, producer_id=9)
+    resolve(group, committed=True, producer_id=9)
+    resolve(group, committed=True, producer_id=8)
+    assert group.committed() == 150
+
+
+def test_a_transaction_commits_although_the_clock_has_gone_back(lua: LuaRunner) -> None:
+    group = Group(lua)
+    group.commit(100)
+    lua.advance(-MINUTE_MS)
+    pend(group, 200)
+    resolve(group, committed=True)
+    assert group.committed() == 200
+
+
+def test_of_many_producers_a_new_one_has_some_of_long_ago_forgotten(
+    runner: Runner,
+) -> None:
+    """A look at all of them was a third of a second of Redis for each new one among 100,000."""
+    group = Group(runner)
+    group.commit(1)
+    waiting = KEYS.group(group.name).waiting
+    old_ms = runner.now_ms() - 61 * MINUTE_MS
+    for producer_id in range(100, 1_200):
+        runner.command("HSET", waiting, producer_id, f"3 0 0 {old_ms}")
+    runner.command("HSET", waiting, 9, f"1 0 1 {old_ms}")
+    pend(group, 100)
+    assert runner.command("HLEN", waiting) == 1_102
+    for producer_id in range(10_000, 10_010):
+        pend(group, 200, producer_id=producer_id)
+    left = runner.command("HKEYS", waiting)
+    assert isinstance(left, list)
+    assert 900 < len(left) <= 1_001
+    assert {b"9", b"9 korvet:orders:0", b"10009"} <= {
+        each if isinstance(each, bytes) else each.encode() for each in left
+    }
+    resolve(group, committed=True, producer_id=10_000)
+    assert group.committed() == 200
+
+
+def test_what_ended_is_known_for_longer_than_a_deleted_group(runner: Runner) -> None:
+    """Late offsets of an aborted transaction counted with the producer's next one."""
+    group = Group(runner)
+    assert pend(group, 5) == ErrorCode.NONE
+    resolve(group, committed=False)
+    assert pend(group, 6, producer_id=8) == ErrorCode.NONE
+    assert group.delete().error == ErrorCode.NONE
+    keys = KEYS.group(group.name)
+    assert runner.command("EXISTS", keys.group) == 0
+    assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
+    assert 0 < int(str(runner.command("PTTL", keys.waiting))) <= 24 * 60 * MINUTE_MS
+    assert pend(group, 7, number=2) == ErrorCode.NONE
+    resolve(group, committed=True, number=2)
+    resolve(group, committed=True, producer_id=8)
+    assert group.committed() == 7
+
+
+def test_what_has_ended_is_known_for_longer_than_the_group(lua: LuaRunner) -> None:
+    """Nobody would end it again: late offsets kept the group for good, and what was aborted counted
+    with the producer's next transaction."""
+    group = Group(lua)
+    assert pend(group, 5) == ErrorCode.NONE
+    resolve(group, committed=False)
+    for _ in range(3):
+        lua.advance(MINUTE_MS)
+        group.tick()
+    keys = KEYS.group(group.name)
+    assert lua.command("EXISTS", keys.group) == 0
+    assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
+    assert 0 < int(str(lua.command("PTTL", keys.waiting))) <= 24 * 60 * MINUTE_MS
+    assert pend(group, 7, number=2) == ErrorCode.NONE
+    assert lua.command("PTTL", keys.waiting) == -1
+    resolve(group, committed=True, number=2)
+    assert group.committed() == 7

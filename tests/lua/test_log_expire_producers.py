@@ -1,0 +1,112 @@
+"""Silent producers are forgotten; busy ones and open transactions are not."""
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log, topic
+from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM
+from tests.lua.harness import LuaRunner
+from tests.runners import Runner
+
+KEYS = Keys()
+ID = "1" * 32
+DAY_MS = 86_400_000
+
+
+def opened(runner: Runner) -> None:
+    runner.run(
+        topic.create(
+            KEYS,
+            1,
+            topic="orders",
+            definition=b"{}",
+            topic_id=ID,
+            format="record",
+            mode="dense",
+            bits=10,
+        )
+    )
+
+
+def send(runner: Runner, producer: int, sequence: int = 0, transaction: int = -1) -> int:
+    reply = runner.run(
+        log.append(
+            KEYS,
+            "orders",
+            0,
+            topic_id=ID,
+            count=1,
+            size=1,
+            max_timestamp=1,
+            producer_id=producer,
+            producer_epoch=0,
+            base_sequence=sequence,
+            transaction=transaction,
+            fields=(2, b"value", b"v"),
+        )
+    )
+    return reply.stored if not reply.error else -reply.error
+
+
+def forget(runner: Runner, silence_ms: int = DAY_MS) -> int:
+    """Producers forgotten in a whole round."""
+    cursor, removed = b"0", 0
+    while True:
+        reply = runner.run(
+            log.expire_producers(KEYS, "orders", 0, cursor=cursor, silence_ms=silence_ms)
+        )
+        cursor, removed = reply.cursor, removed + reply.removed
+        if cursor == b"0":
+            return removed
+
+
+def test_a_producer_is_forgotten_a_day_after_its_last_batch(lua: LuaRunner) -> None:
+    opened(lua)
+    send(lua, 1)
+    lua.advance(DAY_MS - 1)
+    send(lua, 2)
+    assert forget(lua) == 0
+    lua.advance(1)
+    assert forget(lua) == 1
+    assert send(lua, 2, 0) == 0, "the other one is remembered: this is a duplicate"
+    assert send(lua, 1, 7) == -ErrorCode.UNKNOWN_PRODUCER_ID, "nobody remembers it"
+
+
+def test_a_writer_that_may_come_back_is_remembered_for_a_year(lua: LuaRunner) -> None:
+    opened(lua)
+    send(lua, JOB_IDS_FROM - 1)
+    send(lua, IDS_FROM + 1)
+    lua.advance(365 * DAY_MS)
+    assert forget(lua) == 1
+    assert send(lua, IDS_FROM + 1, 0) == 0, "a duplicate"
+    lua.advance(366 * DAY_MS)
+    assert forget(lua) == 1
+    send(lua, IDS_FROM + 1)
+    lua.advance(366 * DAY_MS)
+    assert forget(lua, 2 * 366 * DAY_MS) == 0, "whoever keeps others longer keeps these as long"
+
+
+def test_a_task_of_a_job_may_be_silent_for_a_week(lua: LuaRunner) -> None:
+    opened(lua)
+    send(lua, JOB_IDS_FROM)
+    lua.advance(6 * DAY_MS)
+    assert forget(lua) == 0
+    lua.advance(DAY_MS)
+    assert forget(lua) == 1
+
+
+def test_every_one_of_many_is_looked_at(runner: Runner) -> None:
+    opened(runner)
+    for producer in range(1500):
+        runner.command(
+            "HSET", KEYS.partition("orders", 0).producers, str(producer), "0:1:1:,,,,0-0-0"
+        )
+    send(runner, 5000)
+    assert forget(runner) == 1500
+    assert send(runner, 5000, 1) == 1
+
+
+def test_an_open_transaction_keeps_its_producer(lua: LuaRunner) -> None:
+    opened(lua)
+    assert send(lua, 1, transaction=1) == 1
+    lua.advance(2 * DAY_MS)
+    assert forget(lua) == 0

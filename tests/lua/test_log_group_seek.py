@@ -1,0 +1,145 @@
+"""Redis's own groups follow what Kafka's groups commit."""
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log, topic
+from korvet.scripts.log import GroupSeekReply
+from tests.runners import Runner
+
+KEYS = Keys()
+ID = "1" * 32
+STREAM = KEYS.partition("orders", 0).stream
+
+
+@pytest.fixture(params=["time", "dense"])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def filled(runner: Runner, mode: str, count: int = 5) -> list[int]:
+    """A partition with some records; their offsets."""
+    runner.run(
+        topic.create(
+            KEYS,
+            1,
+            topic="orders",
+            definition=b"{}",
+            topic_id=ID,
+            format="record",
+            mode=mode,
+            bits=10,
+        )
+    )
+    return [
+        runner.run(
+            log.append(
+                KEYS,
+                "orders",
+                0,
+                topic_id=ID,
+                count=1,
+                size=1,
+                max_timestamp=1,
+                fields=(2, b"value", b"%d" % number),
+            )
+        ).base
+        for number in range(count)
+    ]
+
+
+def filled_at_once(runner: Runner, count: int) -> None:
+    """A partition in dense mode with very many records."""
+    filled(runner, "dense", 0)
+    record = (-1, b"value", *[b"v"] * count)
+    call = log.append(
+        KEYS, "orders", 0, topic_id=ID, count=count, size=1, max_timestamp=1, fields=record
+    )
+    assert runner.run(call).base == 0
+
+
+def follow(runner: Runner, offset: int, *, topic_id: str = ID, move: int = 1) -> GroupSeekReply:
+    return runner.run(
+        log.group_seek(
+            KEYS, "orders", 0, group="readers", topic_id=topic_id, offset=offset, move=move
+        )
+    )
+
+
+def read(runner: Runner, count: int = 10) -> list[bytes]:
+    """What a native worker gets next; the values."""
+    found = runner.command(
+        *("XREADGROUP", "GROUP", "readers", "worker", "COUNT", count, "STREAMS", STREAM, ">")
+    )
+    rows = next(iter(found.values())) if isinstance(found, dict) else found and found[0][1]
+    rows = rows[0] if rows and isinstance(rows[0][0], list) else rows
+    return [fields[1] if isinstance(fields, list) else fields[b"value"] for _, fields in rows or ()]
+
+
+def test_what_is_not_there_is_not_followed(runner: Runner) -> None:
+    assert follow(runner, 0).error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    filled(runner, "time", 0)
+    assert follow(runner, 0, topic_id="2" * 32).error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert runner.command("EXISTS", STREAM) == 0
+
+
+def test_a_native_worker_goes_on_at_the_committed_offset(runner: Runner, mode: str) -> None:
+    offsets = filled(runner, mode)
+    assert follow(runner, offsets[2]).error == ErrorCode.NONE
+    assert read(runner, 1) == [b"2"]
+    follow(runner, offsets[1])
+    assert read(runner) == [b"1", b"2", b"3", b"4"]
+    follow(runner, offsets[-1] + 1)
+    assert read(runner) == []
+    follow(runner, 0)
+    assert len(read(runner)) == 5
+
+
+def test_a_group_can_stand_on_a_partition_without_records(runner: Runner, mode: str) -> None:
+    filled(runner, mode, 0)
+    follow(runner, 0)
+    offset = runner.run(
+        log.append(
+            KEYS,
+            "orders",
+            0,
+            topic_id=ID,
+            count=1,
+            size=1,
+            max_timestamp=1,
+            fields=(2, b"value", b"first"),
+        )
+    ).base
+    assert read(runner) == [b"first"]
+    assert runner.run(log.list_offsets(KEYS, "orders", 0, topic_id=ID)).first == offset
+
+
+def test_what_lies_below_the_commit_is_acknowledged(runner: Runner, mode: str) -> None:
+    offsets = filled(runner, mode, 250)
+    follow(runner, offsets[0])
+    read(runner, 250)
+    assert follow(runner, offsets[220], move=0).acked == 220
+    assert runner.command("XPENDING", STREAM, "readers")[0] == 30  # type: ignore[index]
+    assert read(runner) == []
+
+
+def test_a_group_can_be_taken_from_a_stream(runner: Runner, mode: str) -> None:
+    filled(runner, mode)
+    follow(runner, 0)
+    call = log.group_destroy(KEYS, "orders", 0, group="readers")
+    assert runner.run(call).removed == 1
+    assert runner.run(call).removed == 0
+    assert runner.run(log.group_destroy(KEYS, "absent", 0, group="readers")).removed == 0
+
+
+def test_a_commit_of_very_much_says_that_more_is_to_be_acknowledged(runner: Runner) -> None:
+    """What a call did not get to stayed pending until it was committed past again and again."""
+    filled_at_once(runner, 10_100)
+    follow(runner, 0)
+    read(runner, 10_100)
+    reply = follow(runner, 10_050)
+    assert (reply.acked, reply.more) == (10_000, 1)
+    reply = follow(runner, 10_050)
+    assert (reply.acked, reply.more) == (50, 0)
+    assert follow(runner, 10_050).more == 0
