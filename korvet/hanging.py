@@ -59,7 +59,7 @@ async def let_go(group_id: str, context: Context) -> bool:
     transaction. A group is looked at once a minute."""
     if not _is_time(group_id, context):
         return False
-    flat = await context.store.command("HGETALL", context.keys.group(group_id).waiting)
+    flat = await context.store.command("HGETALL", context.keys.group(group_id).txn_offsets)
     # This broker's clock will do: what is looked at too early is still somebody's.
     oldest_ms = int(time() * 1000) - context.settings.integer("transaction.max.timeout.ms")
     member, epochs = member_group(group_id), dict[Part, int]()

@@ -40,10 +40,10 @@ def decode_group(encoded: str) -> str:
     return out.decode("utf-8", "surrogateescape")
 
 
-def copies_beside(key: str) -> str:
+def replica_wait_key(key: str) -> str:
     """string, gone at once: a write in the slot of `key`, for those who wait for its copies."""
     tag = key[1 : key.index("}")] if key.startswith("{") else key
-    return f"{{{tag}}}:copies"
+    return f"{{{tag}}}:replica_wait"
 
 
 class Partition(msgspec.Struct, frozen=True):
@@ -57,9 +57,9 @@ class Partition(msgspec.Struct, frozen=True):
     """sorted set: sparse index, offset -> state before it."""
     producers: str
     """hash: producer id -> epoch, last five batches, transaction."""
-    open: str
+    open_txns: str
     """sorted set: producer id -> end of the log before its open transaction."""
-    aborted: str
+    aborted_txns: str
     """sorted set: aborted transactions by the offset of their marker."""
     compacted: str
     """stream: what will take the log's place, while it is being compacted."""
@@ -74,8 +74,8 @@ class Partition(msgspec.Struct, frozen=True):
             self.log,
             self.index,
             self.producers,
-            self.open,
-            self.aborted,
+            self.open_txns,
+            self.aborted_txns,
             self.compacted,
         )
 
@@ -96,7 +96,7 @@ class Group(msgspec.Struct, frozen=True):
     """hash: state, generation, protocol, counters, votes; also the channel its changes ring."""
     members: str
     """hash: member id -> timeouts and flags."""
-    profiles: str
+    clients: str
     """hash: member id -> client id, host, instance."""
     protocols: str
     """hash: member id -> protocols and metadata."""
@@ -108,13 +108,13 @@ class Group(msgspec.Struct, frozen=True):
     """sorted set: member id or phase -> moment, ms."""
     offsets: str
     """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, times, topic id, metadata."""
-    waiting: str
+    txn_offsets: str
     """hash: producer id -> its newest transaction; with a partition -> a commit that waits."""
-    consumers: str
+    consumer_members: str
     """hash: newer protocol: member id -> its epoch, subscription and partitions."""
-    targets: str
+    target_assignment: str
     """hash: newer protocol: member id -> the partitions it should have."""
-    holders: str
+    partition_owners: str
     """hash: newer protocol: partition -> since which epoch which member has it."""
 
 
@@ -179,8 +179,8 @@ class Keys:
                 f"{tagged}:log",
                 f"{tagged}:index",
                 f"{tagged}:producers",
-                f"{tagged}:open",
-                f"{tagged}:aborted",
+                f"{tagged}:open_txns",
+                f"{tagged}:aborted_txns",
                 f"{tagged}:compacted",
                 plain,
             )
@@ -202,16 +202,16 @@ class Keys:
             known = Group(
                 f"{tagged}:group",
                 f"{tagged}:members",
-                f"{tagged}:profiles",
+                f"{tagged}:clients",
                 f"{tagged}:protocols",
                 f"{tagged}:instances",
                 f"{tagged}:assignments",
                 f"{tagged}:deadlines",
                 offsets,
-                f"{tagged}:waiting",
-                f"{tagged}:consumers",
-                f"{tagged}:targets",
-                f"{tagged}:holders",
+                f"{tagged}:txn_offsets",
+                f"{tagged}:consumer_members",
+                f"{tagged}:target_assignment",
+                f"{tagged}:partition_owners",
             )
             if len(self._groups) > 100_000:
                 self._groups.clear()
@@ -229,4 +229,4 @@ class Keys:
     def transaction(self, transactional_id: str) -> Transaction:
         """The keys of one transactional id."""
         tagged = f"{{{self.namespace}:txn:{encode_group(transactional_id)}}}"
-        return Transaction(f"{tagged}:state", f"{tagged}:members")
+        return Transaction(f"{tagged}:state", f"{tagged}:participants")

@@ -37,7 +37,17 @@ from korvet.store.aio import let_go
 from korvet.topics import Topic
 from korvet.wire import entries, records
 
-STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", "largest", "stable", "cleaned")
+STATE = (
+    "topic_id",
+    "next",
+    "start",
+    "epoch",
+    "bytes",
+    "entries",
+    "largest_append",
+    "stable",
+    "cleaned",
+)
 FILLS = 3
 """So often one read asks for more where much less came than was asked for."""
 

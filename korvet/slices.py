@@ -71,7 +71,7 @@ async def _name_aborted(store: Store, found: Slice, k: Partition, offset: int) -
     low, more = f"{offset}", bool(found.entries)
     while more:
         flat = await store.submit_command(
-            "ZRANGEBYSCORE", k.aborted, low, "+inf", "WITHSCORES", "LIMIT", 0, ABORTED_ROWS
+            "ZRANGEBYSCORE", k.aborted_txns, low, "+inf", "WITHSCORES", "LIMIT", 0, ABORTED_ROWS
         )
         stable = upper
         for member in flat[::2]:

@@ -282,7 +282,7 @@ async def _move(cluster: "Cluster", name: str, places: "dict[str, Place]") -> No
             member="",
             instance="",
             generation=-1,
-            registered=registered,
+            is_registered=registered,
             retention_ms=-1,
         ),
     )

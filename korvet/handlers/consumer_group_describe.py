@@ -64,7 +64,7 @@ async def _group(
         group_id=group_id,
         group_state=reply.state.decode(),
         group_epoch=reply.epoch,
-        assignment_epoch=reply.assigned,
+        assignment_epoch=reply.assignment_epoch,
         assignor_name=reply.assignor.decode(),
         members=[_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)],
         authorized_operations=allowed,

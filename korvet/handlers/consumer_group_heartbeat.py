@@ -71,8 +71,8 @@ async def consumer_group_heartbeat(
         error_code=ErrorCode.NONE,
         member_id=request.member_id,
         member_epoch=reply.epoch,
-        heartbeat_interval_ms=min(interval, reply.soon_ms or interval),
-        assignment=_assignment(reply.assignment) if reply.told else None,
+        heartbeat_interval_ms=min(interval, reply.next_heartbeat_ms or interval),
+        assignment=_assignment(reply.assignment) if reply.has_assignment else None,
     )
 
 
@@ -145,23 +145,23 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
             rebalance_ms=request.rebalance_timeout_ms,
             assignor=request.server_assignor or "",
             max_size=context.settings.integer("group.consumer.max.size"),
-            registered=registered,
-            subscribes=(request.subscribed_topic_names is not None)
+            is_registered=registered,
+            subscription_mask=(request.subscribed_topic_names is not None)
             + 2 * (request.subscribed_topic_regex is not None),
             names=pack(sorted(request.subscribed_topic_names or ())),
             regex=request.subscribed_topic_regex or "",
-            owns=int(request.topic_partitions is not None),
+            has_owned=int(request.topic_partitions is not None),
             owned=spell(
                 (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
             ),
             version=version,
-            asked=asked,
+            resolved=asked,
             rows=rows,
         )
 
     while True:
         reply = await groups(context).run(request.group_id, make)
-        if reply.error or not reply.ask:
+        if reply.error or not reply.need_topics:
             return reply
         # Who asked before may have asked a broker that has heard of more topics than this one.
         await context.topics.refresh()

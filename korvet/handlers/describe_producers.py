@@ -58,7 +58,7 @@ async def _partition(name: str, number: int, context: Context) -> PartitionRespo
     key = context.keys.partition(topic.name, number)
     flat, waiting = await asyncio.gather(
         context.store.command("HGETALL", key.producers),
-        context.store.command("ZRANGE", key.open, 0, -1, "WITHSCORES"),
+        context.store.command("ZRANGE", key.open_txns, 0, -1, "WITHSCORES"),
     )
     rows = {
         int(id): ProducerStateEntry.of(row) for id, row in zip(flat[::2], flat[1::2], strict=True)

@@ -56,9 +56,9 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
             session_ms=request.session_timeout_ms,
             rebalance_ms=_rebalance_ms(request),
             protocol_type=request.protocol_type,
-            known_first=int(context.version >= 4),
+            require_member_id=int(context.version >= 4),
             skip=int(context.version >= 9),
-            registered=registered,
+            is_registered=registered,
             delay_ms=settings.integer("group.initial.rebalance.delay.ms"),
             max_size=settings.integer("group.max.size"),
         )

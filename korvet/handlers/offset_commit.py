@@ -71,7 +71,7 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,
-            registered=registered,
+            is_registered=registered,
             retention_ms=request.retention_time_ms,
         )
 

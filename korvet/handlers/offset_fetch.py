@@ -119,7 +119,7 @@ async def _stranger(asked: OffsetFetchRequestGroup, context: Context) -> ErrorCo
 
 async def _waiting(group_id: str, context: Context) -> set[tuple[UUID, int]]:
     """The partitions with offsets that wait for the end of a transaction."""
-    fields = await context.store.command("HKEYS", context.keys.group(group_id).waiting)
+    fields = await context.store.command("HKEYS", context.keys.group(group_id).txn_offsets)
     found: set[tuple[UUID, int]] = set()
     for field in fields:
         place = place_of(field.partition(b" ")[2])

@@ -91,7 +91,7 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,
-            registered=registered,
+            is_registered=registered,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
             transaction=taken.transaction,

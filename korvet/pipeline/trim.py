@@ -73,7 +73,9 @@ def _old_until(catalog: Catalog, parts: Sequence[Log], moment: int) -> tuple[lis
     for part, found in zip(parts, sought, strict=True):
         refuse(part, found.error)
     names = [catalog.keys.partition(part.topic, part.partition).log for part in parts]
-    told = catalog.store.commands([("HMGET", name, "next", "untimed", "entries") for name in names])
+    told = catalog.store.commands(
+        [("HMGET", name, "next", "untimed_append_ms", "entries") for name in names]
+    )
     bounds = catalog.bounds(parts)
     return bounds, [
         _old(catalog, part, moment, int(found.offset), state, bound)

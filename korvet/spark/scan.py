@@ -212,7 +212,7 @@ def aborted_in(store: SyncStore, keys: Keys, wanted: Range) -> list[Aborted]:
     low = f"({wanted.start}"
     while True:
         flat = store.command(
-            "ZRANGEBYSCORE", names.aborted, low, "+inf", "WITHSCORES", "LIMIT", 0, PAGE
+            "ZRANGEBYSCORE", names.aborted_txns, low, "+inf", "WITHSCORES", "LIMIT", 0, PAGE
         )
         stable = wanted.start
         for member, marker in zip(flat[::2], flat[1::2], strict=True):

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import Any
 
-from korvet.keys import copies_beside
+from korvet.keys import replica_wait_key
 from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.aio import AsyncStore, let_go
@@ -75,7 +75,7 @@ class Copies:
                 await _let_it_sync(link)
             # Behind one another in one burst: the wait is for what stands before it.
             written = asyncio.get_running_loop().create_future()
-            link.send(Ticket(written, command=("SET", copies_beside(key), "", "PX", 1)))
+            link.send(Ticket(written, command=("SET", replica_wait_key(key), "", "PX", 1)))
             let_go(written)
             words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
             reply = await self._ask(key, run, link, *words, limit_ms)

@@ -21,7 +21,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from korvet.keys import copies_beside
+from korvet.keys import replica_wait_key
 from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.store.address import Address, BadAddress, parse
 from korvet.store.bulk import Bulk
@@ -163,7 +163,7 @@ class SyncStore:
         # Behind one another on one connection; WAIT is for what its connection wrote, see `copies`.
         pipeline = client.pipeline(transaction=False)
         pipeline.execute_command(*command)
-        pipeline.execute_command("SET", copies_beside(str(command[1])), "", "PX", 1)
+        pipeline.execute_command("SET", replica_wait_key(str(command[1])), "", "PX", 1)
         pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
         try:
             reply, _, count = pipeline.execute()

@@ -3,7 +3,7 @@
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
 ---          members        hash   member id -> timeouts and flags
----          profiles       hash   member id -> client id, host, instance
+---          clients        hash   member id -> client id, host, instance
 ---          protocols      hash   member id -> protocols and metadata
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
@@ -12,7 +12,7 @@
 --- ARGV     member         bytes  the member id, empty for none
 ---          instance       bytes  group instance id, empty for none
 ---          generation     int    the generation the member believes in, negative without membership
----          registered     int    1: the group stands in the registry
+---          is_registered  int    1: the group stands in the registry
 ---          retention_ms   int    keep these commits so long, -1: as the broker has it
 ---          field...       bytes  a partition's stream key
 ---          offset...      bytes  the offset, digits
@@ -36,7 +36,7 @@ local num = require("lib.num")
 
 local group, members, instances, deadlines, offsets = KEYS[1], KEYS[2], KEYS[5], KEYS[7], KEYS[8]
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local registered, retention_ms = ARGV[4] == "1", tonumber(ARGV[5])
+local is_registered, retention_ms = ARGV[4] == "1", tonumber(ARGV[5])
 local ROWS = 6
 
 -- Check. Refusals live here.
@@ -81,7 +81,7 @@ end
 if simple and #ARGV < ROWS then
   return { codes.NONE, wait_ms }
 end
-if not exists and not registered then
+if not exists and not is_registered then
   return { codes.COORDINATOR_NOT_AVAILABLE, -1 }
 end
 

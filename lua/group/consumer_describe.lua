@@ -1,17 +1,17 @@
 --- group.consumer_describe  version 1  reads
 --- A group of the newer protocol with its members.
 ---
---- KEYS     group      hash   state, generation, protocol, counters, votes
----          consumers  hash   member id -> its epoch, subscription and partitions
----          targets    hash   member id -> the partitions it should have
----          deadlines  zset   member id or phase -> moment, ms
---- RETURNS  error      int    a lib.codes value
----          state      bytes  Kafka's word for it
----          epoch      int    the group's epoch
----          assigned   int    the epoch of the targets
----          assignor   bytes  uniform or range
----          members    list   id, instance, rack, client id, client host, epoch, names, regex, held,
----                            target, flat; names are packed, partitions as lib.consumer_group spells them
+--- KEYS     group              hash   state, generation, protocol, counters, votes
+---          consumer_members   hash   member id -> its epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should have
+---          deadlines          zset   member id or phase -> moment, ms
+--- RETURNS  error              int    a lib.codes value
+---          state              bytes  Kafka's word for it
+---          epoch              int    the group's epoch
+---          assignment_epoch   int    the epoch of the targets
+---          assignor           bytes  uniform or range
+---          members            list   id, instance, rack, client id, client host, epoch, names, regex, held,
+---                                    target, flat; names are packed, partitions as lib.consumer_group spells them
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND
 --- COST     O(members), at most 5 calls
 --- NOTES    COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
@@ -21,9 +21,9 @@ local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
 local num = require("lib.num")
 
-local group, store, targets, deadlines = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, consumer_members, target_assignment, deadlines = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local head = redis.call("HMGET", group, "type", "state", "generation", "assigned", "assignor")
+local head = redis.call("HMGET", group, "type", "state", "generation", "assignment_epoch", "assignor")
 if head[1] ~= "consumer" then
   return { codes.GROUP_ID_NOT_FOUND, "", -1, -1, "", {} }
 end
@@ -31,8 +31,8 @@ local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
 if first[1] and tonumber(first[2]) <= clock.now_ms() then
   return { codes.COORDINATOR_LOAD_IN_PROGRESS, "", -1, -1, "", {} }
 end
-local rows, wanted, list, order = redis.call("HGETALL", store), {}, {}, {}
-local flat = redis.call("HGETALL", targets)
+local rows, wanted, list, order = redis.call("HGETALL", consumer_members), {}, {}, {}
+local flat = redis.call("HGETALL", target_assignment)
 for i = 1, #flat, 2 do
   wanted[flat[i]] = flat[i + 1]
 end

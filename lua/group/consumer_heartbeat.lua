@@ -1,44 +1,44 @@
 --- group.consumer_heartbeat  version 1  writes
 --- A member of a group of the newer protocol is alive, and is told what it may hold.
 ---
---- KEYS     group         hash   state, generation, protocol, counters, votes
----          consumers     hash   member id -> its epoch, subscription and partitions
----          targets       hash   member id -> the partitions it should have
----          holders       hash   partition -> since when which member has it
----          instances     hash   group instance id -> member id
----          deadlines     zset   member id or phase -> moment, ms
---- ARGV     member        bytes  the member id
----          epoch         int    0 joins, -1 leaves, -2 leaves for a while, else the member's epoch
----          instance      bytes  group instance id, empty for none
----          rack          bytes  its rack, empty for none
----          client_id     bytes  as in the request's header
----          client_host   bytes  where it is
----          session_ms    int    how long it lives without a heartbeat
----          rebalance_ms  int    how long it may take to give something up, -1: unchanged
----          assignor      bytes  uniform or range, empty: unchanged
----          max_size      int    members a group may have
----          registered    int    1: the group stands in the registry
----          subscribes    int    1: names are given, 2: the regex is, 3: both; the rest is unchanged
----          names         bytes  packed topic names
----          regex         bytes  a pattern, empty for none
----          owns          int    1: `owned` is given
----          owned         bytes  the partitions it holds, as lib.consumer_group spells them
----          version       bytes  the topics table's version
----          asked         bytes  the names and the regexes of an answer with ask, each packed, packed
----                               together, whose topics follow; empty: none follow
----          kind...       bytes  t: a topic; r: a topic that a pattern matches
----          key...        bytes  the topic's name; the pattern
----          value...      bytes  topic id:partitions; the topic's name
---- RETURNS  error         int    a lib.codes value
----          epoch         int    the member's epoch
----          told          int    1: `assignment` is to be told
----          assignment    bytes  what it may hold, as lib.consumer_group spells it
----          soon_ms       int    when it should be heard of again, 0: as usual
----          ask           int    1: nothing was done, call again with the topics of what is below
----          names         list   topic names members subscribe to
----          regexes       list   patterns members subscribe to
----          wait_ms       int    until somebody has to look at the group, -1: nothing new to say
----          began         int    1: the group's epoch has grown
+--- KEYS     group              hash   state, generation, protocol, counters, votes
+---          consumer_members   hash   member id -> its epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should have
+---          partition_owners   hash   partition -> since when which member has it
+---          instances          hash   group instance id -> member id
+---          deadlines          zset   member id or phase -> moment, ms
+--- ARGV     member             bytes  the member id
+---          epoch              int    0 joins, -1 leaves, -2 leaves for a while, else the member's epoch
+---          instance           bytes  group instance id, empty for none
+---          rack               bytes  its rack, empty for none
+---          client_id          bytes  as in the request's header
+---          client_host        bytes  where it is
+---          session_ms         int    how long it lives without a heartbeat
+---          rebalance_ms       int    how long it may take to give something up, -1: unchanged
+---          assignor           bytes  uniform or range, empty: unchanged
+---          max_size           int    members a group may have
+---          is_registered      int    1: the group stands in the registry
+---          subscription_mask  int    1: names are given, 2: the regex is, 3: both; the rest is unchanged
+---          names              bytes  packed topic names
+---          regex              bytes  a pattern, empty for none
+---          has_owned          int    1: `owned` is given
+---          owned              bytes  the partitions it holds, as lib.consumer_group spells them
+---          version            bytes  the topics table's version
+---          resolved           bytes  the names and the regexes of an answer with need_topics, each packed, packed
+---                                    together, whose topics follow; empty: none follow
+---          kind...            bytes  t: a topic; r: a topic that a pattern matches
+---          key...             bytes  the topic's name; the pattern
+---          value...           bytes  topic id:partitions; the topic's name
+--- RETURNS  error              int    a lib.codes value
+---          epoch              int    the member's epoch
+---          has_assignment     int    1: `assignment` is to be told
+---          assignment         bytes  what it may hold, as lib.consumer_group spells it
+---          next_heartbeat_ms  int    when it should be heard of again, 0: as usual
+---          need_topics        int    1: nothing was done, call again with the topics of what is below
+---          names              list   topic names members subscribe to
+---          regexes            list   patterns members subscribe to
+---          wait_ms            int    until somebody has to look at the group, -1: nothing new to say
+---          began              int    1: the group's epoch has grown
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED
 ---          COORDINATOR_NOT_AVAILABLE
@@ -54,18 +54,18 @@ local key_types = require("lib.key_types")
 local pack = require("lib.pack")
 local consumer_reconcile = require("lib.consumer_reconcile")
 
-local group, store, deadlines = KEYS[1], KEYS[2], KEYS[6]
+local group, consumer_members, deadlines = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local session_ms, rebalance_ms, assignor = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local max_size, registered, subscribes = tonumber(ARGV[10]), ARGV[11] == "1", tonumber(ARGV[12])
-local owns, version, asked = ARGV[15] == "1", ARGV[17], ARGV[18]
+local max_size, is_registered, subscription_mask = tonumber(ARGV[10]), ARGV[11] == "1", tonumber(ARGV[12])
+local has_owned, version, resolved = ARGV[15] == "1", ARGV[17], ARGV[18]
 local ROWS = 19
 
 local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
 end
 
--- Whether `asked` has all that the group wants; both are spelled alike.
+-- Whether `resolved` has all that the group wants; both are spelled alike.
 local function covers(asked_for, wants)
   if asked_for == wants then
     return true
@@ -81,14 +81,14 @@ local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
 if first[1] and tonumber(first[2]) <= now_ms then
   return refuse(codes.COORDINATOR_LOAD_IN_PROGRESS)
 end
-local text = redis.call("HGET", store, id)
-if text and epoch > 0 and instance == "" and assignor == "" and subscribes == 0 then
-  local its, settled = consumer_group.glance(text)
-  local head = redis.call("HMGET", group, "generation", "assigned", "version", "moved", "size")
-  if settled and its == epoch and tonumber(head[1]) == its and head[1] == head[2]
+local text = redis.call("HGET", consumer_members, id)
+if text and epoch > 0 and instance == "" and assignor == "" and subscription_mask == 0 then
+  local its, converged = consumer_group.glance(text)
+  local head = redis.call("HMGET", group, "generation", "assignment_epoch", "version", "epoch_at_ms", "size")
+  if converged and its == epoch and tonumber(head[1]) == its and head[1] == head[2]
     and head[3] == version then
     redis.call("ZADD", deadlines, clock.about(now_ms, session_ms), "m:" .. id)
-    local g = { moved = tonumber(head[4]), size = tonumber(head[5]) }
+    local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
     return { codes.NONE, epoch, 0, "", consumer_reconcile.soon_ms(g, true, now_ms), 0, {}, {}, -1, 0 }
   end
 end
@@ -122,10 +122,10 @@ local former
 if epoch == 0 and m and instance ~= "" and m.instance ~= instance then
   former, m, text = m, nil, nil
 end
-local owned = owns and consumer_group.read(ARGV[16]) or nil
+local owned = has_owned and consumer_group.read(ARGV[16]) or nil
 local lost = m and epoch > 0 and epoch ~= m.epoch
 if lost then
-  -- The answer that told it of its newest epoch may have been lost.
+  -- The answer that has_assignment it of its newest epoch may have been lost.
   local late = epoch == m.previous and epoch < m.epoch and owned
   if not late or #consumer_group.pick(owned, consumer_group.set(consumer_group.read(m.assigned)), false) > 0 then
     return refuse(codes.FENCED_MEMBER_EPOCH)
@@ -134,16 +134,16 @@ end
 if not m and not replaced and not former and g.size >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
-if not g.type and not registered then
+if not g.type and not is_registered then
   return refuse(codes.COORDINATOR_NOT_AVAILABLE)
 end
 key_types.hashes(KEYS, 3, 5)
 
-local was = m and m.settled and m.epoch == g.assigned
+local was = m and m.converged and m.epoch == g.assignment_epoch
 if epoch == -2 and instance ~= "" then
   -- Write.
-  m.epoch, m.settled = -2, false
-  g.settled = g.settled - (was and 1 or 0)
+  m.epoch, m.converged = -2, false
+  g.converged = g.converged - (was and 1 or 0)
   consumer_group.put(g, id, m, now_ms)
   consumer_group.save(g, now_ms)
   return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, consumer_group.wait_ms(g, now_ms), 0 }
@@ -159,11 +159,11 @@ end
 -- What the group would be, in `g` and `m`; nothing is written before the topics are known.
 local moves, fresh = false, epoch == 0
 if replaced then
-  -- What it was before is free, and is dealt anew.
+  -- What it was before is free, and is assigned anew.
   m, moves = consumer_group.member(g, replaced), former ~= nil
 elseif not m then
   m = {
-    epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, settled = false, assignor = "", regex = "",
+    epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "", regex = "",
     names = "", assigned = "", revoking = "", rack = "", instance = "", client_id = "", client_host = "",
   }
   moves = true
@@ -176,8 +176,8 @@ if assignor ~= "" and assignor ~= m.assignor then
   m.assignor, moves = assignor, true
 end
 local covered = true
-local names = subscribes % 2 == 1 and ARGV[13] or m.names
-local regex = subscribes >= 2 and ARGV[14] or m.regex
+local names = subscription_mask % 2 == 1 and ARGV[13] or m.names
+local regex = subscription_mask >= 2 and ARGV[14] or m.regex
 if m.names ~= names or m.regex ~= regex then
   m.names, m.regex, moves = names, regex, true
 end
@@ -185,9 +185,9 @@ if moves then
   covered = consumer_reconcile.want(g, m)
 end
 -- Whoever came in between may want what these rows leave out.
-local known = asked ~= "" and covers(asked, g.wants)
-if asked ~= "" and not known or asked == "" and (version ~= g.version or not covered) then
-  local all_names, all_regexes = consumer_reconcile.wants(g.wants)
+local known = resolved ~= "" and covers(resolved, g.subscription)
+if resolved ~= "" and not known or resolved == "" and (version ~= g.version or not covered) then
+  local all_names, all_regexes = consumer_reconcile.wants(g.subscription)
   return { codes.NONE, -1, 0, "", 0, 1, all_names, all_regexes, -1, 0 }
 end
 
@@ -199,22 +199,22 @@ if replaced then
   -- What it gave up while it was away is free.
   consumer_group.release(g, consumer_group.read(m.revoking))
   m.revoking = ""
-  local target = redis.call("HGET", g.targets, replaced)
+  local target = redis.call("HGET", g.target_assignment, replaced)
   consumer_group.hold(g, id, consumer_group.read(m.assigned))
-  redis.call("HDEL", store, replaced)
-  redis.call("HDEL", g.targets, replaced)
+  redis.call("HDEL", consumer_members, replaced)
+  redis.call("HDEL", g.target_assignment, replaced)
   redis.call("ZREM", deadlines, "m:" .. replaced)
   if target then
-    redis.call("HSET", g.targets, id, target)
+    redis.call("HSET", g.target_assignment, id, target)
   end
 elseif not text then
   g.size = g.size + 1
 end
 if fresh then
   if was then
-    g.settled = g.settled - 1
+    g.converged = g.converged - 1
   end
-  m.epoch, m.previous, m.settled, m.rack = 0, 0, false, ARGV[4]
+  m.epoch, m.previous, m.converged, m.rack = 0, 0, false, ARGV[4]
   m.client_id, m.client_host = ARGV[5], ARGV[6]
   if instance ~= "" then
     m.instance = instance
@@ -237,15 +237,15 @@ if moves then
   consumer_group.move(g, now_ms)
 end
 consumer_group.put(g, id, m, now_ms)
-if g.assigned < g.generation and consumer_reconcile.is_time(g, now_ms) then
+if g.assignment_epoch < g.generation and consumer_reconcile.is_time(g, now_ms) then
   consumer_reconcile.deal(g, now_ms)
 end
-local told = consumer_reconcile.approach(g, id, m, owned and consumer_group.set(owned) or fresh and {}, now_ms)
-told = told or fresh or lost or (subscribes > 0 and owns and rebalance_ms >= 0)
+local has_assignment = consumer_reconcile.approach(g, id, m, owned and consumer_group.set(owned) or fresh and {}, now_ms)
+has_assignment = has_assignment or fresh or lost or (subscription_mask > 0 and has_owned and rebalance_ms >= 0)
 consumer_group.put(g, id, m, now_ms)
 consumer_group.save(g, now_ms)
-local settled = m.settled and m.epoch == g.generation
+local converged = m.converged and m.epoch == g.generation
 return {
-  codes.NONE, m.epoch, told and 1 or 0, told and m.assigned or "",
-  consumer_reconcile.soon_ms(g, settled, now_ms), 0, {}, {}, consumer_group.wait_ms(g, now_ms), g.began,
+  codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
+  consumer_reconcile.soon_ms(g, converged, now_ms), 0, {}, {}, consumer_group.wait_ms(g, now_ms), g.began,
 }

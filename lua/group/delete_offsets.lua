@@ -1,19 +1,19 @@
 --- group.delete_offsets  version 1  writes
 --- Committed offsets of some partitions are gone, provided the group is still as the caller saw it.
 ---
---- KEYS     group          hash   state, generation, protocol, counters, votes
----          members        hash   member id -> timeouts and flags
----          profiles       hash   member id -> client id, host, instance
----          protocols      hash   member id -> protocols and metadata
----          instances      hash   group instance id -> member id
----          assignments    hash   member id -> assignment
----          deadlines      zset   member id or phase -> moment, ms
----          offsets        hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
---- ARGV     state          bytes  the state the caller saw
----          generation     int    the generation the caller saw
----          field...       bytes  a partition's stream key
---- RETURNS  error          int    a lib.codes value
----          removed        int    commits that were there
+--- KEYS     group        hash   state, generation, protocol, counters, votes
+---          members      hash   member id -> timeouts and flags
+---          clients      hash   member id -> client id, host, instance
+---          protocols    hash   member id -> protocols and metadata
+---          instances    hash   group instance id -> member id
+---          assignments  hash   member id -> assignment
+---          deadlines    zset   member id or phase -> moment, ms
+---          offsets      hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
+--- ARGV     state        bytes  the state the caller saw
+---          generation   int    the generation the caller saw
+---          field...     bytes  a partition's stream key
+--- RETURNS  error        int    a lib.codes value
+---          removed      int    commits that were there
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND CONCURRENT_TRANSACTIONS
 --- COST     O(fields), at most 3 calls + 1 per field
 --- NOTES    CONCURRENT_TRANSACTIONS: the group moved; look again, call again. Never reaches a client.

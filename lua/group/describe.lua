@@ -3,7 +3,7 @@
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
 ---          members        hash   member id -> timeouts and flags
----          profiles       hash   member id -> client id, host, instance
+---          clients        hash   member id -> client id, host, instance
 ---          protocols      hash   member id -> protocols and metadata
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment
@@ -40,7 +40,7 @@ end
 local list = {}
 for _, pair in ipairs(full and classic_group.rows(g) or {}) do
   local id = pair[1]
-  local profile = classic_member.profile(redis.call("HGET", g.profiles, id))
+  local profile = classic_member.profile(redis.call("HGET", g.clients, id))
   local metadata, assignment = "", ""
   if g.state == classic_group.STABLE or always then
     metadata = classic_member.metadata(redis.call("HGET", g.protocols, id), g.protocol)

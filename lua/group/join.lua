@@ -1,39 +1,39 @@
 --- group.join  version 1  writes
 --- A member waits for the next generation, or has its place in the current one.
 ---
---- KEYS     group          hash   state, generation, protocol, counters, votes
----          members        hash   member id -> timeouts and flags
----          profiles       hash   member id -> client id, host, instance
----          protocols      hash   member id -> protocols and metadata
----          instances      hash   group instance id -> member id
----          assignments    hash   member id -> assignment
----          deadlines      zset   member id or phase -> moment, ms
---- ARGV     member         bytes  the member id, empty for somebody new
----          fresh_id       bytes  the id somebody new will have
----          instance       bytes  group instance id, empty for a dynamic member
----          client_id      bytes  client id, for people
----          client_host    bytes  client address, for people
----          session_ms     int    silence after which the member is dead
----          rebalance_ms   int    how long it may take to join again
----          protocol_type  bytes  `consumer`, `connect`, ...
----          known_first    int    1: somebody new is sent away with its id (from version 4 on)
----          skip           int    1: a leader that comes back may be told to keep the assignment
----          registered     int    1: the group stands in the registry
----          delay_ms       int    group.initial.rebalance.delay.ms
----          max_size       int    group.max.size
----          name...        bytes  a protocol's name
----          metadata...    bytes  the member's metadata for it
---- RETURNS  error          int    a lib.codes value
----          waiting        int    1: ask group.poll_join until it says 0
----          generation     int    the generation, -1 when refused or waiting
----          protocol_type  bytes  the group's
----          protocol       bytes  the chosen protocol
----          leader         bytes  the leader's member id
----          member         bytes  the member's id
----          skip           int    1: the assignment stands, a leader need not compute one
----          members        list   for the leader: id, instance, metadata of each member, flat
----          wait_ms        int    until the group's next deadline, -1 for none
----          began          int    rebalances begun by this call
+--- KEYS     group              hash   state, generation, protocol, counters, votes
+---          members            hash   member id -> timeouts and flags
+---          clients            hash   member id -> client id, host, instance
+---          protocols          hash   member id -> protocols and metadata
+---          instances          hash   group instance id -> member id
+---          assignments        hash   member id -> assignment
+---          deadlines          zset   member id or phase -> moment, ms
+--- ARGV     member             bytes  the member id, empty for somebody new
+---          fresh_id           bytes  the id somebody new will have
+---          instance           bytes  group instance id, empty for a dynamic member
+---          client_id          bytes  client id, for people
+---          client_host        bytes  client address, for people
+---          session_ms         int    silence after which the member is dead
+---          rebalance_ms       int    how long it may take to join again
+---          protocol_type      bytes  `consumer`, `connect`, ...
+---          require_member_id  int    1: somebody new is sent away with its id (from version 4 on)
+---          skip               int    1: a leader that comes back may be told to keep the assignment
+---          is_registered      int    1: the group stands in the registry
+---          delay_ms           int    group.initial.rebalance.delay.ms
+---          max_size           int    group.max.size
+---          name...            bytes  a protocol's name
+---          metadata...        bytes  the member's metadata for it
+--- RETURNS  error              int    a lib.codes value
+---          waiting            int    1: ask group.poll_join until it says 0
+---          generation         int    the generation, -1 when refused or waiting
+---          protocol_type      bytes  the group's
+---          protocol           bytes  the chosen protocol
+---          leader             bytes  the leader's member id
+---          member             bytes  the member's id
+---          skip               int    1: the assignment stands, a leader need not compute one
+---          members            list   for the leader: id, instance, metadata of each member, flat
+---          wait_ms            int    until the group's next deadline, -1 for none
+---          began              int    rebalances begun by this call
 --- REFUSES  UNKNOWN_MEMBER_ID GROUP_MAX_SIZE_REACHED INCONSISTENT_GROUP_PROTOCOL FENCED_INSTANCE_ID
 ---          COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS
 --- SIGNALS  MEMBER_ID_REQUIRED
@@ -50,7 +50,7 @@ local classic_membership = require("lib.classic_membership")
 
 local id, fresh_id, instance = ARGV[1], ARGV[2], ARGV[3]
 local session_ms, rebalance_ms, protocol_type = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-local known_first, may_skip, registered = ARGV[9] == "1", ARGV[10] == "1", ARGV[11] == "1"
+local require_member_id, may_skip, is_registered = ARGV[9] == "1", ARGV[10] == "1", ARGV[11] == "1"
 local delay_ms, max_size = tonumber(ARGV[12]), tonumber(ARGV[13])
 local PROTOCOLS = 14
 
@@ -108,7 +108,7 @@ elseif not pending or instance ~= "" then
     return refuse(codes.UNKNOWN_MEMBER_ID, id)
   end
 end
-if not g.exists and not registered then
+if not g.exists and not is_registered then
   return refuse(codes.COORDINATOR_NOT_AVAILABLE, id)
 end
 local joining = {
@@ -145,7 +145,7 @@ if replaced then
     return answer(joining.id, leader, 0)
   end
   classic_rebalance.begin(g, now_ms)
-elseif id == "" and known_first and instance == "" then
+elseif id == "" and require_member_id and instance == "" then
   classic_membership.hand_out(g, joining.id, session_ms, now_ms)
   if g.state == classic_group.EMPTY then
     classic_group.look_later(g, now_ms)

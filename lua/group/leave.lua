@@ -1,22 +1,22 @@
 --- group.leave  version 1  writes
 --- Members are no longer in the group, and a rebalance of the others has begun.
 ---
---- KEYS     group          hash   state, generation, protocol, counters, votes
----          members        hash   member id -> timeouts and flags
----          profiles       hash   member id -> client id, host, instance
----          protocols      hash   member id -> protocols and metadata
----          instances      hash   group instance id -> member id
----          assignments    hash   member id -> assignment
----          deadlines      zset   member id or phase -> moment, ms
----          consumers      hash   member id -> its epoch, subscription and partitions
----          targets        hash   member id -> the partitions it should have
----          holders        hash   partition -> since when which member has it
---- ARGV     leaver...      bytes  a member id, empty to name a static member by its instance
----          instance...    bytes  its group instance id, empty for none
---- RETURNS  error          int    a lib.codes value
----          results        list   a lib.codes value for each leaver
----          wait_ms        int    until the group's next deadline, -1 for none
----          began          int    rebalances begun by this call
+--- KEYS     group              hash   state, generation, protocol, counters, votes
+---          members            hash   member id -> timeouts and flags
+---          clients            hash   member id -> client id, host, instance
+---          protocols          hash   member id -> protocols and metadata
+---          instances          hash   group instance id -> member id
+---          assignments        hash   member id -> assignment
+---          deadlines          zset   member id or phase -> moment, ms
+---          consumer_members   hash   member id -> its epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should have
+---          partition_owners   hash   partition -> since when which member has it
+--- ARGV     leaver...          bytes  a member id, empty to name a static member by its instance
+---          instance...        bytes  its group instance id, empty for none
+--- RETURNS  error              int    a lib.codes value
+---          results            list   a lib.codes value for each leaver
+---          wait_ms            int    until the group's next deadline, -1 for none
+---          began              int    rebalances begun by this call
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 --- COST     O(leavers), and O(members) for the rebalance, at most 20 calls + 9 per member
 --- NOTES    UNKNOWN_MEMBER_ID alone, without results: there is no such group. In the results:

@@ -3,7 +3,7 @@
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
 ---          members        hash   member id -> timeouts and flags
----          profiles       hash   member id -> client id, host, instance
+---          clients        hash   member id -> client id, host, instance
 ---          protocols      hash   member id -> protocols and metadata
 ---          instances      hash   group instance id -> member id
 ---          assignments    hash   member id -> assignment

@@ -1,25 +1,25 @@
 --- group.tick  version 1  writes
 --- Everything that was due in the group has happened: the dead are out, phases ended, old commits gone.
 ---
---- KEYS     group          hash   state, generation, protocol, counters, votes
----          members        hash   member id -> timeouts and flags
----          profiles       hash   member id -> client id, host, instance
----          protocols      hash   member id -> protocols and metadata
----          instances      hash   group instance id -> member id
----          assignments    hash   member id -> assignment
----          deadlines      zset   member id or phase -> moment, ms
----          offsets        hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
----          waiting        hash   producer id -> its newest transaction here, and commits that wait
----          consumers      hash   member id -> its epoch, subscription and partitions
----          targets        hash   member id -> the partitions it should have
----          holders        hash   partition -> since when which member has it
---- ARGV     retention_ms   int    how long commits of a group without members are kept
----          present_ms     int    for how long brokers have been there again, -1: all the while
---- RETURNS  error          int    a lib.codes value
----          wait_ms        int    until the group's next deadline, -1 for none
----          began          int    rebalances begun
----          expired        list   fields of the commits that are gone
----          gone           int    1: nothing is left of the group
+--- KEYS     group              hash  state, generation, protocol, counters, votes
+---          members            hash  member id -> timeouts and flags
+---          clients            hash  member id -> client id, host, instance
+---          protocols          hash  member id -> protocols and metadata
+---          instances          hash  group instance id -> member id
+---          assignments        hash  member id -> assignment
+---          deadlines          zset  member id or phase -> moment, ms
+---          offsets            hash  `korvet:<topic>:<p>` -> what lib.offset_commit says
+---          txn_offsets        hash  producer id -> its newest transaction here, and commits that wait
+---          consumer_members   hash  member id -> its epoch, subscription and partitions
+---          target_assignment  hash  member id -> the partitions it should have
+---          partition_owners   hash  partition -> since when which member has it
+--- ARGV     retention_ms       int   how long commits of a group without members are kept
+---          present_ms         int   for how long brokers have been there again, -1: all the while
+--- RETURNS  error              int   a lib.codes value
+---          wait_ms            int   until the group's next deadline, -1 for none
+---          began              int   rebalances begun
+---          expired            list  fields of the commits that are gone
+---          gone               int   1: nothing is left of the group
 --- COST     O(members), and 4,000 commits, at most 45 calls + 11 per member
 --- NOTES    Brokers look twice a second. A deadline missed by more than 5 s says that none was there,
 ---          and so does a member's before a broker was there again for 5 s: nobody could say to be
@@ -40,7 +40,7 @@ local txn_offset_commit = require("lib.txn_offset_commit")
 local classic_rebalance = require("lib.classic_rebalance")
 local classic_membership = require("lib.classic_membership")
 
-local offsets, waiting = KEYS[8], KEYS[9]
+local offsets, txn_offsets = KEYS[8], KEYS[9]
 local retention_ms, present_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 local MOST, UNHEARD_MS, GO_ON_MS = 1000, 5000, 1000
 local PHASES = { [":join"] = true, [":hold"] = true, [":sync"] = true, [":offsets"] = true }
@@ -93,28 +93,28 @@ for _ = 1, MOST do
   end
   if name == ":offsets" and g.state == classic_group.EMPTY then
     -- A look at very many takes some ticks: where the last one ended, and the first to go of those before.
-    local look, next_ms, cursor = redis.call("HMGET", g.group, "looked", "earliest"), nil, nil
+    local look, next_ms, cursor = redis.call("HMGET", g.group, "offsets_cursor", "offsets_next_ms"), nil, nil
     expired, next_ms, cursor = offset_commit.expire(
       offsets, g.protocol_type ~= "" and g.since or nil, retention_ms, now_ms,
       look[1] or "0", tonumber(look[2] or nil)
     )
     if cursor ~= "0" then
-      redis.call("HSET", g.group, "looked", cursor, "earliest", next_ms and num.text(next_ms) or "")
+      redis.call("HSET", g.group, "offsets_cursor", cursor, "offsets_next_ms", next_ms and num.text(next_ms) or "")
       classic_group.look_at(g, now_ms + GO_ON_MS)
     elseif next_ms then
       if look[1] then
-        redis.call("HDEL", g.group, "looked", "earliest")
+        redis.call("HDEL", g.group, "offsets_cursor", "offsets_next_ms")
         next_ms = math.max(next_ms, now_ms + classic_group.LOOK_MS)
       end
       classic_group.look_at(g, next_ms)
-    elseif redis.call("HLEN", offsets) > 0 or txn_offset_commit.is_open(waiting) or classic_group.next_deadline(g) then
+    elseif redis.call("HLEN", offsets) > 0 or txn_offset_commit.is_open(txn_offsets) or classic_group.next_deadline(g) then
       -- Commits that a look in parts has missed, offsets that wait, or ids that were handed out.
-      redis.call("HDEL", g.group, "looked", "earliest")
+      redis.call("HDEL", g.group, "offsets_cursor", "offsets_next_ms")
       classic_group.look_at(g, now_ms + classic_group.LOOK_MS)
     else
       redis.call("UNLINK", unpack(KEYS, 1, 8))
       redis.call("UNLINK", unpack(KEYS, 10))
-      txn_offset_commit.leave(waiting)
+      txn_offset_commit.leave(txn_offsets)
       return { codes.NONE, -1, g.began, expired, 1 }
     end
   end

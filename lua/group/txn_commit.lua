@@ -1,33 +1,33 @@
 --- group.txn_commit  version 1  writes
 --- Offsets wait in the group for the end of a transaction; until then nobody sees them.
 ---
---- KEYS     group           hash   state, generation, protocol, counters, votes
----          members         hash   member id -> timeouts and flags
----          profiles        hash   member id -> client id, host, instance
----          protocols       hash   member id -> protocols and metadata
----          instances       hash   group instance id -> member id
----          assignments     hash   member id -> assignment
----          deadlines       zset   member id or phase -> moment, ms
----          offsets         hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
----          waiting         hash   producer id -> its newest transaction here; producer id, a space and
----                                 a partition's stream key -> what lib.offset_commit says
----          consumers       hash   member id -> its epoch, subscription and partitions
----          holders         hash   partition -> since when which member has it
---- ARGV     member          bytes  the member id, empty for none
----          instance        bytes  group instance id, empty for none
----          generation      int    the generation or epoch the member believes in, negative without
----                                 membership
----          registered      int    1: the group stands in the registry
----          producer_id     int    whose transaction it is
----          producer_epoch  int    its epoch
----          transaction     int    its number
----          field...        bytes  a partition's stream key
----          offset...       bytes  the offset, digits
----          epoch...        bytes  leader epoch, digits, -1 for none
----          topic...        bytes  topic id, 32 hex digits
----          metadata...     bytes  the client's own words
---- RETURNS  error           int    a lib.codes value
----          wait_ms         int    until the group's next deadline, -1 for none
+--- KEYS     group             hash   state, generation, protocol, counters, votes
+---          members           hash   member id -> timeouts and flags
+---          clients           hash   member id -> client id, host, instance
+---          protocols         hash   member id -> protocols and metadata
+---          instances         hash   group instance id -> member id
+---          assignments       hash   member id -> assignment
+---          deadlines         zset   member id or phase -> moment, ms
+---          offsets           hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
+---          txn_offsets       hash   producer id -> its newest transaction here; producer id, a space and
+---                                   a partition's stream key -> what lib.offset_commit says
+---          consumer_members  hash   member id -> its epoch, subscription and partitions
+---          partition_owners  hash   partition -> since when which member has it
+--- ARGV     member            bytes  the member id, empty for none
+---          instance          bytes  group instance id, empty for none
+---          generation        int    the generation or epoch the member believes in, negative without
+---                                   membership
+---          is_registered     int    1: the group stands in the registry
+---          producer_id       int    whose transaction it is
+---          producer_epoch    int    its epoch
+---          transaction       int    its number
+---          field...          bytes  a partition's stream key
+---          offset...         bytes  the offset, digits
+---          epoch...          bytes  leader epoch, digits, -1 for none
+---          topic...          bytes  topic id, 32 hex digits
+---          metadata...       bytes  the client's own words
+--- RETURNS  error             int    a lib.codes value
+---          wait_ms           int    until the group's next deadline, -1 for none
 --- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          ILLEGAL_GENERATION STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE COORDINATOR_NOT_AVAILABLE
 --- COST     O(partitions), at most 36 calls + 2 per field
@@ -46,9 +46,9 @@ local key_types = require("lib.key_types")
 local num = require("lib.num")
 local txn_offset_commit = require("lib.txn_offset_commit")
 
-local offsets, waiting, consumers, holders = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local offsets, txn_offsets, consumer_members, partition_owners = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local registered, producer_id = ARGV[4] == "1", ARGV[5]
+local is_registered, producer_id = ARGV[4] == "1", ARGV[5]
 local epoch, round = tonumber(ARGV[6]), tonumber(ARGV[7])
 local ROWS = 8
 
@@ -67,7 +67,7 @@ local named = generation >= 0 or id ~= "" or instance ~= ""
 if named and not (generation < 0 and g.state == classic_group.EMPTY) then
   local verdict
   if newer then
-    verdict = consumer_group.check_commit(consumers, holders, id, generation, ARGV, ROWS)
+    verdict = consumer_group.check_commit(consumer_members, partition_owners, id, generation, ARGV, ROWS)
   else
     verdict = classic_group.validate(g, id, instance)
   end
@@ -78,29 +78,29 @@ if named and not (generation < 0 and g.state == classic_group.EMPTY) then
     return { codes.ILLEGAL_GENERATION, -1 }
   end
 end
-local last = txn_offset_commit.last(waiting, producer_id)
+local last = txn_offset_commit.last(txn_offsets, producer_id)
 if last and epoch < last.epoch then
   return { codes.INVALID_PRODUCER_EPOCH, -1 }
 end
 if last and (round < last.round or (round == last.round and not last.open)) then
   return { codes.INVALID_TXN_STATE, -1 }
 end
-if not g.exists and not registered then
+if not g.exists and not is_registered then
   return { codes.COORDINATOR_NOT_AVAILABLE, -1 }
 end
 key_types.hashes(KEYS, 8, 8)
 
 -- Write.
-txn_offset_commit.turn(waiting, producer_id, round, epoch, true, now_ms)
-redis.call("PERSIST", waiting)
+txn_offset_commit.turn(txn_offsets, producer_id, round, epoch, true, now_ms)
+redis.call("PERSIST", txn_offsets)
 if not last then
-  txn_offset_commit.prune(waiting, now_ms)
+  txn_offset_commit.prune(txn_offsets, now_ms)
 end
 for i = ROWS, #ARGV, 5 do
   local committed_ms = offset_commit.times(redis.call("HGET", offsets, ARGV[i]) or "")
   local time_text = num.text(math.max(now_ms, committed_ms))
   redis.call(
-    "HSET", waiting, producer_id .. " " .. ARGV[i],
+    "HSET", txn_offsets, producer_id .. " " .. ARGV[i],
     offset_commit.text(ARGV[i + 1], ARGV[i + 2], time_text, "-1", ARGV[i + 3], ARGV[i + 4])
   )
 end

@@ -18,7 +18,7 @@ local LAST = 2 ^ 53
 function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
-    "max_timestamp", "indexed", "largest", "entries", "untimed"
+    "max_timestamp", "indexed_bytes", "largest_append", "entries", "untimed_append_ms"
   )
   if not row[1] then
     return nil, codes.UNKNOWN_TOPIC_OR_PARTITION
@@ -29,7 +29,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   local mode, bits = row[3], tonumber(row[4])
   return {
     stream = keys[k], hash = keys[k + 1], index = keys[k + 2], producers = keys[k + 3],
-    open = keys[k + 4],
+    open_txns = keys[k + 4],
     format = row[2], mode = mode, next = tonumber(row[5]), start = tonumber(row[6]),
     bytes = tonumber(row[7]), records = tonumber(row[8]), newest = tonumber(row[9]),
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
@@ -102,7 +102,7 @@ local function judged(log, args, at)
     if producer_state.may_append(known, epoch, transaction) then
       if transaction >= 0 and not (known and known.first and known.first >= 0) then
         -- It begins here, and that is written last: raises where this is no sorted set.
-        redis.call("ZCARD", log.open)
+        redis.call("ZCARD", log.open_txns)
       end
       return nil, nil, known
     end
@@ -129,8 +129,8 @@ local function remember(log, args, at, base, text, known)
   )
   log.known[id] = producer_state.text(state, log.now_ms)
   if state.first == base then
-    redis.call("ZADD", log.open, log.next, id)
-    redis.call("HSET", log.hash, "stable", redis.call("ZRANGE", log.open, 0, 0, "WITHSCORES")[2])
+    redis.call("ZADD", log.open_txns, log.next, id)
+    redis.call("HSET", log.hash, "stable", redis.call("ZRANGE", log.open_txns, 0, 0, "WITHSCORES")[2])
   end
 end
 
@@ -297,11 +297,11 @@ function M.close(log)
   end
   redis.call(
     "HSET", log.hash, "next", log.next, "bytes", log.bytes, "records", log.records,
-    "max_timestamp", log.newest, "indexed", log.indexed, "largest", log.largest,
+    "max_timestamp", log.newest, "indexed_bytes", log.indexed, "largest_append", log.largest,
     "entries", log.entries
   )
   if log.was_untimed then
-    redis.call("HSET", log.hash, "untimed", log.untimed)
+    redis.call("HSET", log.hash, "untimed_append_ms", log.untimed)
   end
   for id, text in pairs(log.known) do
     redis.call("HSET", log.producers, id, text)

@@ -32,7 +32,7 @@ local NUMBERS = {
 --- The group as it stands; `exists` is false for one that was never written.
 function M.load(keys)
   local g = {
-    group = keys[1], members = keys[2], profiles = keys[3], protocols = keys[4],
+    group = keys[1], members = keys[2], clients = keys[3], protocols = keys[4],
     instances = keys[5], assignments = keys[6], deadlines = keys[7], began = 0,
   }
   local names = {}
@@ -167,7 +167,7 @@ function M.roster(g, id)
   local list = {}
   if g.leader == id then
     for _, pair in ipairs(M.rows(g)) do
-      local profile = classic_member.profile(redis.call("HGET", g.profiles, pair[1]))
+      local profile = classic_member.profile(redis.call("HGET", g.clients, pair[1]))
       local protocols = redis.call("HGET", g.protocols, pair[1])
       list[#list + 1] = pair[1]
       list[#list + 1] = profile.instance or ""

@@ -3,7 +3,7 @@
 --- members    member id -> "session_ms rebalance_ms flags"; flags are letters: a waits for its
 ---            JoinGroup to be answered, n has never been answered, s has called SyncGroup in this
 ---            generation; "-" none. "pending": the id was handed out (MEMBER_ID_REQUIRED), no more.
---- profiles   member id -> packed {client id, client host, instance id or nothing}
+--- clients   member id -> packed {client id, client host, instance id or nothing}
 --- protocols  member id -> packed {name, metadata, name, metadata, ...}, the member's order
 local num = require("lib.num")
 local pack = require("lib.pack")

@@ -61,12 +61,12 @@ function M.remove(g, id)
     return
   end
   vote(g, classic_member.names(redis.call("HGET", g.protocols, id)), -1)
-  local instance = classic_member.profile(redis.call("HGET", g.profiles, id)).instance
+  local instance = classic_member.profile(redis.call("HGET", g.clients, id)).instance
   if instance then
     redis.call("HDEL", g.instances, instance)
   end
   redis.call("HDEL", g.members, id)
-  redis.call("HDEL", g.profiles, id)
+  redis.call("HDEL", g.clients, id)
   redis.call("HDEL", g.protocols, id)
   redis.call("HDEL", g.assignments, id)
   redis.call("ZREM", g.deadlines, id)
@@ -122,7 +122,7 @@ function M.add(g, m, now_ms)
     g.fresh = 1
   end
   classic_group.put(g, m.id, { session = m.session, rebalance = m.rebalance, awaiting = true, new = true })
-  redis.call("HSET", g.profiles, m.id, m.profile)
+  redis.call("HSET", g.clients, m.id, m.profile)
   redis.call("HSET", g.protocols, m.id, m.protocols)
   if m.instance ~= "" then
     redis.call("HSET", g.instances, m.instance, m.id)
@@ -156,7 +156,7 @@ end
 function M.replace(g, old, m)
   local row = classic_group.row(g, old)
   row.new = false
-  for _, key in ipairs({ g.profiles, g.protocols, g.assignments }) do
+  for _, key in ipairs({ g.clients, g.protocols, g.assignments }) do
     local value = redis.call("HGET", key, old)
     if value then
       redis.call("HDEL", key, old)
@@ -165,7 +165,7 @@ function M.replace(g, old, m)
   end
   redis.call("HDEL", g.members, old)
   redis.call("ZREM", g.deadlines, old)
-  redis.call("HSET", g.profiles, m.id, m.profile)
+  redis.call("HSET", g.clients, m.id, m.profile)
   redis.call("HSET", g.instances, m.instance, m.id)
   if g.leader == old then
     g.leader = m.id

@@ -43,7 +43,7 @@ function M.complete(g, now_ms)
   redis.call("ZREM", g.deadlines, ":join")
   for _, pair in ipairs(classic_group.rows(g)) do
     if not pair[2].awaiting then
-      local profile = classic_member.profile(redis.call("HGET", g.profiles, pair[1]))
+      local profile = classic_member.profile(redis.call("HGET", g.clients, pair[1]))
       if not profile.instance then
         classic_membership.remove(g, pair[1])
       end

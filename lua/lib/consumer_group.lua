@@ -1,13 +1,13 @@
 --- Groups whose broker does the assigning (KIP-848): what is stored of them, and of their members.
 ---
 --- group      "generation" is the group's epoch, it grows with the members and their topics;
----            "assigned" the epoch the targets are of; "settled" how many members have their target
----            at that epoch; "wants" what members subscribe to, "topics" what there is of it, as the
----            topics table of "version" said; "weight" members and partitions the last time; "moved"
----            and "dealt" when the epoch grew and when targets were made, ms
---- consumers  member id -> six numbers, then packed words
---- targets    member id -> the partitions it should have
---- holders    partition -> the epoch it was given at, a space, and the member that has it or has not
+---            "assignment_epoch" the epoch the targets are of; "converged" how many members have their target
+---            at that epoch; "subscription" what members subscribe to, "topics" what there is of it, as the
+---            topics table of "version" said; "assignment_size" members and partitions the last time; "epoch_at_ms"
+---            and "assigned_at_ms" when the epoch grew and when targets were made, ms
+--- consumer_members  member id -> six numbers, then packed words
+--- target_assignment    member id -> the partitions it should have
+--- partition_owners    partition -> the epoch it was given at, a space, and the member that has it or has not
 ---            yet given it up
 --- deadlines  "m:" and a member id -> moment it is dead, or out for not giving something up
 ---
@@ -24,10 +24,10 @@ M.EMPTY, M.ASSIGNING, M.RECONCILING, M.STABLE = "Empty", "Assigning", "Reconcili
 local LOOK_MS = 60000
 local CHUNK = 1000
 
-local NUMBERS = { "epoch", "previous", "settled", "session", "rebalance", "revoke_by" }
+local NUMBERS = { "epoch", "previous", "converged", "session", "rebalance", "revoke_by" }
 local WORDS = { "instance", "rack", "client_id", "client_host", "assignor", "regex" }
 local HEAD = "^(%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) "
-local COUNTS = { "generation", "assigned", "settled", "size", "weight", "moved", "dealt" }
+local COUNTS = { "generation", "assignment_epoch", "converged", "size", "assignment_size", "epoch_at_ms", "assigned_at_ms" }
 
 --- Partitions as one text.
 function M.spell(list)
@@ -95,27 +95,27 @@ end
 --- The group; KEYS are group, consumers, targets, holders, instances, deadlines.
 function M.load(keys)
   local g = {
-    group = keys[1], consumers = keys[2], targets = keys[3], holders = keys[4],
+    group = keys[1], consumer_members = keys[2], target_assignment = keys[3], partition_owners = keys[4],
     instances = keys[5], deadlines = keys[6], began = 0,
   }
   local row = redis.call(
-    "HMGET", g.group, "type", "state", "version", "assignor", "wants", unpack(COUNTS)
+    "HMGET", g.group, "type", "state", "version", "assignor", "subscription", unpack(COUNTS)
   )
   g.type, g.state, g.version, g.assignor = row[1], row[2] or M.EMPTY, row[3] or "", row[4] or "uniform"
-  g.wants = row[5] or ""
+  g.subscription = row[5] or ""
   for i, name in ipairs(COUNTS) do
     g[name] = tonumber(row[5 + i] or 0)
   end
   if g.type ~= "consumer" then
     -- A classic group without members becomes one: its epochs go on where its generations were.
-    g.size, g.settled, g.assigned, g.version, g.wants = 0, 0, 0, "", ""
+    g.size, g.converged, g.assignment_epoch, g.version, g.subscription = 0, 0, 0, "", ""
   end
   return g
 end
 
 --- The group's epoch has grown: targets have to be made anew.
 function M.move(g, now_ms)
-  g.generation, g.moved, g.began = g.generation + 1, now_ms, 1
+  g.generation, g.epoch_at_ms, g.began = g.generation + 1, now_ms, 1
 end
 
 --- What was changed in `g` is stored. Without members it is Empty, and old commits are looked for.
@@ -124,23 +124,23 @@ function M.save(g, now_ms)
     if g.state ~= M.EMPTY or g.type ~= "consumer" then
       redis.call("HSET", g.group, "since", num.text(now_ms))
     end
-    g.state, g.settled = M.EMPTY, 0
-    redis.call("UNLINK", g.consumers, g.targets, g.holders, g.instances)
+    g.state, g.converged = M.EMPTY, 0
+    redis.call("UNLINK", g.consumer_members, g.target_assignment, g.partition_owners, g.instances)
     redis.call("ZADD", g.deadlines, "NX", num.text(now_ms + LOOK_MS), ":offsets")
   else
     if g.state == M.EMPTY then
       redis.call("ZREM", g.deadlines, ":offsets")
     end
     g.state = M.STABLE
-    if g.assigned < g.generation then
+    if g.assignment_epoch < g.generation then
       g.state = M.ASSIGNING
-    elseif g.settled < g.size then
+    elseif g.converged < g.size then
       g.state = M.RECONCILING
     end
   end
   local fields = {
     "type", "consumer", "protocol_type", "consumer", "state", g.state, "version", g.version,
-    "assignor", g.assignor, "wants", g.wants,
+    "assignor", g.assignor, "subscription", g.subscription,
   }
   for _, name in ipairs(COUNTS) do
     fields[#fields + 1] = name
@@ -155,8 +155,8 @@ function M.parse(text)
     return nil
   end
   local m, at = {}, 1
-  local _, last, epoch, previous, settled, session, rebalance, revoke_by = string.find(text, HEAD)
-  m.epoch, m.previous, m.settled = tonumber(epoch), tonumber(previous), settled == "1"
+  local _, last, epoch, previous, converged, session, rebalance, revoke_by = string.find(text, HEAD)
+  m.epoch, m.previous, m.converged = tonumber(epoch), tonumber(previous), converged == "1"
   m.session, m.rebalance, m.revoke_by = tonumber(session), tonumber(rebalance), tonumber(revoke_by)
   local list = pack.unpack(string.sub(text, last + 1))
   for _, name in ipairs(WORDS) do
@@ -168,20 +168,20 @@ end
 
 --- The member's row, nil for a stranger.
 function M.member(g, id)
-  return M.parse(redis.call("HGET", g.consumers, id))
+  return M.parse(redis.call("HGET", g.consumer_members, id))
 end
 
---- Epoch and whether the member is settled, and nothing more of it: what a quiet heartbeat needs.
+--- Epoch and whether the member is converged, and nothing more of it: what a quiet heartbeat needs.
 function M.glance(text)
-  local epoch, settled = string.match(text, "^(%-?%d+) %d+ ([01]) ")
-  return tonumber(epoch), settled == "1"
+  local epoch, converged = string.match(text, "^(%-?%d+) %d+ ([01]) ")
+  return tonumber(epoch), converged == "1"
 end
 
 --- The member is stored, and dead unless it is heard of in time.
 function M.put(g, id, m, now_ms)
   local list, words = {}, {}
   for i, name in ipairs(NUMBERS) do
-    list[i] = name == "settled" and (m.settled and "1" or "0") or num.text(m[name])
+    list[i] = name == "converged" and (m.converged and "1" or "0") or num.text(m[name])
   end
   for i, name in ipairs(WORDS) do
     words[i] = m[name]
@@ -189,7 +189,7 @@ function M.put(g, id, m, now_ms)
   for _, name in ipairs({ "names", "assigned", "revoking" }) do
     words[#words + 1] = m[name]
   end
-  redis.call("HSET", g.consumers, id, table.concat(list, " ") .. " " .. pack.pack(words))
+  redis.call("HSET", g.consumer_members, id, table.concat(list, " ") .. " " .. pack.pack(words))
   M.hear(g, id, m, now_ms)
 end
 
@@ -205,24 +205,24 @@ end
 --- Nobody holds these partitions any more.
 function M.release(g, list)
   for from = 1, #list, CHUNK do
-    redis.call("HDEL", g.holders, unpack(list, from, math.min(from + CHUNK - 1, #list)))
+    redis.call("HDEL", g.partition_owners, unpack(list, from, math.min(from + CHUNK - 1, #list)))
   end
 end
 
 --- The member holds these partitions, since the epoch of the targets.
 function M.hold(g, id, list)
-  local flat, holder = {}, num.text(g.assigned) .. " " .. id
+  local flat, holder = {}, num.text(g.assignment_epoch) .. " " .. id
   for _, partition in ipairs(list) do
     flat[#flat + 1], flat[#flat + 2] = partition, holder
   end
   for from = 1, #flat, 2 * CHUNK do
-    redis.call("HSET", g.holders, unpack(flat, from, math.min(from + 2 * CHUNK - 1, #flat)))
+    redis.call("HSET", g.partition_owners, unpack(flat, from, math.min(from + 2 * CHUNK - 1, #flat)))
   end
 end
 
 --- Whether the member has held the partition since that epoch or longer.
-function M.has_held(holders, id, partition, epoch)
-  local since, holder = string.match(redis.call("HGET", holders, partition) or "", "^(%d+) (.*)$")
+function M.has_held(partition_owners, id, partition, epoch)
+  local since, holder = string.match(redis.call("HGET", partition_owners, partition) or "", "^(%d+) (.*)$")
   return holder == id and tonumber(since) <= epoch
 end
 
@@ -231,7 +231,7 @@ function M.free(g, id, list)
   local found = {}
   for from = 1, #list, CHUNK do
     local last = math.min(from + CHUNK - 1, #list)
-    local row = redis.call("HMGET", g.holders, unpack(list, from, last))
+    local row = redis.call("HMGET", g.partition_owners, unpack(list, from, last))
     for i = from, last do
       local holder = row[i - from + 1]
       if not holder or string.match(holder, "^%d+ (.*)$") == id then
@@ -246,15 +246,15 @@ end
 function M.remove(g, id, m)
   M.release(g, M.read(m.assigned))
   M.release(g, M.read(m.revoking))
-  redis.call("HDEL", g.consumers, id)
-  redis.call("HDEL", g.targets, id)
+  redis.call("HDEL", g.consumer_members, id)
+  redis.call("HDEL", g.target_assignment, id)
   redis.call("ZREM", g.deadlines, "m:" .. id)
   if m.instance ~= "" then
     redis.call("HDEL", g.instances, m.instance)
   end
   g.size = g.size - 1
-  if m.settled and m.epoch == g.assigned then
-    g.settled = g.settled - 1
+  if m.converged and m.epoch == g.assignment_epoch then
+    g.converged = g.converged - 1
   end
 end
 
@@ -283,7 +283,7 @@ end
 
 --- Every member has its time again: no broker can have been there to hear it.
 function M.forgive(g, now_ms)
-  local flat = redis.call("HGETALL", g.consumers)
+  local flat = redis.call("HGETALL", g.consumer_members)
   for i = 1, #flat, 2 do
     local m = M.parse(flat[i + 1])
     if m.revoking ~= "" then
@@ -309,8 +309,8 @@ end
 --- Whether a member of a group of the newer protocol may commit: a lib.codes value for the rows args[from..], five each: stream key, offset, leader epoch, topic id,
 --- metadata. Without rows it is asked what is committed. An epoch that has passed is good for
 --- partitions that the member has held since then (KIP-1251): the commit was on its way.
-function M.check_commit(store, holders, id, epoch, args, from)
-  local text = redis.call("HGET", store, id)
+function M.check_commit(consumer_members, partition_owners, id, epoch, args, from)
+  local text = redis.call("HGET", consumer_members, id)
   if not text then
     return codes.UNKNOWN_MEMBER_ID
   end
@@ -320,7 +320,7 @@ function M.check_commit(store, holders, id, epoch, args, from)
   end
   for i = from, epoch < current and #args or 0, 5 do
     local partition = args[i + 3] .. string.match(args[i], ":%d+$")
-    if not M.has_held(holders, id, partition, epoch) then
+    if not M.has_held(partition_owners, id, partition, epoch) then
       return codes.STALE_MEMBER_EPOCH
     end
   end

@@ -31,7 +31,7 @@ end
 
 --- The group wants what the member subscribes to. Returns whether it did before.
 function M.want(g, m)
-  local names, regexes = M.wants(g.wants)
+  local names, regexes = M.wants(g.subscription)
   local by_name, by_regex, known = consumer_group.set(names), consumer_group.set(regexes), true
   for _, name in ipairs(pack.unpack(m.names)) do
     known, by_name[name] = known and by_name[name] == true, true
@@ -40,7 +40,7 @@ function M.want(g, m)
     known, by_regex[m.regex] = known and by_regex[m.regex] == true, true
   end
   if not known then
-    g.wants = spell_wants(by_name, by_regex)
+    g.subscription = spell_wants(by_name, by_regex)
   end
   return known
 end
@@ -63,12 +63,12 @@ end
 
 --- Whether targets may be made now: those of a large group are made for many changes at once.
 function M.is_time(g, now_ms)
-  return g.assigned == 0 or g.weight < LIGHT or now_ms - g.dealt >= g.weight / WEIGHT_PER_MS
+  return g.assignment_epoch == 0 or g.assignment_size < LIGHT or now_ms - g.assigned_at_ms >= g.assignment_size / WEIGHT_PER_MS
 end
 
 --- Every member has a target of the group's epoch; only those that changed are written.
 function M.deal(g, now_ms)
-  local rows, targets = redis.call("HGETALL", g.consumers), redis.call("HGETALL", g.targets)
+  local rows, targets = redis.call("HGETALL", g.consumer_members), redis.call("HGETALL", g.target_assignment)
   local before, members, seen, names, regexes = {}, {}, {}, {}, {}
   for i = 1, #targets, 2 do
     before[targets[i]] = targets[i + 1]
@@ -98,17 +98,17 @@ function M.deal(g, now_ms)
     end
   end
   for from = 1, #changed, 1000 do
-    redis.call("HSET", g.targets, unpack(changed, from, math.min(from + 999, #changed)))
+    redis.call("HSET", g.target_assignment, unpack(changed, from, math.min(from + 999, #changed)))
   end
-  g.wants = spell_wants(names, regexes)
-  g.assigned, g.settled, g.dealt, g.weight = g.generation, 0, now_ms, #members + total
+  g.subscription = spell_wants(names, regexes)
+  g.assignment_epoch, g.converged, g.assigned_at_ms, g.assignment_size = g.generation, 0, now_ms, #members + total
 end
 
 --- The member comes as near to its target as others let it. Returns whether what it may hold changed.
 function M.approach(g, id, m, owned, now_ms)
-  local target = consumer_group.read(redis.call("HGET", g.targets, id) or "")
+  local target = consumer_group.read(redis.call("HGET", g.target_assignment, id) or "")
   local wanted, told = consumer_group.set(target), false
-  local assigned, was = consumer_group.read(m.assigned), m.settled and m.epoch == g.assigned
+  local assigned, was = consumer_group.read(m.assigned), m.converged and m.epoch == g.assignment_epoch
   local leaving = consumer_group.pick(assigned, wanted, false)
   local revoking = consumer_group.read(m.revoking)
   if #leaving > 0 then
@@ -123,8 +123,8 @@ function M.approach(g, id, m, owned, now_ms)
     revoking = {}
   end
   if #revoking == 0 then
-    if m.epoch ~= g.assigned then
-      m.previous, m.epoch = math.max(m.epoch, 0), g.assigned
+    if m.epoch ~= g.assignment_epoch then
+      m.previous, m.epoch = math.max(m.epoch, 0), g.assignment_epoch
     end
     local free = consumer_group.free(g, id, consumer_group.pick(target, consumer_group.set(assigned), false))
     consumer_group.hold(g, id, free)
@@ -132,16 +132,16 @@ function M.approach(g, id, m, owned, now_ms)
       assigned[#assigned + 1], told = partition, true
     end
   end
-  m.settled = #revoking == 0 and #assigned == #target
-  local is = m.settled and m.epoch == g.assigned
-  g.settled = g.settled + (is and 1 or 0) - (was and 1 or 0)
+  m.converged = #revoking == 0 and #assigned == #target
+  local is = m.converged and m.epoch == g.assignment_epoch
+  g.converged = g.converged + (is and 1 or 0) - (was and 1 or 0)
   m.assigned, m.revoking = consumer_group.spell(assigned), consumer_group.spell(revoking)
   return told
 end
 
 --- How soon the member should be heard of again, ms; 0: as usual.
-function M.soon_ms(g, settled, now_ms)
-  if settled and now_ms - g.moved > LIVELY_MS then
+function M.soon_ms(g, converged, now_ms)
+  if converged and now_ms - g.epoch_at_ms > LIVELY_MS then
     return 0
   end
   return math.max(SOON_MS, SOON_MS_PER_MEMBER * g.size)

@@ -19,7 +19,7 @@ function M.open(stream, log, topic_id, format, mode, bits)
   redis.call(
     "HSET", log, "topic_id", topic_id, "format", format, "mode", mode, "bits", bits, "epoch", "0",
     "next", "0", "start", "0", "bytes", "0", "records", "0", "start_bytes", "0",
-    "start_records", "0", "entries", "0", "max_timestamp", "-1", "indexed", "-1", "largest", "0"
+    "start_records", "0", "entries", "0", "max_timestamp", "-1", "indexed_bytes", "-1", "largest_append", "0"
   )
   if mode ~= "time" then
     entry_id.open_dense(stream)

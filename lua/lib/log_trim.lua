@@ -29,8 +29,8 @@ function M.all(stream, log, index, mode, bits, target, bytes, records)
   redis.call("UNLINK", index)
   redis.call(
     "HSET", log, "start", num.text(target), "next", num.text(target), "start_bytes", num.text(bytes),
-    "start_records", num.text(records), "indexed", "-1",
-    "max_timestamp", "-1", "untimed", "-1"
+    "start_records", num.text(records), "indexed_bytes", "-1",
+    "max_timestamp", "-1", "untimed_append_ms", "-1"
   )
   return removed
 end

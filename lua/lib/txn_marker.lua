@@ -19,7 +19,7 @@ function M.open(keys, topic_id)
     return nil, codes.UNKNOWN_TOPIC_ID
   end
   return {
-    stream = keys[1], hash = keys[2], producers = keys[3], open = keys[4], aborted = keys[5],
+    stream = keys[1], hash = keys[2], producers = keys[3], open_txns = keys[4], aborted_txns = keys[5],
     mode = row[2], bits = tonumber(row[3]), next = tonumber(row[4]), start = row[5],
     bytes = tonumber(row[6]), entries = tonumber(row[7]), stable = tonumber(row[8] or "-1"),
   }
@@ -31,7 +31,7 @@ function M.first(log, id, known)
   if producer_state.is_open(known) and known.first ~= producer_state.JOINED then
     return known.first
   end
-  return tonumber(redis.call("ZSCORE", log.open, id) or nil)
+  return tonumber(redis.call("ZSCORE", log.open_txns, id) or nil)
 end
 
 --- The producer's transaction of number `round` is over here; `known` is what was remembered of it.
@@ -47,10 +47,10 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     return -1, log.stable
   end
   -- Both raise where that is no sorted set, before the first write.
-  local oldest = redis.call("ZRANGE", log.open, 0, 1, "WITHSCORES")
+  local oldest = redis.call("ZRANGE", log.open_txns, 0, 1, "WITHSCORES")
   local stable = tonumber(oldest[oldest[1] == id and 4 or 2] or "-1")
   if not committed then
-    redis.call("ZCARD", log.aborted)
+    redis.call("ZCARD", log.aborted_txns)
   end
 
   local at, untimed = log.next, {}
@@ -66,16 +66,16 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     redis.call("XADD", log.stream, entry_id.id(log.mode, log.bits, at), unpack(args, fields))
     if log.mode ~= "time" then
       -- How old the native entries before it are, nothing else tells.
-      untimed = { "untimed", now_ms }
+      untimed = { "untimed_append_ms", now_ms }
     end
   end
   -- Not before the marker stands: who could not write it finds the transaction open when it tries again.
   redis.call("HSET", log.producers, id, turn)
-  redis.call("ZREM", log.open, id)
+  redis.call("ZREM", log.open_txns, id)
   if not committed then
-    redis.call("ZREMRANGEBYSCORE", log.aborted, "-inf", "(" .. log.start)
+    redis.call("ZREMRANGEBYSCORE", log.aborted_txns, "-inf", "(" .. log.start)
     redis.call(
-      "ZADD", log.aborted, at,
+      "ZADD", log.aborted_txns, at,
       id .. ":" .. num.text(first) .. ":" .. num.text(stable < 0 and at + 1 or stable)
     )
   end

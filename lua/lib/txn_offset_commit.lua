@@ -12,8 +12,8 @@ local MANY, SOME = 1000, 20
 local LONG_MS, DAY_MS = 3600000, 86400000
 
 --- The newest transaction of a producer as {round, epoch, open}, or nil.
-function M.last(waiting, producer_id)
-  local text = redis.call("HGET", waiting, producer_id)
+function M.last(txn_offsets, producer_id)
+  local text = redis.call("HGET", txn_offsets, producer_id)
   if not text then
     return nil
   end
@@ -22,10 +22,10 @@ function M.last(waiting, producer_id)
 end
 
 --- Whether any transaction is open here.
-function M.is_open(waiting)
+function M.is_open(txn_offsets)
   local cursor = "0"
   repeat
-    local page = redis.call("HSCAN", waiting, cursor, "COUNT", 1000)
+    local page = redis.call("HSCAN", txn_offsets, cursor, "COUNT", 1000)
     cursor = page[1]
     for i = 1, #page[2], 2 do
       if string.match(page[2][i], "^%d+$") and string.match(page[2][i + 1], "^%d+ %d+ 1 ") then
@@ -37,21 +37,21 @@ function M.is_open(waiting)
 end
 
 --- That is the producer's newest transaction from now on.
-function M.turn(waiting, producer_id, round, epoch, open, now_ms)
+function M.turn(txn_offsets, producer_id, round, epoch, open, now_ms)
   redis.call(
-    "HSET", waiting, producer_id,
+    "HSET", txn_offsets, producer_id,
     num.text(round) .. " " .. num.text(epoch) .. " " .. (open and "1 " or "0 ") .. num.text(now_ms)
   )
 end
 
 --- The producer's commits no longer wait: stream key and commit, flat.
-function M.take(waiting, producer_id)
+function M.take(txn_offsets, producer_id)
   local rows, prefix = {}, producer_id .. " "
-  for _, field in ipairs(redis.call("HKEYS", waiting)) do
+  for _, field in ipairs(redis.call("HKEYS", txn_offsets)) do
     if string.sub(field, 1, #prefix) == prefix then
       rows[#rows + 1] = string.sub(field, #prefix + 1)
-      rows[#rows + 1] = redis.call("HGET", waiting, field)
-      redis.call("HDEL", waiting, field)
+      rows[#rows + 1] = redis.call("HGET", txn_offsets, field)
+      redis.call("HDEL", txn_offsets, field)
     end
   end
   return rows
@@ -59,26 +59,26 @@ end
 
 --- The group is gone: no commit waits any more. Which transactions there were is known for a day:
 --- offsets that come late would wait for an end that has been, and count with the producer's next one.
-function M.leave(waiting)
-  for _, field in ipairs(redis.call("HKEYS", waiting)) do
+function M.leave(txn_offsets)
+  for _, field in ipairs(redis.call("HKEYS", txn_offsets)) do
     if string.find(field, " ", 1, true) then
-      redis.call("HDEL", waiting, field)
+      redis.call("HDEL", txn_offsets, field)
     end
   end
-  redis.call("PEXPIRE", waiting, DAY_MS)
+  redis.call("PEXPIRE", txn_offsets, DAY_MS)
 end
 
 --- Of many producers some are looked at, and forgotten where their last transaction ended long ago.
 --- That is for whoever adds a producer: more are looked at than come, so that not many are left.
-function M.prune(waiting, now_ms)
-  if redis.call("HLEN", waiting) <= MANY then
+function M.prune(txn_offsets, now_ms)
+  if redis.call("HLEN", txn_offsets) <= MANY then
     return
   end
-  local flat = redis.call("HRANDFIELD", waiting, SOME, "WITHVALUES")
+  local flat = redis.call("HRANDFIELD", txn_offsets, SOME, "WITHVALUES")
   for i = 1, #flat, 2 do
     local open, time = string.match(flat[i + 1], "^%d+ %d+ (%d) (%d+)$")
     if open == "0" and string.match(flat[i], "^%d+$") and now_ms - tonumber(time) > LONG_MS then
-      redis.call("HDEL", waiting, flat[i])
+      redis.call("HDEL", txn_offsets, flat[i])
     end
   end
 end

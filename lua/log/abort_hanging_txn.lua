@@ -1,11 +1,11 @@
 --- log.abort_hanging_txn  version 1  writes
 --- A transaction that nobody will end is over in this partition: its marker stands in the log.
 ---
---- KEYS     stream          stream  the partition's records
----          log             hash    the partition's state
----          producers       hash    producer id -> epoch, last five batches, transaction
----          open            zset    producer id -> end of the log before its open transaction
----          aborted         zset    "producer id:first:stable after it" -> offset of the marker
+--- KEYS     stream             stream  the partition's records
+---          log                hash    the partition's state
+---          producers          hash    producer id -> epoch, last five batches, transaction
+---          open_txns          zset    producer id -> end of the log before its open transaction
+---          aborted_txns       zset    "producer id:first:stable after it" -> offset of the marker
 --- ARGV     topic_id           bytes   the topic the caller believes in, 32 hex digits
 ---          producer_id        int     whose transaction it is
 ---          producer_epoch     int     the epoch its next batches need at least

@@ -5,7 +5,7 @@
 ---          log             hash    the partition's state
 ---          index           zset    sparse index: offset -> max timestamp, bytes and records before it
 ---          producers       hash    producer id -> epoch, last five batches, transaction
----          open            zset    producer id -> end of the log before its open transaction
+---          open_txns       zset    producer id -> end of the log before its open transaction
 --- ARGV     topic_id        bytes   the topic the caller believes in, 32 hex digits
 ---          stamp           int     1: LogAppendTime, the entry says when it was appended
 ---          count           int     records: last offset delta + 1, and so the offsets the batch takes,
@@ -47,7 +47,7 @@
 ---          where the partition knows no more of it than transactions. Spark's writers, from id 2^51 on, and transactions whose number is told are never forgotten:
 ---          Redis lost their first batch, or refused it (OUT_OF_ORDER_SEQUENCE_NUMBER).
 ---          In batch layout and in bytes mode an entry's id is that of the last offset it takes.
----          Without transactions `open` is never touched, and `stable` of the state is absent: the end
+---          Without transactions `open_txns` is never touched, and `stable` of the state is absent: the end
 ---          of the log before the oldest open transaction, -1 when none is open. In time mode offsets
 ---          jump: a reader that has all before the transaction stands there, and not at its first.
 local append = require("lib.append")

@@ -37,7 +37,7 @@ local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed", unpack(foreign_entries.FIELDS)
+  "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed_append_ms", unpack(foreign_entries.FIELDS)
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }
@@ -104,7 +104,7 @@ if first_met then
   )
   redis.call(
     "HSET", log, "next", num.text(next_offset), "max_timestamp", num.text(now_ms),
-    "records", num.text(records + next_offset - appended), "indexed", num.text(bytes)
+    "records", num.text(records + next_offset - appended), "indexed_bytes", num.text(bytes)
   )
 end
 if target <= start then

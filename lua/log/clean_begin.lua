@@ -32,7 +32,7 @@ local tombstone_ms, dirty = tonumber(ARGV[4]), tonumber(ARGV[5])
 -- Check. Refusals live here.
 local state = redis.call(
   "HMGET", log, "topic_id", "next", "start", "bytes", "records", "max_timestamp", "start_bytes",
-  "stable", "cleaned", "cleaned_bytes", "horizons", "untimed", "compacting"
+  "stable", "cleaned", "cleaned_bytes", "delete_horizons", "untimed_append_ms", "compacting"
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1, -1, -1, -1, -1, -1 }

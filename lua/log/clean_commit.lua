@@ -5,7 +5,7 @@
 ---          log            hash    the partition's state
 ---          index          zset    sparse index
 ---          compacted      stream  the twin, gone after this
----          aborted        zset    aborted transactions by the offset of their marker
+---          aborted_txns   zset    aborted transactions by the offset of their marker
 --- ARGV     topic_id       bytes   the topic the caller believes in, 32 hex digits
 ---          token          bytes   who compacts
 ---          held           int     entries that are in the twin by now
@@ -18,13 +18,13 @@
 ---          tombstones     int     1: marks of deleted keys are left, which have to go later
 ---          tombstone_ms   int     how long they stay
 ---          at_most        int     entries behind `limit` that may be carried by this call,
----                                fewer where 128 KiB on average are fewer
+---                                 fewer where 128 KiB on average are fewer
 ---          rows...        bytes   the sparse index below `limit`
 --- RETURNS  error          int     a lib.codes value
 ---          more           int     1: too much was behind `limit`: call again
 ---          held           int     entries that are in the twin then
 ---          wide           bytes   the id of the next one where no script can add it, which the caller
----                                adds before it calls again; else empty
+---                                 adds before it calls again; else empty
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
 --- COST     O(entries carried + groups + rows), at most 533 calls + 1 per rows
 --- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time.
@@ -39,7 +39,7 @@ local num = require("lib.num")
 local entry_limits = require("lib.entry_limits")
 local clean_swap = require("lib.clean_swap")
 
-local stream, log, index, compacted, aborted = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local stream, log, index, compacted, aborted_txns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local topic_id, token, held = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local start, limit = ARGV[4], tonumber(ARGV[5])
 local tombstones, tombstone_ms, at_most = ARGV[10] == "1", tonumber(ARGV[11]), tonumber(ARGV[12])
@@ -47,7 +47,7 @@ local ROWS, CHUNK, MOST_BYTES = 13, 2000, 131072
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "horizons", "bytes",
+  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "delete_horizons", "bytes",
   "entries"
 )
 if state[1] ~= topic_id then
@@ -60,7 +60,7 @@ if state[3] ~= start then
   return { codes.OFFSET_OUT_OF_RANGE, 0, 0, "" }
 end
 key_types.zset(index)
-key_types.zset(aborted)
+key_types.zset(aborted_txns)
 local rows = {}
 for i = ROWS, #ARGV do
   rows[#rows + 1] = num.text(index_rows.parse(ARGV[i]).offset)
@@ -92,11 +92,11 @@ redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(limit))
 for from = 1, #rows, CHUNK do
   redis.call("ZADD", index, unpack(rows, from, math.min(from + CHUNK - 1, #rows)))
 end
-redis.call("ZREMRANGEBYSCORE", aborted, "-inf", "(" .. num.text(limit))
+redis.call("ZREMRANGEBYSCORE", aborted_txns, "-inf", "(" .. num.text(limit))
 redis.call(
   "HSET", log, "cleaned", ARGV[6], "cleaned_bytes", ARGV[7], "start_bytes", ARGV[8],
   "start_records", ARGV[9],
-  "horizons", clean_swap.horizons(state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms())
+  "delete_horizons", clean_swap.horizons(state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms())
 )
 redis.call("HDEL", log, "compacting")
 return { codes.NONE, 0, 0, "" }

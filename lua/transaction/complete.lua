@@ -1,11 +1,11 @@
 --- transaction.complete  version 1  writes
 --- A transaction whose markers all stand is over, and the next one may begin.
 ---
---- KEYS     transaction  hash  state of the transactional id
+--- KEYS     transaction   hash  state of the transactional id
 ---          participants  set   who took part
---- ARGV     transaction  int   its number
---- RETURNS  error        int   a lib.codes value
----          done         int   1: it was still ending; 0: somebody else has completed it
+--- ARGV     transaction   int   its number
+--- RETURNS  error         int   a lib.codes value
+---          done          int   1: it was still ending; 0: somebody else has completed it
 --- COST     O(1), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")

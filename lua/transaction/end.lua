@@ -1,22 +1,22 @@
 --- transaction.end  version 1  writes
 --- It is decided how a transaction ends; whoever reads the answer writes the markers.
 ---
---- KEYS     transaction     hash   state of the transactional id
----          participants    set    who takes part in the open transaction
---- ARGV     producer_id     int    the producer that asks
----          producer_epoch  int    its epoch
----          committed       int    1 commit, 0 abort
----          bump            int    1: the next transaction has the next epoch (KIP-890, EndTxn 5)
----          fresh_id        int    a producer id nobody has had, -1 while none was asked for
---- RETURNS  error           int    a lib.codes value
----          producer_id     int    what the producer goes on with, -1 when refused
----          producer_epoch  int    likewise
----          fresh           int    1: nothing was done, call again with a fresh producer id
----          pending         int    1: markers are to be written, then transaction.complete
----          marker_id       int    producer id of the markers
----          marker_epoch    int    epoch of the markers
----          transaction     int    the transaction's number
----          members         list   p:<topic>:<partition> and g:<group id>
+--- KEYS     transaction     hash  state of the transactional id
+---          participants    set   who takes part in the open transaction
+--- ARGV     producer_id     int   the producer that asks
+---          producer_epoch  int   its epoch
+---          committed       int   1 commit, 0 abort
+---          bump            int   1: the next transaction has the next epoch (KIP-890, EndTxn 5)
+---          fresh_id        int   a producer id nobody has had, -1 while none was asked for
+--- RETURNS  error           int   a lib.codes value
+---          producer_id     int   what the producer goes on with, -1 when refused
+---          producer_epoch  int   likewise
+---          fresh           int   1: nothing was done, call again with a fresh producer id
+---          pending         int   1: markers are to be written, then transaction.complete
+---          marker_id       int   producer id of the markers
+---          marker_epoch    int   epoch of the markers
+---          transaction     int   the transaction's number
+---          members         list  p:<topic>:<partition> and g:<group id>
 --- REFUSES  INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED INVALID_TXN_STATE CONCURRENT_TRANSACTIONS
 --- COST     O(members), at most 4 calls
 local codes = require("lib.codes")

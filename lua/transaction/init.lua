@@ -1,15 +1,15 @@
 --- transaction.init  version 1  writes
 --- A transactional id has a producer id and an epoch that fences whoever used the id before.
 ---
---- KEYS     transaction     hash   state of the transactional id
---- ARGV     timeout_ms      int    how long its transactions may stay open
----          producer_id     int    the producer id the caller has, -1 for none
----          producer_epoch  int    the epoch it has, -1 for none
----          fresh_id        int    a producer id nobody has had, -1 while none was asked for
---- RETURNS  error           int    a lib.codes value
----          producer_id     int    -1 when refused
----          producer_epoch  int    -1 when refused
----          fresh           int    1: nothing was done, call again with a fresh producer id
+--- KEYS     transaction     hash  state of the transactional id
+--- ARGV     timeout_ms      int   how long its transactions may stay open
+---          producer_id     int   the producer id the caller has, -1 for none
+---          producer_epoch  int   the epoch it has, -1 for none
+---          fresh_id        int   a producer id nobody has had, -1 while none was asked for
+--- RETURNS  error           int   a lib.codes value
+---          producer_id     int   -1 when refused
+---          producer_epoch  int   -1 when refused
+---          fresh           int   1: nothing was done, call again with a fresh producer id
 --- REFUSES  PRODUCER_FENCED
 --- SIGNALS  CONCURRENT_TRANSACTIONS
 --- COST     O(1), at most 3 calls

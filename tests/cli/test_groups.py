@@ -130,9 +130,9 @@ def test_a_group_with_members_stays_where_it_is(
                 session_ms=60_000,
                 rebalance_ms=60_000,
                 protocol_type="consumer",
-                known_first=0,
+                require_member_id=0,
                 skip=0,
-                registered=1,
+                is_registered=1,
                 delay_ms=0,
                 max_size=9,
             )
@@ -170,9 +170,9 @@ def test_whoever_reads_a_partition_stands_beside_it(
                 session_ms=60_000,
                 rebalance_ms=60_000,
                 protocol_type="consumer",
-                known_first=0,
+                require_member_id=0,
                 skip=0,
-                registered=1,
+                is_registered=1,
                 delay_ms=0,
                 max_size=9,
             )
@@ -217,18 +217,18 @@ def test_members_of_the_newer_protocol_are_shown(
             "rebalance_ms": 60_000,
             "assignor": "",
             "max_size": 9,
-            "registered": 1,
-            "subscribes": 1,
+            "is_registered": 1,
+            "subscription_mask": 1,
             "names": b"6:orders",
             "regex": "",
-            "owns": 1,
+            "has_owned": 1,
             "owned": b"",
         }
         rows = [("t", "orders", f"{topic['id']}:1")]
         asked = pack_raw([b"6:orders", b""])
         joined = SyncStore(client).run(
             scripts.consumer_heartbeat(
-                KEYS, "readers", **arguments, version=b"1", asked=asked, rows=rows
+                KEYS, "readers", **arguments, version=b"1", resolved=asked, rows=rows
             )
         )
         assert joined.error == 0

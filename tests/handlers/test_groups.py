@@ -371,7 +371,7 @@ async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
                 member="",
                 instance="",
                 generation=-1,
-                registered=registered,
+                is_registered=registered,
                 retention_ms=-1,
             )
 

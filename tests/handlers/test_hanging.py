@@ -45,7 +45,7 @@ async def pending(broker: Broker, group: str) -> tuple[int, int]:
 
 async def aged(broker: Broker, group: str, producer_id: int, by_ms: int) -> None:
     """So long they wait by now."""
-    key = broker.node.keys.group(group).waiting
+    key = broker.node.keys.group(group).txn_offsets
     text = await broker.node.store.command("HGET", key, producer_id)
     number, epoch, is_open, since = map(int, text.split())
     row = f"{number} {epoch} {is_open} {since - by_ms}"

@@ -50,7 +50,7 @@ async def test_what_a_failover_forgot_of_a_transaction_joins_it_again(broker: Br
         part.log,
         part.stream,
         part.producers,
-        part.open,
+        part.open_txns,
         id_keys.transaction,
         id_keys.participants,
     )

@@ -43,7 +43,7 @@ class Join:
     rebalance: int
     type: str
     protocols: Protocols
-    known_first: int
+    require_member_id: int
     skip: int
     max_size: int
 
@@ -231,7 +231,7 @@ class Classic:
         self.exists = True
         if not join.member and join.instance in self.instances:
             return self._come_back(join)
-        if not join.member and join.known_first and not join.instance:
+        if not join.member and join.require_member_id and not join.instance:
             self.pending.add(join.fresh)
             self.deadlines[join.fresh] = self.now() + join.session
             self.deadlines[":hold"] = self.now() + HOLD_MS

@@ -57,7 +57,7 @@ class Group:
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
         protocol_type: str = "consumer",
-        known_first: int = 0,
+        require_member_id: int = 0,
         skip: int = 0,
         max_size: int = 1000,
     ) -> JoinReply:
@@ -78,9 +78,9 @@ class Group:
                 session_ms=session_ms,
                 rebalance_ms=rebalance_ms,
                 protocol_type=protocol_type,
-                known_first=known_first,
+                require_member_id=require_member_id,
                 skip=skip,
-                registered=registered,
+                is_registered=registered,
                 delay_ms=self.delay_ms,
                 max_size=max_size,
             )
@@ -147,7 +147,7 @@ class Group:
                 member=member,
                 instance=instance,
                 generation=generation,
-                registered=registered,
+                is_registered=registered,
                 retention_ms=retention_ms,
             )
         )

@@ -79,7 +79,7 @@ def test_a_group_stands_in_the_registry_before_its_first_write(runner: Runner) -
         member="",
         instance="",
         generation=-1,
-        registered=0,
+        is_registered=0,
         retention_ms=-1,
     )
     assert runner.run(call).error == ErrorCode.COORDINATOR_NOT_AVAILABLE

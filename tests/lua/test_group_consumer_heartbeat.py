@@ -49,26 +49,26 @@ class Group:
             "rebalance_ms": 60_000 if epoch == 0 else -1,
             "assignor": "",
             "max_size": 100,
-            "registered": 1,
-            "subscribes": int(epoch == 0),
+            "is_registered": 1,
+            "subscription_mask": int(epoch == 0),
             "names": pack(["t"]) if epoch == 0 else b"",
             "regex": "",
-            "owns": int(owned is not None),
+            "has_owned": int(owned is not None),
             "owned": ";".join(sorted(owned or ())),
             "version": b"%d" % self.version,
-            "asked": b"",
+            "resolved": b"",
             "rows": (),
         }
         words |= changes
         reply = self._run(member, epoch, words)
-        while reply.ask:
+        while reply.need_topics:
             topics = self.topics or {"t": (TOPIC, self.partitions)}
             wanted = {name.decode() for name in reply.names}
             rows = [("t", t, f"{id}:{n}") for t, (id, n) in topics.items() if t in wanted]
             between, self.between = self.between, None
             if between:
                 between()
-            reply = self._run(member, epoch, {**words, "asked": wants(reply), "rows": rows})
+            reply = self._run(member, epoch, {**words, "resolved": wants(reply), "rows": rows})
         return reply
 
     def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ConsumerHeartbeatReply:
@@ -101,7 +101,7 @@ class Member:
             self.epoch, self.held = 0, set()
             return ErrorCode(reply.error)
         self.epoch = reply.epoch
-        if reply.told:
+        if reply.has_assignment:
             self.held = {
                 f"{topic}:{number}"
                 for topic, numbers in read(reply.assignment).items()
@@ -132,7 +132,7 @@ def test_strangers_and_zombies_are_refused(group: Group) -> None:
 
 
 def test_a_group_has_to_be_registered_first(group: Group) -> None:
-    assert group.beat("m", 0, registered=0).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group.beat("m", 0, is_registered=0).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert group.beat("m", 0).error == 0
 
 
@@ -230,7 +230,7 @@ def test_offsets_of_a_transaction_are_judged_where_they_are_kept(group: Group) -
             member=member,
             instance="",
             generation=epoch,
-            registered=1,
+            is_registered=1,
             producer_id=9,
             producer_epoch=0,
             transaction=1,
@@ -243,7 +243,7 @@ def test_offsets_of_a_transaction_are_judged_where_they_are_kept(group: Group) -
     assert pend("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
     assert pend("m1", -1) == ErrorCode.STALE_MEMBER_EPOCH
     assert pend("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.runner.command("EXISTS", KEYS.group("g").waiting) == 0
+    assert group.runner.command("EXISTS", KEYS.group("g").txn_offsets) == 0
     assert pend("m1", one.epoch - 1, mine) == 0
     assert pend("m1", one.epoch, mine) == 0
     assert pend("", -1) == 0
@@ -300,10 +300,13 @@ def test_no_partition_is_in_two_hands(  # noqa: C901
     shares = [len(member.held) for member in members]
     assert max(shares) - min(shares) <= 1
     described = lua.run(scripts.consumer_describe(KEYS, "g"))
-    assert (described.state, described.epoch) == (b"Stable", described.assigned)
+    assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
     # Nobody else is left behind anywhere.
     k = KEYS.group("g")
-    counts = [lua.command("HLEN", key) for key in (k.consumers, k.targets, k.holders)]
+    counts = [
+        lua.command("HLEN", key)
+        for key in (k.consumer_members, k.target_assignment, k.partition_owners)
+    ]
     assert counts[::2] == [len(members), group.partitions]
     assert counts[1] <= len(members)
 
@@ -370,7 +373,7 @@ def test_old_offsets_and_at_last_the_group_are_gone(lua: LuaRunner) -> None:
 
 def test_an_id_handed_out_before_the_newer_protocol_holds_nobody_up(lua: LuaRunner) -> None:
     classic, group = ClassicGroup(lua, "g"), Group(lua)
-    assert classic.join(known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    assert classic.join(require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
     one = Member(group, "one")
     settle([one])
     lua.advance(TICK_MS)
@@ -403,9 +406,9 @@ def test_an_answer_that_was_lost_is_given_again(lua: LuaRunner) -> None:
     before, held = one.epoch, set(one.held)
     acknowledged = group.beat("m1", before, held)
     # Nothing but the epoch is new, and the partitions are not told again.
-    assert (acknowledged.epoch > before, acknowledged.told) == (True, 0)
+    assert (acknowledged.epoch > before, acknowledged.has_assignment) == (True, 0)
     again = group.beat("m1", before, held)
-    assert (again.epoch, again.told) == (acknowledged.epoch, 1)
+    assert (again.epoch, again.has_assignment) == (acknowledged.epoch, 1)
     assert group.beat("m1", before).error == ErrorCode.FENCED_MEMBER_EPOCH
     other = group.beat("m1", before, {f"{TOPIC}:0", f"{TOPIC}:1"})
     assert other.error == ErrorCode.FENCED_MEMBER_EPOCH
@@ -426,7 +429,7 @@ def test_targets_of_a_large_group_are_made_for_many_joins_at_once(lua: LuaRunner
     members = [Member(group, f"m{n:02}") for n in range(20)]
     for member in members:
         member.step()
-    dealt = group.runner.command("HGET", KEYS.group("g").group, "assigned")
+    dealt = group.runner.command("HGET", KEYS.group("g").group, "assignment_epoch")
     assert int(dealt) < 20
     for _ in range(4):
         lua.advance(1000)
@@ -434,14 +437,14 @@ def test_targets_of_a_large_group_are_made_for_many_joins_at_once(lua: LuaRunner
             member.step()
     assert [len(member.held) for member in members] == [50] * 20
     described = lua.run(scripts.consumer_describe(KEYS, "g"))
-    assert (described.state, described.epoch) == (b"Stable", described.assigned)
+    assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
 
 
 def test_a_settled_member_comes_as_usual_and_others_sooner(lua: LuaRunner) -> None:
     group = Group(lua)
-    assert group.beat("m1", 0).soon_ms == 500
+    assert group.beat("m1", 0).next_heartbeat_ms == 500
     lua.advance(3001)
-    assert group.beat("m1", 1).soon_ms == 0
+    assert group.beat("m1", 1).next_heartbeat_ms == 0
 
 
 def test_members_can_be_sent_away(lua: LuaRunner) -> None:

@@ -47,7 +47,7 @@ class Client:
         """A heartbeat. After an answer that was lost it says everything again, as clients do."""
         words: dict[str, Any] = {"instance": self.instance}
         if self.full:
-            words |= {"names": pack(self.topics), "subscribes": 1}
+            words |= {"names": pack(self.topics), "subscription_mask": 1}
             words["rebalance_ms"] = self.rebalance_ms
         tells = self.full or self.random.random() < 0.3
         reply = self.group.beat(self.name, self.epoch, self.has if tells else None, **words)
@@ -59,7 +59,7 @@ class Client:
         if reply.error:
             return
         self.epoch = reply.epoch
-        if reply.told:
+        if reply.has_assignment:
             told = read(reply.assignment).items()
             held = {f"{topic}:{number}" for topic, numbers in told for number in numbers}
             self.giving = (self.giving | self.held) - held
@@ -154,7 +154,7 @@ class World:
 
     def alive(self) -> Iterator[Client]:
         """Those whom the group has not thrown out."""
-        names: Any = self.lua.command("HKEYS", K.consumers)
+        names: Any = self.lua.command("HKEYS", K.consumer_members)
         return (client for client in self.clients if client.name.encode() in names)
 
     def commit(self, client: Client) -> None:
@@ -167,9 +167,9 @@ class World:
         if self.random.random() < 0.3:
             partition = self.random.choice(held)
         error = client.commit(partition)
-        row: Any = self.lua.command("HGET", K.consumers, client.name)
+        row: Any = self.lua.command("HGET", K.consumer_members, client.name)
         epoch = int(row.split()[0]) if row else -1
-        holder: Any = self.lua.command("HGET", K.holders, partition)
+        holder: Any = self.lua.command("HGET", K.partition_owners, partition)
         mine = holder is not None and holder.split()[1] == client.name.encode()
         if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self.group.tick()
@@ -187,7 +187,7 @@ class World:
         assert int(epoch or 0) >= self.epoch
         self.epoch = int(epoch or 0)
         size: Any = self.lua.command("HGET", K.group, "size")
-        assert int(size or 0) == self.lua.command("HLEN", K.consumers)
+        assert int(size or 0) == self.lua.command("HLEN", K.consumer_members)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 9])
@@ -213,7 +213,9 @@ def test_lost_answers_and_late_goodbyes_put_no_partition_in_two_hands(
         assert {NAMES[partition.split(":")[0]] for partition in client.held} <= {*client.topics}
         assert not client.giving
         assert all(client.commit(partition) == ErrorCode.NONE for partition in client.held)
-    assert lua.command("HLEN", K.holders) == len(wanted)
+    assert lua.command("HLEN", K.partition_owners) == len(wanted)
     for client in world.clients:
         world.group.beat(client.name, -1, instance=client.instance)
-    assert not lua.command("EXISTS", K.consumers, K.targets, K.holders, K.instances)
+    assert not lua.command(
+        "EXISTS", K.consumer_members, K.target_assignment, K.partition_owners, K.instances
+    )

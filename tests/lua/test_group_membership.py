@@ -153,7 +153,7 @@ def test_an_id_handed_out_before_nobody_was_there_costs_no_member_its_place(
     group = Group(lua)
     (first, second), generation = group.stable(2)
     lua.advance(SESSION_MS - 2_000)
-    group.join(known_first=1)
+    group.join(require_member_id=1)
     lua.advance(4_000)
     group.tick(present_ms=100)
     assert group.heartbeats((first, "", generation), (second, "", generation)) == [0, 0]
@@ -257,7 +257,7 @@ def test_an_empty_group_waits_no_longer_than_the_rebalance_timeout(lua: LuaRunne
 def test_an_id_that_nobody_comes_back_with_is_forgotten(lua: LuaRunner) -> None:
     group = Group(lua)
     (member,), generation = group.stable(session_ms=100_000)
-    assert group.join(known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    assert group.join(require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
     assert group.join(member, session_ms=100_000).waiting
     lua.advance(SESSION_MS)
     assert group.joined(member).generation == generation + 1
@@ -266,7 +266,7 @@ def test_an_id_that_nobody_comes_back_with_is_forgotten(lua: LuaRunner) -> None:
 
 def test_a_group_for_which_only_an_id_was_handed_out_is_gone(lua: LuaRunner) -> None:
     group = Group(lua)
-    assert group.join(session_ms=100_000, known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    assert group.join(session_ms=100_000, require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
     lua.advance(60_000)
     assert not group.tick().gone
     lua.advance(40_000)
@@ -278,7 +278,7 @@ def test_a_group_for_which_only_an_id_was_handed_out_is_gone(lua: LuaRunner) -> 
 
 def test_an_id_that_was_handed_out_and_given_back_leaves_no_group(lua: LuaRunner) -> None:
     group = Group(lua)
-    member = group.join(known_first=1).member.decode()
+    member = group.join(require_member_id=1).member.decode()
     assert group.leave((member, "")).results == [ErrorCode.NONE]
     lua.advance(60_000)
     assert group.tick().gone
@@ -291,7 +291,7 @@ def test_a_group_that_lost_its_commits_while_an_id_was_out_is_gone_after_that(
     group.commit(1)
     lua.advance(RETENTION_MS - 1)
     group.tick()
-    group.join(known_first=1)
+    group.join(require_member_id=1)
     lua.advance(1)
     reply = group.tick()
     assert (len(reply.expired), reply.gone) == (1, 0)
@@ -437,8 +437,8 @@ def test_whoever_waits_for_a_rebalance_is_not_rung_by_each_that_goes(
 def test_a_rebalance_waits_a_moment_for_an_id_that_is_never_used(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader,), generation = group.stable()
-    assert group.join(known_first=1).error == ErrorCode.MEMBER_ID_REQUIRED
-    new = group.join(known_first=1).member.decode()
+    assert group.join(require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
+    new = group.join(require_member_id=1).member.decode()
     assert group.join(new).waiting
     assert group.join(leader).waiting
     lua.advance(999)
@@ -451,7 +451,7 @@ def test_a_rebalance_waits_a_moment_for_an_id_that_is_never_used(lua: LuaRunner)
 def test_an_id_that_was_handed_out_is_good_for_a_session(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader,), generation = group.stable()
-    late = group.join(known_first=1).member.decode()
+    late = group.join(require_member_id=1).member.decode()
     lua.advance(SESSION_MS // 2)
     assert group.heartbeat(leader, generation) == ErrorCode.NONE
     assert group.join(late).waiting
@@ -461,7 +461,7 @@ def test_an_id_that_was_handed_out_is_good_for_a_session(lua: LuaRunner) -> None
 def test_a_rebalance_begins_at_once_when_every_id_was_used(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader,), generation = group.stable()
-    new = group.join(known_first=1).member.decode()
+    new = group.join(require_member_id=1).member.decode()
     assert group.join(new).waiting
     assert lua.command("ZSCORE", KEYS.group(group.name).deadlines, ":hold") is None
     assert group.join(leader).generation == generation + 1

@@ -75,7 +75,7 @@ class Both:
             "session_ms": random.choice([6000, 10_000]),
             "rebalance_ms": random.choice([5000, 20_000]),
             "protocol_type": random.choice(["consumer"] * 19 + ["connect"]),
-            "known_first": random.randrange(2),
+            "require_member_id": random.randrange(2),
             "skip": random.randrange(2),
             "max_size": self.max_size,
         }
@@ -84,7 +84,7 @@ class Both:
         # Where members like two protocols as well, either is Kafka's.
         stays = not reply.waiting and reply.generation == model.generation
         model.prefers = lambda names: model.protocol if stays else "another"
-        session, rebalance, kind, known_first, skip, max_size = words.values()
+        session, rebalance, kind, require_member_id, skip, max_size = words.values()
         fresh = f"m{self.group.handed_out}"
         wanted = model.join(
             Join(
@@ -95,7 +95,7 @@ class Both:
                 rebalance,
                 kind,
                 likes,
-                known_first,
+                require_member_id,
                 skip,
                 max_size,
             )

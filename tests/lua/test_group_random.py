@@ -34,19 +34,21 @@ class Client:
         self.waiting = self.joined = self.synced = False
         self.owned = set()
 
-    def work(self, known_first: int) -> None:
+    def work(self, require_member_id: int) -> None:
         """What a client does next."""
         if self.waiting:
             self.look()
         elif not self.joined:
-            self.join(known_first)
+            self.join(require_member_id)
         elif not self.synced:
             self.sync()
         else:
             self.heartbeat()
 
-    def join(self, known_first: int) -> None:
-        reply = self.group.join(self.member, instance=self.instance, known_first=known_first)
+    def join(self, require_member_id: int) -> None:
+        reply = self.group.join(
+            self.member, instance=self.instance, require_member_id=require_member_id
+        )
         self._place(reply)
 
     def look(self) -> None:
@@ -123,10 +125,10 @@ def test_generations_grow_and_partitions_have_one_owner(lua: LuaRunner, seed: in
 def act(lua: LuaRunner, group: Group, random: Random, client: Client, step: int) -> None:
     """One client does something, or time passes."""
     if random.random() < 0.75:
-        client.work(known_first=random.randrange(2))
+        client.work(require_member_id=random.randrange(2))
         return
     actions = [
-        lambda: client.join(known_first=random.randrange(2)),
+        lambda: client.join(require_member_id=random.randrange(2)),
         client.sync,
         lambda: lua.advance(random.choice([1, 500, SESSION_MS // 4, SESSION_MS])),
         random.choice([client.leave, client.forget, group.tick]),
@@ -167,7 +169,7 @@ def check(group: Group) -> None:
         len(pending),
         sum(b"a" in row.rpartition(b" ")[2] for row in rows.values()),
     ]
-    for key in (k.profiles, k.protocols):
+    for key in (k.clients, k.protocols):
         assert set(read("HKEYS", key)) == set(rows)  # type: ignore[call-overload]
     assert set(read("HVALS", k.instances)) <= set(rows)  # type: ignore[call-overload]
     timed = {name for name in read("ZRANGE", k.deadlines, 0, -1) if name[:1] != b":"}  # type: ignore[attr-defined]

@@ -114,7 +114,7 @@ def test_whoever_holds_the_old_id_of_a_static_member_is_fenced(runner: Runner) -
 
 def test_an_id_that_was_only_handed_out_is_no_member_yet(runner: Runner) -> None:
     group = Group(runner)
-    reply = group.join(known_first=1)
+    reply = group.join(require_member_id=1)
     assert reply.error == ErrorCode.MEMBER_ID_REQUIRED
     pending = reply.member.decode()
     assert group.heartbeat(pending, 0) == ErrorCode.UNKNOWN_MEMBER_ID

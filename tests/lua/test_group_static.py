@@ -106,7 +106,7 @@ def test_the_group_waits_for_silent_static_members_as_long_as_nobody_else_joins(
 def test_an_id_that_was_handed_out_takes_no_instance_from_its_member(runner: Runner) -> None:
     group = Group(runner)
     holder = group.join(instance="i").member.decode()
-    handed_out = group.join(known_first=1).member.decode()
+    handed_out = group.join(require_member_id=1).member.decode()
     assert group.join(handed_out, instance="i").error == ErrorCode.FENCED_INSTANCE_ID
     assert group.join(handed_out, instance="j").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.heartbeat(holder, 1, "i") == ErrorCode.NONE

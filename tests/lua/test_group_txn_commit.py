@@ -29,7 +29,7 @@ def pend(
             member=member,
             instance="",
             generation=generation,
-            registered=registered,
+            is_registered=registered,
             producer_id=producer_id,
             producer_epoch=epoch,
             transaction=number,
@@ -104,12 +104,12 @@ def test_an_aborted_transaction_keeps_no_empty_group(lua: LuaRunner) -> None:
     resolve(group, committed=False)
     lua.advance(MINUTE_MS)
     assert group.tick().gone
-    assert group.keys() == [KEYS.group(group.name).waiting], "for a day"
+    assert group.keys() == [KEYS.group(group.name).txn_offsets], "for a day"
 
 
 def test_a_group_that_never_was_leaves_no_key_for_good(runner: Runner) -> None:
     group = Group(runner)
-    waiting = KEYS.group(group.name).waiting
+    waiting = KEYS.group(group.name).txn_offsets
     resolve(group, committed=True)
     assert 0 < int(str(runner.command("PTTL", waiting))) <= 24 * 60 * MINUTE_MS
     assert pend(group) == ErrorCode.INVALID_TXN_STATE
@@ -171,7 +171,7 @@ def test_of_many_producers_a_new_one_has_some_of_long_ago_forgotten(
     """A look at all of them was a third of a second of Redis for each new one among 100,000."""
     group = Group(runner)
     group.commit(1)
-    waiting = KEYS.group(group.name).waiting
+    waiting = KEYS.group(group.name).txn_offsets
     old_ms = runner.now_ms() - 61 * MINUTE_MS
     for producer_id in range(100, 1_200):
         runner.command("HSET", waiting, producer_id, f"3 0 0 {old_ms}")
@@ -200,7 +200,7 @@ def test_what_ended_is_known_for_longer_than_a_deleted_group(runner: Runner) -> 
     keys = KEYS.group(group.name)
     assert runner.command("EXISTS", keys.group) == 0
     assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
-    assert 0 < int(str(runner.command("PTTL", keys.waiting))) <= 24 * 60 * MINUTE_MS
+    assert 0 < int(str(runner.command("PTTL", keys.txn_offsets))) <= 24 * 60 * MINUTE_MS
     assert pend(group, 7, number=2) == ErrorCode.NONE
     resolve(group, committed=True, number=2)
     resolve(group, committed=True, producer_id=8)
@@ -219,8 +219,8 @@ def test_what_has_ended_is_known_for_longer_than_the_group(lua: LuaRunner) -> No
     keys = KEYS.group(group.name)
     assert lua.command("EXISTS", keys.group) == 0
     assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
-    assert 0 < int(str(lua.command("PTTL", keys.waiting))) <= 24 * 60 * MINUTE_MS
+    assert 0 < int(str(lua.command("PTTL", keys.txn_offsets))) <= 24 * 60 * MINUTE_MS
     assert pend(group, 7, number=2) == ErrorCode.NONE
-    assert lua.command("PTTL", keys.waiting) == -1
+    assert lua.command("PTTL", keys.txn_offsets) == -1
     resolve(group, committed=True, number=2)
     assert group.committed() == 7

@@ -39,7 +39,7 @@ def test_an_entry_has_the_id_of_its_last_offset(runner: Runner) -> None:
     assert (bounds.start, bounds.first, bounds.next) == (0, 0, 323)
     state = part.state()
     assert (state["records"], state["entries"], state["bytes"]) == ("8", "3", "323")
-    assert state["largest"] == "300"
+    assert state["largest_append"] == "300"
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def seen(part: Part) -> tuple[object, ...]:
         part.state(),
         dict(zip(*[iter(part.runner.command("HGETALL", k.producers))] * 2, strict=True)),
         part.runner.command("ZRANGE", k.index, 0, -1, "WITHSCORES"),
-        part.runner.command("ZRANGE", k.open, 0, -1, "WITHSCORES"),
+        part.runner.command("ZRANGE", k.open_txns, 0, -1, "WITHSCORES"),
     )
 
 

@@ -55,7 +55,7 @@ def test_what_stood_before_the_batch_that_failed_is_answered_and_counted(runner:
     part.append(1)
     runner.command("DEL", part.keys.index)
     runner.command("SET", part.keys.index, "somebody else's")
-    runner.command("HSET", part.keys.log, "bytes", 0, "indexed", 0)
+    runner.command("HSET", part.keys.log, "bytes", 0, "indexed_bytes", 0)
     reply = runner.run(log.append_many(KEYS, [("t", 0, ID, 0, [*batches, batches[0]])]))
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     assert [answer.error for answer in reply.answers] == [0, failed, failed]

@@ -38,7 +38,7 @@ class World(History):
                 member="",
                 instance="",
                 generation=-1,
-                registered=1,
+                is_registered=1,
                 retention_ms=-1,
             )
         )
@@ -158,7 +158,7 @@ class Client(Coordinator):
             member="",
             instance="",
             generation=-1,
-            registered=1,
+            is_registered=1,
             producer_id=who[0],
             producer_epoch=who[1],
             transaction=number,
@@ -212,5 +212,5 @@ def test_a_lost_answer_loses_and_doubles_nothing(lua: LuaRunner, seed: int) -> N
     stored: Any = lua.command("HGET", KEYS.group_offsets("g"), KEYS.partition("t", 0).stream)
     good = {offset for key, offset in world.offsets.items() if world.decided.get(key)}
     assert (int(stored.split()[0]) in good) if stored else not good
-    waiting: Any = lua.command("HKEYS", KEYS.group("g").waiting)
+    waiting: Any = lua.command("HKEYS", KEYS.group("g").txn_offsets)
     assert not [field for field in waiting if b" " in field]

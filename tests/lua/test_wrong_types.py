@@ -15,7 +15,7 @@ from tests.lua.transactions import Coordinator, Logs
 from tests.servers import TestServer
 
 ROW = ("t", 0, 5, -1, TOPIC_ID, "")
-KNOWN = {"member": "", "instance": "", "generation": -1, "registered": 1}
+KNOWN = {"member": "", "instance": "", "generation": -1, "is_registered": 1}
 
 
 def pend(lua: Doubting, producer: int = 9, **who: Any) -> int:
@@ -34,8 +34,8 @@ def resolve(lua: Doubting, producer: int) -> int:
 
 def a_classic_group(lua: Doubting) -> None:
     group = Classic(lua, "g", delay_ms=3000)
-    first = group.join(known_first=1).member.decode()
-    group.join(first, known_first=1)
+    first = group.join(require_member_id=1).member.decode()
+    group.join(first, require_member_id=1)
     group.join(instance="i")
     for _ in range(2):
         lua.advance(3000)

@@ -142,7 +142,7 @@ class Logs:
     def aborted(self, partition: int) -> list[tuple[int, int, int]]:
         """Producer, first offset and marker of every aborted transaction."""
         flat: Any = self.runner.command(
-            "ZRANGE", KEYS.partition("t", partition).aborted, 0, -1, "WITHSCORES"
+            "ZRANGE", KEYS.partition("t", partition).aborted_txns, 0, -1, "WITHSCORES"
         )
         pairs = (
             flat

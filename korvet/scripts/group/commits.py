@@ -50,7 +50,7 @@ def commit(
     member: str,
     instance: str,
     generation: int,
-    registered: int,
+    is_registered: int,
     retention_ms: int,
 ) -> Call[MemberReply]:
     """Rows of topic, partition, offset, leader epoch, topic id and metadata are committed."""
@@ -60,14 +60,14 @@ def commit(
         (
             k.group,
             k.members,
-            k.profiles,
+            k.clients,
             k.protocols,
             k.instances,
             k.assignments,
             k.deadlines,
             k.offsets,
         ),
-        (member, instance, generation, registered, retention_ms, *_flat(keys, rows)),
+        (member, instance, generation, is_registered, retention_ms, *_flat(keys, rows)),
     )
 
 
@@ -81,7 +81,7 @@ def delete_offsets(
         (
             k.group,
             k.members,
-            k.profiles,
+            k.clients,
             k.protocols,
             k.instances,
             k.assignments,
@@ -108,7 +108,7 @@ def txn_commit(
     member: str,
     instance: str,
     generation: int,
-    registered: int,
+    is_registered: int,
     producer_id: int,
     producer_epoch: int,
     transaction: int,
@@ -120,21 +120,21 @@ def txn_commit(
         (
             k.group,
             k.members,
-            k.profiles,
+            k.clients,
             k.protocols,
             k.instances,
             k.assignments,
             k.deadlines,
             k.offsets,
-            k.waiting,
-            k.consumers,
-            k.holders,
+            k.txn_offsets,
+            k.consumer_members,
+            k.partition_owners,
         ),
         (
             member,
             instance,
             generation,
-            registered,
+            is_registered,
             producer_id,
             producer_epoch,
             transaction,
@@ -156,7 +156,7 @@ def txn_complete(
     k = keys.group(group_id)
     return Call(
         TXN_COMPLETE,
-        (k.group, k.offsets, k.waiting),
+        (k.group, k.offsets, k.txn_offsets),
         (producer_id, producer_epoch, transaction, committed),
     )
 
@@ -174,7 +174,7 @@ def keep(
     k = keys.group(group_id)
     return Call(
         KEEP,
-        (k.group, k.consumers, k.holders, k.deadlines, k.offsets),
+        (k.group, k.consumer_members, k.partition_owners, k.deadlines, k.offsets),
         (member, epoch, stores, *_flat(keys, rows)),
     )
 

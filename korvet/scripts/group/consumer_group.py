@@ -7,14 +7,14 @@ from korvet.scripts.call import Call, Reply, Script
 
 
 class ConsumerHeartbeatReply(Reply):
-    """`ask` 1: call again with rows for these topics; `told` 1: `assignment` is to be told."""
+    """`need_topics` 1: call again with rows for these topics; `has_assignment` 1: it is set."""
 
     error: int
     epoch: int
-    told: int
+    has_assignment: int
     assignment: bytes
-    soon_ms: int
-    ask: int
+    next_heartbeat_ms: int
+    need_topics: int
     names: list[bytes]
     regexes: list[bytes]
     wait_ms: int
@@ -27,7 +27,7 @@ class ConsumerDescribeReply(Reply):
     error: int
     state: bytes
     epoch: int
-    assigned: int
+    assignment_epoch: int
     assignor: bytes
     members: list[bytes]
 
@@ -50,23 +50,30 @@ def consumer_heartbeat(
     rebalance_ms: int,
     assignor: str,
     max_size: int,
-    registered: int,
-    subscribes: int,
+    is_registered: int,
+    subscription_mask: int,
     names: bytes,
     regex: str,
-    owns: int,
+    has_owned: int,
     owned: bytes,
     version: bytes,
-    asked: bytes,
+    resolved: bytes,
     rows: Iterable[tuple[str, str, str]],
 ) -> Call[ConsumerHeartbeatReply]:
     """A member of the newer protocol is alive. Rows are kind, key and value, of what an answer
-    `asked` for."""
+    `resolved` covers."""
     k = keys.group(group_id)
     flat = [cell for row in rows for cell in row]
     return Call(
         CONSUMER_HEARTBEAT,
-        (k.group, k.consumers, k.targets, k.holders, k.instances, k.deadlines),
+        (
+            k.group,
+            k.consumer_members,
+            k.target_assignment,
+            k.partition_owners,
+            k.instances,
+            k.deadlines,
+        ),
         (
             member,
             epoch,
@@ -78,14 +85,14 @@ def consumer_heartbeat(
             rebalance_ms,
             assignor,
             max_size,
-            registered,
-            subscribes,
+            is_registered,
+            subscription_mask,
             names,
             regex,
-            owns,
+            has_owned,
             owned,
             version,
-            asked,
+            resolved,
             *flat,
         ),
     )
@@ -94,4 +101,4 @@ def consumer_heartbeat(
 def consumer_describe(keys: Keys, group_id: str) -> Call[ConsumerDescribeReply]:
     """A group of the newer protocol with its members."""
     k = keys.group(group_id)
-    return Call(CONSUMER_DESCRIBE, (k.group, k.consumers, k.targets, k.deadlines))
+    return Call(CONSUMER_DESCRIBE, (k.group, k.consumer_members, k.target_assignment, k.deadlines))

@@ -115,9 +115,9 @@ def join(
     session_ms: int,
     rebalance_ms: int,
     protocol_type: str,
-    known_first: int,
+    require_member_id: int,
     skip: int,
-    registered: int,
+    is_registered: int,
     delay_ms: int,
     max_size: int,
 ) -> Call[JoinReply]:
@@ -131,7 +131,7 @@ def join(
         (
             k.group,
             k.members,
-            k.profiles,
+            k.clients,
             k.protocols,
             k.instances,
             k.assignments,
@@ -146,9 +146,9 @@ def join(
             session_ms,
             rebalance_ms,
             protocol_type,
-            known_first,
+            require_member_id,
             skip,
-            registered,
+            is_registered,
             delay_ms,
             max_size,
             *offered,
@@ -161,7 +161,7 @@ def poll_join(keys: Keys, group_id: str, *, member: str, instance: str) -> Call[
     k = keys.group(group_id)
     return Call(
         POLL_JOIN,
-        (k.group, k.members, k.profiles, k.protocols, k.instances, k.assignments, k.deadlines),
+        (k.group, k.members, k.clients, k.protocols, k.instances, k.assignments, k.deadlines),
         (member, instance),
     )
 
@@ -184,7 +184,7 @@ def sync(
         parts += (target, assignment)
     return Call(
         SYNC,
-        (k.group, k.members, k.profiles, k.protocols, k.instances, k.assignments, k.deadlines),
+        (k.group, k.members, k.clients, k.protocols, k.instances, k.assignments, k.deadlines),
         (member, instance, generation, protocol_type, protocol, *parts),
     )
 
@@ -216,14 +216,14 @@ def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call
         (
             k.group,
             k.members,
-            k.profiles,
+            k.clients,
             k.protocols,
             k.instances,
             k.assignments,
             k.deadlines,
-            k.consumers,
-            k.targets,
-            k.holders,
+            k.consumer_members,
+            k.target_assignment,
+            k.partition_owners,
         ),
         flat,
     )
@@ -237,16 +237,16 @@ def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Ca
         (
             k.group,
             k.members,
-            k.profiles,
+            k.clients,
             k.protocols,
             k.instances,
             k.assignments,
             k.deadlines,
             k.offsets,
-            k.waiting,
-            k.consumers,
-            k.targets,
-            k.holders,
+            k.txn_offsets,
+            k.consumer_members,
+            k.target_assignment,
+            k.partition_owners,
         ),
         (retention_ms, present_ms),
     )
@@ -257,7 +257,7 @@ def describe(keys: Keys, group_id: str, *, full: int) -> Call[DescribeReply]:
     k = keys.group(group_id)
     return Call(
         DESCRIBE,
-        (k.group, k.members, k.profiles, k.protocols, k.instances, k.assignments, k.deadlines),
+        (k.group, k.members, k.clients, k.protocols, k.instances, k.assignments, k.deadlines),
         (full,),
     )
 
@@ -270,15 +270,15 @@ def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
         (
             k.group,
             k.members,
-            k.profiles,
+            k.clients,
             k.protocols,
             k.instances,
             k.assignments,
             k.deadlines,
             k.offsets,
-            k.waiting,
-            k.consumers,
-            k.targets,
-            k.holders,
+            k.txn_offsets,
+            k.consumer_members,
+            k.target_assignment,
+            k.partition_owners,
         ),
     )

@@ -63,7 +63,7 @@ def append(
     batch = (count, size, newest, producer_id, producer_epoch, base_sequence, transaction)
     return Call(
         APPEND,
-        (k.stream, k.log, k.index, k.producers, k.open),
+        (k.stream, k.log, k.index, k.producers, k.open_txns),
         (topic_id, stamp, *batch, *fields),
     )
 
@@ -74,7 +74,7 @@ def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[AppendManyReply]
     args: list[Arg] = []
     for topic, partition, topic_id, stamp, batches in logs:
         k = keys.partition(topic, partition)
-        names += (k.stream, k.log, k.index, k.producers, k.open)
+        names += (k.stream, k.log, k.index, k.producers, k.open_txns)
         args += (topic_id, stamp, len(batches))
         for batch in batches:
             args.append(len(batch))

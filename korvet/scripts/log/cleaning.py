@@ -107,7 +107,7 @@ def clean_commit(
     k = keys.partition(topic, partition)
     return Call(
         CLEAN_COMMIT,
-        (k.stream, k.log, k.index, k.compacted, k.aborted),
+        (k.stream, k.log, k.index, k.compacted, k.aborted_txns),
         (
             topic_id,
             token,

@@ -68,7 +68,7 @@ def write_txn_marker(
     k = keys.partition(topic, partition)
     return Call(
         WRITE_TXN_MARKER,
-        (k.stream, k.log, k.producers, k.open, k.aborted),
+        (k.stream, k.log, k.producers, k.open_txns, k.aborted_txns),
         (topic_id, producer_id, producer_epoch, transaction, committed, size, *fields),
     )
 
@@ -93,6 +93,6 @@ def abort_hanging_txn(
     who = (producer_id, producer_epoch, coordinator_epoch, raised)
     return Call(
         ABORT_HANGING_TXN,
-        (k.stream, k.log, k.producers, k.open, k.aborted),
+        (k.stream, k.log, k.producers, k.open_txns, k.aborted_txns),
         (topic_id, *who, transaction, committed, size, *fields),
     )
