@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import startup
-from korvet.redis_binary import environment
+from korvet.embedded_redis.binary import environment
 
 LISTENING = "listening on "
 

@@ -6,48 +6,48 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from korvet.beginnings import Beginnings
-from korvet.config import Config
-from korvet.config_table import ConfigTable
-from korvet.gathering import Gatherer
+from korvet.cluster.coordinators import Coordinators
+from korvet.config.broker_config import Config
+from korvet.config.dynamic import ConfigTable
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.keys import Keys
+from korvet.log.append_batcher import AppendBatcher
 from korvet.metrics import Metrics
-from korvet.naming import Coordinators
-from korvet.settings.values import Settings
-from korvet.store.aio import AsyncStore
-from korvet.store.copies import Copies
-from korvet.store.wake import Wake
-from korvet.topic_config import TopicConfigs
-from korvet.topics import TopicTable
-from korvet.transactions import Transactions
+from korvet.produce.unknown_producers import UnknownProducers
+from korvet.store.async_store import AsyncStore
+from korvet.store.notifications import Notifier
+from korvet.store.replica_wait import ReplicaWait
+from korvet.topics.table import TopicTable
+from korvet.transactions.coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
-    from korvet.membership import Membership
+    from korvet.cluster.registration import BrokerRegistration
 
 
 T = TypeVar("T")
 
 
-class Later:
-    """What `Soon.at_once` gives when there is more to wait for than its reply."""
+class NotReady:
+    """What `Deferred.at_once` gives when there is more to wait for than its reply."""
 
 
-LATER = Later()
+NOT_READY = NotReady()
 
 
-class Soon(msgspec.Struct, Generic[T], frozen=True):
+class Deferred(msgspec.Struct, Generic[T], frozen=True):
     """An answer that one reply is missing from. A task for each costs more than the answer itself:
-    whoever has `reply` calls `at_once`, and awaits this only where that gives LATER."""
+    whoever has `reply` calls `at_once`, and awaits this only where that gives NOT_READY."""
 
     reply: "asyncio.Future[Any]"
-    at_once: Callable[[], T | Later]
+    at_once: Callable[[], T | NotReady]
     slowly: Callable[[], Awaitable[T]]
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self.slowly().__await__()
 
 
-class Unanswered(Exception):
+class CloseWithoutResponse(Exception):
     """What came was not taken, and its sender wants no answer: all that can tell it is the end of
     its connection. The message says why, for the log."""
 
@@ -61,7 +61,7 @@ class ApiRow(Protocol):
     def versions(self) -> tuple[int, int]: ...
 
 
-class Node:
+class Services:
     """The long-lived parts of one broker process; every handler works on the same one."""
 
     def __init__(
@@ -70,8 +70,8 @@ class Node:
         store: AsyncStore,
         keys: Keys,
         topics: TopicTable,
-        wake: Wake,
-        membership: "Membership",
+        wake: Notifier,
+        membership: "BrokerRegistration",
         apis: Sequence[ApiRow],
         metrics: Metrics,
     ) -> None:
@@ -80,15 +80,15 @@ class Node:
         self.store = store
         self.keys = keys
         self.topics = topics
-        self.wake = wake
-        self.membership = membership
+        self.notifier = wake
+        self.registration = membership
         self.coordinators = Coordinators(membership)
         self.apis = apis
         self.metrics = metrics
-        self.gatherer = Gatherer(store, keys)
-        self.beginnings = Beginnings()
-        self.copies = Copies(store)
-        self.transactions = Transactions(store, keys, topics)
+        self.append_batcher = AppendBatcher(store, keys)
+        self.unknown_producers = UnknownProducers()
+        self.copies = ReplicaWait(store)
+        self.transactions = TransactionCoordinator(store, keys, topics)
         self.topic_configs: TopicConfigs = config.topics
         self.configs = ConfigTable(store, keys)
         self.owed_bytes = 0
@@ -99,7 +99,7 @@ class Node:
     async def refresh_configs(self) -> None:
         """Settings that were changed while brokers run, are in effect as Redis has them now."""
         if await self.configs.refresh():
-            self.settings = self.configs.over(self.config.settings, self.membership.me.id)
+            self.settings = self.configs.over(self.config.settings, self.registration.me.id)
             self.topic_configs = TopicConfigs(self.settings, self.config.patterns)
             self.topics.use(self.topic_configs)
 
@@ -111,7 +111,7 @@ def _nothing() -> None:
 class Context(msgspec.Struct, frozen=True):
     """One request's surroundings."""
 
-    node: Node
+    services: Services
     api_key: int
     version: int
     client_id: str | None
@@ -121,28 +121,28 @@ class Context(msgspec.Struct, frozen=True):
 
     @property
     def store(self) -> AsyncStore:
-        return self.node.store
+        return self.services.store
 
     @property
     def keys(self) -> Keys:
-        return self.node.keys
+        return self.services.keys
 
     @property
     def topics(self) -> TopicTable:
-        return self.node.topics
+        return self.services.topics
 
     @property
-    def transactions(self) -> Transactions:
-        return self.node.transactions
+    def transactions(self) -> TransactionCoordinator:
+        return self.services.transactions
 
     @property
-    def wake(self) -> Wake:
-        return self.node.wake
+    def notifier(self) -> Notifier:
+        return self.services.notifier
 
     @property
     def settings(self) -> Settings:
-        return self.node.settings
+        return self.services.settings
 
     @property
     def config(self) -> Config:
-        return self.node.config
+        return self.services.config

@@ -1,35 +1,35 @@
 """The groups of a node, for its handlers and its housekeeping."""
 
-from korvet.context import Context, Node
-from korvet.groups import Groups
-from korvet.transactions import Row
+from korvet.context import Context, Services
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.transactions.coordinator import Row
 
 
-def groups_of(node: Node) -> Groups:
+def groups_of(services: Services) -> GroupCoordinator:
     """The process's one: it remembers which groups are being looked after."""
-    found = node.memory.get("groups")
-    if not isinstance(found, Groups):
-        found = node.memory["groups"] = Groups(
-            node.store,
-            node.keys,
-            lambda: node.settings,
-            node.wake,
-            node.metrics.rebalances.add,
-            node.membership.present_ms,
+    found = services.memory.get("groups")
+    if not isinstance(found, GroupCoordinator):
+        found = services.memory["groups"] = GroupCoordinator(
+            services.store,
+            services.keys,
+            lambda: services.settings,
+            services.notifier,
+            services.metrics.rebalances.add,
+            services.registration.present_ms,
         )
     return found
 
 
-def groups(context: Context) -> Groups:
+def groups(context: Context) -> GroupCoordinator:
     """The same, for a handler."""
-    return groups_of(context.node)
+    return groups_of(context.services)
 
 
-def follow_transactions(node: Node) -> None:
+def follow_transactions(services: Services) -> None:
     """What a transaction commits for a group moves the Redis group of that name, too."""
 
     async def follow(group_id: str, rows: list[Row]) -> None:
-        move = node.settings.text("group.read.mode") == "offset"
-        await groups_of(node).follow(group_id, rows, move=move)
+        move = services.settings.text("group.read.mode") == "offset"
+        await groups_of(services).follow(group_id, rows, move=move)
 
-    node.transactions.on_commit = follow
+    services.transactions.on_commit = follow

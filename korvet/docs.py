@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from korvet import api_docs, key_docs
-from korvet.config import OPTIONS, Config
+from korvet.config.broker_config import OPTIONS, Config
+from korvet.config.broker_settings import BROKER
+from korvet.config.group_settings import GROUP
+from korvet.config.setting import Setting
+from korvet.config.topic_settings import FROM_BROKER, TOPIC
 from korvet.metrics import Metrics
 from korvet.scripts import docs as scripts
-from korvet.settings.broker import BROKER
-from korvet.settings.group import GROUP
-from korvet.settings.setting import Setting
-from korvet.settings.topic import FROM_BROKER, TOPIC
 
 
 def options() -> str:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import processes, resuming
-from tests.runners import lua, runner
-from tests.servers import redis62_server, redis_server, system_server, valkey_server
+from tests.support import bytecode, resuming
+from tests.support.redis_servers import redis62_server, redis_server, system_server, valkey_server
+from tests.support.store_runners import lua, runner
 
 __all__ = [
     "lua",
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "seeded", deadline=None, derandomize=True, database=None, suppress_health_check=calm
     )
     settings.load_profile("seeded")
-    processes.register(config)
+    bytecode.register(config)
     resuming.register(config)
 
 

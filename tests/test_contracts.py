@@ -14,7 +14,7 @@ from korvet.scripts import bundle, docs, lock
 from korvet.scripts.bundle import blank_comments
 from korvet.scripts.call import Script
 from korvet.scripts.contract import Row
-from tests.mirrors import Mirror, kind_of, mirrors, scripts
+from tests.support.script_calls import Mirror, kind_of, mirrors, scripts
 
 ROOT = bundle.default_root()
 PROJECT = ROOT.parent

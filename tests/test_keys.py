@@ -10,7 +10,7 @@ from redis.crc import key_slot
 
 from korvet.key_docs import every_key, writers
 from korvet.keys import Keys, decode_group, encode_group
-from tests.mirrors import Mirror, mirrors
+from tests.support.script_calls import Mirror, mirrors
 
 PAGE = (Path(__file__).parents[1] / "docs" / "keys.md").read_text()
 KNOWN = list(every_key())

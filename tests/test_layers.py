@@ -276,11 +276,11 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
     [
         ("wire.frames", "redis"),
         ("wire.frames", "korvet.scripts.log"),
-        ("scripts.log", "korvet.store.aio"),
+        ("scripts.log", "korvet.store.async_store"),
         ("store.aio", "korvet.wire.frames"),
         ("handlers.fetch", "korvet.handlers.produce"),
         ("handlers.fetch", "korvet.broker.server"),
-        ("handlers.fetch", "korvet.store.aio"),
+        ("handlers.fetch", "korvet.store.async_store"),
         ("handlers.fetch", "redis"),
         ("broker.server", "redis.asyncio"),
         ("keys", "korvet.wire.frames"),

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import processes
 from benchmarks.spark.filling import Target, fill_kafka, fill_korvet, kafka_target, korvet_target
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from tests.spark.sessions import session
 
 RUNS = 5

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from tests.spark.logs import Log
 
 PARTITIONS = 4

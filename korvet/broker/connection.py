@@ -18,21 +18,21 @@ from functools import partial
 from time import monotonic
 from typing import Any, cast
 
-from korvet import logs
-from korvet.broker.answers import Answers
+from korvet import logfmt
+from korvet.broker.bad_request_log import named, wrong_length
 from korvet.broker.dispatch import (
     PRODUCE,
-    Hang,
+    CloseConnection,
     Request,
     begin,
     finish,
     finish_at_once,
     may_be_large,
 )
-from korvet.broker.intake import BadFrame, Intake
-from korvet.broker.refused import named, wrong_length
-from korvet.broker.steady import Shapes
-from korvet.context import LATER, Node, Soon
+from korvet.broker.produce_fast_path import TemplateCache
+from korvet.broker.receive_buffer import BadFrame, ReceiveBuffer
+from korvet.broker.response_queue import ResponseQueue
+from korvet.context import NOT_READY, Deferred, Services
 from korvet.wire.records import Buffer
 
 AT_WORK = 32
@@ -50,7 +50,7 @@ elements becomes an order of magnitude more memory once it is decoded."""
 LINGER_S = 10.0
 """How long a connection that was ended may take to read what it was sent before."""
 
-log = logs.get("broker.connection")
+log = logfmt.get("broker.connection")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -63,26 +63,26 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(
         self,
-        node: Node,
+        services: Services,
         connections: "set[Connection]",
         max_frame: int,
         most: int,
         most_per_host: int,
     ) -> None:
-        self._node = node
+        self._services = services
         self._most = most
         self._most_per_host = most_per_host
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
-        self._intake = Intake(max_frame, self.max_control, PRODUCE)
+        self._intake = ReceiveBuffer(max_frame, self.max_control, PRODUCE)
         self._waiting = self._intake.frames
-        self._max_queued = node.settings.integer("queued.max.requests")
+        self._max_queued = services.settings.integer("queued.max.requests")
         self._at_work = min(AT_WORK, self._max_queued)
-        self._answers = Answers()
+        self._answers = ResponseQueue()
         self._counted = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shapes = Shapes(node)
+        self._shapes = TemplateCache(services)
         self._busy = False
         self._current = -1
         self._reading = True
@@ -104,10 +104,10 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.host, self.port = (peer[0], peer[1]) if peer else ("", 0)
         self._transport.set_write_buffer_limits(high=MAX_UNSENT)
-        self._node.metrics.connections_opened.add()
+        self._services.metrics.connections_opened.add()
         if len(self._connections) >= self._most or self._crowded():
             log.warning("connection refused", client=self.client, reason="too many connections")
-            self._node.metrics.refused.add(1, "too many")
+            self._services.metrics.refused.add(1, "too many")
             self._transport.abort()
             return
         self._connections.add(self)
@@ -124,7 +124,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gone()
         self._intake.clear()
         self._answers.clear()
-        self._node.owed_bytes -= self._counted
+        self._services.owed_bytes -= self._counted
         self._counted = 0
         for task in self._tasks:
             task.cancel()
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._intake.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._node.metrics.received_bytes.add(nbytes)
+        self._services.metrics.received_bytes.add(nbytes)
         self.last_active = monotonic()
         try:
             self._intake.took(nbytes)
@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
                     continue
                 self._busy = True
                 begun = self._begin(frame)
-            except Hang as reason:
+            except CloseConnection as reason:
                 self.hang(str(reason), **reason.about)
                 return
             except Exception as error:
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
             promise = self._promise(begun)
             if promise:
                 self._answers.promise(number, promise)
-            if isinstance(begun, Request) and isinstance(begun.answer, Soon):
+            if isinstance(begun, Request) and isinstance(begun.answer, Deferred):
                 self._shapes.learn(frame, begun, self.host)
                 begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
             else:
@@ -212,18 +212,18 @@ class Connection(asyncio.BufferedProtocol):
             return False
         if self._answers.promised >= LARGE_ANSWERS and self._may_be_large(self._waiting[0]):
             return False
-        store = self._node.store
+        store = self._services.store
         if store.pending_bytes >= store.max_pending_bytes:
             self._await_room()
             return False
         return True
 
     def _begin(self, frame: Buffer) -> Any:
-        """The request, for `_finish`; or its answer as a list. Raises Hang."""
-        return begin(frame, self._node, self.host, self._release)
+        """The request, for `_finish`; or its answer as a list. Raises CloseConnection."""
+        return begin(frame, self._services, self.host, self._release)
 
     async def _finish(self, request: Any) -> list[Buffer] | None:
-        return await finish(request, self._node)
+        return await finish(request, self._services)
 
     def _may_be_large(self, frame: Buffer) -> bool:
         """Whether the answer to this frame could be large."""
@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
     async def _run(self, request: Any, number: int) -> None:
         try:
             answer = await self._finish(request)
-        except Hang as reason:
+        except CloseConnection as reason:
             self.hang(str(reason), **reason.about)
         except Exception as error:
             self._failed(request, error)
@@ -268,11 +268,11 @@ class Connection(asyncio.BufferedProtocol):
     def _replied(self, request: Request, number: int, reply: "asyncio.Future[Any]") -> None:
         """What the answer to the request was missing is there."""
         try:
-            answer = finish_at_once(request, self._node)
+            answer = finish_at_once(request, self._services)
         except Exception as error:
             self._failed(request, error)
             return
-        if answer is LATER:
+        if answer is NOT_READY:
             self.spawn(request, number)
         else:
             self.settle(number, cast("list[Buffer] | None", answer))
@@ -302,7 +302,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flushing = False
         parts = self._answers.take()
         if parts:
-            self._node.metrics.sent_bytes.add(sum(map(len, parts)))
+            self._services.metrics.sent_bytes.add(sum(map(len, parts)))
             self._transport.writelines(parts)
             self._count_unsent()
         if self._waiting or not self._reading:
@@ -317,7 +317,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable and not self._counted:
             return
         unsent = 0 if self._writable else self._transport.get_write_buffer_size()
-        self._node.owed_bytes += unsent - self._counted
+        self._services.owed_bytes += unsent - self._counted
         self._counted = unsent
 
     def _await_room(self) -> None:
@@ -328,7 +328,7 @@ class Connection(asyncio.BufferedProtocol):
             task.add_done_callback(self._tasks.discard)
 
     async def _when_room(self) -> None:
-        await self._node.store.room()
+        await self._services.store.room()
         self._awaits_room = False
         self._pump()
 
@@ -388,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
     def _refuse(self, reason: str, about: dict[str, object]) -> None:
         known = {"api": None, "version": None, **about}
         log.warning("connection closed", client=self.client, **known, reason=reason)
-        self._node.metrics.refused.add(1, "protocol")
+        self._services.metrics.refused.add(1, "protocol")
 
     def drain(self) -> None:
         """No further request is taken; the connection ends once what is under way is answered."""

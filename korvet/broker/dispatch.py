@@ -2,8 +2,8 @@
 
 Rules
 - The row of the API table decides; a key or a version that is not in it is refused: ApiVersions
-  answers in version 0 with UNSUPPORTED_VERSION, anything else ends the connection (`Hang`).
-- A request that does not parse has no answer in Kafka's protocol either: `Hang`, with the reason.
+  answers in version 0 with UNSUPPORTED_VERSION, anything else ends the connection (`CloseConnection`).
+- A request that does not parse has no answer in Kafka's protocol either: `CloseConnection`, with the reason.
 - Bytes behind a request are passed over: librdkafka's Metadata for all topics has some.
 - A handler's failure is this request's alone: it is logged with its traceback, and the connection
   ends, since nobody can say what the answer would have been.
@@ -17,12 +17,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from korvet import apis, logs
-from korvet.broker.failures import failure
-from korvet.broker.outcome import first_error
-from korvet.context import LATER, Context, Later, Node, Soon, Unanswered
+from korvet import apis, logfmt
+from korvet.broker.error_responses import error_response
+from korvet.broker.response_errors import first_error
+from korvet.context import NOT_READY, CloseWithoutResponse, Context, Deferred, NotReady, Services
 from korvet.errors import ErrorCode
-from korvet.legacy.frames import is_legacy
+from korvet.legacy.protocol import is_legacy
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.headers import decode_request_header, encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -35,10 +35,10 @@ MANY_ROWS = 500
 _encoder = ThreadPoolExecutor(1, "encoder")
 """One answer at a time: the loop has as good as nothing of the interpreter beside several."""
 
-logger = logs.get("broker.dispatch")
+logger = logfmt.get("broker.dispatch")
 
 
-class Hang(Exception):
+class CloseConnection(Exception):
     """The connection must end; the message says why, and `about` which request, for the log."""
 
     def __init__(self, reason: str, **about: object) -> None:
@@ -66,20 +66,20 @@ def may_be_large(frame: Buffer) -> bool:
 
 
 def begin(
-    frame: Buffer, node: Node, client_host: str, release: Callable[[], None]
+    frame: Buffer, services: Services, client_host: str, release: Callable[[], None]
 ) -> Request | list[Buffer]:
-    """The request is decoded and its handler called; or an answer that needs none. Raises Hang."""
+    """The request is decoded and its handler called; or an answer that needs none. Raises CloseConnection."""
     began = perf_counter()
     try:
         header, at = decode_request_header(frame)
     except MalformedRequest as error:
-        raise Hang(f"{error}{_hint(frame)}", **_claimed(frame)) from None
+        raise CloseConnection(f"{error}{_hint(frame)}", **_claimed(frame)) from None
     row = apis.BY_KEY.get(header.api_key)
     version = header.api_version
     if row is None or not row.versions[0] <= version <= row.versions[1]:
         if header.api_key == API_VERSIONS:
-            return _unsupported(header.correlation_id, node)
-        raise Hang(
+            return _unsupported(header.correlation_id, services)
+        raise CloseConnection(
             f"this API or version is not served here{_hint(frame)}",
             api=row.name if row else header.api_key,
             version=version,
@@ -88,15 +88,15 @@ def begin(
     try:
         body = decode(row.request, frame, version, at, exact=False)
     except MalformedRequest as error:
-        raise Hang(
+        raise CloseConnection(
             f"{error}{_hint(frame)}",
             api=row.name,
             version=version,
             client_id=header.client_id,
         ) from None
-    context = Context(node, row.key, version, header.client_id, client_host, release)
+    context = Context(services, row.key, version, header.client_id, client_host, release)
     answer = row.handler(body, context)
-    promise = _promise(body, node) if row.key == FETCH else 0
+    promise = _promise(body, services) if row.key == FETCH else 0
     return Request(
         row, version, header.correlation_id, header.client_id, answer, body, began, promise
     )
@@ -119,25 +119,25 @@ def _hint(frame: Buffer) -> str:
     return "; it is a request of Kafka 0.7, which --legacy-listen serves on a port of its own"
 
 
-async def finish(request: Request, node: Node) -> list[Buffer] | None:
-    """The answer as buffers to send, length and header included; None when there is none. Hang,
+async def finish(request: Request, services: Services) -> list[Buffer] | None:
+    """The answer as buffers to send, length and header included; None when there is none. CloseConnection,
     where no answer is wanted and there is something to tell."""
     row = request.api
     try:
         response = await request.answer
-    except Unanswered as reason:
-        raise Hang(
+    except CloseWithoutResponse as reason:
+        raise CloseConnection(
             str(reason), api=row.name, version=request.version, client_id=request.client_id
         ) from None
     except StoreError as error:
         if not isinstance(error, StoreUnavailable):
             logger.error_again("a request failed in Redis", api=row.name, error=error)
-        response = failure(row, request.body, error)
+        response = error_response(row, request.body, error)
     parts = None
     if response is not None and _is_long(response):
         loop = asyncio.get_running_loop()
         parts = await loop.run_in_executor(_encoder, encode_parts, response, request.version)
-    return _respond(request, response, node, parts)
+    return _respond(request, response, services, parts)
 
 
 def _is_long(response: Message) -> bool:
@@ -146,22 +146,25 @@ def _is_long(response: Message) -> bool:
     return any(isinstance(field, list) and len(field) > MANY_ROWS for field in fields)
 
 
-def finish_at_once(request: Request, node: Node) -> list[Buffer] | Later | None:
-    """The same without waiting, for an answer that comes `Soon` and whose reply is there; LATER
+def finish_at_once(request: Request, services: Services) -> list[Buffer] | NotReady | None:
+    """The same without waiting, for an answer that comes `Deferred` and whose reply is there; LATER
     when it must be awaited after all."""
-    assert isinstance(request.answer, Soon)
+    assert isinstance(request.answer, Deferred)
     response = request.answer.at_once()
-    if isinstance(response, Later):
-        return LATER
-    return _respond(request, response, node)
+    if isinstance(response, NotReady):
+        return NOT_READY
+    return _respond(request, response, services)
 
 
 def _respond(
-    request: Request, response: Message | None, node: Node, parts: list[Buffer] | None = None
+    request: Request,
+    response: Message | None,
+    services: Services,
+    parts: list[Buffer] | None = None,
 ) -> list[Buffer] | None:
     row = request.api
     if response is None:
-        node.metrics.answered(row.name, "NONE", perf_counter() - request.began)
+        services.metrics.answered(row.name, "NONE", perf_counter() - request.began)
         return None
     if parts is None:
         parts = encode_parts(response, request.version)
@@ -169,21 +172,21 @@ def _respond(
     size = len(head) + sum(map(len, parts))
     code = first_error(response, request.version)
     outcome = "NONE" if not code else ErrorCode(code).name
-    node.metrics.answered(row.name, outcome, perf_counter() - request.began)
+    services.metrics.answered(row.name, outcome, perf_counter() - request.began)
     return [size.to_bytes(4, "big") + head, *parts]
 
 
-def _promise(fetch: Message, node: Node) -> int:
+def _promise(fetch: Message, services: Services) -> int:
     asked: int = getattr(fetch, "max_bytes", 0)
-    return max(0, min(asked, node.settings.integer("fetch.max.bytes")))
+    return max(0, min(asked, services.settings.integer("fetch.max.bytes")))
 
 
-def _unsupported(correlation_id: int, node: Node) -> list[Buffer]:
+def _unsupported(correlation_id: int, services: Services) -> list[Buffer]:
     response = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[
             ApiVersion(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
-            for row in node.apis
+            for row in services.apis
         ],
     )
     body = b"".join(encode_parts(response, 0))

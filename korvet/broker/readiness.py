@@ -5,7 +5,7 @@ from functools import cache
 import anyio
 
 from korvet.scripts import bundle
-from korvet.store.aio import AsyncStore
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 
 PATIENCE_S = 2.0

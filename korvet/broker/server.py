@@ -8,28 +8,28 @@ from time import monotonic
 
 import anyio
 
-from korvet import apis, logs
-from korvet.broker import ops, ports
+from korvet import apis, logfmt
+from korvet.broker import http, listeners
+from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
-from korvet.broker.housekeeping import Housekeeping
 from korvet.broker.readiness import ready
-from korvet.config import EVERYWHERE, Address, Config
-from korvet.context import Node
+from korvet.cluster.registration import BrokerRegistration
+from korvet.cluster.registration import LiveBroker as Member
+from korvet.config.broker_config import EVERYWHERE, Address, Config
+from korvet.config.setting import StartError
+from korvet.context import Services
 from korvet.keys import Keys
 from korvet.legacy import listener
-from korvet.membership import Membership
-from korvet.membership import Node as Member
 from korvet.metrics import Metrics
-from korvet.settings.setting import StartError
-from korvet.store.aio import AsyncStore
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advised
-from korvet.store.wake import Wake
-from korvet.topics import TopicTable
+from korvet.store.notifications import Notifier
+from korvet.topics.table import TopicTable
 
 DRAIN_S = 5.0
 IDLE_LOOK_S = 5.0
 
-log = logs.get("broker.server")
+log = logfmt.get("broker.server")
 
 
 def _nobody(host: str, port: int) -> None:
@@ -44,22 +44,22 @@ async def serve(
     stop: anyio.Event,
 ) -> None:
     """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
-    async with connected(config) as node:
+    async with connected(config) as services:
         connections: set[Connection] = set()
-        node.metrics.connections.ask = lambda: {(): len(connections)}
-        server = await _listen(config, node, connections)
-        legacy = await listener.open_port(config, node, connections)
+        services.metrics.connections.ask = lambda: {(): len(connections)}
+        server = await _listen(config, services, connections)
+        legacy = await listener.open_port(config, services, connections)
         host, port = _address(config, server)
-        await _join(node, host, port)
-        registry = await listener.open_registry(config, node, Address(host, port))
+        await _join(services, host, port)
+        registry = await listener.open_registry(config, services, Address(host, port))
         async with anyio.create_task_group() as tasks:
-            housekeeping = Housekeeping(node)
+            housekeeping = BackgroundTasks(services)
             tasks.start_soon(housekeeping.run)
-            tasks.start_soon(_close_idle, node, connections)
+            tasks.start_soon(_close_idle, services, connections)
             if config.ops_place is not None:
-                page = ops.Page(node.metrics, lambda: ready(node.store))
-                await tasks.start(ops.serve, page, config.ops_place)
-            await ports.open_to_all("--listen", config.listen, server)
+                page = http.OpsPage(services.metrics, lambda: ready(services.store))
+                await tasks.start(http.serve, page, config.ops_place)
+            await listeners.open_to_all("--listen", config.listen, server)
             where = await legacy.serve() if legacy is not None else None
             on_listening(config.listen.host, port)
             if registry is not None:
@@ -69,7 +69,7 @@ async def serve(
                 on_legacy(where.host, where.port)
             await stop.wait()
             # First: a client that is told of this broker later would find its port closed.
-            await _leave(node)
+            await _leave(services)
             server.close()
             if legacy is not None:
                 legacy.close()
@@ -82,7 +82,7 @@ async def serve(
 
 
 @asynccontextmanager
-async def connected(config: Config) -> AsyncIterator[Node]:
+async def connected(config: Config) -> AsyncIterator[Services]:
     """The services of a broker, connected."""
     assert config.redis is not None, "the command line starts a Redis when none is named"
     keys = Keys(config.namespace)
@@ -99,18 +99,18 @@ async def connected(config: Config) -> AsyncIterator[Node]:
         store.on_call = _count_calls(metrics)
         metrics.redis_round_trips.ask = lambda: store.round_trips
         metrics.redis_up.ask = lambda: {(): int(store.connected)}
-        wake = await Wake.connect(config.redis)
+        wake = await Notifier.connect(config.redis)
         async with wake:
             topics = TopicTable(store, keys, config.topics)
             await wake.watch(keys.topics_channel(), lambda _: topics.drop())
             where = config.advertise or config.listen
             me = Member(config.node_id, where.host, where.port, _rack(config))
-            membership = Membership(store, keys, me, config.settings.text("cluster.id"))
-            node = Node(config, store, keys, topics, wake, membership, apis.TABLE, metrics)
+            membership = BrokerRegistration(store, keys, me, config.settings.text("cluster.id"))
+            services = Services(config, store, keys, topics, wake, membership, apis.TABLE, metrics)
             try:
-                yield node
+                yield services
             finally:
-                await node.copies.close()
+                await services.copies.close()
 
 
 def _rack(config: Config) -> str | None:
@@ -128,16 +128,16 @@ def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
 
 
 async def _listen(
-    config: Config, node: Node, connections: set[Connection]
+    config: Config, services: Services, connections: set[Connection]
 ) -> asyncio.base_events.Server:
     max_frame = config.settings.integer("socket.request.max.bytes")
 
     def accept() -> asyncio.BaseProtocol:
-        most = node.settings.integer("max.connections")
-        per_host = node.settings.integer("max.connections.per.ip")
-        return Connection(node, connections, max_frame, most, per_host)
+        most = services.settings.integer("max.connections")
+        per_host = services.settings.integer("max.connections.per.ip")
+        return Connection(services, connections, max_frame, most, per_host)
 
-    return await ports.bind("--listen", config.listen, config, accept)
+    return await listeners.bind("--listen", config.listen, config, accept)
 
 
 def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, int]:
@@ -152,29 +152,29 @@ def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, i
     return host, port
 
 
-async def _join(node: Node, host: str, port: int) -> None:
+async def _join(services: Services, host: str, port: int) -> None:
     """Other brokers and all clients can know of this one."""
-    advertised = node.config.advertise
+    advertised = services.config.advertise
     told = advertised or Address(host, port)
-    membership = node.membership
+    membership = services.registration
     membership.me = Member(membership.me.id, told.host, told.port, membership.me.rack)
     try:
         await membership.join()
-        given = node.config.settings.describe("cluster.id")
+        given = services.config.settings.describe("cluster.id")
         if not given.is_default and given.value != membership.cluster_id:
             log.warning(
                 "the cluster keeps the id it has", id=membership.cluster_id, given=given.value
             )
-        await node.refresh_configs()
-        await node.topics.refresh()
+        await services.refresh_configs()
+        await services.topics.refresh()
     except StoreError as error:
         raise StartError(f"--redis: {advised(error)}") from None
 
 
-async def _leave(node: Node) -> None:
+async def _leave(services: Services) -> None:
     try:
         with anyio.move_on_after(1.0, shield=True):
-            await node.membership.leave()
+            await services.registration.leave()
     except StoreError:
         log.info("left without saying so: Redis is away")
 
@@ -189,10 +189,10 @@ async def _drain(connections: set[Connection]) -> None:
         connection.abort()
 
 
-async def _close_idle(node: Node, connections: set[Connection]) -> None:
+async def _close_idle(services: Services, connections: set[Connection]) -> None:
     """Connections that said nothing for connections.max.idle.ms are closed, as Kafka does, and
     those whose client has read nothing for so long."""
-    patience = node.settings.integer("connections.max.idle.ms") / 1000
+    patience = services.settings.integer("connections.max.idle.ms") / 1000
     while True:
         await anyio.sleep(min(IDLE_LOOK_S, patience / 2) if patience > 0 else IDLE_LOOK_S)
         now = monotonic()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import typer
 
 from korvet.cli import check, consume, doctor, groups, pipeline, produce, scripts, serve, topics
-from korvet.cli.failure import complain, sentence
+from korvet.cli.errors import complain, sentence
 
 app = typer.Typer(
     name="korvet",

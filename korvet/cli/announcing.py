@@ -2,7 +2,7 @@
 
 import sys
 
-from korvet.config import Address
+from korvet.config.broker_config import Address
 
 
 def announce(host: str, port: int) -> None:

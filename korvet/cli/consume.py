@@ -10,10 +10,10 @@ import typer
 from korvet.cli import options as o
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
-    from korvet.places import Place
+    from korvet.cli.admin_client import Cluster
+    from korvet.log.position import Place
     from korvet.scripts.log import ListOffsetsReply
-    from korvet.topics import Topic
+    from korvet.topics.table import Topic
     from korvet.wire.records import Record
 
 _READ = 1 << 20
@@ -47,15 +47,15 @@ def consume(
     namespace: o.Namespace = None,
 ) -> None:
     """Print a topic's records, partition by partition, in order within each."""
-    from korvet.cli.cluster import on_cluster
-    from korvet.cli.lines import to_json
-    from korvet.places import BadPlace, parse_place
+    from korvet.cli.admin_client import on_cluster
+    from korvet.cli.record_format import to_json
+    from korvet.log.position import BadPosition, parse_place
 
     if format_ not in ("text", "json"):
         raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
     try:
         where = parse_place(from_, datetime.now(UTC))
-    except BadPlace as error:
+    except BadPosition as error:
         raise typer.BadParameter(f"--from: {error}") from None
 
     def write(number: int, record: "Record") -> None:
@@ -65,7 +65,7 @@ def consume(
             sys.stdout.buffer.write((record[3] or b"") + b"\n")
 
     async def run(cluster: "Cluster") -> None:
-        from korvet.store.wake import Wake
+        from korvet.store.notifications import Notifier
 
         topic = await cluster.topic(name)
         numbers = _partitions(topic, partition)
@@ -75,7 +75,7 @@ def consume(
             await tape.to_the_end()
             return
         channels = [cluster.keys.partition(name, number).channel for number in numbers]
-        async with await Wake.connect(cluster.url) as wake, wake.listen(channels) as bell:
+        async with await Notifier.connect(cluster.url) as wake, wake.listen(channels) as bell:
             while not tape.full:
                 await tape.to_the_end()
                 await bell.wait(_RECHECK_S)
@@ -107,7 +107,7 @@ class _Tape:
 
     async def begin(self, numbers: list[int], where: "Place") -> None:
         """Each partition stands where reading begins."""
-        from korvet.searching import find_time
+        from korvet.log.offset_for_time import find_time
 
         cluster, topic = self._cluster, self._topic
         for number in numbers:
@@ -146,8 +146,8 @@ class _Tape:
 
     async def _step(self, number: int, advance: Callable[[int], None]) -> bool:
         """Whether there was more in the partition."""
-        from korvet.config import StartError
-        from korvet.contents import records_in
+        from korvet.config.broker_config import StartError
+        from korvet.log.entry import records_in
 
         place = self._places[number]
         found = await self._cluster.reader.read(self._topic, number, place, _READ)
@@ -171,7 +171,7 @@ class _Tape:
 
 
 def _partitions(topic: "Topic", wanted: int | None) -> list[int]:
-    from korvet.config import StartError
+    from korvet.config.broker_config import StartError
 
     if wanted is None:
         return list(range(topic.partitions))

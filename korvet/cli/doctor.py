@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from korvet import redis_file
 from korvet.cli import options as o
-from korvet.cli import show
+from korvet.cli import table_output
+from korvet.embedded_redis import aof
 from korvet.store.errors import CommandFailed
 
 if TYPE_CHECKING:
-    from korvet.store.sync import SyncStore
+    from korvet.store.sync_store import SyncStore
 
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
 
@@ -36,11 +36,11 @@ class Finding(NamedTuple):
 
 def doctor(redis: o.Redis = None, data_dir: o.DataDir = None) -> None:
     """Look at the Redis a broker would use; exit code 1 when something there is dangerous."""
-    from korvet.cli.reach import store
+    from korvet.cli.redis_target import store
 
     with store(redis, data_dir) as reached:
         findings = list(examine(reached))
-    show.table(
+    table_output.table(
         ("", "subject", "finding"), ((_MARKS[f.grade], f.subject, f.sentence) for f in findings)
     )
     if any(finding.grade == "bad" for finding in findings):
@@ -107,7 +107,7 @@ def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
         return
     try:
         policy = _setting(store, "appendfsync")
-        ours = _setting(store, "syslog-ident") == redis_file.IDENT
+        ours = _setting(store, "syslog-ident") == aof.IDENT
     except CommandFailed:
         return
     if ours and policy == "no":

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import show
+from korvet.cli import table_output
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
-    from korvet.groups import Groups
-    from korvet.places import Place
+    from korvet.cli.admin_client import Cluster
+    from korvet.groups.coordinator import GroupCoordinator
+    from korvet.log.position import Place
 
 app = typer.Typer(help="Consumer groups: list, describe, create, reset, delete.")
 
@@ -35,7 +35,7 @@ _To = Annotated[
 @app.command("list")
 def list_(redis: o.Redis = None, data_dir: o.DataDir = None, namespace: o.Namespace = None) -> None:
     """Print every group with its state, protocol and number of members."""
-    from korvet.cli.cluster import on_cluster
+    from korvet.cli.admin_client import on_cluster
 
     async def rows(cluster: "Cluster") -> list[tuple[object, ...]]:
         found = []
@@ -49,7 +49,7 @@ def list_(redis: o.Redis = None, data_dir: o.DataDir = None, namespace: o.Namesp
                 found.append((name, *(word.decode() for word in words)))
         return found
 
-    show.table(
+    table_output.table(
         ("group", "type", "state", "protocol", "members"),
         on_cluster(rows, redis, data_dir, namespace),
     )
@@ -64,9 +64,9 @@ def describe(
 ) -> None:
     """Print a group's members, and per partition what it has committed, how far it lags and which
     member reads it."""
-    from korvet.cli.cluster import on_cluster
-    from korvet.config import StartError
-    from korvet.group_offsets import standings
+    from korvet.cli.admin_client import on_cluster
+    from korvet.config.broker_config import StartError
+    from korvet.groups.lag import standings
 
     async def run(cluster: "Cluster") -> None:
         found = await _seen(cluster, name)
@@ -75,9 +75,9 @@ def describe(
             raise StartError(f"There is no group {name!r}.")
         owners = found.owners if found else {}
         if found is not None:
-            show.line(f"{name}: {found.words}")
-            show.table(("member", "instance", "client", "host"), found.members)
-            show.line("")
+            table_output.line(f"{name}: {found.words}")
+            table_output.table(("member", "instance", "client", "host"), found.members)
+            table_output.line("")
         rows: dict[tuple[str, int], tuple[object, ...]] = {
             (row.topic, row.partition): (
                 row.commit.offset,
@@ -90,7 +90,7 @@ def describe(
         }
         for place in owners.keys() - rows.keys():
             rows[place] = ("-", await _end(cluster, *place), "-", "-", "-")
-        show.table(
+        table_output.table(
             ("topic", "partition", "committed", "end", "lag", "behind", "metadata", "member"),
             [(*place, *row, owners.get(place, "-")) for place, row in sorted(rows.items())],
         )
@@ -121,10 +121,10 @@ async def _held(cluster: "Cluster", spelled: bytes) -> list[tuple[str, int]]:
     """The partitions that a member of the newer protocol holds, of topics that exist."""
     from uuid import UUID
 
-    from korvet.spelled import read
+    from korvet.groups.assignment import decode_assignment
 
     found = []
-    for topic_id, numbers in read(spelled).items():
+    for topic_id, numbers in decode_assignment(spelled).items():
         topic = await cluster.topics.get_id(UUID(topic_id))
         found += [(topic.name, number) for number in numbers] if topic else []
     return found
@@ -132,8 +132,8 @@ async def _held(cluster: "Cluster", spelled: bytes) -> list[tuple[str, int]]:
 
 async def _seen(cluster: "Cluster", name: str) -> _Seen | None:
     """The group, whichever protocol it speaks."""
+    from korvet.groups.consumer_protocol import assigned
     from korvet.scripts import group as scripts
-    from korvet.subscriptions import assigned
 
     keys, groups = cluster.keys, _groups(cluster)
     found = await groups.run(name, lambda _: scripts.describe(keys, name, full=1))
@@ -170,8 +170,8 @@ def create(
     namespace: o.Namespace = None,
 ) -> None:
     """Create a group that begins to read these topics at a place, in Kafka and in Redis alike."""
-    from korvet.cli.cluster import on_cluster
-    from korvet.config import StartError
+    from korvet.cli.admin_client import on_cluster
+    from korvet.config.broker_config import StartError
 
     wanted = _places(topic, to)
 
@@ -193,7 +193,7 @@ def reset(
     namespace: o.Namespace = None,
 ) -> None:
     """Move a group that has no members to a place in these topics."""
-    from korvet.cli.cluster import on_cluster
+    from korvet.cli.admin_client import on_cluster
 
     wanted = _places(topic, to)
 
@@ -211,8 +211,8 @@ def delete(
     namespace: o.Namespace = None,
 ) -> None:
     """Delete groups that have no members, with what they committed."""
-    from korvet.cli.cluster import on_cluster
-    from korvet.config import StartError
+    from korvet.cli.admin_client import on_cluster
+    from korvet.config.broker_config import StartError
     from korvet.errors import ErrorCode
 
     async def run(cluster: "Cluster") -> None:
@@ -222,21 +222,21 @@ def delete(
                 raise StartError(f"There is no group {name!r}.")
             if error:
                 raise StartError(f"Group {name!r} has members: stop them first.")
-            show.line(f"deleted {name}")
+            table_output.line(f"deleted {name}")
 
     on_cluster(run, redis, data_dir, namespace)
 
 
-def _groups(cluster: "Cluster") -> "Groups":
-    from korvet.groups import Groups
+def _groups(cluster: "Cluster") -> "GroupCoordinator":
+    from korvet.groups.coordinator import GroupCoordinator
 
-    return Groups(cluster.store, cluster.keys, lambda: cluster.settings)
+    return GroupCoordinator(cluster.store, cluster.keys, lambda: cluster.settings)
 
 
 def _places(topics: list[str], to: str | None) -> "dict[str, Place]":
     """Each topic's place; a wrong word is refused before anything is looked at."""
-    from korvet.config import StartError
-    from korvet.places import BadPlace, parse_place
+    from korvet.config.broker_config import StartError
+    from korvet.log.position import BadPosition, parse_place
 
     now, found = datetime.now(UTC), {}
     for text in topics:
@@ -246,15 +246,15 @@ def _places(topics: list[str], to: str | None) -> "dict[str, Place]":
             raise StartError(f"Where in {name!r}? Say --to PLACE, or --topic {name}=PLACE.")
         try:
             found[name] = parse_place(place, now)
-        except BadPlace as error:
+        except BadPosition as error:
             raise StartError(f"{'--topic' if own else '--to'}: {error}") from None
     return found
 
 
 async def _move(cluster: "Cluster", name: str, places: "dict[str, Place]") -> None:
     """The group has committed those places in every partition of the topics."""
-    from korvet.config import StartError
-    from korvet.group_offsets import find_place
+    from korvet.config.broker_config import StartError
+    from korvet.groups.lag import find_place
     from korvet.scripts import group as scripts
 
     if not name:
@@ -289,4 +289,4 @@ async def _move(cluster: "Cluster", name: str, places: "dict[str, Place]") -> No
     if reply.error:
         raise StartError(f"Group {name!r} has members: stop them first.")
     await groups.follow(name, rows)
-    show.table(("topic", "partition", "offset"), [row[:3] for row in rows])
+    table_output.table(("topic", "partition", "offset"), [row[:3] for row in rows])

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from korvet.config import OPTIONS, checked_namespace
+from korvet.config.broker_config import OPTIONS, checked_namespace
 
 Redis = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help=OPTIONS["redis"], show_default=False)

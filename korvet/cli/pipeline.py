@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import show
+from korvet.cli import table_output
 
 if TYPE_CHECKING:
     from korvet.pipeline.verify import Compared, Verdict
@@ -106,7 +106,7 @@ def archive(
             run(archiver, watch, every_s=every_s, stop=_stopper())
         if compact:
             gone = table.compact(job.target_bytes)
-            show.line(f"compacted: {gone} files fewer")
+            table_output.line(f"compacted: {gone} files fewer")
 
 
 @app.command("replay")
@@ -217,13 +217,13 @@ def stats(
 
 
 def _print(verdict: "Verdict") -> None:
-    show.table(
+    table_output.table(
         ("topic", "partition", "log", "table", "compared", "checksum", "waiting", "verdict"),
         [_row(each) for each in verdict.partitions],
     )
     for problem in verdict.problems:
-        show.line(f"table: {problem}")
-    show.line(
+        table_output.line(f"table: {problem}")
+    table_output.line(
         f"{'equal' if verdict.equal else 'DIFFERENT'}: {verdict.rows} rows in the table, "
         f"{sum(each.log.rows for each in verdict.partitions)} records compared with the log"
     )
@@ -247,7 +247,7 @@ def _need_spark() -> None:
     """StartError where the wheel was installed without what the jobs run on."""
     from importlib.util import find_spec
 
-    from korvet.config import StartError
+    from korvet.config.broker_config import StartError
 
     if not all(map(find_spec, ("pyspark", "numpy", "pyarrow"))):
         raise StartError("This needs PySpark: pip install 'korvet[spark]'.")
@@ -270,7 +270,7 @@ def _spark(
     wrong with topics, or with a table that should be `there`, is told before Spark starts."""
     import sys
 
-    from korvet.cli import reach
+    from korvet.cli import redis_target
     from korvet.pipeline.places import parse
     from korvet.pipeline.session import open_session, plain, stop, submitted
     from korvet.spark.options import Connection
@@ -280,7 +280,7 @@ def _spark(
     bars = sys.stderr.isatty() and app_name != "archive"
     given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
     place = None if table is None else parse(table, format, {**submitted(), **given})
-    with reach.url(redis, data_dir) as url:
+    with redis_target.url(redis, data_dir) as url:
         connection = Connection(url, namespace or "korvet")
         _look(connection, topics, place if there else None)
         spark = open_session(place, app=f"korvet {app_name}", master=master, conf=given, avro=avro)
@@ -296,7 +296,7 @@ def _look(connection: Any, topics: list[str], place: Any) -> None:
     """Nothing, or why there is nothing to do: Spark takes seconds to find out."""
     from pathlib import Path
 
-    from korvet.config import StartError
+    from korvet.config.broker_config import StartError
     from korvet.pipeline.table import missing
     from korvet.spark.catalog import Catalog
     from korvet.spark.errors import UnknownTopic

@@ -16,8 +16,8 @@ import typer
 from korvet.cli import options as o
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
-    from korvet.topics import Topic
+    from korvet.cli.admin_client import Cluster
+    from korvet.topics.table import Topic
     from korvet.wire.records import Headers, Record
 
 T = TypeVar("T")
@@ -45,8 +45,8 @@ def produce(
     namespace: o.Namespace = None,
 ) -> None:
     """Append every line of stdin; with keys to their partition, without in turn."""
-    from korvet.cli.cluster import on_cluster
-    from korvet.cli.lines import from_json, from_text
+    from korvet.cli.admin_client import on_cluster
+    from korvet.cli.record_format import from_json, from_text
 
     if format_ not in ("text", "json"):
         raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
@@ -112,7 +112,7 @@ class _Lines:
 
     def read(self) -> list[bytes] | None:
         """The lines of the next piece; None at the end."""
-        from korvet.config import StartError
+        from korvet.config.broker_config import StartError
 
         piece = os.read(sys.stdin.fileno(), _READ)
         self.taken = len(piece)
@@ -129,7 +129,7 @@ class _Sender:
     """Turns records into batches per partition and appends them in one round trip each."""
 
     def __init__(self, cluster: "Cluster", topic: "Topic", fixed: int | None) -> None:
-        from korvet.config import StartError
+        from korvet.config.broker_config import StartError
 
         if fixed is not None and not 0 <= fixed < topic.partitions:
             raise StartError(f"{topic.name} has partitions 0 to {topic.partitions - 1}.")
@@ -145,9 +145,9 @@ class _Sender:
         """The records are appended, or an error says why the first one was not."""
         from time import time
 
-        from korvet.config import StartError
+        from korvet.config.broker_config import StartError
         from korvet.errors import ErrorCode
-        from korvet.producing import prepare
+        from korvet.log.validator import prepare
         from korvet.wire import records
         from korvet.wire.records import BadBatch
 
@@ -196,7 +196,7 @@ class _Sender:
     def _partition(self, wanted: int | None, key: bytes | None) -> int:
         from aiokafka.partitioner import murmur2
 
-        from korvet.config import StartError
+        from korvet.config.broker_config import StartError
 
         if self._fixed is not None:
             return self._fixed

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import show
+from korvet.cli import table_output
 
 if TYPE_CHECKING:
     from korvet.scripts.bundle import Bundle
@@ -16,7 +16,7 @@ app = typer.Typer(help="The Lua scripts: list, show, load into a Redis, check ag
 @app.command("list")
 def list_() -> None:
     """Print every script: name, version, sha1, reads or writes, what is true afterwards."""
-    show.table(
+    table_output.table(
         ("name", "version", "sha1", "mode", "afterwards"),
         ((b.name, b.version, b.sha1, _mode(b), b.contract.sentence) for b in _bundles()),
     )
@@ -38,7 +38,7 @@ def show_(
         raise typer.BadParameter(f"there is no script {name!r}; there are {', '.join(known)}")
     if contract:
         for line in header_lines(bundle.source(name)):
-            show.line(line.removeprefix(" "))
+            table_output.line(line.removeprefix(" "))
         return
     typer.echo(bundle.load(name).text, nl=False)
 
@@ -46,8 +46,8 @@ def show_(
 @app.command("load")
 def load(redis: o.Redis = None, data_dir: o.DataDir = None) -> None:
     """Put every script into a Redis and see that it has them (SCRIPT EXISTS)."""
-    from korvet.cli.reach import store
-    from korvet.config import StartError
+    from korvet.cli.redis_target import store
+    from korvet.config.broker_config import StartError
 
     bundles = _bundles()
     with store(redis, data_dir) as reached:
@@ -59,7 +59,7 @@ def load(redis: o.Redis = None, data_dir: o.DataDir = None) -> None:
     missing = [each.name for each, here in zip(bundles, there, strict=True) if not here]
     if missing:
         raise StartError(f"Redis lost scripts as they were loaded: {', '.join(missing)}.")
-    show.line(f"{len(bundles)} scripts loaded")
+    table_output.line(f"{len(bundles)} scripts loaded")
 
 
 @app.command("check")
@@ -70,10 +70,10 @@ def check() -> None:
     root = bundle.default_root()
     found = lock.conflicts(root) + lock.stale(root)
     for problem in found:
-        show.line(problem)
+        table_output.line(problem)
     if found:
         raise typer.Exit(1)
-    show.line(f"{len(bundle.names())} scripts are as locked")
+    table_output.line(f"{len(bundle.names())} scripts are as locked")
 
 
 def _bundles() -> "list[Bundle]":

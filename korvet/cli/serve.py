@@ -12,10 +12,10 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli.announcing import announce, announce_legacy
-from korvet.config import Config, ConfigError, load
+from korvet.config.broker_config import Config, ConfigError, load
 
 if TYPE_CHECKING:
-    from korvet.redis_server import RedisServer
+    from korvet.embedded_redis.server import RedisServer
 
 
 def serve(
@@ -67,16 +67,16 @@ def serve(
 
 def run(config: Config) -> None:
     """The broker has served and stopped. StartError when it could not begin."""
-    from korvet import logs
+    from korvet import logfmt
 
-    logs.setup(config.log_level, config.log_format)
+    logfmt.setup(config.log_level, config.log_format)
     with _redis(config) as (reachable, server):
         if config.workers > 1:
-            from korvet.cli.workers import supervise
+            from korvet.cli.worker_pool import supervise
 
             supervise(reachable, server)
         else:
-            from korvet.cli.process import run_broker
+            from korvet.cli.broker_process import run_broker
 
             run_broker(reachable, announce, server, announce_legacy=announce_legacy)
 
@@ -87,7 +87,7 @@ def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
     if config.redis is not None:
         yield config, None
         return
-    from korvet.redis_server import RedisServer
+    from korvet.embedded_redis.server import RedisServer
 
     server = RedisServer.launch(config.data_dir, binary=config.redis_server)
     try:

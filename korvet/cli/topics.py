@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import show
+from korvet.cli import table_output
 
 if TYPE_CHECKING:
-    from korvet.cli.cluster import Cluster
+    from korvet.cli.admin_client import Cluster
     from korvet.scripts.log import ListOffsetsReply
-    from korvet.topics import Topic
+    from korvet.topics.table import Topic
 
 app = typer.Typer(help="Topics: list, create, describe, delete.")
 
@@ -21,7 +21,7 @@ _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")
 @app.command("list")
 def list_(redis: o.Redis = None, data_dir: o.DataDir = None, namespace: o.Namespace = None) -> None:
     """Print every topic with its partitions, layout, records and bytes."""
-    from korvet.cli.cluster import on_cluster
+    from korvet.cli.admin_client import on_cluster
 
     async def rows(cluster: "Cluster") -> list[tuple[object, ...]]:
         return [
@@ -37,7 +37,7 @@ def list_(redis: o.Redis = None, data_dir: o.DataDir = None, namespace: o.Namesp
             for parts in [await _bounds(cluster, topic)]
         ]
 
-    show.table(
+    table_output.table(
         ("topic", "partitions", "format", "offsets", "records", "bytes"),
         on_cluster(rows, redis, data_dir, namespace),
     )
@@ -59,10 +59,10 @@ def create(
 ) -> None:
     """Create a topic. What is left out is as it was changed for all brokers, else Korvet's default:
     what a broker was started with is its own affair."""
-    from korvet.cli.cluster import on_cluster
-    from korvet.config import StartError
+    from korvet.cli.admin_client import on_cluster
+    from korvet.config.broker_config import StartError
     from korvet.errors import ErrorCode
-    from korvet.topic_changes import Refused, create_topic, plan_topic, refuse_beside
+    from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_beside
 
     configs = dict(_assignments(config or ()))
 
@@ -79,7 +79,7 @@ def create(
         raise StartError(refused.reason) from None
     if error is ErrorCode.TOPIC_ALREADY_EXISTS:
         raise StartError(f"There is a topic {name!r} already.")
-    show.line(f"created {name} with {count} partition{'s' * (count != 1)}")
+    table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
 
 
 @app.command("describe")
@@ -90,18 +90,18 @@ def describe(
     namespace: o.Namespace = None,
 ) -> None:
     """Print a topic's configs and where each of its partitions begins and ends."""
-    from korvet.cli.cluster import on_cluster
+    from korvet.cli.admin_client import on_cluster
 
     async def run(cluster: "Cluster") -> None:
         topic = await cluster.topic(name)
         configs = cluster.defaults.resolve(name, topic.configs).values()
-        show.table(
+        table_output.table(
             ("config", "value", "source"),
             [("id", topic.id, "")]
             + [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect],
         )
-        show.line("")
-        show.table(
+        table_output.line("")
+        table_output.table(
             ("partition", "first", "next", "records", "bytes", "newest", "stream"),
             [
                 (
@@ -128,15 +128,15 @@ def delete(
     namespace: o.Namespace = None,
 ) -> None:
     """Delete topics with their records, Redis groups and committed offsets."""
-    from korvet.cli.cluster import on_cluster
-    from korvet.config import StartError
-    from korvet.topic_changes import Refused, delete_topic
+    from korvet.cli.admin_client import on_cluster
+    from korvet.config.broker_config import StartError
+    from korvet.topics.lifecycle import Refused, delete_topic
 
     async def run(cluster: "Cluster") -> None:
         # All are looked up first: a wrong name deletes nothing.
         for topic in [await cluster.topic(name) for name in names]:
             await delete_topic(cluster.store, cluster.keys, topic)
-            show.line(f"deleted {topic.name}")
+            table_output.line(f"deleted {topic.name}")
 
     try:
         on_cluster(run, redis, data_dir, namespace)

@@ -15,8 +15,8 @@ Versions
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import log
-from korvet.topics import Topic
-from korvet.transactions import member_of, names
+from korvet.topics.table import Topic
+from korvet.transactions.coordinator import member_of, names
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

@@ -11,10 +11,10 @@ Left out
 
 from collections import Counter
 
-from korvet.altering import Change, Edit, alter
+from korvet.admin.alter_configs import Change, Edit, alter
+from korvet.admin.results import outcome, refuse
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.refusals import outcome, refuse
 from korvet.wire.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,

@@ -10,10 +10,10 @@ Left out
 - moving: every broker serves every partition, there is nothing to move
 """
 
+from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.refusals import outcome
-from korvet.topic_changes import Refused, check_assignment
+from korvet.topics.lifecycle import Refused, check_assignment
 from korvet.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -54,7 +54,7 @@ async def _check(name: str, row: ReassignablePartition, context: Context) -> Non
     if row.replicas is None:
         error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         raise Refused(error, error.message)
-    membership = context.node.membership
+    membership = context.services.registration
     check_assignment(row.replicas, {node.id for node in membership.nodes})
     if row.replicas != [membership.leader_of(number)]:
         raise Refused(

@@ -9,7 +9,7 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topics import LOG_DIRECTORY
+from korvet.topics.table import LOG_DIRECTORY
 from korvet.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,

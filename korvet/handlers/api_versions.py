@@ -16,9 +16,9 @@ Versions
 
 import re
 
+from korvet.admin.features import FEATURES, FEATURES_EPOCH
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.features import FEATURES, FEATURES_EPOCH
 from korvet.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -38,7 +38,7 @@ async def api_versions(request: ApiVersionsRequest, context: Context) -> ApiVers
         error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersion(api_key=row.key, min_version=row.versions[0], max_version=row.versions[1])
-            for row in context.node.apis
+            for row in context.services.apis
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=int(context.version < 4), max_version=level)
@@ -58,6 +58,6 @@ def _refusal(request: ApiVersionsRequest, context: Context) -> ErrorCode:
         return ErrorCode.INVALID_REQUEST
     if (request.cluster_id is None) != (request.node_id == -1):
         return ErrorCode.INVALID_REQUEST
-    if request.cluster_id not in (None, context.node.membership.cluster_id):
+    if request.cluster_id not in (None, context.services.registration.cluster_id):
         return ErrorCode.REBOOTSTRAP_REQUIRED
     return ErrorCode.NONE

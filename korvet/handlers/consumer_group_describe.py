@@ -11,14 +11,14 @@ Versions
 
 import uuid
 
-from korvet import operations
-from korvet.consuming import CELLS, unpack
+from korvet.admin import authorized_operations
+from korvet.bounded import TOO_OFTEN, RepeatLimit
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.groups.assignment import decode_assignment
+from korvet.groups.consumer_group import CELLS, unpack
 from korvet.scripts import group as scripts
-from korvet.spelled import read
-from korvet.turns import TOO_OFTEN, Times
 from korvet.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -35,9 +35,9 @@ async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: Context
 ) -> ConsumerGroupDescribeResponse:
     asked = request.include_authorized_operations
-    allowed = operations.GROUP if asked else operations.UNASKED
+    allowed = authorized_operations.GROUP if asked else authorized_operations.UNASKED
     names = {topic.id: topic.name for topic in await context.topics.all()}
-    times = Times()
+    times = RepeatLimit()
     return ConsumerGroupDescribeResponse(
         groups=[
             _unknown(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
@@ -109,6 +109,6 @@ def _assignment(spelled: bytes, names: dict[str, str]) -> Assignment:
                 topic_name=names.get(topic_id, ""),
                 partitions=numbers,
             )
-            for topic_id, numbers in read(spelled).items()
+            for topic_id, numbers in decode_assignment(spelled).items()
         ]
     )

@@ -24,16 +24,16 @@ import uuid
 
 import msgspec
 
-from korvet.consuming import Rows, pack, timing, topics_for, wants
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.patterns import BadPattern, compiled
+from korvet.groups.assignment import decode_assignment, encode_assignment
+from korvet.groups.consumer_group import Rows, pack, timing, topics_for, wants
+from korvet.groups.stream_reads import note_reader, readers
+from korvet.re2.matcher import BadPattern, compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import ConsumerHeartbeatReply
-from korvet.spelled import read, spell
-from korvet.streaming import note_reader, readers
 from korvet.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -62,7 +62,7 @@ async def consumer_group_heartbeat(
     if reply.error:
         return _refusal(ErrorCode(reply.error))
     interval = 0
-    if request.member_epoch < 0 and "readers" in context.node.memory:
+    if request.member_epoch < 0 and "readers" in context.services.memory:
         readers(context).forget(context.client_id or "", request.group_id, request.member_id)
     elif request.member_epoch >= 0:
         note_reader(context, request.group_id, request.member_id, reply.epoch)
@@ -151,7 +151,7 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
             names=pack(sorted(request.subscribed_topic_names or ())),
             regex=request.subscribed_topic_regex or "",
             has_owned=int(request.topic_partitions is not None),
-            owned=spell(
+            owned=encode_assignment(
                 (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
             ),
             version=version,
@@ -174,7 +174,7 @@ def _assignment(spelled: bytes) -> Assignment:
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=uuid.UUID(hex=topic_id), partitions=numbers)
-            for topic_id, numbers in read(spelled).items()
+            for topic_id, numbers in decode_assignment(spelled).items()
         ]
     )
 

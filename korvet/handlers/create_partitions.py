@@ -12,10 +12,10 @@ Versions
 
 from collections import Counter
 
+from korvet.admin.results import outcome, refuse
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.refusals import outcome, refuse
-from korvet.topic_changes import Refused, check_assignment, grow_topic
+from korvet.topics.lifecycle import Refused, check_assignment, grow_topic
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -65,7 +65,7 @@ async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Cont
                     f"{added} new partition(s) need {added} assignment(s), not "
                     f"{len(asked.assignments)}.",
                 )
-            live = {node.id for node in context.node.membership.nodes}
+            live = {node.id for node in context.services.registration.nodes}
             for row in asked.assignments:
                 check_assignment(row.broker_ids, live)
         done = await grow_topic(

@@ -17,11 +17,12 @@ Versions
 from collections import Counter
 from uuid import UUID
 
+from korvet.admin.results import store_failure
+from korvet.config.topic_policy import validate_all
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.refusals import store_failure
 from korvet.store.errors import StoreError
-from korvet.topic_changes import (
+from korvet.topics.lifecycle import (
     MAX_PARTITIONS,
     Refused,
     check_assignment,
@@ -29,8 +30,7 @@ from korvet.topic_changes import (
     plan_topic,
     refuse_beside,
 )
-from korvet.topic_config import validate_all
-from korvet.topics import Definition, refusal_of
+from korvet.topics.table import Definition, refusal_of
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -69,7 +69,7 @@ def _refusal(name: str, error: ErrorCode, reason: str) -> CreatableTopicResult:
 async def _create(
     topic: CreatableTopic, validate_only: bool, context: Context
 ) -> CreatableTopicResult:
-    reason = refusal_of(topic.name, reserved=context.node.topic_configs.reserved_names)
+    reason = refusal_of(topic.name, reserved=context.services.topic_configs.reserved_names)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if await context.topics.get(topic.name) is not None:
@@ -83,7 +83,7 @@ async def _create(
         topic.name,
         _partitions(topic, context),
         configs,
-        context.node.topic_configs,
+        context.services.topic_configs,
     )
     if not validate_only:
         error = await create_topic(context.store, context.keys, topic.name, definition)
@@ -128,14 +128,14 @@ def _partitions(topic: CreatableTopic, context: Context) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Assigned partitions must be numbered 0, 1, 2 and so on, each once.",
         )
-    live = {node.id for node in context.node.membership.nodes}
+    live = {node.id for node in context.services.registration.nodes}
     for row in topic.assignments:
         check_assignment(row.broker_ids, live)
     return len(numbers)
 
 
 def _result(name: str, definition: Definition, context: Context) -> CreatableTopicResult:
-    resolved = context.node.topic_configs.resolve(name, definition.configs)
+    resolved = context.services.topic_configs.resolve(name, definition.configs)
     return CreatableTopicResult(
         name=name,
         topic_id=UUID(hex=definition.id),

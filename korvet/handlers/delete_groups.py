@@ -7,9 +7,9 @@ Versions
 - v2 flexible, v3 a sentence for each error
 """
 
+from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.coordinating import groups
-from korvet.turns import in_turns
 from korvet.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -19,7 +19,7 @@ from korvet.wire.messages.delete_groups import (
 
 async def delete_groups(request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
-    errors = await in_turns(groups(context).delete, names)
+    errors = await gather_bounded(groups(context).delete, names)
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(

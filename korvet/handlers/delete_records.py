@@ -13,12 +13,12 @@ Versions
 
 from functools import partial
 
+from korvet.admin.results import store_failure
+from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.refusals import store_failure
 from korvet.scripts import log
 from korvet.store.errors import StoreError
-from korvet.turns import in_turns
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -33,7 +33,7 @@ END = -1
 async def delete_records(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     answers = []
     for data in request.topics:
-        rows = await in_turns(partial(_truncate, data.name, context=context), data.partitions)
+        rows = await gather_bounded(partial(_truncate, data.name, context=context), data.partitions)
         answers.append(DeleteRecordsTopicResult(name=data.name, partitions=rows))
     return DeleteRecordsResponse(topics=answers)
 

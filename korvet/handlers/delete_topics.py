@@ -10,11 +10,11 @@ Versions
 
 from collections import Counter
 
+from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.refusals import outcome
-from korvet.topic_changes import Refused, delete_topic
-from korvet.topics import Topic
+from korvet.topics.lifecycle import Refused, delete_topic
+from korvet.topics.table import Topic
 from korvet.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,

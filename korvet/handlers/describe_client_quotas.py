@@ -12,7 +12,7 @@ Left out
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topic_changes import Refused
+from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,

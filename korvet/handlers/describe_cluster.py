@@ -7,7 +7,7 @@ Versions
 - v1 endpoint_type, v2 fenced brokers (there are none)
 """
 
-from korvet import operations
+from korvet.admin import authorized_operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.wire.messages.describe_cluster import (
@@ -22,7 +22,7 @@ BROKERS, CONTROLLERS = 1, 2
 async def describe_cluster(
     request: DescribeClusterRequest, context: Context
 ) -> DescribeClusterResponse:
-    membership = context.node.membership
+    membership = context.services.registration
     if request.endpoint_type != BROKERS:
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         if request.endpoint_type == CONTROLLERS:
@@ -45,5 +45,7 @@ async def describe_cluster(
             DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in membership.nodes
         ],
-        cluster_authorized_operations=operations.CLUSTER if asked else operations.UNASKED,
+        cluster_authorized_operations=authorized_operations.CLUSTER
+        if asked
+        else authorized_operations.UNASKED,
     )

@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Iterable
 from operator import attrgetter
 
-from korvet.altering import (
+from korvet.admin.alter_configs import (
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
@@ -27,15 +27,15 @@ from korvet.altering import (
     own_id,
     plain_id,
 )
-from korvet.config_table import ALL_BROKERS
+from korvet.bounded import TOO_OFTEN, RepeatLimit
+from korvet.config.broker_settings import BROKER
+from korvet.config.dynamic import ALL_BROKERS
+from korvet.config.setting import Setting, Source, Text, Type, Whole, Words
+from korvet.config.values import ConfigValue, Synonym
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.settings.broker import BROKER
-from korvet.settings.setting import Setting, Source, Text, Type, Whole, Words
-from korvet.settings.values import ConfigValue, Synonym
-from korvet.topic_changes import Refused
-from korvet.topics import refusal_of
-from korvet.turns import TOO_OFTEN, Times
+from korvet.topics.lifecycle import Refused
+from korvet.topics.table import refusal_of
 from korvet.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -92,7 +92,7 @@ async def describe_configs(
 
 def _too_much(resources: Iterable[DescribeConfigsResource]) -> str | None:
     """Why nothing of this is answered."""
-    times = Times()
+    times = RepeatLimit()
     for row in resources:
         if row.resource_type not in KINDS:
             return (
@@ -147,19 +147,19 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
         topic = await context.topics.get(name)
         if topic is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
-        return context.node.topic_configs.resolve(name, topic.configs).values()
+        return context.services.topic_configs.resolve(name, topic.configs).values()
     if resource.resource_type == BROKER_RESOURCE:
-        await context.node.refresh_configs()
+        await context.services.refresh_configs()
         if not name:
-            explicit = context.node.configs.explicit(ALL_BROKERS)
+            explicit = context.services.configs.explicit(ALL_BROKERS)
             return [context.settings.describe(name) for name in explicit if name in BROKER]
         own_id(name, context)
         return [*_of_this_start(context), *context.settings]
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        await context.node.refresh_configs()
-        return context.node.configs.group(name, context.settings).values()
+        await context.services.refresh_configs()
+        return context.services.configs.group(name, context.settings).values()
     if resource.resource_type == LOGGER_RESOURCE:
         own_id(name, context)
         return [_level(context)]
@@ -172,7 +172,7 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
 
 def _of_this_start(context: Context) -> list[ConfigValue]:
     """What is an option here and a config in Kafka: who this broker is, and where it is found."""
-    me = context.node.membership.me
+    me = context.services.registration.me
     return [
         _chosen(
             "advertised.listeners",

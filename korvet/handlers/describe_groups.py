@@ -8,12 +8,12 @@ Versions
 - v3 authorized operations (all of them: there is no authorizer), v4 group.instance.id, v6 messages
 """
 
-from korvet import operations
+from korvet.admin import authorized_operations
+from korvet.bounded import TOO_OFTEN, RepeatLimit, gather_bounded
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
-from korvet.turns import TOO_OFTEN, Times, in_turns
 from korvet.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -28,15 +28,15 @@ async def describe_groups(
     request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     asked = request.include_authorized_operations
-    allowed = operations.GROUP if asked else operations.UNASKED
-    times = Times()
+    allowed = authorized_operations.GROUP if asked else authorized_operations.UNASKED
+    times = RepeatLimit()
 
     async def one(name: str) -> DescribedGroup:
         if times.too_many(name):
             return _nothing(name, ErrorCode.INVALID_REQUEST, TOO_OFTEN, allowed)
         return await _group(name, allowed, context)
 
-    return DescribeGroupsResponse(groups=await in_turns(one, request.groups))
+    return DescribeGroupsResponse(groups=await gather_bounded(one, request.groups))
 
 
 async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
@@ -45,7 +45,9 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
         missing = context.version >= 6
         if missing:
             reason = f"Group {name} not found."
-            return _nothing(name, ErrorCode.GROUP_ID_NOT_FOUND, reason, operations.UNASKED)
+            return _nothing(
+                name, ErrorCode.GROUP_ID_NOT_FOUND, reason, authorized_operations.UNASKED
+            )
         return _nothing(name, ErrorCode.NONE, None, allowed)
     rows = reply.members
     stable = reply.state == b"Stable"

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import log
-from korvet.topics import LOG_DIRECTORY, Topic
+from korvet.topics.table import LOG_DIRECTORY, Topic
 from korvet.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,

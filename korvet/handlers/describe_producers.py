@@ -13,11 +13,11 @@ Left out
 
 import asyncio
 
+from korvet.bounded import RepeatLimit
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts.producer_state import ENDED, ProducerStateEntry
-from korvet.topics import refusal_of
-from korvet.turns import Times
+from korvet.topics.table import refusal_of
 from korvet.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -32,7 +32,7 @@ UNKNOWN = ProducerStateEntry(0, 0, -1, [], -1)
 async def describe_producers(
     request: DescribeProducersRequest, context: Context
 ) -> DescribeProducersResponse:
-    times = Times()
+    times = RepeatLimit()
     return DescribeProducersResponse(
         topics=[
             TopicResponse(

@@ -28,7 +28,7 @@ METADATA = "__cluster_metadata"
 async def describe_quorum(
     request: DescribeQuorumRequest, context: Context
 ) -> DescribeQuorumResponse:
-    membership = context.node.membership
+    membership = context.services.registration
     end = await context.topics.version()
     topics = [
         TopicDataResponse(
@@ -67,7 +67,7 @@ def _partition(name: str, number: int, end: int, context: Context) -> PartitionD
             current_voters=[],
             observers=[],
         )
-    membership = context.node.membership
+    membership = context.services.registration
     now_ms = int(time() * 1000)
     states = {
         node.id: ReplicaState(

@@ -6,10 +6,10 @@ Behaviour
 - INVALID_REQUEST for all when the cursor's topic is not asked for, or its partition is negative
 """
 
-from korvet import operations
+from korvet.admin import authorized_operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topics import Topic, refusal_of
+from korvet.topics.table import Topic, refusal_of
 from korvet.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -76,7 +76,7 @@ def _page(
 def _describe(
     topic: Topic, numbers: range, context: Context
 ) -> DescribeTopicPartitionsResponseTopic:
-    membership = context.node.membership
+    membership = context.services.registration
     partitions = []
     for number in numbers:
         leader = membership.leader_of(number)
@@ -96,7 +96,7 @@ def _describe(
         name=topic.name,
         topic_id=topic.uuid,
         partitions=partitions,
-        topic_authorized_operations=operations.TOPIC,
+        topic_authorized_operations=authorized_operations.TOPIC,
     )
 
 
@@ -106,5 +106,5 @@ def _refusal(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopi
         name=name,
         topic_id=ZERO_UUID,
         partitions=[],
-        topic_authorized_operations=operations.TOPIC,
+        topic_authorized_operations=authorized_operations.TOPIC,
     )

@@ -6,10 +6,10 @@ Behaviour
 - the partitions are those of the open transaction, or of one that is ending
 """
 
+from korvet.bounded import RepeatLimit, gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.transactions import names, partition_of
-from korvet.turns import Times, in_turns
+from korvet.transactions.coordinator import names, partition_of
 from korvet.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -21,14 +21,14 @@ from korvet.wire.messages.describe_transactions import (
 async def describe_transactions(
     request: DescribeTransactionsRequest, context: Context
 ) -> DescribeTransactionsResponse:
-    times = Times()
+    times = RepeatLimit()
 
     async def one(name: str) -> TransactionState:
         if times.too_many(name):
             return _refusal(name, ErrorCode.INVALID_REQUEST)
         return await _describe(name, context)
 
-    found = await in_turns(one, request.transactional_ids)
+    found = await gather_bounded(one, request.transactional_ids)
     return DescribeTransactionsResponse(transaction_states=found)
 
 

@@ -14,7 +14,7 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.joining import joined
+from korvet.transactions.add_partitions import joined
 from korvet.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 BUMPS_SINCE = 5

@@ -28,10 +28,10 @@ from typing import Any
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import (
+from korvet.fetch.partitions import (
     BY_ID,
     MOST_WAITING,
-    Wanted,
+    PartitionFetch,
     collect,
     collect_again,
     grown,
@@ -40,7 +40,7 @@ from korvet.fetching import (
     suffices,
 )
 from korvet.store.errors import StoreUnavailable
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 from korvet.wire.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -71,10 +71,10 @@ def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchR
 async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     if request.session_epoch not in WHOLE:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
-    wanted: list[Wanted] = []
+    wanted: list[PartitionFetch] = []
     rows = [await _prepare(topic, wanted, context) for topic in request.topics]
     deadline = monotonic() + max(request.max_wait_ms, 0) / 1000
-    heard = context.wake.heard
+    heard = context.notifier.heard
     size, enough = await collect(wanted, request, context)
     if size < request.min_bytes and not enough and request.max_wait_ms > 0 and wanted:
         await _wait(wanted, request, context, deadline, heard)
@@ -94,7 +94,7 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
 
 
 def _only_absence(
-    wanted: Sequence[Wanted], rows: Iterable[Iterable[Wanted | PartitionData]]
+    wanted: Sequence[PartitionFetch], rows: Iterable[Iterable[PartitionFetch | PartitionData]]
 ) -> bool:
     """Whether there is nothing to tell but that Redis is away."""
     if any(row.size for row in wanted):
@@ -103,19 +103,19 @@ def _only_absence(
     return any(each and each.error_code == ErrorCode.KAFKA_STORAGE_ERROR for each in found)
 
 
-def _count(wanted: Sequence[Wanted], context: Context) -> None:
-    metrics = context.node.metrics
+def _count(wanted: Sequence[PartitionFetch], context: Context) -> None:
+    metrics = context.services.metrics
     metrics.records_out.add(sum(row.records for row in wanted))
     metrics.record_bytes_out.add(sum(row.size for row in wanted))
 
 
-def _answer_of(row: Wanted | PartitionData) -> PartitionData | None:
-    return row.answer if isinstance(row, Wanted) else row
+def _answer_of(row: PartitionFetch | PartitionData) -> PartitionData | None:
+    return row.answer if isinstance(row, PartitionFetch) else row
 
 
 async def _prepare(
-    data: FetchTopic, wanted: list[Wanted], context: Context
-) -> list[Wanted | PartitionData]:
+    data: FetchTopic, wanted: list[PartitionFetch], context: Context
+) -> list[PartitionFetch | PartitionData]:
     """The topic's partitions: refused, or to be read and then also in `wanted`."""
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic: Topic | None = None
@@ -126,10 +126,10 @@ async def _prepare(
             topic = await context.topics.get(data.topic)
     except StoreUnavailable:
         unknown = ErrorCode.KAFKA_STORAGE_ERROR
-    rows: list[Wanted | PartitionData] = []
+    rows: list[PartitionFetch | PartitionData] = []
     for partition in data.partitions:
         if topic is not None and 0 <= partition.partition < topic.partitions:
-            row = Wanted(topic, partition)
+            row = PartitionFetch(topic, partition)
             wanted.append(row)
             rows.append(row)
             continue
@@ -146,7 +146,7 @@ async def _prepare(
 
 
 async def _wait(
-    wanted: Sequence[Wanted],
+    wanted: Sequence[PartitionFetch],
     request: FetchRequest,
     context: Context,
     deadline: float,
@@ -163,7 +163,7 @@ async def _wait(
     every = NATIVE_RECHECK_S * max(1.0, len(native) / NATIVE_AT_ONCE)
     due = monotonic() + every if native else deadline
     behind, enough = set[int](), False
-    async with context.wake.listen(sorted(rows), heard) as bell:
+    async with context.notifier.listen(sorted(rows), heard) as bell:
         while not enough:
             shed(wanted)
             news = await bell.wait(min(due, deadline) - monotonic())

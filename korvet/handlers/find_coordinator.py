@@ -10,9 +10,9 @@ Left out
 - share groups (key type 2, v6): INVALID_REQUEST
 """
 
+from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.turns import in_turns
 from korvet.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -34,7 +34,7 @@ async def find_coordinator(
             host=only.host,
             port=only.port,
         )
-    found = await in_turns(
+    found = await gather_bounded(
         lambda key: _coordinator(key, request.key_type, context), request.coordinator_keys
     )
     return FindCoordinatorResponse(coordinators=found)
@@ -50,7 +50,7 @@ async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator
             error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"Coordinators of key type {key_type} are not served here.",
         )
-    named = await context.node.coordinators.of(key)
+    named = await context.services.coordinators.of(key)
     return Coordinator(
         key=key,
         node_id=named.id,

@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
-from korvet.context import LATER, Context, Later, Soon
+from korvet.context import NOT_READY, Context, Deferred, NotReady
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.streaming import note_reader
+from korvet.groups.stream_reads import note_reader
 from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -29,7 +29,7 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Awaitable[Heartbea
         request.group_instance_id or "",
         request.generation_id,
     )
-    return Soon(
+    return Deferred(
         error,
         partial(_answer_at_once, request, context, error),
         partial(_answer, request, context, error),
@@ -42,9 +42,9 @@ async def _refuse(error: ErrorCode) -> HeartbeatResponse:
 
 def _answer_at_once(
     request: HeartbeatRequest, context: Context, error: "asyncio.Future[int]"
-) -> HeartbeatResponse | Later:
+) -> HeartbeatResponse | NotReady:
     if error.cancelled() or error.exception() is not None:
-        return LATER
+        return NOT_READY
     return _response(request, context, error.result())
 
 

@@ -11,8 +11,8 @@ Versions
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.groups.stream_reads import readers
 from korvet.scripts import group as scripts
-from korvet.streaming import readers
 from korvet.wire.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -35,7 +35,7 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
             [(one.member_id, one.group_instance_id or "") for one in leavers],
         ),
     )
-    for one in leavers if "readers" in context.node.memory else ():
+    for one in leavers if "readers" in context.services.memory else ():
         readers(context).forget(context.client_id or "", request.group_id, one.member_id)
     results = reply.results or [reply.error] * len(leavers)
     if context.version < 3:

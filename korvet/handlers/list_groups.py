@@ -11,21 +11,21 @@ Versions
 from collections.abc import Awaitable
 from typing import Any
 
+from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.turns import in_turns
 from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
-    names = await context.node.coordinators.own(await groups(context).names())
+    names = await context.services.coordinators.own(await groups(context).names())
 
     def look(name: str) -> Awaitable[Any]:
         key = context.keys.group(name).group
         return context.store.command("HMGET", key, "state", "protocol_type", "type")
 
-    rows = await in_turns(look, names)
+    rows = await gather_bounded(look, names)
     states = {word.strip().lower() for word in request.states_filter}
     types = {word.strip().lower() for word in request.types_filter}
     found = []

@@ -16,14 +16,14 @@ Versions
 
 from functools import partial
 
+from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import LEADER_EPOCH, READ_COMMITTED, epoch_error, note_replica, reader
+from korvet.fetch.partitions import LEADER_EPOCH, READ_COMMITTED, epoch_error, note_replica, reader
+from korvet.log.offset_for_time import NEWEST, find_time
 from korvet.scripts import log
-from korvet.searching import NEWEST, find_time
 from korvet.store.errors import StoreError
-from korvet.topics import Topic
-from korvet.turns import in_turns
+from korvet.topics.table import Topic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -54,7 +54,7 @@ async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOff
 
     answers = []
     for name, rows in asked:
-        found = await in_turns(partial(answer, name), rows)
+        found = await gather_bounded(partial(answer, name), rows)
         answers.append(ListOffsetsTopicResponse(name=name, partitions=found))
     return ListOffsetsResponse(topics=answers)
 

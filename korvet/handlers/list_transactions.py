@@ -12,7 +12,7 @@ import asyncio
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.patterns import BadPattern, Pattern
+from korvet.re2.matcher import BadPattern, Pattern
 from korvet.scripts.transaction import DescribeReply
 from korvet.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -45,7 +45,7 @@ async def list_transactions(
             unknown_state_filters=[],
             transaction_states=[],
         )
-    views = context.transactions.views(await context.node.coordinators.own(wanted))
+    views = context.transactions.views(await context.services.coordinators.own(wanted))
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[name for name in request.state_filters if name not in STATES],

@@ -23,12 +23,13 @@ import uuid
 from collections.abc import Iterable
 from operator import attrgetter
 
-from korvet import logs, operations
+from korvet import logfmt
+from korvet.admin import authorized_operations
+from korvet.admin.auto_create import auto_create
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topic_creation import auto_create
-from korvet.topics import Topic, refusal_of
+from korvet.topics.table import Topic, refusal_of
 from korvet.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -41,7 +42,7 @@ from korvet.wire.schema import ZERO_UUID
 
 BY_ID = 12
 
-logger = logs.get("handlers.metadata")
+logger = logfmt.get("handlers.metadata")
 
 
 async def metadata(request: MetadataRequest, context: Context) -> MetadataResponse:
@@ -56,7 +57,7 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
     else:
         asked = {(row.name, row.topic_id): row for row in request.topics or []}
         found = [await _one_or_refusal(row, request, context) for row in asked.values()]
-    membership = context.node.membership
+    membership = context.services.registration
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
@@ -66,9 +67,9 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         controller_id=membership.controller,
         topics=found,
         cluster_authorized_operations=(
-            operations.CLUSTER
+            authorized_operations.CLUSTER
             if request.include_cluster_authorized_operations
-            else operations.UNASKED
+            else authorized_operations.UNASKED
         ),
     )
 
@@ -113,7 +114,7 @@ async def _one(
     topic = await context.topics.get(name)
     if topic is not None:
         return _describe(topic, request, context)
-    if refusal_of(name, reserved=context.node.topic_configs.reserved_names):
+    if refusal_of(name, reserved=context.services.topic_configs.reserved_names):
         return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request)
     if not (
         request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
@@ -140,7 +141,7 @@ def _absent(error: ErrorCode, name: str, request: MetadataRequest) -> MetadataRe
 
 def _operations(request: MetadataRequest) -> int:
     asked = request.include_topic_authorized_operations
-    return operations.TOPIC if asked else operations.UNASKED
+    return authorized_operations.TOPIC if asked else authorized_operations.UNASKED
 
 
 def _refusal(
@@ -150,7 +151,7 @@ def _refusal(
 
 
 def _describe(topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
-    membership = context.node.membership
+    membership = context.services.registration
     partitions = []
     for number in range(topic.partitions):
         leader = membership.leader_of(number)

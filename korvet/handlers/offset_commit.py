@@ -16,16 +16,16 @@ Left out
 - the commit timestamps of version 1: the time is Redis's
 """
 
-from korvet.committing import plan, told
-from korvet.consuming import MAYBE_NEWER, keep
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.groups import Row
+from korvet.groups.commit_validation import plan, told
+from korvet.groups.consumer_group import MAYBE_NEWER, keep
+from korvet.groups.coordinator import Row
+from korvet.groups.stream_reads import reads_streams
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
-from korvet.streaming import reads_streams
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,

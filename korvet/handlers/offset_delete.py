@@ -6,14 +6,14 @@ Behaviour
   a member's subscription cannot be read)
 """
 
-from korvet.consuming import CELLS, unpack
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
-from korvet.patterns import compiled
+from korvet.groups.consumer_group import CELLS, unpack
+from korvet.groups.consumer_protocol import topics_of
+from korvet.re2.matcher import compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
-from korvet.subscriptions import topics_of
 from korvet.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,

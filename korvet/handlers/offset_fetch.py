@@ -19,13 +19,13 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from korvet.commits import Commit, place_of, read_commit
-from korvet.consuming import keep
+from korvet.bounded import RepeatLimit, gather_bounded, map_yielding
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.hanging import let_go
-from korvet.topics import Topic
-from korvet.turns import Times, in_pieces, in_turns
+from korvet.groups.consumer_group import keep
+from korvet.groups.offset_commit import CommittedOffset, place_of, read_commit
+from korvet.topics.table import Topic
+from korvet.transactions.hanging import let_go
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -38,7 +38,7 @@ from korvet.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-NOTHING = Commit(-1)
+NOTHING = CommittedOffset(-1)
 
 
 async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
@@ -73,7 +73,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
 
 
 async def _groups(request: OffsetFetchRequest, context: Context) -> list[OffsetFetchResponseGroup]:
-    times = Times()
+    times = RepeatLimit()
 
     async def one(asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         if times.too_many(asked.group_id):
@@ -81,7 +81,7 @@ async def _groups(request: OffsetFetchRequest, context: Context) -> list[OffsetF
             return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
         return await _group(asked, request.require_stable, context)
 
-    return await in_turns(one, request.groups)
+    return await gather_bounded(one, request.groups)
 
 
 async def _group(
@@ -143,21 +143,21 @@ def _unstable(
 
 async def _everything(group_id: str, context: Context) -> list[OffsetFetchResponseTopics]:
     flat = await context.store.command("HGETALL", context.keys.group_offsets(group_id))
-    by_topic: dict[str, list[tuple[int, Commit]]] = {}
+    by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
 
     def sort(row: tuple[bytes, bytes]) -> None:
         place, commit = place_of(row[0]), read_commit(row[1])
         if place is not None and commit is not None:
             by_topic.setdefault(place[0], []).append((place[1], commit))
 
-    await in_pieces(sort, list(zip(flat[::2], flat[1::2], strict=True)))
+    await map_yielding(sort, list(zip(flat[::2], flat[1::2], strict=True)))
     answers = []
     for name, rows in by_topic.items():
         topic = await context.topics.get(name)
         if topic is not None:
             counted = [row for row in rows if _counted(row[1], topic) is row[1]]
             counted.sort(key=lambda row: row[0])
-            known = await in_pieces(lambda row: _partition(*row), counted)
+            known = await map_yielding(lambda row: _partition(*row), counted)
             if known:
                 answers.append(
                     OffsetFetchResponseTopics(name=name, topic_id=topic.uuid, partitions=known)
@@ -168,7 +168,7 @@ async def _everything(group_id: str, context: Context) -> list[OffsetFetchRespon
 async def _some(
     group_id: str, asked: Iterable[OffsetFetchRequestTopics], context: Context
 ) -> list[OffsetFetchResponseTopics]:
-    keys, answers, times = context.keys, [], Times()
+    keys, answers, times = context.keys, [], RepeatLimit()
     for row in asked:
         topic = await (
             context.topics.get_id(row.topic_id)
@@ -203,7 +203,7 @@ async def _some(
     return answers
 
 
-def _counted(commit: Commit | None, topic: Topic) -> Commit:
+def _counted(commit: CommittedOffset | None, topic: Topic) -> CommittedOffset:
     """The commit, if it was made for this topic."""
     if commit is None or commit.topic_id not in ("", topic.id):
         return NOTHING
@@ -211,7 +211,7 @@ def _counted(commit: Commit | None, topic: Topic) -> Commit:
 
 
 def _partition(
-    number: int, commit: Commit, error: ErrorCode = ErrorCode.NONE
+    number: int, commit: CommittedOffset, error: ErrorCode = ErrorCode.NONE
 ) -> OffsetFetchResponsePartitions:
     return OffsetFetchResponsePartitions(
         partition_index=number,

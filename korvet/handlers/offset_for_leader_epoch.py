@@ -10,12 +10,12 @@ Versions
 
 from functools import partial
 
+from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetching import LEADER_EPOCH, epoch_error
+from korvet.fetch.partitions import LEADER_EPOCH, epoch_error
 from korvet.scripts import log
 from korvet.store.errors import StoreError
-from korvet.turns import in_turns
 from korvet.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -32,7 +32,7 @@ async def offset_for_leader_epoch(
 ) -> OffsetForLeaderEpochResponse:
     answers = []
     for data in request.topics:
-        rows = await in_turns(partial(_end, data.topic, context=context), data.partitions)
+        rows = await gather_bounded(partial(_end, data.topic, context=context), data.partitions)
         answers.append(OffsetForLeaderTopicResult(topic=data.topic, partitions=rows))
     return OffsetForLeaderEpochResponse(topics=answers)
 

@@ -34,15 +34,21 @@ from time import time
 
 import msgspec
 
-from korvet.acknowledging import Copies, copies_wanted, made, possible, runs_of
-from korvet.appends import BY_ID, Appends, Row, refuse
-from korvet.context import Context, Unanswered
+from korvet.admin.auto_create import auto_create
+from korvet.context import CloseWithoutResponse, Context
 from korvet.errors import ErrorCode
-from korvet.joining import Producer, join, producer_of, transaction_of, unjoined
-from korvet.producing import prepare
+from korvet.log.validator import prepare
+from korvet.produce.acks import (
+    DurabilityRequirement,
+    durability_required,
+    enough_replicas,
+    runs_of,
+    wait_until_durable,
+)
+from korvet.produce.in_flight import BY_ID, ProduceInFlight, Row, refuse
 from korvet.store.errors import StoreUnavailable
-from korvet.topic_creation import auto_create
-from korvet.topics import Topic
+from korvet.topics.table import Topic
+from korvet.transactions.add_partitions import Producer, join, producer_of, transaction_of, unjoined
 from korvet.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -64,7 +70,7 @@ def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceRespo
     wrong = _refuse_acks(request.acks, context)
     if wrong:
         return _refuse_all(request, wrong, context)
-    copies = copies_wanted(request.acks, context)
+    copies = durability_required(request.acks, context)
     if copies is not None:
         return _with_copies(request, copies, context)
     topics: list[Topic | None] = []
@@ -116,7 +122,7 @@ async def _join_first(
 
 
 async def _with_copies(
-    request: ProduceRequest, copies: Copies, context: Context
+    request: ProduceRequest, copies: DurabilityRequirement, context: Context
 ) -> ProduceResponse | None:
     """The answer waits for copies of what was written; nothing is, where there cannot be enough."""
     topics: list[Topic | None] = []
@@ -131,14 +137,14 @@ async def _with_copies(
         for row in data.partition_data
         if topic is not None
     ]
-    if not await possible(copies, streams, context):
+    if not await enough_replicas(copies, streams, context):
         return await _refuse_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, context)
     refused = await join(unjoined(request, topics, context), context)
     runs = runs_of(streams, context)
     sent = await _send_in_turns(request, topics, context, refused)
     context.release()
     answer = await sent
-    if answer is None or await made(copies, runs, request.timeout_ms, context):
+    if answer is None or await wait_until_durable(copies, runs, request.timeout_ms, context):
         return answer
     late = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     for response in answer.responses:
@@ -167,7 +173,7 @@ def _send(
     refused: Refused = NOBODY,
 ) -> Awaitable[ProduceResponse | None]:
     """Everything is on its way to Redis, but for what is refused; the answer to it."""
-    appends = Appends(request, context)
+    appends = ProduceInFlight(request, context)
     for _ in _sending(appends, request, topics, context, refused):
         pass
     return appends.answer()
@@ -180,7 +186,7 @@ async def _send_in_turns(
     when the client is gone meanwhile: with acks=0 nobody would send the rest again."""
     if not _is_much(request):
         return _send(request, topics, context, refused)
-    appends = Appends(request, context)
+    appends = ProduceInFlight(request, context)
     sending = _sending(appends, request, topics, context, refused)
     await asyncio.shield(asyncio.create_task(_in_turns(sending)))
     return appends.answer()
@@ -197,7 +203,7 @@ async def _in_turns(sending: Iterator[None]) -> None:
 
 
 def _sending(
-    appends: Appends,
+    appends: ProduceInFlight,
     request: ProduceRequest,
     topics: list[Topic | None],
     context: Context,
@@ -217,7 +223,7 @@ def _row(
     of: TopicProduceData,
     wanted: PartitionProduceData,
     transactional_id: str | None,
-    appends: Appends,
+    appends: ProduceInFlight,
     context: Context,
     refused: Refused,
 ) -> Row:
@@ -250,7 +256,7 @@ def _row(
         return refuse(of, wanted, bad.error, context, str(bad), bad.blamed)
     append = appends.expect(topic, index, data, call)
     place = (topic.name, index, topic.id, int(topic.policy.log_append_time))
-    context.node.gatherer.submit(place, call, len(data), append)
+    context.services.append_batcher.submit(place, call, len(data), append)
     return append
 
 
@@ -258,7 +264,7 @@ async def _refuse_all(
     request: ProduceRequest, error: ErrorCode, context: Context
 ) -> ProduceResponse | None:
     if not request.acks:
-        raise Unanswered(f"batches sent with acks=0 are not stored: {error.name}")
+        raise CloseWithoutResponse(f"batches sent with acks=0 are not stored: {error.name}")
     return ProduceResponse(
         responses=[
             TopicProduceResponse(

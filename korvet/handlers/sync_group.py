@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.groups.stream_reads import note_reader
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import SyncReply
-from korvet.streaming import note_reader
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 EMPTY = "\0"

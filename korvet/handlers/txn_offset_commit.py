@@ -15,14 +15,14 @@ Versions
   request, without AddOffsetsToTxn before it (KIP-890), v6 topic ids (KIP-1319)
 """
 
-from korvet.committing import plan, told
 from korvet.context import Context
 from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.groups.commit_validation import plan, told
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
-from korvet.transactions import Row, member_group
+from korvet.transactions.coordinator import Row, member_group
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,

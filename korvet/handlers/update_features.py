@@ -12,9 +12,9 @@ Versions
 
 from collections.abc import Collection
 
+from korvet.admin.features import FEATURES, NOT_SERVED, RELEASE, WITHOUT_MEANING
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.features import FEATURES, NOT_SERVED, RELEASE, WITHOUT_MEANING
 from korvet.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,

@@ -23,11 +23,11 @@ import msgspec
 
 from korvet.context import Context
 from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.hanging import Part, somebodys
 from korvet.scripts import log
 from korvet.scripts.log import AbortHangingTxnReply
-from korvet.topics import Topic
-from korvet.transactions import marker_of, member_of
+from korvet.topics.table import Topic
+from korvet.transactions.coordinator import marker_of, member_of
+from korvet.transactions.hanging import Part, somebodys
 from korvet.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,

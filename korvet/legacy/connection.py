@@ -17,13 +17,13 @@ from collections.abc import Coroutine, Sequence
 from time import perf_counter
 from typing import Any, TypeAlias
 
-from korvet import logs
+from korvet import logfmt
 from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Connection
-from korvet.broker.dispatch import Hang
-from korvet.context import Node
+from korvet.broker.dispatch import CloseConnection
+from korvet.context import Services
 from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.legacy import reads, writes
-from korvet.legacy.frames import (
+from korvet.legacy import fetch, produce
+from korvet.legacy.protocol import (
     FETCH,
     MULTIFETCH,
     NAMES,
@@ -40,7 +40,7 @@ from korvet.legacy.frames import (
     parse,
 )
 from korvet.legacy.topics import Refusal
-from korvet.reading import PartitionReader
+from korvet.log.reader import LogReader
 from korvet.scripts.log import AppendReply
 from korvet.store.errors import StoreError
 from korvet.wire.records import BadBatch
@@ -56,7 +56,7 @@ MOST_LIVE = 256 << 20
 ORPHAN_BYTES = 16 << 10
 """What there is of a connection beside what it holds."""
 
-log = logs.get("legacy")
+log = logfmt.get("legacy")
 
 
 class Orphans:
@@ -75,15 +75,15 @@ class LegacyConnection(Connection):
 
     def __init__(
         self,
-        node: Node,
+        services: Services,
         connections: set[Connection],
         max_frame: int,
         most: int,
         most_per_host: int,
-        reader: PartitionReader,
+        reader: LogReader,
         orphans: Orphans,
     ) -> None:
-        super().__init__(node, connections, max_frame, most, most_per_host)
+        super().__init__(services, connections, max_frame, most, most_per_host)
         self._reader = reader
         self._appending: set[asyncio.Future[AppendReply]] = set()
         self._slow: set[asyncio.Task[list[Buffer]]] = set()
@@ -184,7 +184,7 @@ class LegacyConnection(Connection):
         try:
             found = parse(frame)
         except BrokenFrame as error:
-            raise Hang(str(error)) from None
+            raise CloseConnection(str(error)) from None
         began = perf_counter()
         if not found.requests or isinstance(found.requests[0], Produce):
             if self._holder is not None and found.requests:
@@ -222,7 +222,7 @@ class LegacyConnection(Connection):
     def _append(self, request: Any) -> bool:
         """Whether the set is dealt with: on its way, or refused. False: its topic is not known."""
         try:
-            future = writes.append(request, self._node)
+            future = produce.append(request, self._services)
         except (Refusal, BadBatch) as refusal:
             self._refused(request, str(refusal))
             return True
@@ -237,7 +237,7 @@ class LegacyConnection(Connection):
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, writes.UNDONE):
+        if isinstance(error, produce.UNDONE):
             self._hold(request, str(error))
         elif error is not None:
             self._refused(request, str(error))
@@ -246,7 +246,7 @@ class LegacyConnection(Connection):
 
     def _stale(self, request: Produce, reply: AppendReply) -> None:
         if reply.error in TOPIC_GONE:
-            self._node.topics.drop()
+            self._services.topics.drop()
         self._refused(request, ErrorCode(reply.error).message)
 
     async def _append_later(
@@ -290,8 +290,8 @@ class LegacyConnection(Connection):
         pause = LEAST_PAUSE_S
         while left:
             try:
-                reply = await writes.append_to_new(left[0], self._node)
-            except writes.Away as away:
+                reply = await produce.append_to_new(left[0], self._services)
+            except produce.Away as away:
                 if self._patient:
                     self._say_away(str(away))
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -316,7 +316,7 @@ class LegacyConnection(Connection):
             self._refused(left.popleft(), ENDS)
 
     def _refused(self, request: Produce, reason: str) -> None:
-        self._node.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
+        self._services.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
         log.warning(
             "a produced set is not stored",
             client=f"{self.host}:{self.port}",
@@ -332,7 +332,7 @@ class LegacyConnection(Connection):
         if before := self._under_way():
             await asyncio.wait(before)
         parts = []
-        left = reads.room_for(self._node)
+        left = fetch.room_for(self._services)
         for request in frame.requests:
             part, error = await self._answer(request, left)
             left = max(0, left - sum(map(len, part)))
@@ -347,10 +347,10 @@ class LegacyConnection(Connection):
     async def _answer(self, request: Any, room: int) -> tuple[list[Buffer], LegacyError]:
         try:
             if isinstance(request, Fetch):
-                found = await reads.fetch(request, self._node, self._reader, room)
-                self._node.metrics.record_bytes_out.add(sum(map(len, found[1:])))
+                found = await fetch.fetch(request, self._services, self._reader, room)
+                self._services.metrics.record_bytes_out.add(sum(map(len, found[1:])))
                 return found, LegacyError.NO_ERROR
-            return await reads.offsets(request, self._node), LegacyError.NO_ERROR
+            return await fetch.offsets(request, self._services), LegacyError.NO_ERROR
         except Refusal as refusal:
             self._say(request, refusal)
             if isinstance(request, Offsets):
@@ -369,4 +369,4 @@ class LegacyConnection(Connection):
 
     def _count(self, frame: Frame, outcome: str, began: float) -> None:
         name = "Legacy" + NAMES[frame.kind]
-        self._node.metrics.answered(name, outcome, perf_counter() - began)
+        self._services.metrics.answered(name, outcome, perf_counter() - began)

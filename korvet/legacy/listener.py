@@ -4,13 +4,13 @@ import asyncio
 import socket
 
 from korvet.broker.connection import Connection
-from korvet.broker.ports import bind, open_to_all
-from korvet.config import Address, Config
-from korvet.context import Node
+from korvet.broker.listeners import bind, open_to_all
+from korvet.config.broker_config import Address, Config
+from korvet.config.setting import StartError
+from korvet.context import Services
 from korvet.legacy.connection import LegacyConnection, Orphans
 from korvet.legacy.zookeeper import Registry, Registry08
-from korvet.reading import PartitionReader
-from korvet.settings.setting import StartError
+from korvet.log.reader import LogReader
 
 OPTION = "--legacy-listen"
 
@@ -43,27 +43,29 @@ class LegacyPort:
             await self.registry.close()
 
 
-async def open_port(config: Config, node: Node, connections: set[Connection]) -> LegacyPort | None:
+async def open_port(
+    config: Config, services: Services, connections: set[Connection]
+) -> LegacyPort | None:
     """The port, not serving yet; None without `--legacy-listen`. StartError when it cannot be."""
     where = config.legacy_listen
     if where is None:
         if config.zookeeper is not None:
             raise StartError("--zookeeper registers the port of --legacy-listen: give both.")
         return None
-    server = await _listen(where, config, node, connections)
+    server = await _listen(where, config, services, connections)
     port = LegacyPort(server, Address(where.host, server.sockets[0].getsockname()[1]))
     if config.zookeeper is not None and config.worker == 0:
-        port.registry = Registry(config.zookeeper, node, _advertised(config, port.where))
+        port.registry = Registry(config.zookeeper, services, _advertised(config, port.where))
         await port.registry.open()
     return port
 
 
-async def open_registry(config: Config, node: Node, where: Address) -> Registry | None:
+async def open_registry(config: Config, services: Services, where: Address) -> Registry | None:
     """The registry of Kafka 0.8 knows the main port, if it is to; StartError as above."""
     hosts = config.settings.text_of("zookeeper.connect")
     if not hosts or config.worker != 0:
         return None
-    registry = Registry08(hosts, node, where)
+    registry = Registry08(hosts, services, where)
     await registry.open()
     return registry
 
@@ -78,15 +80,15 @@ def _advertised(config: Config, where: Address) -> Address:
 
 
 async def _listen(
-    where: Address, config: Config, node: Node, connections: set[Connection]
+    where: Address, config: Config, services: Services, connections: set[Connection]
 ) -> asyncio.base_events.Server:
     max_frame = config.settings.integer("socket.request.max.bytes")
-    reader = PartitionReader(node.store, node.keys)
+    reader = LogReader(services.store, services.keys)
     orphans = Orphans()
 
     def accept() -> asyncio.BaseProtocol:
-        most = node.settings.integer("max.connections")
-        per_host = node.settings.integer("max.connections.per.ip")
-        return LegacyConnection(node, connections, max_frame, most, per_host, reader, orphans)
+        most = services.settings.integer("max.connections")
+        per_host = services.settings.integer("max.connections.per.ip")
+        return LegacyConnection(services, connections, max_frame, most, per_host, reader, orphans)
 
     return await bind(OPTION, where, config, accept)

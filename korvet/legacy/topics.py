@@ -1,9 +1,9 @@
 """Which topics a Kafka 0.7 client can use, and the ones that come to be because it produces."""
 
-from korvet.context import Node
-from korvet.legacy.frames import LegacyError
-from korvet.topic_changes import Refused, create_topic, plan_topic, refuse_beside
-from korvet.topics import Topic
+from korvet.context import Services
+from korvet.legacy.protocol import LegacyError
+from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_beside
+from korvet.topics.table import Topic
 
 
 class Refusal(Exception):
@@ -30,25 +30,25 @@ def usable(topic: Topic, partition: int) -> Topic:
     return topic
 
 
-async def created(name: str, node: Node) -> Topic:
+async def created(name: str, services: Services) -> Topic:
     """The topic, made with offset.mode=bytes unless it is there; Refusal for one that cannot be."""
-    topic = await node.topics.get(name)
+    topic = await services.topics.get(name)
     if topic is not None:
         return topic
-    if not node.settings.flag("auto.create.topics.enable"):
+    if not services.settings.flag("auto.create.topics.enable"):
         raise Refusal(
             LegacyError.WRONG_PARTITION,
             f"there is no topic {name}, and auto.create.topics.enable is off",
         )
-    partitions = node.settings.integer("legacy.num.partitions")
+    partitions = services.settings.integer("legacy.num.partitions")
     try:
-        definition = plan_topic(name, partitions, {"offset.mode": "bytes"}, node.topic_configs)
-        refuse_beside(node.topics.alike(name), name)
+        definition = plan_topic(name, partitions, {"offset.mode": "bytes"}, services.topic_configs)
+        refuse_beside(services.topics.alike(name), name)
     except Refused as refused:
         raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
-    await create_topic(node.store, node.keys, name, definition)
-    node.topics.drop()
-    topic = await node.topics.get(name)
+    await create_topic(services.store, services.keys, name, definition)
+    services.topics.drop()
+    topic = await services.topics.get(name)
     if topic is None:
         raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} was deleted at once")
     return topic

@@ -27,13 +27,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from korvet import logs
-from korvet.config import Address
-from korvet.context import Node
+from korvet import logfmt
+from korvet.config.broker_config import Address
+from korvet.config.setting import StartError
+from korvet.context import Services
 from korvet.scripts import broker
-from korvet.settings.setting import StartError
 from korvet.store.errors import StoreError
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -45,7 +45,7 @@ CONNECT_S = 5.0
 RENEW_S = 10.0
 IDS, TOPICS = "/brokers/ids", "/brokers/topics"
 
-log = logs.get("legacy.zookeeper")
+log = logfmt.get("legacy.zookeeper")
 
 
 def _nobody() -> None:
@@ -62,13 +62,13 @@ class Registry:
     option = "--zookeeper"
     duty = "legacy-registry"
 
-    def __init__(self, hosts: str, node: Node, where: Address) -> None:
+    def __init__(self, hosts: str, services: Services, where: Address) -> None:
         # kazoo's own chroot has to exist; ours comes to be with the first node.
         self._hosts, slash, chroot = hosts.partition("/")
         root = slash + chroot.strip("/") if chroot.strip("/") else ""
         self._ids, self._topics = root + IDS, root + TOPICS
-        self._node = node
-        self._id = str(node.config.node_id)
+        self._services = services
+        self._id = str(services.config.node_id)
         self._where = where
         self._creator = f"{where.host}-{int(time.time() * 1000)}"
         self._holder = f"{self._id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -163,10 +163,10 @@ class Registry:
 
     async def run(self) -> None:
         """The registry is as the topics are, until cancelled."""
-        node = self._node
+        services = self._services
         self._loop = asyncio.get_running_loop()
         connected = time.monotonic()
-        async with node.wake.listen([node.keys.topics_channel()]) as bell:
+        async with services.notifier.listen([services.keys.topics_channel()]) as bell:
             self._ring = bell.ring
             while True:
                 try:
@@ -192,13 +192,13 @@ class Registry:
 
     async def _wanted(self) -> Mapping[str, str]:
         """Topic -> what its node says, if it is this broker that lists them."""
-        node = self._node
-        held = await node.store.run(
-            broker.lease(node.keys, name=self.duty, holder=self._holder, ttl_ms=LEASE_MS)
+        services = self._services
+        held = await services.store.run(
+            broker.lease(services.keys, name=self.duty, holder=self._holder, ttl_ms=LEASE_MS)
         )
         if not held.held:
             return {}
-        found = {topic.name: self._entry(topic) for topic in await node.topics.all()}
+        found = {topic.name: self._entry(topic) for topic in await services.topics.all()}
         return {name: entry for name, entry in found.items() if entry is not None}
 
     def _name_itself(self) -> None:
@@ -258,8 +258,8 @@ class Registry:
         if self._client is not None:
             await asyncio.to_thread(self._stop)
         try:
-            await self._node.store.run(
-                broker.lease(self._node.keys, name=self.duty, holder=self._holder, ttl_ms=1)
+            await self._services.store.run(
+                broker.lease(self._services.keys, name=self.duty, holder=self._holder, ttl_ms=1)
             )
         except StoreError:
             log.info("the lease runs out by itself: Redis is away")

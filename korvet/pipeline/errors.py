@@ -1,6 +1,6 @@
 """Why a job cannot go on, in one sentence each. Each exception has one cause."""
 
-from korvet.settings.setting import StartError
+from korvet.config.setting import StartError
 
 
 class PipelineError(StartError):

@@ -25,7 +25,7 @@ from korvet.pipeline.table import Table
 from korvet.scripts import writer
 from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from korvet.config.setting import StartError
 from korvet.pipeline.errors import MissingRuntime, PipelineError
 from korvet.pipeline.packages import SUBMITTED, fetched, runtime
 from korvet.pipeline.places import Place
-from korvet.settings.setting import StartError
 from korvet.store.errors import StoreError
 
 _CLASSES = {

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from korvet.offsets import DENSE_MS
+from korvet.log.entry_id import DENSE_MS
 from korvet.spark import arrays
 
 Ints = npt.NDArray[np.int64]

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from korvet import byte_topics
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.offsets import entry_id
+from korvet.log import byte_offsets
+from korvet.log.entry_id import entry_id
 from korvet.scripts import log, writer
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
@@ -33,9 +33,10 @@ from korvet.scripts.writer import ClaimProducerIdReply
 from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame, NotRepeatable, UnknownTopic
 from korvet.spark.standing import Appended, lost
-from korvet.store.sync import SyncStore
-from korvet.topics import Topic
-from korvet.wire import codecs, entries, records
+from korvet.store.sync_store import SyncStore
+from korvet.topics.table import Topic
+from korvet.wire import compression as codecs
+from korvet.wire import record_entries, records
 from korvet.wire.records import Record
 
 BATCH_RECORDS = 4_000
@@ -237,7 +238,7 @@ class Outbox:
             )
         if topic.is_bytes:
             header = records.read_header(fields[0])
-            return byte_topics.append_batch(self._keys, topic, partition, fields[0], header)
+            return byte_offsets.append_batch(self._keys, topic, partition, fields[0], header)
         return log.append(
             self._keys,
             topic.name,
@@ -288,7 +289,7 @@ class Outbox:
         else:
             first = entry_id(mode, bits, base)
             rows = self._store.command("XRANGE", names.stream, first, last)
-            found = [entries.record_of(0, 0, fields)[2:4] for _, fields in rows]
+            found = [record_entries.record_of(0, 0, fields)[2:4] for _, fields in rows]
         if found and len(found) == count and found[: len(batch)] != [r[2:4] for r in batch]:
             raise _not_repeatable(f"{topic.name}-{partition}")
 
@@ -366,7 +367,7 @@ def _fields(batch: Block, codec: int) -> Sequence[Any]:
     columns = batch.columns(AT_REST_FROM if codec else None)
     if columns is not None:
         return columns
-    return entries.fields_of(batch.records(), codec=codec, threshold=AT_REST_FROM)
+    return record_entries.fields_of(batch.records(), codec=codec, threshold=AT_REST_FROM)
 
 
 def _batch_in(fields: Sequence[bytes]) -> bytes | None:

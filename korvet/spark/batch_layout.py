@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from korvet import byte_topics
-from korvet.contents import batch_of
-from korvet.offsets import split_id
+from korvet.log import byte_offsets
+from korvet.log.entry import batch_of
+from korvet.log.entry_id import split_id
 from korvet.spark.aborted import Aborted, Undone
 from korvet.spark.alike import Unlike
 from korvet.spark.batches import Body, unpack
 from korvet.spark.catalog import Log
 from korvet.spark.parts import Part, joined, listed
-from korvet.wire import codecs, entries, records
+from korvet.wire import compression, record_entries, records
 
 _GROUP_BYTES = 4 << 20
 """Batches are joined up to so many bytes of records; one may have more by itself."""
@@ -76,8 +76,8 @@ class BatchLayout:
         batch, count = batch_of(fields)
         if batch is None:
             return None
-        rows = byte_topics.records_of(split_id(raw_id)[1] - count + 1, fields)
-        stamped = entries.append_time_of(fields) is not None
+        rows = byte_offsets.records_of(split_id(raw_id)[1] - count + 1, fields)
+        stamped = record_entries.append_time_of(fields) is not None
         return listed(rows, self._names, shift=0, stamped=stamped) if rows else None
 
     def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> _Batch | None:
@@ -85,7 +85,7 @@ class BatchLayout:
         batch, count = batch_of(fields)
         if batch is None:
             return None
-        appended = entries.append_time_of(fields)
+        appended = record_entries.append_time_of(fields)
         milliseconds, sequence = split_id(raw_id)
         last = sequence
         if self._log.mode == "time":
@@ -107,7 +107,7 @@ class BatchLayout:
         if not bare:
             body = memoryview(batch)[records.HEADER_SIZE :]
             if header.codec:
-                body = bytes(codecs.decompress(header.codec, body, records.MAX_SPAN))
+                body = bytes(compression.decompress(header.codec, body, records.MAX_SPAN))
         return _Batch(batch, header, base, (stamped, bare), moment, body)
 
     def _unpacked(self, group: Sequence[_Batch]) -> Part:

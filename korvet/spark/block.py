@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from korvet.scripts.call import Arg
 from korvet.spark import arrays
-from korvet.wire import entries
+from korvet.wire import record_entries
 from korvet.wire.records import Headers, Record
 
 Ints = npt.NDArray[np.int64]
@@ -63,7 +63,9 @@ class Block:
 
     def sizes(self) -> Ints:
         """How many bytes each record counts for."""
-        found: Ints = arrays.lengths(self.keys) + arrays.lengths(self.values) + entries.OVERHEAD
+        found: Ints = (
+            arrays.lengths(self.keys) + arrays.lengths(self.values) + record_entries.OVERHEAD
+        )
         if self.headers is not None:
             found = found + np.array([sum(map(_header_size, each)) for each in self.headers])
         return found

@@ -11,15 +11,15 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log
-from korvet.settings.values import Settings
 from korvet.spark.errors import DataLost, UnknownTopic, Vanished
 from korvet.spark.options import Connection, Selection
-from korvet.store.sync import SyncStore
-from korvet.topic_config import TopicConfigs
-from korvet.topics import VERSION_FIELD, Topic, read_topic
+from korvet.store.sync_store import SyncStore
+from korvet.topics.table import VERSION_FIELD, Topic, read_topic
 
 FIRST_PATIENCE_S = 3.0
 """Who begins a query is told soon that there is no Redis; a connection that broke is none."""

@@ -20,7 +20,7 @@ from korvet.spark.block import Block
 from korvet.spark.errors import BadFrame
 from korvet.spark.hashing import partitions_of
 from korvet.spark.options import WriteOptions
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 from korvet.wire.records import Headers
 
 RUN = 500

@@ -16,8 +16,8 @@ Rules
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-from korvet.contents import batch_of
-from korvet.offsets import DENSE_MS, entry_id, split_id
+from korvet.log.entry import batch_of
+from korvet.log.entry_id import DENSE_MS, entry_id, split_id
 from korvet.spark.catalog import Catalog, Log
 
 AT_ONCE = 64

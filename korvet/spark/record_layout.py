@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from korvet.offsets import DENSE_MS, split_id
+from korvet.log.entry_id import DENSE_MS, split_id
 from korvet.spark import arrays
 from korvet.spark.aborted import Aborted, Undone
 from korvet.spark.alike import Alike, Unlike
 from korvet.spark.catalog import Log
 from korvet.spark.parts import Part, joined, listed
 from korvet.spark.replies import Reply
-from korvet.wire import codecs, entries, markers
+from korvet.wire import compression, control_records, record_entries
 
-_VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(codecs.NAMES)}
+_VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(compression.NAMES)}
 _STAMP, _TRANSACTION = b"append.time", b"transaction"
 _PLAIN = {b"key", b"value", b"timestamp", _STAMP, _TRANSACTION}
 _HEADERS = (b"header.", b"null.header.")
@@ -107,7 +107,7 @@ class RecordLayout:
     def _singly(self, rows: Sequence[Any], stamped: bool) -> Part:
         found = []
         for raw_id, fields in rows:
-            if markers.is_marker(fields):
+            if control_records.is_marker(fields):
                 continue
             milliseconds, sequence = split_id(raw_id)
             if self._log.mode == "time":
@@ -118,10 +118,10 @@ class RecordLayout:
                 continue
             else:
                 milliseconds, offset = self._met_ms, sequence
-            producer_id = markers.producer_of(fields)
+            producer_id = control_records.producer_of(fields)
             if producer_id is not None and self._undone.has(producer_id, offset):
                 continue
-            found.append(entries.record_of(offset, milliseconds, fields))
+            found.append(record_entries.record_of(offset, milliseconds, fields))
         if not found:
             return Part(np.empty(0, np.int64), np.empty(0, np.int64), stamped)
         return listed(found, self._names, shift=0, stamped=stamped)
@@ -182,6 +182,6 @@ def _value_column(found: Alike) -> Any:
     for name, spans in found.columns.items():
         if name in _VALUE_CODECS:
             packed = found.binary(spans).to_pylist()
-            values = [entries.record_of(0, 0, (name, each))[3] or b"" for each in packed]
+            values = [record_entries.record_of(0, 0, (name, each))[3] or b"" for each in packed]
             return pa.array(values, pa.binary())
     return _column(found, b"value")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
 
-from korvet.offsets import split_id
+from korvet.log.entry_id import split_id
 from korvet.spark.alike import Alike, Unlike
 from korvet.spark.matrix import Matrix
 from korvet.spark.walk import kinds_of
-from korvet.store.bulk import parsed
+from korvet.store.raw_reply import parsed
 
 
 class Reply:

@@ -16,14 +16,14 @@ from itertools import chain
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.offsets import DENSE_MS, entry_id, split_id
+from korvet.log.entry_id import DENSE_MS, entry_id, split_id
 from korvet.scripts.call import Arg
 from korvet.spark.aborted import Aborted
 from korvet.spark.catalog import Log, Range, lost, refuse
 from korvet.spark.replies import Reply
-from korvet.store.bulk import parsed
 from korvet.store.errors import CommandFailed
-from korvet.store.sync import SyncStore
+from korvet.store.raw_reply import parsed
+from korvet.store.sync_store import SyncStore
 
 CHUNK_BYTES = {"batch": 2 << 20, "record": 1 << 20}
 """What Redis, Python and Java each still have in their caches when the next one is asked for."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from korvet.keys import Keys
 from korvet.scripts.producer_state import WRAP, ProducerStateEntry
 from korvet.spark.errors import DataLost, TooFewCopies
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 
 COPIED_S = 10.0
 """So long replicas may take to have what is written."""

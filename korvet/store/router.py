@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from korvet.scripts.call import Arg, Call
 from korvet.store.address import Location
+from korvet.store.connection import PendingCommand
+from korvet.store.connections import ConnectionSet
 from korvet.store.errors import A_REPLICA, code_of
-from korvet.store.following import Follower
-from korvet.store.lane import Lane, Listener, Manner, Server
-from korvet.store.lanes import Lanes
-from korvet.store.link import Ticket
+from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection, Server
+from korvet.store.sentinel_watch import SentinelWatcher
 
 LEFT_FOR_S = 0.5
 """How soon a replica is left again: the address may lead to it for long, and who leaves a server
@@ -23,17 +23,19 @@ class Router(Protocol):
     is_cluster: bool
     server: Server
 
-    def for_call(self, call: Call[Any]) -> Lane: ...
+    def for_call(self, call: Call[Any]) -> ReconnectingConnection: ...
 
-    def for_command(self, command: Sequence[Arg]) -> Lane: ...
+    def for_command(self, command: Sequence[Arg]) -> ReconnectingConnection: ...
 
-    def for_write(self, key: str) -> Lane: ...
+    def for_write(self, key: str) -> ReconnectingConnection: ...
 
-    def lanes(self) -> Sequence[Lane]: ...
+    def lanes(self) -> Sequence[ReconnectingConnection]: ...
 
-    def dropped(self, lane: Lane) -> None: ...
+    def dropped(self, lane: ReconnectingConnection) -> None: ...
 
-    def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool: ...
+    def redirected(
+        self, lane: ReconnectingConnection, ticket: PendingCommand, message: str
+    ) -> bool: ...
 
     async def open(self) -> None: ...
 
@@ -45,9 +47,9 @@ class SingleRouter:
 
     is_cluster = False
 
-    def __init__(self, location: Location, manner: Manner, listener: Listener) -> None:
-        self._follower = Follower(location, manner, self.lanes)
-        self._lanes = Lanes(self._follower.find, manner, listener)
+    def __init__(self, location: Location, manner: ConnectOptions, listener: Listener) -> None:
+        self._follower = SentinelWatcher(location, manner, self.lanes)
+        self._lanes = ConnectionSet(self._follower.find, manner, listener)
         self._left_at = -LEFT_FOR_S
         self.server: Server
 
@@ -57,22 +59,24 @@ class SingleRouter:
             self.server = await lane.open()
         self._follower.open()
 
-    def for_call(self, call: Call[Any]) -> Lane:
+    def for_call(self, call: Call[Any]) -> ReconnectingConnection:
         return self._lanes.for_call(call)
 
-    def for_command(self, command: Sequence[Arg]) -> Lane:
+    def for_command(self, command: Sequence[Arg]) -> ReconnectingConnection:
         return self._lanes.reads
 
-    def for_write(self, key: str) -> Lane:
+    def for_write(self, key: str) -> ReconnectingConnection:
         return self._lanes.writes
 
-    def lanes(self) -> Sequence[Lane]:
+    def lanes(self) -> Sequence[ReconnectingConnection]:
         return self._lanes.all
 
-    def dropped(self, lane: Lane) -> None:
+    def dropped(self, lane: ReconnectingConnection) -> None:
         """Nothing to do: the lane comes back by itself."""
 
-    def redirected(self, lane: Lane, ticket: Ticket, message: str) -> bool:
+    def redirected(
+        self, lane: ReconnectingConnection, ticket: PendingCommand, message: str
+    ) -> bool:
         """Never taken over. All lanes leave a server that has become a replica, now and then while
         they find no other: it would refuse no read, and answer with what it knows."""
         now = monotonic()

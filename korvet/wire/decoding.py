@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from korvet.wire.codegen import Source, span
 from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
 from korvet.wire.primitives import (
@@ -29,7 +30,6 @@ from korvet.wire.primitives import (
     unpackers,
     uvarint_tail,
 )
-from korvet.wire.source import Source, span
 
 FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
 

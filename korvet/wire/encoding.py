@@ -11,10 +11,10 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from korvet.wire.codegen import Source, span
 from korvet.wire.errors import NotEncodable
 from korvet.wire.layout import Layout, Slot
 from korvet.wire.primitives import UVARINT, Fault, packers
-from korvet.wire.source import Source, span
 
 FAULTS = (struct.error, TypeError, ValueError, AttributeError, Fault)
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from korvet.errors import ErrorCode
-from korvet.wire import codecs
+from korvet.wire import compression
 from korvet.wire.records import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
@@ -37,7 +37,7 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
     """
     found: list[Record] = []
     for timestamp, codec, key, value, magic in _messages(memoryview(data)):
-        if codec == codecs.NONE:
+        if codec == compression.NONE:
             found.append((len(found), timestamp, key, value, []))
             if len(found) > MAX_TAKEN_APART:
                 raise too_many(len(found), MAX_TAKEN_APART)
@@ -45,7 +45,7 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
         inner = _inflate(codec, value, magic, limit)
         limit -= len(inner)
         for stamp, deeper, inner_key, inner_value, _ in _messages(memoryview(inner)):
-            if deeper != codecs.NONE:
+            if deeper != compression.NONE:
                 raise BadBatch(
                     ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
                 )
@@ -60,17 +60,17 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
 def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
     if value is None:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a compressed message has no value")
-    if codec == codecs.LZ4 and magic == 0:
-        value = codecs.with_true_checksum(value)
-    if codec > codecs.LZ4:
+    if codec == compression.LZ4 and magic == 0:
+        value = compression.with_true_checksum(value)
+    if codec > compression.LZ4:
         raise BadBatch(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} needs message format v2"
         )
     try:
-        return codecs.decompress(codec, value, limit)
-    except codecs.CorruptPayload as error:
+        return compression.decompress(codec, value, limit)
+    except compression.CorruptPayload as error:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
-    except codecs.PayloadTooLarge as error:
+    except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
 
 
@@ -135,7 +135,7 @@ def build(
     records: Iterable[Record],
     *,
     magic: int,
-    codec: int = codecs.NONE,
+    codec: int = compression.NONE,
     appended: Collection[int] = (),
 ) -> bytearray:
     """A message set of these records at their own offsets; headers are left out, v0 has no times.
@@ -144,20 +144,20 @@ def build(
     formats: such sets are built uncompressed. So are those with records at offsets in `appended`,
     whose times v1 calls that of the append: a compressed message has one such time for all.
     """
-    if codec == codecs.ZSTD or (codec == codecs.LZ4 and magic == 0) or appended:
-        codec = codecs.NONE
-    if codec == codecs.NONE:
-        builder = LegacyRecordBatchBuilder(magic, codecs.NONE, 2**31 - 1)
+    if codec == compression.ZSTD or (codec == compression.LZ4 and magic == 0) or appended:
+        codec = compression.NONE
+    if codec == compression.NONE:
+        builder = LegacyRecordBatchBuilder(magic, compression.NONE, 2**31 - 1)
         for offset, timestamp, key, value, _ in records:
             builder.append(offset, timestamp, key, value)
         built = bytearray(builder.build())
         return _stamped(built, appended) if appended and magic == 1 else built
     rows = list(records)
     base = rows[0][0] if magic == 1 else 0
-    builder = LegacyRecordBatchBuilder(magic, codecs.NONE, 2**31 - 1)
+    builder = LegacyRecordBatchBuilder(magic, compression.NONE, 2**31 - 1)
     for offset, timestamp, key, value, _ in rows:
         builder.append(offset - base, timestamp, key, value)
-    value = codecs.compress(codec, bytes(builder.build()))
+    value = compression.compress(codec, bytes(builder.build()))
     newest = max(row[1] for row in rows)
     body = struct.pack(">bb", magic, codec)
     if magic == 1:

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from korvet.errors import ErrorCode
-from korvet.wire import codecs
+from korvet.wire import compression
 from korvet.wire.header_counts import claimed_headers
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -135,7 +135,7 @@ def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the batch's CRC-32C does not match its bytes")
     _check_count(header, size)
     attributes = header.attributes
-    if attributes & CODEC_MASK > codecs.ZSTD:
+    if attributes & CODEC_MASK > compression.ZSTD:
         raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {header.codec}")
     if attributes & CONTROL:
         raise BadBatch(ErrorCode.INVALID_RECORD, "a client cannot write a control batch")
@@ -234,10 +234,10 @@ def taken_apart(batch: Buffer, *, limit: int) -> list[Record]:
 
 def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     try:
-        body = codecs.decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
-    except codecs.CorruptPayload as error:
+        body = compression.decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)
+    except compression.CorruptPayload as error:
         raise BadBatch(ErrorCode.INVALID_RECORD, str(error)) from None
-    except codecs.PayloadTooLarge as error:
+    except compression.PayloadTooLarge as error:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     plain = header._replace(attributes=header.attributes & ~CODEC_MASK)
     return b"".join((HEADER.pack(*plain), body))
@@ -246,7 +246,7 @@ def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
 def build(
     records: Iterable[Record],
     *,
-    codec: int = codecs.NONE,
+    codec: int = compression.NONE,
     append_time: int | None = None,
     leader_epoch: int = 0,
     transactional: bool = False,
@@ -262,7 +262,7 @@ def build(
 
     builder = DefaultRecordBatchBuilder(
         magic=2,
-        compression_type=codecs.NONE,
+        compression_type=compression.NONE,
         is_transactional=transactional,
         producer_id=producer[0],
         producer_epoch=producer[1],
@@ -298,7 +298,7 @@ def build(
 def _compressed(batch: bytearray, codec: int) -> bytearray:
     """The batch, of which nothing is compressed, with that codec."""
     header = read_header(batch)
-    found = batch[:HEADER_SIZE] + codecs.compress(codec, memoryview(batch)[HEADER_SIZE:])
+    found = batch[:HEADER_SIZE] + compression.compress(codec, memoryview(batch)[HEADER_SIZE:])
     _put_header(
         found,
         header._replace(length=len(found) - LOG_OVERHEAD, attributes=header.attributes | codec),

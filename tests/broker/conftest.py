@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.interop.brokers import Broker
-from tests.servers import TestServer, server
+from tests.support.redis_servers import TestServer, server
 
 
 @pytest.fixture(scope="session")

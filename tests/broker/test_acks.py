@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from korvet.wire.messages.produce import ProduceRequest
 from tests.broker.conftest import started
-from tests.broker.peer import API_VERSIONS, Peer, batch, request, to_fetch, to_produce, until
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.servers import TestServer
+from tests.support.raw_client import API_VERSIONS, Peer, batch, request, to_fetch, to_produce, until
+from tests.support.redis_servers import TestServer
 
 GOOD = batch([b"v"])
 

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from korvet.broker.server import _join, connected
-from korvet.config import load
-from tests.servers import TestServer
+from korvet.config.broker_config import load
+from tests.support.redis_servers import TestServer
 
 
 @pytest.mark.parametrize(
@@ -34,5 +34,5 @@ async def test_another_id_than_the_clusters_is_warned_of(
     with caplog.at_level(logging.WARNING, "korvet"):
         async with connected(load(options, sets=sets, environ={})) as node:
             await _join(node, "h", 1)
-            assert node.membership.cluster_id == "first"
+            assert node.registration.cluster_id == "first"
     assert [vars(row)["fields"] for row in caplog.records] == said

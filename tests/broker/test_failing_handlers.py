@@ -8,17 +8,17 @@ import pytest
 from anyio import to_thread
 
 from korvet import apis
-from korvet.broker import steady
+from korvet.broker import produce_fast_path
 from korvet.broker.server import serve
-from korvet.config import load
+from korvet.config.broker_config import load
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.store.errors import ScriptFailed
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.schema import Message
-from tests.broker.peer import Peer, batch, to_produce
-from tests.servers import TestServer
+from tests.support.raw_client import Peer, batch, to_produce
+from tests.support.redis_servers import TestServer
 
 WANTED = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
@@ -109,7 +109,7 @@ async def test_a_failure_on_the_short_way_ends_its_connection_and_no_other(
             other.ask("Metadata", 9, MetadataRequest(topics=None))
             return peer.name
 
-    monkeypatch.setattr(steady, "prepare", fails)
+    monkeypatch.setattr(produce_fast_path, "prepare", fails)
     name, said = await reported(own_server, monkeypatch, caplog, stumble, talk)
     fields = said.__dict__["fields"]
     assert said.getMessage() == "a handler failed" and said.exc_info

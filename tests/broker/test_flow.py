@@ -18,12 +18,14 @@ from anyio.lowlevel import checkpoint
 
 from korvet.broker.connection import AT_WORK, Buffer, Connection
 from korvet.broker.server import connected
-from korvet.config import load
+from korvet.config.broker_config import load
 from korvet.errors import ErrorCode
-from korvet.wire import codecs
+from korvet.wire import compression
 from korvet.wire.messages.metadata import MetadataRequest
 from tests.broker.conftest import started
-from tests.broker.peer import (
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic
+from tests.support.raw_client import (
     API_VERSIONS,
     PATIENCE,
     ROWS,
@@ -38,9 +40,7 @@ from tests.broker.peer import (
     to_produce,
     until,
 )
-from tests.interop.brokers import Broker
-from tests.interop.conftest import create_topic
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
 
 ALL_TOPICS = MetadataRequest(topics=None)
 MB = 1 << 20
@@ -185,10 +185,10 @@ def test_large_requests_wait_outside_while_one_is_at_work(broker: Broker) -> Non
 
 
 BOMBS = {
-    "gzip": codecs.GZIP,
-    "snappy": codecs.SNAPPY,
-    "lz4": codecs.LZ4,
-    "zstd": codecs.ZSTD,
+    "gzip": compression.GZIP,
+    "snappy": compression.SNAPPY,
+    "lz4": compression.LZ4,
+    "zstd": compression.ZSTD,
 }
 
 
@@ -222,7 +222,7 @@ def test_a_compression_bomb_is_refused_within_its_bound(
 
 def test_a_batch_of_very_many_tiny_records_is_refused(broker: Broker) -> None:
     topic = create_topic(broker.address, storage_format="record")
-    many = batch([b""] * 150_000, codecs.ZSTD)
+    many = batch([b""] * 150_000, compression.ZSTD)
     before = resident(broker.pid)
     with Peer(broker.address) as peer:
         found = peer.ask("Produce", 9, to_produce(topic, many))

@@ -12,8 +12,8 @@ import pytest
 from korvet import apis
 from korvet.apis import Api
 from korvet.wire.messages.metadata import MetadataRequest
-from tests.broker.peer import Peer, request, resident
 from tests.interop.brokers import Broker
+from tests.support.raw_client import Peer, request, resident
 from tests.wire.values import a_message
 
 ROUNDS = 12

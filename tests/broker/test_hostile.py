@@ -9,7 +9,8 @@ from korvet.errors import ErrorCode
 from korvet.wire.messages.api_versions import ApiVersionsResponse
 from korvet.wire.messages.metadata import MetadataRequest
 from korvet.wire.schema import decode
-from tests.broker.peer import (
+from tests.interop.brokers import Broker
+from tests.support.raw_client import (
     API_VERSIONS,
     ROWS,
     Peer,
@@ -21,7 +22,6 @@ from tests.broker.peer import (
     to_fetch,
     until,
 )
-from tests.interop.brokers import Broker
 
 LIMIT = 104857600
 WRONG_LENGTH = "from 1 to 104857600 are taken (socket.request.max.bytes)"

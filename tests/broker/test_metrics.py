@@ -10,10 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from korvet.scripts import bundle
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
-from tests.broker.peer import Peer, batch, to_fetch, to_produce, until
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
-from tests.servers import TestServer
+from tests.support.raw_client import Peer, batch, to_fetch, to_produce, until
+from tests.support.redis_servers import TestServer
 
 
 def free_port() -> int:

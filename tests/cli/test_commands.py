@@ -15,10 +15,10 @@ import pytest
 import redis
 
 from korvet.cli import run
-from korvet.redis_server import RedisServer
+from korvet.embedded_redis.server import RedisServer
 from korvet.scripts import bundle
-from tests.broker.peer import until
-from tests.servers import TestServer, server
+from tests.support.raw_client import until
+from tests.support.redis_servers import TestServer, server
 
 Korvet = Callable[..., tuple[int, str, str]]
 

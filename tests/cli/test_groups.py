@@ -9,11 +9,11 @@ import redis
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from korvet.cli import run
-from korvet.consuming import pack_raw
+from korvet.groups.consumer_group import pack_raw
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
-from korvet.store.sync import SyncStore
-from tests.servers import TestServer
+from korvet.store.sync_store import SyncStore
+from tests.support.redis_servers import TestServer
 
 KEYS = Keys()
 Korvet = Callable[..., tuple[int, list[str], str]]

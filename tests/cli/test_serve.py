@@ -17,9 +17,9 @@ import psutil
 import pytest
 import uvloop
 
-from korvet.broker.ports import bind, open_to_all, unserved
-from korvet.config import Address, StartError, load
-from tests.servers import TestServer
+from korvet.broker.listeners import bind, open_to_all, unserved
+from korvet.config.broker_config import Address, StartError, load
+from tests.support.redis_servers import TestServer
 
 
 class Broker:

@@ -3,11 +3,11 @@
 import pytest
 
 from korvet.cli import run
-from korvet.config_table import ALL_BROKERS, encode_configs
+from korvet.config.dynamic import ALL_BROKERS, encode_configs
 from korvet.keys import Keys
 from korvet.scripts import config
-from korvet.store.sync import SyncStore
-from tests.servers import TestServer
+from korvet.store.sync_store import SyncStore
+from tests.support.redis_servers import TestServer
 
 
 def test_what_was_changed_for_all_brokers_counts(

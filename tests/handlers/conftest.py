@@ -9,18 +9,18 @@ import pytest
 
 from korvet import apis
 from korvet.broker.server import connected
-from korvet.config import load
-from korvet.context import Context, Node, Unanswered
-from korvet.membership import Node as Member
-from korvet.topic_changes import create_topic, delete_topic
-from korvet.topics import Topic
+from korvet.cluster.registration import LiveBroker as Member
+from korvet.config.broker_config import load
+from korvet.context import CloseWithoutResponse, Context, Services
+from korvet.topics.lifecycle import create_topic, delete_topic
+from korvet.topics.table import Topic
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
 from korvet.wire.schema import Message, decode, encode
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
 
 _namespaces = itertools.count()
 
@@ -28,8 +28,8 @@ _namespaces = itertools.count()
 class Broker:
     """One broker process's services, and how to ask them."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, services: Services) -> None:
+        self.services = services
 
     async def ask(self, request: Message, version: int | None = None) -> Any:
         """The answer to a request in a version, the highest unless told; None where there is none,
@@ -38,10 +38,10 @@ class Broker:
         if version is None:
             version = row.versions[1]
         sent = decode(type(request), encode(request, version), version)
-        context = Context(self.node, row.key, version, "test", "127.0.0.1")
+        context = Context(self.services, row.key, version, "test", "127.0.0.1")
         try:
             answer = await row.handler(sent, context)
-        except Unanswered:
+        except CloseWithoutResponse:
             return None
         if answer is None:
             return None
@@ -65,20 +65,20 @@ class Broker:
 
     async def made_again(self, name: str = "t") -> Topic:
         """Another broker has deleted the topic and made it again; what requests under way hold."""
-        old = await self.node.topics.get(name)
+        old = await self.services.topics.get(name)
         assert old is not None
-        await delete_topic(self.node.store, self.node.keys, old)
+        await delete_topic(self.services.store, self.services.keys, old)
         again = old.definition(id=uuid4().hex)
-        await create_topic(self.node.store, self.node.keys, name, again)
+        await create_topic(self.services.store, self.services.keys, name, again)
         return old
 
     async def kept(self, *keys: str) -> list[tuple[str, bytes | None]]:
         """What a replica has of these keys, that gets nothing from now on."""
-        return [(key, await self.node.store.command("DUMP", key)) for key in keys]
+        return [(key, await self.services.store.command("DUMP", key)) for key in keys]
 
     async def fails_over(self, replica: list[tuple[str, bytes | None]]) -> None:
         """Redis is what that replica had, behind new connections."""
-        store = self.node.store
+        store = self.services.store
         for key, dumped in replica:
             await store.command("UNLINK", key)
             if dumped is not None:
@@ -90,10 +90,10 @@ class Broker:
     async def second(self, host: str = "other") -> "Broker":
         """Another broker of the same cluster has registered: node 8."""
         other = Member(8, host, 9092)
-        mine, self.node.membership.me = self.node.membership.me, other
-        await self.node.membership.beat()
-        self.node.membership.me = mine
-        await self.node.membership.beat()
+        mine, self.services.registration.me = self.services.registration.me, other
+        await self.services.registration.beat()
+        self.services.registration.me = mine
+        await self.services.registration.beat()
         return self
 
 
@@ -104,7 +104,7 @@ async def broker(valkey_server: TestServer) -> AsyncIterator[Broker]:
     options = {"redis": valkey_server.url, "namespace": namespace, "node-id": "7"}
     sets = ["group.initial.rebalance.delay.ms=0"]
     config = load({**options, "advertise": "me:9092"}, sets=sets, environ={})
-    async with connected(config) as node:
-        await node.membership.beat()
-        await node.topics.refresh()
-        yield Broker(node)
+    async with connected(config) as services:
+        await services.registration.beat()
+        await services.topics.refresh()
+        yield Broker(services)

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from korvet.wire import codecs, message_sets, records
+from korvet.wire import compression, message_sets, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -33,7 +33,7 @@ def rows(*values: bytes, time: int = 0) -> list[Record]:
     return [(n, time, b"k", value, []) for n, value in enumerate(values)]
 
 
-def packed(made: list[Record], version: int, codec: int = codecs.NONE, **how: Any) -> bytes:
+def packed(made: list[Record], version: int, codec: int = compression.NONE, **how: Any) -> bytes:
     """The records in the format of that Produce version."""
     if version >= 3:
         return bytes(records.build(made, codec=codec, **how))
@@ -50,7 +50,7 @@ async def produce(
     version: int = 13,
 ) -> Any:
     """The answer of one partition; None without acks."""
-    topic = await broker.node.topics.get(name)
+    topic = await broker.services.topics.get(name)
     known = topic.uuid if topic else uuid4()
     row = TopicProduceData(
         name=name, topic_id=known, partition_data=[PartitionProduceData(index=number, records=data)]
@@ -74,7 +74,7 @@ async def fetch(
     committed: bool = False,
 ) -> Any:
     """The answer of one partition."""
-    topic = await broker.node.topics.get(name)
+    topic = await broker.services.topics.get(name)
     place = FetchPartition(
         partition=number,
         fetch_offset=offset,
@@ -122,13 +122,13 @@ GOOD = packed(rows(b"a", b"b"), 13)
 
 def note_sent(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """The commands that the broker sends to Redis from now on."""
-    sent, submit = list[tuple[Any, ...]](), broker.node.store.submit_command
+    sent, submit = list[tuple[Any, ...]](), broker.services.store.submit_command
 
     def noted(*command: Any) -> Any:
         sent.append(command)
         return submit(*command)
 
-    monkeypatch.setattr(broker.node.store, "submit_command", noted)
+    monkeypatch.setattr(broker.services.store, "submit_command", noted)
     return sent
 
 
@@ -141,7 +141,7 @@ def note_read(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, measure: Callable[[list[Any]], int] = size_of
 ) -> list[int]:
     """How much each XRANGE of the broker finds from now on."""
-    read, submit = list[int](), broker.node.store.submit_command
+    read, submit = list[int](), broker.services.store.submit_command
 
     async def noted(*command: Any) -> Any:
         reply = await submit(*command)
@@ -150,6 +150,8 @@ def note_read(
         return reply
 
     monkeypatch.setattr(
-        broker.node.store, "submit_command", lambda *command: asyncio.ensure_future(noted(*command))
+        broker.services.store,
+        "submit_command",
+        lambda *command: asyncio.ensure_future(noted(*command)),
     )
     return read

@@ -8,7 +8,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.errors import ErrorCode as E
-from korvet.topics import TopicTable
+from korvet.topics.table import TopicTable
 from korvet.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from korvet.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -242,7 +242,7 @@ async def test_a_commit_moves_the_redis_group_and_a_deleted_group_leaves_nothing
     broker: Broker,
 ) -> None:
     await broker.create("t", 1, offset_mode="dense")
-    node, told = broker.node, Told()
+    node, told = broker.services, Told()
     before = set(await node.store.command("KEYS", f"*{node.keys.namespace}*"))
     first = joins(instance_id="i")
     answer = await broker.ask(told.request(first))
@@ -276,7 +276,7 @@ async def test_a_broker_that_has_not_heard_of_new_partitions_takes_them_from_nob
     broker: Broker,
 ) -> None:
     await broker.create("t", 1)
-    node, told = broker.node, Told()
+    node, told = broker.services, Told()
     deaf = TopicTable(node.store, node.keys, node.topics._configs)
     await deaf.refresh()
     told.hear(joins(), await broker.ask(told.request(joins())))
@@ -321,7 +321,7 @@ async def test_what_a_heartbeat_does_not_say_has_not_changed(
 
 async def test_a_full_group_takes_nobody_else(broker: Broker) -> None:
     await broker.create("t", 2)
-    node = broker.node
+    node = broker.services
     node.settings = node.settings.with_dynamic({"group.consumer.max.size": "1"})
     told = Told()
     assert (await broker.ask(told.request(joins()))).error_code == E.NONE

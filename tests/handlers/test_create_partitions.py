@@ -34,7 +34,7 @@ async def grow(
 
 
 async def partitions(broker: Broker) -> int:
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     return topic.partitions
 
@@ -90,11 +90,11 @@ async def test_a_topic_named_twice_stays_as_it_is(broker: Broker) -> None:
 async def test_what_another_broker_did_meanwhile_is_seen(broker: Broker) -> None:
     """The definition this broker knows is old: it reads again and decides again."""
     await broker.create("t", 2)
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     newer = topic.raw.replace(b'"partitions":2', b'"partitions":4')
-    call = alter(broker.node.keys, topic="t", expected=topic.raw, definition=newer)
-    assert (await broker.node.store.run(call)).error == E.NONE
+    call = alter(broker.services.keys, topic="t", expected=topic.raw, definition=newer)
+    assert (await broker.services.store.run(call)).error == E.NONE
     (answer,) = await grow(broker, ("t", 3, None))
     assert answer.error_code == E.INVALID_PARTITIONS
     (answer,) = await grow(broker, ("t", 6, None))

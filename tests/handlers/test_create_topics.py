@@ -91,14 +91,14 @@ async def test_what_cannot_be_is_refused_in_kafkas_order_and_nothing_is_made(
             (answer,) = await create(broker, wanted, validate=validate)
             assert E(answer.error_code) is error, f"row {number}: {answer.error_message}"
             assert answer.error_message
-    assert [known.name for known in await broker.node.topics.all()] == ["t"]
+    assert [known.name for known in await broker.services.topics.all()] == ["t"]
 
 
 @pytest.mark.parametrize("version", range(8))
 async def test_a_topic_is_made_in_every_version(broker: Broker, version: int) -> None:
     (answer,) = await create(broker, topic("n", 3), version=version)
     assert answer.error_code == E.NONE
-    made = await broker.node.topics.get("n")
+    made = await broker.services.topics.get("n")
     assert made is not None and made.partitions == 3
     if version >= 5:
         assert (answer.num_partitions, answer.replication_factor) == (3, 1)
@@ -110,7 +110,7 @@ async def test_a_topic_is_made_in_every_version(broker: Broker, version: int) ->
 async def test_a_topic_named_twice_is_refused_and_the_others_are_made(broker: Broker) -> None:
     answers = await create(broker, topic("a"), topic("b"), topic("a", 2))
     assert {row.name: row.error_code for row in answers} == {"a": E.INVALID_REQUEST, "b": E.NONE}
-    assert await broker.node.topics.get("a") is None
+    assert await broker.services.topics.get("a") is None
 
 
 async def test_reserved_names_are_for_those_who_ask_for_them(broker: Broker) -> None:
@@ -124,7 +124,7 @@ async def test_reserved_names_are_for_those_who_ask_for_them(broker: Broker) -> 
     assert changed.responses[0].error_code == E.NONE
     assert (await broker.ask(asked)).topics[0].error_code == E.NONE
     await broker.create("__CruiseControlMetrics")
-    names = {topic.name for topic in await broker.node.topics.all()}
+    names = {topic.name for topic in await broker.services.topics.all()}
     assert names == {name, "__CruiseControlMetrics"}
 
 
@@ -146,12 +146,12 @@ async def test_an_assignment_counts_the_partitions(broker: Broker) -> None:
 async def test_validation_makes_nothing(broker: Broker) -> None:
     (answer,) = await create(broker, topic("n", 3), validate=True)
     assert (answer.error_code, answer.num_partitions) == (E.NONE, 3)
-    assert await broker.node.topics.get("n") is None
+    assert await broker.services.topics.get("n") is None
 
 
 async def test_what_is_fixed_at_creation_is_written_down(broker: Broker) -> None:
     await create(broker, topic("n", configs={"offset.mode": "dense", "storage.format": "batch"}))
-    made = await broker.node.topics.get("n")
+    made = await broker.services.topics.get("n")
     assert made is not None
     assert made.configs == {
         "offset.bits": "10",
@@ -163,7 +163,7 @@ async def test_what_is_fixed_at_creation_is_written_down(broker: Broker) -> None
 async def test_a_redis_that_stops_half_way_is_told_of_for_the_topics_it_did_not_make(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, store = broker.node.store.run, broker.node.store
+    real, store = broker.services.store.run, broker.services.store
 
     async def run(call: Call[Any]) -> Any:
         if call.args[0] == "b":

@@ -24,11 +24,11 @@ async def truncate(
 
 
 async def fill(broker: Broker, count: int, name: str = "t", size: int = 1) -> None:
-    topic = await broker.node.topics.get(name)
+    topic = await broker.services.topics.get(name)
     assert topic is not None
     for _ in range(count):
         call = log.append(
-            broker.node.keys,
+            broker.services.keys,
             name,
             0,
             topic_id=topic.id,
@@ -37,7 +37,7 @@ async def fill(broker: Broker, count: int, name: str = "t", size: int = 1) -> No
             max_timestamp=1,
             fields=[2, b"value", b"v"],
         )
-        assert (await broker.node.store.run(call)).error == 0
+        assert (await broker.services.store.run(call)).error == 0
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ async def test_records_below_the_offset_are_gone(broker: Broker, version: int) -
     for offset, start in ((0, 0), (3, 3), (1, 3), (-1, 5), (-1, 5)):
         answer = await truncate(broker, offset, version=version)
         assert (answer.error_code, answer.low_watermark) == (E.NONE, start)
-    stream = broker.node.keys.partition("t", 0).stream
-    assert await broker.node.store.command("XLEN", stream) == 0
+    stream = broker.services.keys.partition("t", 0).stream
+    assert await broker.services.store.command("XLEN", stream) == 0
 
 
 @pytest.mark.parametrize(("offset", "start"), [(-1, 600), (555, 555)])
@@ -78,5 +78,5 @@ async def test_much_goes_a_part_at_a_time(broker: Broker, offset: int, start: in
     await fill(broker, 600, size=70_000)
     answer = await truncate(broker, offset)
     assert (answer.error_code, answer.low_watermark) == (E.NONE, start)
-    stream = broker.node.keys.partition("t", 0).stream
-    assert await broker.node.store.command("XLEN", stream) == 600 - start
+    stream = broker.services.keys.partition("t", 0).stream
+    assert await broker.services.store.command("XLEN", stream) == 600 - start

@@ -5,9 +5,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from korvet import topic_changes
 from korvet.errors import ErrorCode as E
-from korvet.store.aio import AsyncStore
+from korvet.store.async_store import AsyncStore
+from korvet.topics import lifecycle
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from korvet.wire.schema import ZERO_UUID
@@ -35,7 +35,7 @@ async def test_what_cannot_be_deleted_is_refused(
     await broker.create("t")
     (answer,) = await delete(broker, state)
     assert E(answer.error_code) is error
-    assert await broker.node.topics.get("t") is not None
+    assert await broker.services.topics.get("t") is not None
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -48,22 +48,22 @@ async def test_topics_are_deleted_by_name(broker: Broker, version: int) -> None:
         "t": E.NONE,
         "absent": E.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert await broker.node.topics.get("t") is None
+    assert await broker.services.topics.get("t") is None
 
 
 async def test_a_topic_is_deleted_by_its_id_and_leaves_no_key(broker: Broker) -> None:
     await broker.create("t")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     (answer,) = await delete(broker, (None, topic.uuid))
     assert (answer.name, answer.error_code) == ("t", E.NONE)
-    keys = await broker.node.store.command("KEYS", f"*{broker.node.keys.namespace}:t:*")
+    keys = await broker.services.store.command("KEYS", f"*{broker.services.keys.namespace}:t:*")
     assert keys == []
 
 
 async def test_a_topic_given_twice_stays(broker: Broker) -> None:
     await broker.create("t")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     for states in (
         [("t", ZERO_UUID), ("t", ZERO_UUID)],
@@ -80,7 +80,9 @@ async def test_a_topic_given_twice_stays(broker: Broker) -> None:
 )
 async def test_a_broker_may_forbid_deletion(broker: Broker, version: int, error: E) -> None:
     await broker.create("t")
-    broker.node.settings = broker.node.settings.with_dynamic({"delete.topic.enable": "false"})
+    broker.services.settings = broker.services.settings.with_dynamic(
+        {"delete.topic.enable": "false"}
+    )
     answer = await broker.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), version)
     assert E(answer.responses[0].error_code) is error
 
@@ -96,32 +98,34 @@ async def test_a_topic_of_very_many_partitions_is_made_grown_and_deleted_in_step
         most = max(most, len(call.keys))
         return await run(store, call)
 
-    monkeypatch.setattr(topic_changes, "AT_ONCE", 4)
+    monkeypatch.setattr(lifecycle, "AT_ONCE", 4)
     monkeypatch.setattr(AsyncStore, "run", watched)
     await broker.create("t", 5)
     grown = CreatePartitionsTopic(name="t", count=12, assignments=None)
     request = CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False)
     assert (await broker.ask(request)).results[0].error_code == E.NONE
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None and topic.partitions == 12
     (answer,) = await delete(broker, ("t", ZERO_UUID))
     assert answer.error_code == E.NONE
     assert most < 9
-    assert await broker.node.store.command("KEYS", f"*{broker.node.keys.namespace}:t:*") == []
+    assert (
+        await broker.services.store.command("KEYS", f"*{broker.services.keys.namespace}:t:*") == []
+    )
 
 
 async def test_a_topic_that_very_many_groups_may_know_is_deleted_in_steps(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t")
-    store, keys = broker.node.store, broker.node.keys
+    store, keys = broker.services.store, broker.services.keys
     field = keys.partition("t", 0).stream
     groups = [f"g{number}" for number in range(6)]
     for group in groups:
         await store.command("HSET", keys.groups(), group, 1)
         await store.command("HSET", keys.group_offsets(group), field, 5, "other", 6)
-    monkeypatch.setattr(topic_changes, "GROUPS_AT_ONCE", 5)
-    monkeypatch.setattr(topic_changes.scripts, "delete", None)
+    monkeypatch.setattr(lifecycle, "GROUPS_AT_ONCE", 5)
+    monkeypatch.setattr(lifecycle.scripts, "delete", None)
     (answer,) = await delete(broker, ("t", ZERO_UUID))
     assert answer.error_code == E.NONE
     for group in groups:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from korvet.config.setting import Kind, Source
 from korvet.errors import ErrorCode as E
-from korvet.settings.setting import Kind, Source
 from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from korvet.wire.messages.list_config_resources import ListConfigResourcesRequest
 from tests.handlers.conftest import Broker
@@ -89,7 +89,7 @@ async def test_a_word_that_stands_in_a_list_twice_is_shown_once(broker: Broker) 
     await broker.create("t", cleanup_policy=" compact , delete,compact ")
     (row,) = (await describe(broker, TOPIC, "t", ["cleanup.policy"])).configs
     assert row.value == "compact,delete"
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None and topic.policy.compact and topic.policy.delete
 
 
@@ -169,7 +169,7 @@ async def test_configs_that_are_fixed_here_have_kafkas_types_all_the_same(broker
 
 async def test_the_defaults_of_all_brokers_are_what_was_changed(broker: Broker) -> None:
     assert (await describe(broker, BROKER, "")).configs == []
-    node = broker.node
+    node = broker.services
     stored = b'{"log.retention.ms":"5"}'
     await node.store.command("HSET", node.keys.configs(), "broker:", stored, ":version", "1")
     (row,) = (await describe(broker, BROKER, "")).configs
@@ -190,7 +190,7 @@ async def test_resources_are_listed_by_kind(broker: Broker) -> None:
         return [(row.resource_type, row.resource_name) for row in answer.config_resources]
 
     await broker.create("t")
-    node = broker.node
+    node = broker.services
     stored = b'{"consumer.session.timeout.ms":"50000"}'
     await node.store.command("HSET", node.keys.configs(), "group:a%3Ab", stored, ":version", "1")
     assert await listed(TOPIC) == [(TOPIC, "t")]
@@ -209,7 +209,7 @@ async def test_a_kind_of_resource_nobody_knows_cannot_be_listed(broker: Broker) 
 async def test_a_broker_tells_where_clients_find_it_and_lets_nobody_change_it(
     broker: Broker,
 ) -> None:
-    me = broker.node.membership.me
+    me = broker.services.registration.me
     wanted = {
         "advertised.listeners": f"PLAINTEXT://{me.host}:{me.port}",
         "broker.id": "7",

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from korvet.compaction import Compaction
 from korvet.errors import ErrorCode as E
-from korvet.producing import prepare
+from korvet.log.cleaner import LogCleaner
+from korvet.log.size_estimates import STALE_S
+from korvet.log.validator import prepare
 from korvet.scripts import log
-from korvet.shapes import STALE_S
-from korvet.wire import codecs
+from korvet.wire import compression
 from korvet.wire.messages.fetch import FetchRequest
 from korvet.wire.records import Record
 from tests.handlers.conftest import Broker
@@ -49,10 +49,10 @@ async def test_a_fetch_begins_between_the_start_and_the_end(
 ) -> None:
     await broker.create("t", offset_mode="dense")
     await produce(broker, packed(rows(*[b"v"] * 10), 13))
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
-    truncate = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=3)
-    await broker.node.store.run(truncate)
+    truncate = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=3)
+    await broker.services.store.run(truncate)
     answer = await fetch(broker, offset, epoch=epoch)
     assert E(answer.error_code) is error
     if error is E.NONE:
@@ -89,20 +89,22 @@ async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_f
     broker: Broker, form: str, mode: str, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     for _ in range(small):
         await produce(broker, packed(rows(b"small"), 13))
     at = (await fetch(broker, 0)).high_watermark
-    store = broker.node.store
+    store = broker.services.store
     for _ in range(40):
         data = packed(rows(Random(7).randbytes(100_000)), 13)
-        settings = broker.node.settings
-        call = prepare(broker.node.keys, topic, 0, data, version=13, now_ms=0, settings=settings)
+        settings = broker.services.settings
+        call = prepare(
+            broker.services.keys, topic, 0, data, version=13, now_ms=0, settings=settings
+        )
         assert (await store.run(call)).error == E.NONE
     read = note_read(broker, monkeypatch)
     later = monotonic() + STALE_S
-    monkeypatch.setattr("korvet.shapes.monotonic", lambda: later)
+    monkeypatch.setattr("korvet.log.size_estimates.monotonic", lambda: later)
     assert len(told((await fetch(broker, at, size=500_000)).records)) == 4
     assert max(read) <= 1_500_000  # of 4,000,000
 
@@ -158,9 +160,9 @@ async def test_a_reader_of_message_sets_passes_the_end_of_a_batch_that_was_compa
     first = await put(b"a", b"b", b"c")
     second = await put(b"b", b"c")
     last = await put(b"end")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
-    assert await Compaction(broker.node.store, broker.node.keys, topic, 0).run() is not None
+    assert await LogCleaner(broker.services.store, broker.services.keys, topic, 0).run() is not None
     size = 28 if version < 2 else 36  # of one message: no second entry has room
     for offset in (first + 1, first + 2, second):
         answer = await fetch(broker, offset, version=version, size=size)
@@ -174,7 +176,7 @@ async def test_what_was_compressed_with_zstd_is_read_in_every_version(
     broker: Broker, form: str, version: int
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode="dense", compression_type="zstd")
-    sent = packed(rows(b"a" * 500, b"b" * 500, time=5), 13, codecs.ZSTD)
+    sent = packed(rows(b"a" * 500, b"b" * 500, time=5), 13, compression.ZSTD)
     assert (await produce(broker, sent)).error_code == E.NONE
     answer = await fetch(broker, 0, version=version)
     assert answer.error_code == E.NONE
@@ -208,9 +210,9 @@ async def test_of_large_native_entries_no_more_are_read_than_about_what_fits(
     await broker.create("t", offset_mode="dense")
     for _ in range(also):
         await produce(broker, packed(rows(b"small"), 13))
-    stream = broker.node.keys.partition("t", 0).stream
+    stream = broker.services.keys.partition("t", 0).stream
     for _ in range(40):
-        await broker.node.store.submit_command("XADD", stream, "*", "value", b"x" * 100_000)
+        await broker.services.store.submit_command("XADD", stream, "*", "value", b"x" * 100_000)
     read = note_read(broker, monkeypatch, measure=len)
     at = also
     while at < also + 40:
@@ -222,10 +224,10 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", offset_mode="dense", storage_format="batch")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     asked: list[Any] = []
-    submit = broker.node.store.submit_command
+    submit = broker.services.store.submit_command
 
     def counted(*command: Any) -> Any:
         asked.append(command[0])
@@ -233,21 +235,21 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
 
     async def elsewhere(value: bytes) -> None:
         call = prepare(
-            broker.node.keys,
+            broker.services.keys,
             topic,
             0,
             packed(rows(value), 13),
             version=13,
             now_ms=0,
-            settings=broker.node.settings,
+            settings=broker.services.settings,
         )
-        assert (await broker.node.store.run(call)).error == E.NONE
+        assert (await broker.services.store.run(call)).error == E.NONE
 
     await fetch(broker, 0)  # who reads a partition has it kept
     await produce(broker, packed(rows(b"a"), 13))
     await elsewhere(b"b")
     await produce(broker, packed(rows(b"c"), 13))
-    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    monkeypatch.setattr(broker.services.store, "submit_command", counted)
     for reads in (1, 0):
         asked.clear()
         found = told((await fetch(broker, 0)).records)
@@ -262,9 +264,9 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
 async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
     """A replica takes over that has not seen the last append, and takes another in its place."""
     await broker.create("t", offset_mode="dense", storage_format="batch")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
-    store, keys = broker.node.store, broker.node.keys.partition("t", 0)
+    store, keys = broker.services.store, broker.services.keys.partition("t", 0)
     await fetch(broker, 0)  # who reads a partition has it kept
     await produce(broker, packed(rows(b"a"), 13))
     seen = {key: await store.command("DUMP", key) for key in (keys.log, keys.stream)}
@@ -276,13 +278,13 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
         lane.renew("the server is gone")
     await store.ready()
     call = prepare(
-        broker.node.keys,
+        broker.services.keys,
         topic,
         0,
         packed(rows(b"b"), 13),
         version=13,
         now_ms=0,
-        settings=broker.node.settings,
+        settings=broker.services.settings,
     )
     assert (await store.run(call)).base == 1
     assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"b"]
@@ -305,7 +307,7 @@ async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
     broker: Broker, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would begin at the first record there is, or at the end, as its reset policy says."""
-    monkeypatch.setattr(broker.node.store, "is_promoted", lambda key: True)
+    monkeypatch.setattr(broker.services.store, "is_promoted", lambda key: True)
     await broker.create("t", offset_mode=mode)
     await produce(broker, packed(rows(b"a"), 13))
     position = (await fetch(broker, 0)).high_watermark + 5
@@ -330,7 +332,7 @@ async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
     await broker.create("t", offset_mode="dense")
     await produce(broker, packed(rows(b"a"), 13))
     await fetch(broker, 0)  # from now on both are asked at once
-    for lane in broker.node.store._router.lanes():
+    for lane in broker.services.store._router.lanes():
         lane.leave("the server is gone")
     assert E((await fetch(broker, 0)).error_code) is E.KAFKA_STORAGE_ERROR
     gc.collect()
@@ -339,9 +341,9 @@ async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
 
 async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker) -> None:
     await broker.create("t")
-    stream = broker.node.keys.partition("t", 0).stream
+    stream = broker.services.keys.partition("t", 0).stream
     for at in ("5-0", *(f"5-{2000 + n}" for n in range(20)), "6-0"):
-        await broker.node.store.command("XADD", stream, at, "value", at)
+        await broker.services.store.command("XADD", stream, at, "value", at)
     for offset in (5 << 10, (5 << 10) + 1):
         await fetch(broker, offset, size=1)
         found = told((await fetch(broker, offset, size=1)).records)
@@ -354,8 +356,8 @@ async def test_a_fetch_goes_on_behind_ever_so_many_entries_that_are_no_batches(
     """Of large batches a fetch asks for one at a time, and gets one of those, however small."""
     await broker.create("t", storage_format="batch", offset_mode="dense")
     await produce(broker, packed(rows(b"a" * 1000), 13))
-    stream = broker.node.keys.partition("t", 0).stream
-    adds = (broker.node.store.command("XADD", stream, "*", "value", "v") for _ in range(1500))
+    stream = broker.services.keys.partition("t", 0).stream
+    adds = (broker.services.store.command("XADD", stream, "*", "value", "v") for _ in range(1500))
     await asyncio.gather(*adds)
     await produce(broker, packed(rows(b"b"), 13))
     await fetch(broker, 0, size=1)

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from korvet import fetching
 from korvet.errors import ErrorCode as E
-from korvet.fetching import Wanted
+from korvet.fetch import partitions
+from korvet.fetch.partitions import PartitionFetch
 from korvet.handlers import fetch as handlers_fetch
 from korvet.scripts import log
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -47,11 +47,11 @@ async def test_a_fetch_that_waits_looks_again_only_where_something_happened(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", 5, storage_format="batch")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     asked: list[str] = []
     looked = asyncio.Event()
-    submit = broker.node.store.submit_command
+    submit = broker.services.store.submit_command
 
     def counted(*command: Any) -> Any:
         if command[0] == "HMGET":
@@ -60,7 +60,7 @@ async def test_a_fetch_that_waits_looks_again_only_where_something_happened(
             looked.set()
         return submit(*command)
 
-    monkeypatch.setattr(broker.node.store, "submit_command", counted)
+    monkeypatch.setattr(broker.services.store, "submit_command", counted)
     places = [
         FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20) for n in range(5)
     ]
@@ -76,7 +76,7 @@ async def test_a_fetch_that_waits_looks_again_only_where_something_happened(
     await looked.wait()
     assert (await produce(broker, GOOD, number=3)).error_code == E.NONE
     answer = await waiting
-    assert len(asked) == 6 and asked[5] == broker.node.keys.partition("t", 3).log
+    assert len(asked) == 6 and asked[5] == broker.services.keys.partition("t", 3).log
     found = {place.partition_index: place.records for place in answer.responses[0].partitions}
     assert [number for number, data in found.items() if data] == [3] and len(found) == 5
 
@@ -110,7 +110,7 @@ async def test_a_fetch_that_waits_for_many_bytes_asks_of_each_append_only_where_
 ) -> None:
     many, size = 100, 500
     await broker.create("t", many, storage_format="batch", offset_mode="dense")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     places = [
         FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20)
@@ -137,7 +137,7 @@ async def test_a_fetch_that_waits_for_more_than_fits_answers_what_fits(
     broker: Broker, form: str, mode: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     first = (await produce(broker, packed(rows(b"first"), 13))).base_offset
     monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
@@ -158,7 +158,7 @@ async def test_who_reads_records_as_they_come_asks_for_them_with_the_state(
 ) -> None:
     await broker.create("t", storage_format="record", offset_mode="dense")
     data, clock = packed(rows(*[bytes(size)] * 50), 13), 0.0
-    monkeypatch.setattr("korvet.shapes.monotonic", lambda: clock)
+    monkeypatch.setattr("korvet.log.size_estimates.monotonic", lambda: clock)
     for _ in range(10):
         at = (await produce(broker, data)).base_offset + 50
     await fetch(broker, at)
@@ -177,7 +177,7 @@ async def test_a_fetch_that_waits_where_the_log_was_trimmed_is_told_at_the_next_
     broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
     first = (await produce(broker, packed(rows(bytes(80_000)), 13))).base_offset
@@ -185,8 +185,8 @@ async def test_a_fetch_that_waits_where_the_log_was_trimmed_is_told_at_the_next_
     monkeypatch.setattr(handlers_fetch, "shed", lambda wanted: waits.set())
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=100_000))
     await waits.wait()
-    trimmed = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=-1)
-    assert (await broker.node.store.run(trimmed)).error == E.NONE
+    trimmed = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=-1)
+    assert (await broker.services.store.run(trimmed)).error == E.NONE
     await produce(broker, packed(rows(b"after"), 13))
     assert (await asyncio.wait_for(waiting, 50)).error_code == E.OFFSET_OUT_OF_RANGE
 
@@ -200,9 +200,9 @@ async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
     shed: list[int] = []
     waits = asyncio.Event()
 
-    def dropped(wanted: list[Wanted]) -> bool:
+    def dropped(wanted: list[PartitionFetch]) -> bool:
         waits.set()
-        found = fetching.shed(wanted)
+        found = partitions.shed(wanted)
         shed.append(sum(len(row.answer.records or ()) for row in wanted if row.answer))
         return found
 

@@ -2,19 +2,19 @@
 
 import pytest
 
-from korvet import byte_topics
 from korvet.errors import ErrorCode as E
-from korvet.legacy.frames import Fetch
-from korvet.legacy.reads import fetch
-from korvet.reading import PartitionReader
+from korvet.legacy.fetch import fetch
+from korvet.legacy.protocol import Fetch
+from korvet.log import byte_offsets
+from korvet.log.reader import LogReader
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.broker.peer import batch, to_produce
 from tests.handlers.conftest import Broker
+from tests.support.raw_client import batch, to_produce
 
 ENDLESS = b"\xff\xff\xff\xfc\x01\x00"
 MALFORMED: tuple[tuple[bytes | str, ...], ...] = (
@@ -40,11 +40,11 @@ async def test_records_before_and_behind_what_others_added_are_there(
     broker: Broker, mode: str, fields: tuple[bytes | str, ...]
 ) -> None:
     await broker.create("t", 1, offset_mode=mode, storage_format="batch")
-    stream = broker.node.keys.partition("t", 0).stream
+    stream = broker.services.keys.partition("t", 0).stream
     for value in (b"before", b"behind"):
         answer = await broker.ask(to_produce("t", batch([value])), 9)
         assert answer.responses[0].partition_responses[0].error_code == E.NONE
-        await broker.node.store.command("XADD", stream, "*", *fields)
+        await broker.services.store.command("XADD", stream, "*", *fields)
     assert b"before" in await fetched(broker, 0)
     end = await listed(broker, -1)
     for offset in range(1, end + 1, 5):
@@ -54,11 +54,11 @@ async def test_records_before_and_behind_what_others_added_are_there(
     for moment in (-3, -2, 0, 5, 2**50):
         await listed(broker, moment)
     if mode == "bytes":
-        topic = await broker.node.topics.get("t")
+        topic = await broker.services.topics.get("t")
         assert topic is not None
         asked = Fetch(topic="t", partition=0, offset=0, most=1 << 20)
-        reader = PartitionReader(broker.node.store, broker.node.keys)
-        parts = await fetch(asked, broker.node, reader, 1 << 20)
+        reader = LogReader(broker.services.store, broker.services.keys)
+        parts = await fetch(asked, broker.services, reader, 1 << 20)
         assert b"before" in b"".join(parts)
 
 
@@ -67,9 +67,9 @@ async def test_what_others_say_to_take_many_offsets_or_few_is_read(
     broker: Broker, count: int
 ) -> None:
     await broker.create("t", 1, offset_mode="time", storage_format="batch")
-    stream = broker.node.keys.partition("t", 0).stream
+    stream = broker.services.keys.partition("t", 0).stream
     told = ("append.time", 5, "batch", batch([b"one", b"two"]), "count", count, "max.timestamp", 5)
-    await broker.node.store.command("XADD", stream, "*", *told)
+    await broker.services.store.command("XADD", stream, "*", *told)
     assert b"one" in await fetched(broker, await listed(broker, -2), 3)
 
 
@@ -92,4 +92,4 @@ async def listed(broker: Broker, moment: int) -> int:
 
 
 def test_a_set_without_an_end_holds_no_records() -> None:
-    assert byte_topics.records_of(0, [b"set", ENDLESS, b"count", b"6", b"tail", b"0"]) == []
+    assert byte_offsets.records_of(0, [b"set", ENDLESS, b"count", b"6", b"tail", b"0"]) == []

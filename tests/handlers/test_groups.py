@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from korvet.broker.group_gauges import GroupGauges
-from korvet.broker.housekeeping import Housekeeping
-from korvet.compaction import Superseded
+from korvet.broker.background import BackgroundTasks
+from korvet.broker.group_metrics import GroupGauges
+from korvet.cluster.coordinators import Coordinators
 from korvet.coordinating import groups_of
 from korvet.errors import ErrorCode
-from korvet.naming import Coordinators
+from korvet.log.cleaner import Superseded
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
 from korvet.store.errors import ScriptFailed, StoreUnavailable
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.end_txn import EndTxnRequest
@@ -49,7 +49,7 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.handlers.conftest import Broker
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
 
 SUBSCRIBED = b"\0\0\0\0\0\1\0\1t\xff\xff\xff\xff"
 """A consumer's metadata: topic `t`."""
@@ -109,19 +109,19 @@ async def test_this_broker_looks_after_every_group(broker: Broker, version: int)
     answer = await broker.ask(request, version)
     rows = answer.coordinators if version >= 4 else [answer]
     assert len(rows) == (2 if version >= 4 else 1)
-    assert {row.node_id for row in rows} == {broker.node.membership.me.id}
+    assert {row.node_id for row in rows} == {broker.services.registration.me.id}
 
 
 async def test_all_groups_and_transactions_are_spread_over_the_brokers_by_name(
     broker: Broker,
 ) -> None:
     await broker.second()
-    node = broker.node
+    node = broker.services
 
     async def reach(host: str, port: int) -> bool:
         return True
 
-    node.coordinators = Coordinators(node.membership, reach)
+    node.coordinators = Coordinators(node.registration, reach)
     names = [f"g{number}" for number in range(40)]
     rows = []
     for kind in (0, 1):
@@ -193,17 +193,17 @@ async def test_heartbeats_that_meet_go_together_and_have_their_own_answers(broke
     for group in ("g", "h", "i"):
         member, generation = await stable(broker, group)
         beats += [beating(member, generation, group), beating(member, generation + 1, group)]
-    before = broker.node.store.round_trips
+    before = broker.services.store.round_trips
     answers = await asyncio.gather(*map(broker.ask, beats))
     assert [answer.error_code for answer in answers] == 3 * [0, ErrorCode.ILLEGAL_GENERATION]
-    assert broker.node.store.round_trips == before + 1
+    assert broker.services.store.round_trips == before + 1
 
 
 async def test_a_group_whose_keys_are_broken_harms_no_other(broker: Broker) -> None:
     member, generation = await stable(broker)
     other, later = await stable(broker, "h")
-    await broker.node.store.command("DEL", broker.node.keys.group("h").group)
-    await broker.node.store.command("SET", broker.node.keys.group("h").group, "no hash")
+    await broker.services.store.command("DEL", broker.services.keys.group("h").group)
+    await broker.services.store.command("SET", broker.services.keys.group("h").group, "no hash")
     sound, broken = await asyncio.gather(
         broker.ask(beating(member, generation)),
         broker.ask(beating(other, later, "h")),
@@ -215,7 +215,7 @@ async def test_a_group_whose_keys_are_broken_harms_no_other(broker: Broker) -> N
 
 async def test_what_is_due_happens_before_a_heartbeat_is_answered(broker: Broker) -> None:
     member, generation = await stable(broker)
-    store, deadlines = broker.node.store, broker.node.keys.group("g").deadlines
+    store, deadlines = broker.services.store, broker.services.keys.group("g").deadlines
     seconds, _ = await store.command("TIME")
     await store.command("ZADD", deadlines, int(seconds) * 1000 - 1, member)
     answer = await broker.ask(beating(member, generation))
@@ -280,7 +280,7 @@ async def test_commits_come_back_in_every_version(broker: Broker, group: str, ve
 
 async def test_commits_by_topic_id_come_back_by_topic_id(broker: Broker) -> None:
     await broker.create("t", 1)
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     assert await commit(broker, 10, topic_id=topic.uuid, offset=3) == ErrorCode.NONE
     rows = [
@@ -349,13 +349,16 @@ async def test_groups_are_deleted_once_they_are_empty(broker: Broker) -> None:
     assert [row.error_code for row in answer.members] == [ErrorCode.NONE, unknown]
     assert await delete() == ErrorCode.NONE
     assert await delete() == ErrorCode.GROUP_ID_NOT_FOUND
-    assert await broker.node.store.command("KEYS", f"*{broker.node.keys.namespace}:group:*") == []
+    assert (
+        await broker.services.store.command("KEYS", f"*{broker.services.keys.namespace}:group:*")
+        == []
+    )
 
 
 async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
     broker: Broker, valkey_server: TestServer
 ) -> None:
-    keys, groups = broker.node.keys, groups_of(broker.node)
+    keys, groups = broker.services.keys, groups_of(broker.services)
     with valkey_server.client() as client:
         other = SyncStore(client)
 
@@ -382,12 +385,12 @@ async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
 async def test_a_deleted_group_is_off_the_list_whatever_its_streams_say(broker: Broker) -> None:
     await broker.create("t", 1)
     assert await commit(broker) == ErrorCode.NONE
-    store, stream = broker.node.store, broker.node.keys.partition("t", 0).stream
+    store, stream = broker.services.store, broker.services.keys.partition("t", 0).stream
     await store.command("DEL", stream)
     await store.command("SET", stream, "no stream")
     with pytest.raises(ScriptFailed):
         await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
-    assert await groups_of(broker.node).names() == []
+    assert await groups_of(broker.services).names() == []
 
 
 async def test_offsets_are_deleted_but_for_what_members_subscribe_to(broker: Broker) -> None:
@@ -411,8 +414,8 @@ async def test_offsets_are_deleted_but_for_what_members_subscribe_to(broker: Bro
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    left = await broker.node.store.command("HKEYS", broker.node.keys.group_offsets("g"))
-    assert left == [broker.node.keys.partition("t", 0).stream.encode()]
+    left = await broker.services.store.command("HKEYS", broker.services.keys.group_offsets("g"))
+    assert left == [broker.services.keys.partition("t", 0).stream.encode()]
     missing = OffsetDeleteRequest(group_id="absent", topics=[])
     assert (await broker.ask(missing)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -442,8 +445,8 @@ async def test_a_transaction_commits_for_a_group_without_members(broker: Broker)
     ]
     ended = await broker.ask(EndTxnRequest(committed=True, **who))
     assert ended.error_code == ErrorCode.NONE
-    left = await broker.node.store.command("HGETALL", broker.node.keys.group_offsets("g"))
-    assert left[0] == broker.node.keys.partition("t", 0).stream.encode()
+    left = await broker.services.store.command("HGETALL", broker.services.keys.group_offsets("g"))
+    assert left[0] == broker.services.keys.partition("t", 0).stream.encode()
     assert left[1].startswith(b"7 ")
 
 
@@ -452,11 +455,11 @@ async def test_a_commit_of_a_former_topic_does_not_count_for_its_successor(
 ) -> None:
     await broker.create("t", 1)
     await commit(broker, offset=9)
-    field = broker.node.keys.partition("t", 0).stream
-    offsets = broker.node.keys.group_offsets("g")
-    raw = await broker.node.store.command("HGET", offsets, field)
+    field = broker.services.keys.partition("t", 0).stream
+    offsets = broker.services.keys.group_offsets("g")
+    raw = await broker.services.store.command("HGET", offsets, field)
     stale = raw.replace(raw.split(b" ")[4], b"f" * 32)
-    await broker.node.store.command("HSET", offsets, field, stale)
+    await broker.services.store.command("HSET", offsets, field, stale)
     rows = [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     groups = [OffsetFetchRequestGroup(group_id="g", topics=rows)]
     answer = await broker.ask(OffsetFetchRequest(groups=groups), 9)
@@ -465,7 +468,7 @@ async def test_a_commit_of_a_former_topic_does_not_count_for_its_successor(
 
 async def test_the_dead_are_found_without_anybody_asking(broker: Broker) -> None:
     await stable(broker)
-    keys, store = broker.node.keys, broker.node.store
+    keys, store = broker.services.keys, broker.services.store
     group = keys.group("g")
     seconds, _ = await store.command("TIME")
     just_now = int(seconds) * 1000 - 1000
@@ -473,13 +476,13 @@ async def test_the_dead_are_found_without_anybody_asking(broker: Broker) -> None
         await store.command("ZADD", group.deadlines, just_now, name)
     for name in await store.command("ZRANGE", keys.groups_due(), 0, -1):
         await store.command("ZADD", keys.groups_due(), 1, name)
-    assert await groups_of(broker.node).tick_due() == 1
+    assert await groups_of(broker.services).tick_due() == 1
     assert await store.command("HGET", group.group, "state") == b"Empty"
-    assert await groups_of(broker.node).tick_due() == 0
+    assert await groups_of(broker.services).tick_due() == 0
 
 
 async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -> None:
-    keys, store = broker.node.keys, broker.node.store
+    keys, store = broker.services.keys, broker.services.store
     for name in ("broken", "g"):
         await stable(broker, name)
         await store.command("ZADD", keys.groups_due(), 1, name)
@@ -487,14 +490,14 @@ async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -
     await store.command("DEL", keys.group("broken").group)
     await store.command("SET", keys.group("broken").group, "no hash")
     with pytest.raises(ScriptFailed, match="WRONGTYPE"):
-        await groups_of(broker.node).tick_due()
+        await groups_of(broker.services).tick_due()
     assert await store.command("ZSCORE", keys.group("g").deadlines, ":sync") != b"1", "ticked"
 
 
 async def test_a_group_that_could_not_be_scheduled_is_scheduled_next_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups, store = groups_of(broker.node), broker.node.store
+    groups, store = groups_of(broker.services), broker.services.store
 
     async def away(_: object) -> object:
         raise StoreUnavailable("away")
@@ -504,21 +507,21 @@ async def test_a_group_that_could_not_be_scheduled_is_scheduled_next_time(
         with pytest.raises(StoreUnavailable):
             await groups.watch("g", 10_000)
     await groups.watch("g", 10_000)
-    assert await store.command("ZSCORE", broker.node.keys.groups_due(), "g") is not None
+    assert await store.command("ZSCORE", broker.services.keys.groups_due(), "g") is not None
 
 
 async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
     await broker.create("t", 1, offset_mode="dense")
-    stream = broker.node.keys.partition("t", 0).stream
+    stream = broker.services.keys.partition("t", 0).stream
     await commit(broker, offset=0)
     await stable(broker, "members")
-    gauges = GroupGauges(broker.node)
+    gauges = GroupGauges(broker.services)
     await gauges.look()
-    assert broker.node.metrics.group_members.ask is not None
+    assert broker.services.metrics.group_members.ask is not None
     assert gauges.members() == {("g",): 0, ("members",): 1}
     assert gauges.lag() == {("g", "t", "0"): 0}
     for _ in range(3):
-        await broker.node.store.command("XADD", stream, "*", "value", "v")
+        await broker.services.store.command("XADD", stream, "*", "value", "v")
     await gauges.look()
     assert gauges.lag().keys() == {("g", "t", "0")}
     gauges.clear()
@@ -531,32 +534,32 @@ async def test_the_gauges_look_at_no_more_groups_than_they_show(
     await broker.create("t", 1)
     for name in ("a", "b", "c"):
         await commit(broker, group_id=name)
-    groups = groups_of(broker.node)
+    groups = groups_of(broker.services)
     assert await groups.some(3) == ["a", "b", "c"]
     assert await groups.some(2) == ["a", "b"]
-    monkeypatch.setattr("korvet.broker.group_gauges.GROUPS", 1)
-    gauges = GroupGauges(broker.node)
+    monkeypatch.setattr("korvet.broker.group_metrics.GROUPS", 1)
+    gauges = GroupGauges(broker.services)
     await gauges.look()
     assert gauges.members() == {("a",): 0}
 
 
 async def test_silent_producers_of_every_partition_are_forgotten(broker: Broker) -> None:
     await broker.create("t", 2)
-    producers = [broker.node.keys.partition("t", number).producers for number in range(2)]
+    producers = [broker.services.keys.partition("t", number).producers for number in range(2)]
     for key in producers:
-        await broker.node.store.command("HSET", key, "7", "0:1:1:,,,,0-0-0")
-    await Housekeeping(broker.node).forget_all()
-    assert await broker.node.store.command("EXISTS", *producers) == 0
+        await broker.services.store.command("HSET", key, "7", "0:1:1:,,,,0-0-0")
+    await BackgroundTasks(broker.services).forget_all()
+    assert await broker.services.store.command("EXISTS", *producers) == 0
 
 
 async def test_a_pass_of_compaction_ends_when_another_broker_has_the_duty(broker: Broker) -> None:
-    one, two = Housekeeping(broker.node), Housekeeping(broker.node)
+    one, two = BackgroundTasks(broker.services), BackgroundTasks(broker.services)
     assert await one._holds_compaction()
     assert not await two._holds_compaction()
     one._held_at = -1000.0
     await one._rest_and_hold(0)
     assert one._held_at > 0
-    await broker.node.store.command("HDEL", broker.node.keys.cluster(), "lease:compaction")
+    await broker.services.store.command("HDEL", broker.services.keys.cluster(), "lease:compaction")
     assert await two._holds_compaction()
     await one._rest_and_hold(0)
     one._held_at = -1000.0

@@ -50,7 +50,7 @@ async def replace(
 
 
 async def configs(broker: Broker, name: str = "t") -> dict[str, str]:
-    topic = await broker.node.topics.get(name)
+    topic = await broker.services.topics.get(name)
     assert topic is not None
     return {
         key: value
@@ -95,7 +95,7 @@ async def test_what_cannot_be_is_refused_and_nothing_changes(broker: Broker) -> 
             assert E(answer.error_code) is error, f"row {number}: {answer.error_message}"
             assert (answer.resource_type, answer.resource_name) == resource[:2]
     assert await configs(broker) == {}
-    assert await broker.node.store.command("EXISTS", broker.node.keys.configs()) == 0
+    assert await broker.services.store.command("EXISTS", broker.services.keys.configs()) == 0
 
 
 @pytest.mark.parametrize("version", range(2))
@@ -144,12 +144,12 @@ async def test_validation_changes_nothing(broker: Broker) -> None:
         (answer,) = await change(broker, (kind, name, edits), validate=True)
         assert answer.error_code == E.NONE
     assert await configs(broker) == {}
-    assert broker.node.configs.groups() == []
+    assert broker.services.configs.groups() == []
 
 
 async def test_brokers_follow_a_change_and_its_own_wins_over_all_brokers(broker: Broker) -> None:
     def retention() -> str | None:
-        return broker.node.settings.text_of("log.retention.ms")
+        return broker.services.settings.text_of("log.retention.ms")
 
     async def set_to(name: str, operation: int, value: str | None) -> None:
         edits: list[Edit] = [("log.retention.ms", operation, value)]
@@ -159,7 +159,7 @@ async def test_brokers_follow_a_change_and_its_own_wins_over_all_brokers(broker:
     await broker.create("t")
     await set_to("", SET, "1000")
     assert retention() == "1000"
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None and topic.policy.retention_ms == 1000
     await set_to("7", SET, "2000")
     assert retention() == "2000"
@@ -167,7 +167,7 @@ async def test_brokers_follow_a_change_and_its_own_wins_over_all_brokers(broker:
     assert retention() == "2000"
     await set_to("7", DELETE, None)
     assert retention() is None
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None and topic.policy.retention_ms == 604_800_000
 
 
@@ -181,13 +181,13 @@ async def test_bounds_that_contradict_each_other_take_no_other_change_along(
         (BROKER, "7", [("num.partitions", SET, "5"), (most, SET, "10000")]),
     )
     assert [answer.error_code for answer in answers] == [E.NONE, E.NONE]
-    settings = broker.node.settings
+    settings = broker.services.settings
     assert settings.text_of("log.retention.ms") == "-1"
     assert settings.integer("num.partitions") == 5
     assert (settings.integer(least), settings.integer(most)) == (6000, 1_800_000)
     assert "contradict" in caplog.text
     await change(broker, (BROKER, "7", [(most, DELETE, None)]))
-    assert broker.node.settings.integer(least) == 20000
+    assert broker.services.settings.integer(least) == 20000
 
 
 async def test_a_reassignment_may_be_throttled_and_its_throttles_taken_back(broker: Broker) -> None:
@@ -219,7 +219,7 @@ async def test_what_tools_change_as_a_matter_of_course_is_taken_and_shown(broker
         (answer,) = await change(broker, (BROKER, "7", edits))
         assert answer.error_code == E.NONE, answer.error_message
         if operation == SET:
-            assert {name: broker.node.settings.text_of(name) for name in wanted} == wanted
+            assert {name: broker.services.settings.text_of(name) for name in wanted} == wanted
     (answer,) = await change(broker, (BROKER, "7", [("background.threads", SET, "0")]))
     assert answer.error_code == E.INVALID_REQUEST
 
@@ -228,7 +228,7 @@ async def test_a_groups_own_timeout_wins_over_the_brokers(broker: Broker) -> Non
     name = "consumer.session.timeout.ms"
 
     def timeout(group: str) -> int:
-        return broker.node.configs.group_integer(group, name, broker.node.settings)
+        return broker.services.configs.group_integer(group, name, broker.services.settings)
 
     (answer,) = await change(broker, (GROUP, "g", [(name, SET, "50000")]))
     assert answer.error_code == E.NONE
@@ -236,7 +236,7 @@ async def test_a_groups_own_timeout_wins_over_the_brokers(broker: Broker) -> Non
 
 
 async def test_what_another_version_stored_is_passed_over(broker: Broker) -> None:
-    node = broker.node
+    node = broker.services
     stored = b'{"from.the.future":"1","num.partitions":"many","log.retention.ms":"5"}'
     rows = ("broker:", stored, "broker:7", "garbage", ":version", "9")
     await node.store.command("HSET", node.keys.configs(), *rows)
@@ -258,7 +258,7 @@ async def test_replacing_all_configs_drops_what_is_not_named_but_what_is_fixed(
     answer = await replace(broker, TOPIC, "t", version, retention_bytes="5")
     assert answer.error_code == E.NONE
     assert await configs(broker) == {"retention.bytes": "5"}
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None and topic.policy.offset_mode == "dense"
     answer = await replace(broker, TOPIC, "t", version, offset_mode="dense")
     assert answer.error_code == E.NONE

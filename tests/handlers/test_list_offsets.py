@@ -9,9 +9,9 @@ import pytest
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.list_offsets import offset_at
-from korvet.producing import prepare
+from korvet.log.validator import prepare
 from korvet.scripts import log
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 from korvet.wire import records
 from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
@@ -32,11 +32,11 @@ LATEST, EARLIEST, NEWEST, EARLIEST_LOCAL, TIERED, PENDING = -1, -2, -3, -4, -5, 
 
 async def fill(broker: Broker, *moments: int, name: str = "t", producer: int = -1) -> None:
     """Each moment is a record of partition 0."""
-    topic = await broker.node.topics.get(name)
+    topic = await broker.services.topics.get(name)
     assert topic is not None
     for sequence, moment in enumerate(moments):
         call = log.append(
-            broker.node.keys,
+            broker.services.keys,
             name,
             0,
             topic_id=topic.id,
@@ -48,7 +48,7 @@ async def fill(broker: Broker, *moments: int, name: str = "t", producer: int = -
             base_sequence=sequence if producer >= 0 else -1,
             fields=[4, b"value", b"v", b"timestamp", b"%d" % moment],
         )
-        assert (await broker.node.store.run(call)).error == 0
+        assert (await broker.services.store.run(call)).error == 0
 
 
 async def test_a_partition_named_twice_in_version_0_is_answered_twice(broker: Broker) -> None:
@@ -106,22 +106,22 @@ async def test_offsets_are_found_by_what_they_stand_for(broker: Broker) -> None:
 async def store(broker: Broker, topic: Topic, data: bytes) -> Any:
     """A batch that a producer sends, as it came."""
     call = prepare(
-        broker.node.keys,
+        broker.services.keys,
         topic,
         0,
         data,
         version=13,
         now_ms=int(time() * 1000),
-        settings=broker.node.settings,
+        settings=broker.services.settings,
     )
-    return await broker.node.store.run(call)
+    return await broker.services.store.run(call)
 
 
 async def test_a_batch_that_cannot_be_read_is_found_by_what_its_header_says(
     broker: Broker,
 ) -> None:
     await broker.create("t", storage_format="batch", offset_mode="dense")
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     now_ms = int(time() * 1000)
     for turn, name in enumerate(("a", "\ufffd", "c")):
@@ -140,11 +140,11 @@ async def test_the_newest_is_found_among_what_is_left(broker: Broker, mode: str)
     await fill(broker, 100, 0, 50, 50, 10)
     first = await listed(broker, NEWEST)
     assert first.timestamp == 100
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     before = first.offset + 1
-    cut = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=before)
-    assert (await broker.node.store.run(cut)).error == 0
+    cut = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=before)
+    assert (await broker.services.store.run(cut)).error == 0
     found = await listed(broker, NEWEST)
     assert (found.timestamp, found.offset) == (50, (await listed(broker, 50)).offset)
 
@@ -157,7 +157,7 @@ async def test_stamped_records_are_found_by_the_time_of_their_append(
     await broker.create(
         "t", storage_format=form, message_timestamp_type=stamped, offset_mode="dense"
     )
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     now_ms = int(time() * 1000)
     data = bytes(records.build([(0, now_ms - 100_000, None, b"v", [])]))
@@ -285,7 +285,9 @@ async def test_a_topic_that_was_made_again_is_unknown_until_it_is_looked_up(
 ) -> None:
     await broker.create("t")
     old = await broker.made_again("t")
-    context = Context(broker.node, ListOffsetsRequest.__message__.key, version, "test", "127.0.0.1")
+    context = Context(
+        broker.services, ListOffsetsRequest.__message__.key, version, "test", "127.0.0.1"
+    )
     asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     answer = await offset_at(old, asked, False, context)
     assert E(answer.error_code) is E.UNKNOWN_TOPIC_OR_PARTITION
@@ -295,10 +297,10 @@ async def test_a_topic_that_was_made_again_is_unknown_until_it_is_looked_up(
 @pytest.mark.parametrize("mode", ["dense", "time"])
 async def test_the_newest_may_be_an_entry_that_others_added(broker: Broker, mode: str) -> None:
     await broker.create("t", offset_mode=mode)
-    stream = broker.node.keys.partition("t", 0).stream
+    stream = broker.services.keys.partition("t", 0).stream
 
     async def added(*fields: Any) -> None:
-        await broker.node.store.command("XADD", stream, "*", "value", "v", *fields)
+        await broker.services.store.command("XADD", stream, "*", "value", "v", *fields)
 
     await added("timestamp", 7)
     assert (await listed(broker, NEWEST)).timestamp == 7
@@ -323,7 +325,7 @@ async def test_no_time_is_too_late_to_be_found(broker: Broker, form: str) -> Non
         message_timestamp_after_max_ms=str(last),
     )
     assert (await listed(broker, last)).offset == -1
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
     for moment in (5, late, last, late):
         data = bytes(records.build([(0, moment, None, b"v", [])]))
@@ -344,10 +346,10 @@ async def test_no_time_is_too_late_to_be_found(broker: Broker, form: str) -> Non
 async def test_what_lies_before_all_epochs_ended_where_the_log_begins(broker: Broker) -> None:
     await broker.create("t", 1, offset_mode="dense")
     await fill(broker, 1, 2, 3)
-    topic = await broker.node.topics.get("t")
+    topic = await broker.services.topics.get("t")
     assert topic is not None
-    cut = log.delete_records(broker.node.keys, "t", 0, topic_id=topic.id, before=2)
-    assert (await broker.node.store.run(cut)).error == 0
+    cut = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=2)
+    assert (await broker.services.store.run(cut)).error == 0
     part = OffsetForLeaderPartition(partition=0, leader_epoch=-5)
     request = OffsetForLeaderEpochRequest(
         topics=[OffsetForLeaderTopic(topic="t", partitions=[part])]

@@ -39,7 +39,7 @@ async def test_a_pattern_lists_the_ids_it_matches_whole(
     broker: Broker, pattern: str | None, wanted: list[str]
 ) -> None:
     for name in IDS:
-        await broker.node.transactions.init(
+        await broker.services.transactions.init(
             name, timeout_ms=60_000, producer_id=-1, producer_epoch=-1
         )
     assert await listed(broker, pattern) == (0, sorted(wanted))

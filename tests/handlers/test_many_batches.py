@@ -7,8 +7,8 @@ import pytest
 
 from korvet.handlers import produce as handler
 from korvet.handlers.produce import MANY_BATCHES
-from tests.broker.peer import batch, to_produce
 from tests.handlers.conftest import Broker
+from tests.support.raw_client import batch, to_produce
 
 
 @pytest.mark.parametrize("count", [MANY_BATCHES, 2 * MANY_BATCHES + 1])
@@ -16,7 +16,7 @@ async def test_others_are_served_between_the_batches_of_one_request(
     broker: Broker, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", count)
-    await broker.node.topics.refresh()
+    await broker.services.topics.refresh()
     seen: list[str] = []
     row: Any = handler._row
 
@@ -40,7 +40,7 @@ async def test_all_of_a_request_is_sent_when_its_client_hangs_up_meanwhile(
 ) -> None:
     count = 3 * MANY_BATCHES
     await broker.create("t", count)
-    await broker.node.topics.refresh()
+    await broker.services.topics.refresh()
     sent: list[int] = []
     begun = asyncio.Event()
     row: Any = handler._row

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from korvet.bounded import AT_ONCE
 from korvet.store.errors import StoreError
-from korvet.turns import AT_ONCE
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -35,7 +35,7 @@ async def commit_all(broker: Broker) -> None:
 
 async def test_one_partition_that_cannot_be_followed_keeps_no_other_behind(broker: Broker) -> None:
     await broker.create("t", MANY)
-    store, keys = broker.node.store, broker.node.keys
+    store, keys = broker.services.store, broker.services.keys
     await store.command("SET", keys.partition("t", 0).stream, "somebody else's")
     last = keys.partition("t", MANY - 1).stream
     await commit_all(broker)
@@ -49,7 +49,7 @@ async def test_the_redis_groups_of_a_commit_follow_some_at_a_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", MANY)
-    node, waiting, most = broker.node, set[Any](), list[int]()
+    node, waiting, most = broker.services, set[Any](), list[int]()
     submit = node.store.submit
 
     def counted(call: Any) -> Any:

@@ -140,7 +140,7 @@ async def test_what_is_not_there_is_said_so(
 
 async def test_a_topic_is_found_by_its_id(broker: Broker) -> None:
     await broker.create("t")
-    known = await broker.node.topics.get("t")
+    known = await broker.services.topics.get("t")
     assert known is not None
     (topic,) = (await metadata(broker, known.uuid)).topics
     assert (topic.name, topic.topic_id) == ("t", known.uuid)
@@ -156,8 +156,8 @@ async def test_what_was_last_known_is_told_while_redis_is_away(
     async def away(*_: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(broker.node.store, "command", away)
-    broker.node.topics.drop()
+    monkeypatch.setattr(broker.services.store, "command", away)
+    broker.services.topics.drop()
     assert (await metadata(broker, "t")).topics == before
     assert (await metadata(broker, before[0].topic_id)).topics == before
     everything = await metadata(broker, everything=True)
@@ -180,12 +180,12 @@ async def test_a_topic_is_created_by_being_asked_for(
 ) -> None:
     (topic,) = (await metadata(broker, "new", version=version, create=True)).topics
     assert E(topic.error_code) is error
-    assert await broker.node.topics.get("new") is not None
+    assert await broker.services.topics.get("new") is not None
 
 
 async def test_a_topic_is_not_created_where_that_is_forbidden(broker: Broker) -> None:
     dynamic = {"auto.create.topics.enable": "false"}
-    broker.node.settings = broker.node.settings.with_dynamic(dynamic)
+    broker.services.settings = broker.services.settings.with_dynamic(dynamic)
     (topic,) = (await metadata(broker, "new", create=True)).topics
     assert topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -292,7 +292,7 @@ async def test_the_controller_stands_for_the_quorum(broker: Broker, version: int
     answer = await broker.ask(request, version)
     metadata, other = (topic.partitions[0] for topic in answer.topics)
     assert (metadata.error_code, metadata.leader_id) == (E.NONE, 7)
-    assert metadata.high_watermark == await broker.node.topics.version() > 0
+    assert metadata.high_watermark == await broker.services.topics.version() > 0
     assert [row.replica_id for row in metadata.current_voters] == [7]
     assert [row.replica_id for row in metadata.observers] == [8]
     assert other.error_code == E.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,8 +7,8 @@ import pytest
 
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
-from korvet.fetching import Wanted, collect
-from korvet.wire import codecs, records
+from korvet.fetch.partitions import PartitionFetch, collect
+from korvet.wire import compression, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest
 from korvet.wire.messages.produce import (
     PartitionProduceResponse,
@@ -63,7 +63,7 @@ async def test_every_version_of_fetch_gets_its_own_format(
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-@pytest.mark.parametrize("codec", range(5), ids=codecs.NAMES)
+@pytest.mark.parametrize("codec", range(5), ids=compression.NAMES)
 async def test_every_codec_arrives(broker: Broker, form: str, codec: int) -> None:
     await broker.create("t", storage_format=form, offset_mode="dense")
     made = rows(*(b"%d" % n * 50 for n in range(20)))
@@ -109,8 +109,8 @@ def resealed(data: bytes, at: int, value: bytes) -> bytes:
     [
         resealed(GOOD, 61, bytes(4)),
         resealed(GOOD, 61, b"\xff" * 8),
-        resealed(packed(rows(b"a" * 99), 13, codecs.GZIP), 61, b"no gzip at all"),
-        resealed(packed(rows(b"a" * 99), 13, codecs.LZ4), 61, b"no lz4"),
+        resealed(packed(rows(b"a" * 99), 13, compression.GZIP), 61, b"no gzip at all"),
+        resealed(packed(rows(b"a" * 99), 13, compression.LZ4), 61, b"no lz4"),
     ],
 )
 async def test_records_that_do_not_parse_are_not_worth_another_try(
@@ -131,12 +131,12 @@ async def test_what_cannot_be_stored_is_refused_and_leaves_no_trace(
         answer = await produce(broker, data)
         assert E(answer.error_code) is error, f"row {number}: {answer.error_message}"
         assert answer.base_offset == -1
-    stream = broker.node.keys.partition("t", 0).stream
-    assert await broker.node.store.command("XLEN", stream) == 0
+    stream = broker.services.keys.partition("t", 0).stream
+    assert await broker.services.store.command("XLEN", stream) == 0
 
 
 @shapes
-@pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP, codecs.ZSTD])
+@pytest.mark.parametrize("codec", [compression.NONE, compression.GZIP, compression.ZSTD])
 async def test_a_compressed_record_that_is_too_large_is_named(
     broker: Broker, form: str, mode: str, codec: int
 ) -> None:
@@ -145,7 +145,7 @@ async def test_a_compressed_record_that_is_too_large_is_named(
     )
     assert (await produce(broker, packed(rows(bytes(999)), 13, codec))).error_code == E.NONE
     answer = await produce(broker, packed(rows(b"a", bytes(1000), b"b"), 13, codec))
-    if codec == codecs.NONE:  # As with Kafka: only what must be decompressed is measured.
+    if codec == compression.NONE:  # As with Kafka: only what must be decompressed is measured.
         assert answer.error_code == E.NONE
         return
     assert answer.error_code == E.INVALID_RECORD
@@ -189,8 +189,8 @@ async def test_who_waits_for_a_topic_that_is_made_again_is_not_told_of_ids_it_di
 ) -> None:
     await broker.create("t")
     place = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
-    waiting = Wanted(await broker.made_again("t"), place)
-    context = Context(broker.node, FetchRequest.__message__.key, version, "test", "127.0.0.1")
+    waiting = PartitionFetch(await broker.made_again("t"), place)
+    context = Context(broker.services, FetchRequest.__message__.key, version, "test", "127.0.0.1")
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=100, topics=[])
     await collect([waiting], request, context)
     known = E.UNKNOWN_TOPIC_ID if version >= 13 else E.UNKNOWN_TOPIC_OR_PARTITION
@@ -199,7 +199,7 @@ async def test_who_waits_for_a_topic_that_is_made_again_is_not_told_of_ids_it_di
 
 async def test_producing_to_a_name_creates_the_topic(broker: Broker) -> None:
     assert (await produce(broker, GOOD, name="new", version=12)).error_code == E.NONE
-    assert await broker.node.topics.get("new") is not None
+    assert await broker.services.topics.get("new") is not None
     refused = await produce(broker, GOOD, name="a b", version=12)
     assert refused.error_code in (E.INVALID_TOPIC_EXCEPTION, E.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -250,7 +250,7 @@ async def test_old_clients_are_told_whose_time_it_is(
     await broker.create("t", storage_format=form, offset_mode="dense", compression_type=codec)
     assert (await produce(broker, packed(rows(b"a", time=5), 13))).error_code == E.NONE
     await stamp_with(broker, "LogAppendTime")
-    appended = await produce(broker, packed(rows(b"b", b"c", time=5), 13, codecs.GZIP))
+    appended = await produce(broker, packed(rows(b"b", b"c", time=5), 13, compression.GZIP))
     records_sent = bytes((await fetch(broker, 0, version=version)).records)
     times = [row[1] for row in told(records_sent, version)]
     assert times == [5, appended.log_append_time_ms, appended.log_append_time_ms]
@@ -321,8 +321,8 @@ async def test_who_produces_by_name_to_a_topic_that_was_made_again_is_not_told_o
     old = await broker.made_again("t")
     data = packed(rows(b"v"), version)
     with monkeypatch.context() as late:  # the word of it has not come to this broker yet
-        late.setattr(broker.node.topics, "peek", lambda _: old)
-        late.setattr(broker.node.topics, "peek_id", lambda _: old)
+        late.setattr(broker.services.topics, "peek", lambda _: old)
+        late.setattr(broker.services.topics, "peek_id", lambda _: old)
         answer = await produce(broker, data, version=version)
     known = E.UNKNOWN_TOPIC_ID if version >= 13 else E.UNKNOWN_TOPIC_OR_PARTITION
     assert answer.error_code == known

@@ -4,7 +4,7 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts.transaction import DescribeReply
-from korvet.transactions import DUE
+from korvet.transactions.coordinator import DUE
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -17,7 +17,7 @@ from korvet.wire.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.handlers.conftest import Broker
-from tests.test_transactions import opened
+from tests.transactions.test_coordinator import opened
 
 
 async def marked(
@@ -67,8 +67,8 @@ async def end(broker: Broker, isolation_level: int = 0) -> int:
 
 async def lost(broker: Broker, transactional_id: str) -> None:
     """Redis has lost what it knew of a transactional id, and the partitions have not."""
-    key = broker.node.keys.transaction(transactional_id)
-    await broker.node.store.command("UNLINK", key.transaction)
+    key = broker.services.keys.transaction(transactional_id)
+    await broker.services.store.command("UNLINK", key.transaction)
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -93,7 +93,7 @@ async def test_a_transaction_that_will_be_ended_is_left_alone(broker: Broker) ->
     who, epoch = await opened(broker, "tx", "t", 0)
     assert await marked(broker, who) == ["INVALID_TXN_STATE"]
     assert (await end(broker), await end(broker, 1)) == (1, 0)
-    ended = await broker.node.transactions.end(
+    ended = await broker.services.transactions.end(
         "tx", producer_id=who, producer_epoch=epoch, committed=True, bump=False
     )
     assert (ended.error, await end(broker, 1)) == (0, 2)
@@ -105,8 +105,8 @@ async def test_what_an_id_has_forgotten_is_ended_though_its_next_transaction_is_
     await broker.create("t", partitions=1, offset_mode="dense")
     await broker.create("other", partitions=1)
     who, _ = await opened(broker, "tx", "t", 0)
-    key = broker.node.keys.transaction("tx")
-    await broker.node.store.command("HSET", key.transaction, "round", 2)
+    key = broker.services.keys.transaction("tx")
+    await broker.services.store.command("HSET", key.transaction, "round", 2)
     assert await marked(broker, who) == ["NONE"], "another number"
     assert await end(broker, 1) == 2
 
@@ -135,7 +135,7 @@ async def test_readers_that_wait_for_a_producer_nobody_remembers_are_seen(broker
     await broker.create("t", partitions=1, offset_mode="dense")
     who, _ = await opened(broker, "tx", "t", 0)
     await lost(broker, "tx")
-    await broker.node.store.command("UNLINK", broker.node.keys.partition("t", 0).producers)
+    await broker.services.store.command("UNLINK", broker.services.keys.partition("t", 0).producers)
     assert await producers(broker) == [(who, 0)]
     assert await marked(broker, who) == ["NONE"]
     assert await producers(broker) == [(who, -1)]
@@ -146,7 +146,7 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", partitions=3)
-    transactions = broker.node.transactions
+    transactions = broker.services.transactions
     who = [(await opened(broker, f"tx{n}", "t", n))[0] for n in range(3)]
     for n in range(DUE):
         await transactions.init(f"{n}", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)

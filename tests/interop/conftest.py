@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 from korvet.apis import TABLE
 from tests.interop.brokers import EXTERNAL, LAYOUTS, Broker, Brokers
 from tests.interop.jvm import Jvm, Tools, prepared, tools
-from tests.servers import server
+from tests.support.redis_servers import server
 
 MakeTopic = Callable[..., str]
 

@@ -14,8 +14,8 @@ from tests.interop.conftest import create_topic
 from tests.interop.librdkafka import producer, read, send
 from tests.interop.numbers import Numbers
 from tests.interop.records import EVERY_SHAPE, Record
-from tests.servers import TestServer as Server
-from tests.servers import server
+from tests.support.redis_servers import TestServer as Server
+from tests.support.redis_servers import server
 
 pytestmark = pytest.mark.korvet_only
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ResponseError
 
-from korvet.store.following import EVENTS
+from korvet.store.sentinel_watch import EVENTS
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 from tests.interop.librdkafka import eventually
 from tests.interop.numbers import LONG, Numbers
-from tests.store.clusters import TestCluster, cluster
-from tests.store.watched import Watched, watching
+from tests.store.cluster_topology import TestCluster, cluster
+from tests.store.sentinel_topology import Watched, watching
 
 pytestmark = pytest.mark.korvet_only
 

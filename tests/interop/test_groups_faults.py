@@ -18,7 +18,7 @@ from tests.interop.conftest import create_topic, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, send
 from tests.interop.members import Member, Place, Writer, settled, union
 from tests.interop.records import Record
-from tests.servers import server
+from tests.support.redis_servers import server
 
 pytestmark = pytest.mark.korvet_only
 

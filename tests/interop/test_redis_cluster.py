@@ -11,7 +11,7 @@ from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, read, send, take
 from tests.interop.records import Record
-from tests.store.clusters import cluster
+from tests.store.cluster_topology import cluster
 
 pytestmark = pytest.mark.korvet_only
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from korvet.wire.messages.find_coordinator import FindCoordinatorRequest
-from tests.broker.peer import Peer, until
 from tests.interop.brokers import Broker, Brokers
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.transaction_dialogues import Dialogue, Side, every
+from tests.support.raw_client import Peer, until
 
 ANSWERS = json.loads(Path(__file__).with_name("transaction_answers.json").read_text())
 TOLD = list(every())

@@ -30,7 +30,7 @@ from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from korvet.wire.schema import Message
-from tests.broker.peer import Peer, until
+from tests.support.raw_client import Peer, until
 
 PATIENCE_S = 20.0
 PASSING = frozenset(

@@ -10,7 +10,7 @@ from korvet.legacy import connection
 from tests.interop.librdkafka import eventually
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.wire import Client, message, produce
-from tests.servers import TestServer, server
+from tests.support.redis_servers import TestServer, server
 
 SETS = [message(b"%03d" % n) for n in range(40)]
 

@@ -9,7 +9,6 @@ import urllib.request
 import pytest
 from redis import Redis
 
-from tests.broker.peer import alive
 from tests.interop.librdkafka import eventually
 from tests.legacy import wire
 from tests.legacy.clients import free_port
@@ -24,7 +23,8 @@ from tests.legacy.wire import (
     produce,
     several,
 )
-from tests.servers import server
+from tests.support.raw_client import alive
+from tests.support.redis_servers import server
 
 FAR = 2**62
 ONE, TWO, THREE = (message(body) for body in (b"one", b"", b"three" * 100))

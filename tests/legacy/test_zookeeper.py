@@ -20,7 +20,7 @@ from tests.legacy.clients import Java, ZooKeeper, free_port, zookeeper
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.modern import send
 from tests.legacy.wire import message, produce
-from tests.servers import TestServer, server
+from tests.support.redis_servers import TestServer, server
 
 PATIENCE = 40.0
 

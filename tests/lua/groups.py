@@ -8,7 +8,7 @@ from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import DescribeReply, JoinReply, LeaveReply, SyncReply, TickReply
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 SESSION_MS, REBALANCE_MS = 10_000, 60_000

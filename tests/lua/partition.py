@@ -6,7 +6,7 @@ from typing import Any
 from korvet.keys import Keys, Partition
 from korvet.scripts import log, topic
 from korvet.scripts.log import AppendReply, ListOffsetsReply
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 ID = "0123456789abcdef0123456789abcdef"

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from korvet.scripts import broker, producer
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import KEYS
-from tests.runners import Runner, StoreRunner
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
+from tests.support.store_runners import Runner, StoreRunner
 
 
 def register(runner: Runner, node_id: int, ttl_ms: int = 1000) -> tuple[int, dict[int, bytes]]:

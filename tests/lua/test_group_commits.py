@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
-from korvet.commits import Commit, place_of, read_commit
 from korvet.errors import ErrorCode
+from korvet.groups.offset_commit import CommittedOffset, place_of, read_commit
 from korvet.scripts import group as scripts
 from tests.lua.groups import KEYS, RETENTION_MS, SESSION_MS, TOPIC_ID, Group
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 FIELD = KEYS.partition("orders", 0).stream
 
@@ -21,12 +21,12 @@ def test_a_commit_keeps_offset_epoch_topic_and_metadata(runner: Runner) -> None:
     assert isinstance(raw, bytes)
     found = read_commit(raw)
     assert found is not None and abs(found.time_ms - runner.now_ms()) < 5000
-    expected = Commit(2**52, 0, found.time_ms, TOPIC_ID, "as far as this, and further")
+    expected = CommittedOffset(2**52, 0, found.time_ms, TOPIC_ID, "as far as this, and further")
     assert found == expected
 
 
 def test_an_offset_written_by_hand_is_a_commit() -> None:
-    assert read_commit(b"17") == Commit(17)
+    assert read_commit(b"17") == CommittedOffset(17)
     assert read_commit(b"nonsense") is None
     assert place_of(b"korvet:orders:3") == ("orders", 3)
     assert place_of(b"a:b:orders:3") == ("orders", 3)

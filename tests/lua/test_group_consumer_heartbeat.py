@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from korvet.consuming import pack, wants
 from korvet.errors import ErrorCode
+from korvet.groups.assignment import decode_assignment
+from korvet.groups.consumer_group import pack, wants
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ConsumerHeartbeatReply, TickReply
-from korvet.spelled import read
 from tests.lua.groups import Group as ClassicGroup
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 TOPIC = "a" * 32
@@ -104,7 +104,7 @@ class Member:
         if reply.has_assignment:
             self.held = {
                 f"{topic}:{number}"
-                for topic, numbers in read(reply.assignment).items()
+                for topic, numbers in decode_assignment(reply.assignment).items()
                 for number in numbers
             }
         return ErrorCode.NONE

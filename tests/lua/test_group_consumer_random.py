@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from korvet.consuming import pack
 from korvet.errors import ErrorCode
+from korvet.groups.assignment import decode_assignment
+from korvet.groups.consumer_group import pack
 from korvet.scripts import group as scripts
-from korvet.spelled import read
 from tests.lua.harness import LuaRunner
 from tests.lua.test_group_consumer_heartbeat import KEYS, SESSION_MS, TICK_MS, Group
 
@@ -60,7 +60,7 @@ class Client:
             return
         self.epoch = reply.epoch
         if reply.has_assignment:
-            told = read(reply.assignment).items()
+            told = decode_assignment(reply.assignment).items()
             held = {f"{topic}:{number}" for topic, numbers in told for number in numbers}
             self.giving = (self.giving | self.held) - held
             self.held = held

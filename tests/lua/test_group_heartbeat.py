@@ -9,8 +9,8 @@ from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from tests.lua.groups import KEYS, SESSION_MS, Group
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner, StoreRunner
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
+from tests.support.store_runners import Runner, StoreRunner
 
 LATE = SESSION_MS // 10
 """A silent member is out that much after its session, at most."""

@@ -9,7 +9,7 @@ from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from tests.lua.groups import KEYS, REBALANCE_MS, RETENTION_MS, SESSION_MS, Group
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 
 def test_the_first_member_leads_generation_one_and_gets_what_it_assigns(runner: Runner) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts.group import JoinReply
-from tests.lua.classic import COMPLETING, Classic, Join, Joined
+from tests.lua.classic_group_model import COMPLETING, Classic, Join, Joined
 from tests.lua.groups import KEYS, Group
 from tests.lua.harness import LuaRunner
 

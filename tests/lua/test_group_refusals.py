@@ -4,7 +4,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from tests.lua.groups import RANGE, Group
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 OTHER = (("sticky", b""),)
 

@@ -5,7 +5,7 @@ import pytest
 from korvet.errors import ErrorCode
 from tests.lua.groups import SESSION_MS, Group
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 
 def pair(group: Group) -> tuple[str, str, int]:

@@ -5,7 +5,7 @@ from korvet.scripts import group as scripts
 from korvet.scripts.group import TxnCompleteReply
 from tests.lua.groups import KEYS, RETENTION_MS, TOPIC_ID, Group
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 MINUTE_MS = 60_000
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.consuming import pack
+from korvet.groups.consumer_group import pack
 from tests.lua.harness import library, lua_table, within
 
 Topics = dict[str, tuple[str, int]]

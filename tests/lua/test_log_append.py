@@ -10,7 +10,7 @@ from korvet.errors import ErrorCode
 from korvet.scripts import log
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import DENSE_MS, OTHER_ID, Part
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 SHAPES = [("record", "time"), ("record", "dense"), ("batch", "time"), ("batch", "dense")]
 

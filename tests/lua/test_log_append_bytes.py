@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import OTHER_ID, Part
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 
 def fields(spans: list[int]) -> list[Any]:

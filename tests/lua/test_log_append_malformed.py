@@ -11,7 +11,7 @@ from korvet.scripts.log.appending import BATCH_AT
 from korvet.store.errors import ScriptFailed
 from tests.lua.harness import ContractViolation, ScriptError
 from tests.lua.partition import ID, KEYS, Part
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 FAILED = (ScriptError, ScriptFailed)
 ROW = (2, b"value", b"v")

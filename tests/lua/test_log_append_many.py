@@ -10,7 +10,7 @@ from korvet.scripts import log
 from korvet.scripts.log import AppendManyReply, AppendReply
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 SHAPES = [("record", "time"), ("record", "dense"), ("batch", "time"), ("batch", "dense")]
 

@@ -9,11 +9,11 @@ from redis.exceptions import ResponseError
 
 from korvet.errors import ErrorCode
 from korvet.scripts import log
-from korvet.wire import markers
+from korvet.wire import control_records
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
-from tests.runners import Runner, StoreRunner
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
+from tests.support.store_runners import Runner, StoreRunner
 
 STEP = 65_536
 HOUR = 3_600_000
@@ -291,7 +291,7 @@ def test_native_entries_before_a_marker_stay_as_long_as_they_should(
     lua.advance(1)
     now = lua.now_ms()
     lua.command("XADD", part.keys.stream, f"{now}-9" if mode == "time" else "*", "a", "b")
-    fields = markers.fields_of(now, 1, 0, True)
+    fields = control_records.fields_of(now, 1, 0, True)
     lua.run(
         log.write_txn_marker(
             KEYS, "t", 0, topic_id=ID, committed=1, size=10, fields=fields, **producer
@@ -364,7 +364,7 @@ def test_records_of_long_ago_go_at_once_where_markers_are_all_else_that_there_is
     for number in range(1, 7):
         producer = {"producer_id": 1, "producer_epoch": 0, "transaction": number}
         part.append(size=STEP, max_timestamp=1, base_sequence=number - 1, **producer)
-        fields = markers.fields_of(runner.now_ms(), 1, 0, True)
+        fields = control_records.fields_of(runner.now_ms(), 1, 0, True)
         words = {"topic_id": ID, "committed": 1, "size": 10}
         runner.run(log.write_txn_marker(KEYS, "t", 0, fields=fields, **words, **producer))
         if number == 3:

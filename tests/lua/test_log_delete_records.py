@@ -5,7 +5,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.scripts import log
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 
 def test_what_is_refused_changes_nothing(runner: Runner) -> None:

@@ -5,7 +5,7 @@ from korvet.keys import Keys
 from korvet.scripts import log, topic
 from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 ID = "1" * 32

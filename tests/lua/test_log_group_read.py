@@ -7,7 +7,7 @@ from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.log import GroupReadReply
 from tests.lua.test_log_group_seek import ID, STREAM, filled, filled_at_once, follow, mode
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 __all__ = ["mode"]
 

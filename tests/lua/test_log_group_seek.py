@@ -6,7 +6,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic
 from korvet.scripts.log import GroupSeekReply
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 ID = "1" * 32

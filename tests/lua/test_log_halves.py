@@ -9,7 +9,7 @@ from korvet.scripts import log, topic
 from korvet.store.errors import ScriptFailed
 from tests.lua.harness import ScriptError
 from tests.lua.partition import DENSE_MS, ID, KEYS, Part
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 FAILED = (ScriptError, ScriptFailed)
 SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "bits": 10}

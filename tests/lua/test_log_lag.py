@@ -8,8 +8,8 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner, StoreRunner
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
+from tests.support.store_runners import Runner, StoreRunner
 
 KEYS = Keys()
 ID = "1" * 32

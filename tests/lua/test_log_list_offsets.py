@@ -9,7 +9,7 @@ from korvet.scripts import log
 from tests.lua.harness import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.lua.transactions import Logs
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 
 def seek(part: Part, timestamp: int, topic_id: str = ID) -> log.FindTimestampReply:

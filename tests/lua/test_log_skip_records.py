@@ -9,7 +9,7 @@ from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts import topic as topics
 from korvet.scripts.call import Call
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 ID = "a" * 32

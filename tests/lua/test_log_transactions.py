@@ -7,7 +7,7 @@ from korvet.scripts.log.appending import FORGOTTEN_WITHIN
 from korvet.store.errors import ScriptFailed
 from tests.lua.harness import ScriptError
 from tests.lua.transactions import KEYS, Logs
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 
 @pytest.fixture(params=["time", "dense"])

@@ -13,8 +13,8 @@ from korvet.scripts.call import Call
 from korvet.store.errors import ScriptFailed, StoreRefused
 from tests.lua.harness import LuaRunner, ScriptError
 from tests.lua.partition import ID, KEYS
-from tests.runners import Runner, StoreRunner
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
+from tests.support.store_runners import Runner, StoreRunner
 
 SHAPE: dict[str, Any] = {"topic_id": ID, "format": "record", "mode": "dense", "bits": 10}
 

@@ -6,7 +6,7 @@ from korvet.errors import ErrorCode
 from korvet.scripts import transaction
 from tests.lua.harness import LuaRunner
 from tests.lua.transactions import KEYS, TIMEOUT_MS, Coordinator, Logs
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 LAST = 32766
 

@@ -8,7 +8,7 @@ from korvet.keys import Keys
 from korvet.scripts import writer
 from korvet.scripts.writer import ClaimProducerIdReply
 from tests.lua.harness import LuaRunner
-from tests.runners import Runner
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 YEAR = 366 * 86_400_000

@@ -5,14 +5,14 @@ from typing import Any
 from korvet.errors import ErrorCode
 from korvet.scripts import bundle, log, topic, transaction
 from korvet.scripts import group as groups
-from tests.lua.doubting import Doubting
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID
 from tests.lua.groups import Group as Classic
 from tests.lua.partition import ID, KEYS, Part
 from tests.lua.test_group_consumer_heartbeat import Group as Newer
 from tests.lua.test_group_consumer_heartbeat import Member, settle
 from tests.lua.transactions import Coordinator, Logs
-from tests.servers import TestServer
+from tests.lua.wrong_type_runner import Doubting
+from tests.support.redis_servers import TestServer
 
 ROW = ("t", 0, 5, -1, TOPIC_ID, "")
 KNOWN = {"member": "", "instance": "", "generation": -1, "is_registered": 1}

@@ -8,8 +8,8 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic, transaction
 from korvet.scripts.transaction import EndReply, ExpireReply
-from korvet.wire import markers
-from tests.runners import Runner
+from korvet.wire import control_records
+from tests.support.store_runners import Runner
 
 KEYS = Keys()
 ID = "0123456789abcdef0123456789abcdef"
@@ -86,7 +86,7 @@ class Logs:
         self, partition: int, producer: int, epoch: int, number: int, committed: bool
     ) -> log.WriteTxnMarkerReply:
         """The transaction is over in the partition."""
-        fields = markers.fields_of(self.runner.now_ms(), producer, epoch, committed)
+        fields = control_records.fields_of(self.runner.now_ms(), producer, epoch, committed)
         return self.runner.run(
             log.write_txn_marker(
                 KEYS,
@@ -118,7 +118,7 @@ class Logs:
                 producer_epoch=epoch,
                 transaction=number,
                 size=10,
-                fields=markers.fields_of(self.runner.now_ms(), producer, epoch, committed),
+                fields=control_records.fields_of(self.runner.now_ms(), producer, epoch, committed),
                 **words,
             )
         )
@@ -160,9 +160,9 @@ class Logs:
         stable, aborted = self.stable(partition), self.aborted(partition)
         found = []
         for offset, fields in self.entries(partition):
-            if offset >= stable or markers.is_marker(fields):
+            if offset >= stable or control_records.is_marker(fields):
                 continue
-            producer = markers.producer_of(fields)
+            producer = control_records.producer_of(fields)
             if any(who == producer and at <= offset <= end for who, at, end in aborted):
                 continue
             found.append(fields[fields.index(b"value") + 1])
@@ -173,7 +173,7 @@ class Logs:
         return [
             fields[fields.index(b"value") + 1]
             for _, fields in self.entries(partition)
-            if not markers.is_marker(fields)
+            if not control_records.is_marker(fields)
         ]
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from korvet.pipeline import packages, session
 from korvet.pipeline.places import Place, parse
-from korvet.store.sync import SyncStore
-from tests.servers import TestServer
+from korvet.store.sync_store import SyncStore
 from tests.spark.logs import Log
 from tests.spark.sessions import QUICK
+from tests.support.redis_servers import TestServer
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from korvet.pipeline.ranges import Span, followed
 from korvet.pipeline.table import Making
 from korvet.spark import cold, scan
 from korvet.spark.errors import BadOption, DataLost, OtherTopic
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 from tests.spark.driving import Row, read
 from tests.spark.logs import LAYOUTS, Log, plain
 

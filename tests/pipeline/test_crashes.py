@@ -27,7 +27,7 @@ from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
 from tests.pipeline.conftest import QUICK, place_for
 from tests.pipeline.reading import offsets_in
-from tests.servers import server
+from tests.support.redis_servers import server
 
 KILLS = int(os.environ.get("KORVET_TEST_KILLS", "3"))
 SOAK_S = float(os.environ.get("KORVET_TEST_SOAK_S", "0"))

@@ -17,7 +17,7 @@ from korvet.pipeline.table import Making, Table
 from korvet.spark import named
 from korvet.spark.errors import BadOption
 from korvet.spark.options import Connection
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from tests.pipeline.test_jobs import nobody
 from tests.spark.driving import read
 from tests.spark.logs import Log, plain

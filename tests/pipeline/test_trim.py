@@ -18,7 +18,7 @@ from korvet.scripts.call import Call
 from korvet.scripts.log.lifecycle import DELETE_RECORDS
 from korvet.spark.catalog import Catalog
 from korvet.spark.options import Connection
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from tests.spark.logs import LAYOUTS, Log, plain
 from tests.spark.test_transactions import Transaction
 

@@ -19,7 +19,7 @@ from korvet.pipeline.rows import checksum, sums
 from korvet.pipeline.table import Making, Table
 from korvet.pipeline.verify import verify
 from korvet.spark.options import Connection
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 from tests.pipeline.conftest import place_for
 from tests.spark.logs import Log, plain
 

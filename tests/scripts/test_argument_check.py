@@ -7,7 +7,7 @@ import redis
 
 from korvet.scripts import argument_check, bundle
 from korvet.scripts.contract import Row
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
 
 
 def given(rows: Sequence[Row]) -> list[str]:

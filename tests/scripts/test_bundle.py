@@ -10,8 +10,8 @@ from korvet.scripts import bundle
 from korvet.scripts.bundle import BundleError, blank_comments, load
 from korvet.scripts.call import Call, Reply, Script
 from korvet.store.errors import ScriptFailed
-from tests.runners import StoreRunner
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
+from tests.support.store_runners import StoreRunner
 
 ROOT = Path(__file__).parent.parent / "lua" / "fixtures" / "include"
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from korvet.store.sync import SyncStore
-from tests.servers import TestServer
+from korvet.store.sync_store import SyncStore
 from tests.spark.logs import Log
 from tests.spark.sessions import QUICK, session
+from tests.support.redis_servers import TestServer
 
 
 @pytest.fixture

@@ -4,15 +4,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts import topic as topic_scripts
-from korvet.settings.values import Settings
-from korvet.store.sync import SyncStore
-from korvet.topic_changes import plan_topic
-from korvet.topic_config import TopicConfigs
-from korvet.topics import Topic, encode_definition, read_topic
-from korvet.wire import entries, records
+from korvet.store.sync_store import SyncStore
+from korvet.topics.lifecycle import plan_topic
+from korvet.topics.table import Topic, encode_definition, read_topic
+from korvet.wire import record_entries, records
 from korvet.wire.records import Record
 
 LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
@@ -81,7 +81,7 @@ class Log:
             fields = (b"batch", data, b"count", len(found), b"max.timestamp", newest)
         else:
             size = sum(len(record[3] or b"") + 24 for record in found)
-            fields = tuple(entries.fields_of(found))
+            fields = tuple(record_entries.fields_of(found))
         reply = self.store.run(
             log.append(
                 self.keys,

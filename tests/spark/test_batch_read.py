@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual
 
-from korvet.offsets import DENSE_MS
+from korvet.log.entry_id import DENSE_MS
 from korvet.spark.catalog import Catalog, Range
 from korvet.spark.errors import BadOption, DataLost, UnknownTopic
 from korvet.spark.options import Connection, Selection
@@ -21,8 +21,8 @@ from korvet.spark.plan import tasks
 from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
 from korvet.spark.scan import CHUNK_BYTES, NATIVE_ENTRIES, Scan
-from korvet.store.sync import SyncStore
-from korvet.wire import codecs, records
+from korvet.store.sync_store import SyncStore
+from korvet.wire import compression, records
 from korvet.wire.records import Record
 from tests.spark.driving import Row, pieces, read, schema_of, source
 from tests.spark.logs import LAYOUTS, Log, plain
@@ -68,7 +68,9 @@ def mixed(count: int, seed: int) -> list[Record]:
 
 
 @layouts
-@pytest.mark.parametrize("codec", [codecs.NONE, codecs.GZIP, codecs.LZ4, codecs.ZSTD])
+@pytest.mark.parametrize(
+    "codec", [compression.NONE, compression.GZIP, compression.LZ4, compression.ZSTD]
+)
 def test_every_column_comes_back_whatever_the_record(
     log: Log, form: str, mode: str, codec: int
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from korvet.keys import Keys
 from korvet.scripts import log as log_script
 from korvet.spark.block import Block
-from korvet.wire import entries
+from korvet.wire import record_entries
 from korvet.wire.records import Headers, Record
 from tests.spark.logs import Log
 
@@ -49,7 +49,7 @@ def test_columns_become_the_entries_that_records_would(log: Log, seed: int, stam
         block = Block.joined([whole.cut(0, low), whole.cut(low, count)])
         columns = block.columns(None)
         assert columns is not None and columns[0] == b"columns"
-        for partition, fields in enumerate((columns, entries.fields_of(found))):
+        for partition, fields in enumerate((columns, record_entries.fields_of(found))):
             reply = log.store.run(
                 log_script.append(
                     log.keys,

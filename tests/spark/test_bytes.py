@@ -1,7 +1,7 @@
 """Topics of byte positions, as Spark reads and writes them."""
 
-from korvet import byte_topics
-from korvet.topics import Topic
+from korvet.log import byte_offsets
+from korvet.topics.table import Topic
 from tests.legacy.wire import gzipped, message
 from tests.spark.driving import read
 from tests.spark.logs import Log
@@ -10,7 +10,7 @@ from tests.spark.test_write import options, write
 
 def old(log: Log, topic: Topic, data: bytes) -> None:
     """A client of Kafka 0.7 has produced the set."""
-    assert log.store.run(byte_topics.append_set(log.keys, topic, 0, data)).error == 0
+    assert log.store.run(byte_offsets.append_set(log.keys, topic, 0, data)).error == 0
 
 
 def test_what_both_ages_wrote_is_read_at_its_offsets(log: Log) -> None:

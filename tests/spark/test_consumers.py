@@ -10,11 +10,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from korvet.spark.parsing import parse_write
 from korvet.spark.writer import append
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from tests.interop.brokers import Broker
-from tests.servers import server
 from tests.spark.driving import read
 from tests.spark.logs import LAYOUTS, Log, plain
+from tests.support.redis_servers import server
 
 layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
 Seen = tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -13,8 +13,8 @@ import psutil
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 
-from korvet.redis_socket import socket_path
-from korvet.store.sync import SyncStore
+from korvet.embedded_redis.socket import socket_path
+from korvet.store.sync_store import SyncStore
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
 from tests.spark.driving import read

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 from tests.spark.driving import read
 from tests.spark.logs import Log
 from tests.spark.sessions import PROJECT, environment

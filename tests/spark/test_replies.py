@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from korvet.offsets import DENSE_MS
+from korvet.log.entry_id import DENSE_MS
 from korvet.spark import replies
 from korvet.spark.aborted import Aborted
 from korvet.spark.alike import Alike, Unlike
@@ -18,7 +18,7 @@ from korvet.spark.matrix import Matrix
 from korvet.spark.record_layout import RecordLayout
 from korvet.spark.replies import Reply
 from korvet.spark.schema import arrow_schema
-from korvet.wire import codecs, markers
+from korvet.wire import compression, control_records
 
 ID = "0123456789abcdef" * 2
 Entry = tuple[bytes, Sequence[bytes]]
@@ -237,7 +237,7 @@ def several(draw: random.Random, count: int, mode: str) -> list[Entry]:
         fields = [b"key", draw.randbytes(draw.randint(0, 9))] if keyed else []
         value = draw.randbytes(draw.randint(0, 40))
         if valued and draw.random() < 0.1:
-            fields += [b"value.lz4", codecs.compress(codecs.LZ4, value)]
+            fields += [b"value.lz4", compression.compress(compression.LZ4, value)]
         elif valued:
             fields += [b"value", value]
         fields += [b"timestamp", b"%d" % (10**12 + n)]
@@ -280,7 +280,7 @@ def transactions(
         told = [b"transaction", b"%d" % number] if number else []
         if number in begun and draw.random() < 0.1:
             committed = draw.random() < 0.5
-            told = markers.fields_of(n, number, 3, committed)
+            told = control_records.fields_of(n, number, 3, committed)
             first = begun.pop(number)
             if not committed:
                 aborted.append(Aborted(number, first, n))

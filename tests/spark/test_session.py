@@ -253,7 +253,7 @@ def test_a_running_stream_keeps_its_limit_and_meets_new_partitions(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     from korvet.scripts import topic as topics
-    from korvet.topics import encode_definition
+    from korvet.topics.table import encode_definition
 
     topic = log.create("s", 1, "record", "time")
     log.append(topic, 0, plain(95))

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from korvet import byte_topics
+from korvet.log import byte_offsets
 from korvet.spark.errors import DataLost
-from korvet.topics import Topic
+from korvet.topics.table import Topic
 from tests.legacy.wire import message
 from tests.spark.logs import LAYOUTS, Log, forgotten, plain
 from tests.spark.test_stream_read import Query, through_json
@@ -212,7 +212,7 @@ def test_byte_positions_that_come_again_are_noticed(log: Log) -> None:
 
     def append(*values: bytes) -> None:
         data = b"".join(map(message, values))
-        assert log.store.run(byte_topics.append_set(log.keys, topic, 0, data)).error == 0
+        assert log.store.run(byte_offsets.append_set(log.keys, topic, 0, data)).error == 0
 
     append(b"one", b"two")
     query = stream(log)

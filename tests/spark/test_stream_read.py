@@ -16,7 +16,7 @@ from korvet.spark.limits import shared
 from korvet.spark.options import Selection
 from korvet.spark.reader import pieces_of
 from korvet.spark.stream import StreamReader
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from tests.spark.driving import read, schema_of, sent, source
 from tests.spark.logs import LAYOUTS, Log, plain
 

@@ -11,8 +11,8 @@ from korvet.scripts import log as scripts
 from korvet.spark import scan
 from korvet.spark.aborted import Aborted, Undone
 from korvet.spark.catalog import Range, partitions
-from korvet.topics import Topic
-from korvet.wire import entries, markers, records
+from korvet.topics.table import Topic
+from korvet.wire import control_records, record_entries, records
 from korvet.wire.records import Record
 from tests.spark.driving import read
 from tests.spark.logs import LAYOUTS, Log, plain
@@ -36,7 +36,7 @@ class Transaction:
             data = bytes(records.build(found, transactional=True, producer=producer))
             fields = (b"batch", data, b"count", len(found), b"max.timestamp", newest)
         else:
-            fields = tuple(entries.fields_of(found, producer_id=self._id))
+            fields = tuple(record_entries.fields_of(found, producer_id=self._id))
         reply = self._log.store.run(
             scripts.append(
                 self._log.keys,
@@ -60,10 +60,10 @@ class Transaction:
     def end(self, *, committed: bool) -> None:
         """The transaction's marker stands in the log; the next one can begin."""
         if self._topic.is_batch:
-            batch = bytes(markers.control_batch(0, 7, self._id, 0, committed))
+            batch = bytes(control_records.control_batch(0, 7, self._id, 0, committed))
             fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"7"]
         else:
-            fields = markers.fields_of(7, self._id, 0, committed)
+            fields = control_records.fields_of(7, self._id, 0, committed)
         reply = self._log.store.run(
             scripts.write_txn_marker(
                 self._log.keys,

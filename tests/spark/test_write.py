@@ -20,7 +20,7 @@ from korvet.spark.errors import BadFrame, DataLost, NotRepeatable, TooFewCopies,
 from korvet.spark.options import WriteOptions
 from korvet.spark.parsing import parse_write
 from korvet.spark.writer import BatchWriter, StreamWriter, Written, append, done
-from korvet.store.sync import SyncStore
+from korvet.store.sync_store import SyncStore
 from tests.spark.driving import read, sent, source
 from tests.spark.logs import LAYOUTS, Log, forgotten, plain
 

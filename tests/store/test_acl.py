@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from tests.servers import TestServer
+from tests.support.redis_servers import TestServer
 
 _ROOT = Path(__file__).parents[2]
 

@@ -10,8 +10,8 @@ from redis.connection import URL_QUERY_ARGUMENT_PARSERS, parse_url
 
 from korvet.store.address import Address, BadAddress, parse
 from korvet.store.errors import StoreUnavailable
-from korvet.store.sync import SyncStore
-from tests.servers import TestServer
+from korvet.store.sync_store import SyncStore
+from tests.support.redis_servers import TestServer
 
 CERT = Path(__file__).parent / "tls" / "cert.pem"
 

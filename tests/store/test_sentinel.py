@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from korvet.store.aio import AsyncStore
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import RedisUnreachable, StoreUnavailable
-from korvet.store.sync import SyncStore
-from korvet.store.wake import Wake
-from tests.store.clusters import free_ports, until
+from korvet.store.notifications import Notifier
+from korvet.store.sync_store import SyncStore
+from tests.store.cluster_topology import free_ports, until
 from tests.store.scripts import push
-from tests.store.watched import Watched, watching
+from tests.store.sentinel_topology import Watched, watching
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def answers(store: SyncStore) -> bool:
 async def test_the_master_is_found_and_followed(watched: Watched) -> None:
     async with (
         await AsyncStore.connect(watched.url) as store,
-        await Wake.connect(watched.url) as wake,
+        await Notifier.connect(watched.url) as wake,
         wake.listen(["a"]) as bell,
     ):
         assert (await store.run(push(b"before"))).length == 1

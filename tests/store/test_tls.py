@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from korvet.store.aio import AsyncStore
+from korvet.store.async_store import AsyncStore
 from korvet.store.errors import RedisUnreachable, StoreUnavailable
-from korvet.store.sync import SyncStore
-from korvet.store.wake import Wake
-from tests.servers import TestServer
+from korvet.store.notifications import Notifier
+from korvet.store.sync_store import SyncStore
 from tests.store.proxy import Proxy
 from tests.store.scripts import echo
+from tests.support.redis_servers import TestServer
 
 TLS = Path(__file__).parent / "tls"
 
@@ -38,7 +38,7 @@ async def use(running: TestServer) -> None:
     payload = bytes(range(256)) * 10_000
     async with secured(running) as address:
         url = f"{address}?ssl_ca_certs={TLS / 'cert.pem'}"
-        async with await AsyncStore.connect(url) as store, await Wake.connect(url) as wake:
+        async with await AsyncStore.connect(url) as store, await Notifier.connect(url) as wake:
             replies = await store.run_many([echo(memoryview(payload))] * 5)
             assert [reply.payload == payload for reply in replies] == [True] * 5
             async with wake.listen(["a"]) as bell:

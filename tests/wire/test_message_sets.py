@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.wire import codecs, message_sets
+from korvet.wire import compression, message_sets
 from korvet.wire.records import BadBatch, Record
 
 blobs = st.none() | st.binary(max_size=40)
@@ -17,7 +17,9 @@ rows = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 2**42), blobs, blobs), min_size=1, max_size=8
 )
 few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
-SETS = [(0, codecs.NONE), (0, codecs.GZIP), (0, codecs.SNAPPY)] + [(1, n) for n in range(4)]
+SETS = [(0, compression.NONE), (0, compression.GZIP), (0, compression.SNAPPY)] + [
+    (1, n) for n in range(4)
+]
 
 
 def message(
@@ -51,12 +53,14 @@ def test_what_is_built_is_read_back(
         wanted.append((offset, time if magic else -1, key, value, []))
         offset += 1
     built = message_sets.build(wanted, magic=magic, codec=codec)
-    assert message_sets.is_compressed(built) == (codec != codecs.NONE)
+    assert message_sets.is_compressed(built) == (codec != compression.NONE)
     found = message_sets.parse(built, limit=100_000)
     assert found == [(n, *row[1:]) for n, row in enumerate(wanted)]
 
 
-@pytest.mark.parametrize(("magic", "codec"), [(0, codecs.LZ4), (0, codecs.ZSTD), (1, codecs.ZSTD)])
+@pytest.mark.parametrize(
+    ("magic", "codec"), [(0, compression.LZ4), (0, compression.ZSTD), (1, compression.ZSTD)]
+)
 def test_a_codec_the_format_cannot_say_is_left_out(magic: int, codec: int) -> None:
     built = message_sets.build([(0, 1, None, b"v" * 500, [])], magic=magic, codec=codec)
     assert not message_sets.is_compressed(built)
@@ -70,11 +74,11 @@ def test_lz4_of_the_first_format_is_read_whatever_its_header_was_hashed_to(
     # KAFKA-3160: the clients of Kafka 0.8.2 and 0.9 hash other bytes than lz4 says.
     inner = b"".join(message(b"%d" % n * 200) for n in range(5))
     sizes = len(inner).to_bytes(8, "little") * (flags & 8 == 8) + bytes(4) * (flags & 1)
-    frame = codecs.compress(codecs.LZ4, inner)
+    frame = compression.compress(compression.LZ4, inner)
     plain = 7 if frame[4] & 8 == 0 else 15
     odd = frame[:4] + bytes((flags | frame[4] & 0x34, frame[5])) + sizes
     odd += bytes((checksum,)) + frame[plain:]
-    found = message_sets.parse(message(odd, magic=0, codec=codecs.LZ4), limit=100_000)
+    found = message_sets.parse(message(odd, magic=0, codec=compression.LZ4), limit=100_000)
     assert [value for _, _, _, value, _ in found] == [b"%d" % n * 200 for n in range(5)]
 
 
@@ -88,10 +92,10 @@ def test_offsets_stand_in_the_messages() -> None:
 def test_a_compressed_set_has_the_offset_of_its_last_and_inner_ones_count_from_0() -> None:
     made: list[Record] = [(40, 1, None, b"a", []), (42, 1, None, b"b", [])]
     for magic, inner in ((0, [40, 42]), (1, [0, 2])):
-        built = message_sets.build(made, magic=magic, codec=codecs.GZIP)
+        built = message_sets.build(made, magic=magic, codec=compression.GZIP)
         assert struct.unpack_from(">q", built)[0] == 42
         at = 12 + 6 + 8 * magic + 4 + 4
-        plain = codecs.decompress(codecs.GZIP, built[at:], 1000)
+        plain = compression.decompress(compression.GZIP, built[at:], 1000)
         first = struct.unpack_from(">q", plain)[0]
         second = struct.unpack_from(">q", plain, 12 + struct.unpack_from(">i", plain, 8)[0])[0]
         assert [first, second] == inner
@@ -107,11 +111,17 @@ REFUSED = [
     (message(None, codec=1), ErrorCode.CORRUPT_MESSAGE),
     (message(b"no gzip", codec=1), ErrorCode.CORRUPT_MESSAGE),
     (
-        message(codecs.compress(1, message(codecs.compress(1, message(b"v")), codec=1)), codec=1),
+        message(
+            compression.compress(1, message(compression.compress(1, message(b"v")), codec=1)),
+            codec=1,
+        ),
         ErrorCode.CORRUPT_MESSAGE,
     ),
-    (message(codecs.compress(1, message(bytes(20_000))), codec=1), ErrorCode.MESSAGE_TOO_LARGE),
-    (message(codecs.compress(1, b""), codec=1), ErrorCode.CORRUPT_MESSAGE),
+    (
+        message(compression.compress(1, message(bytes(20_000))), codec=1),
+        ErrorCode.MESSAGE_TOO_LARGE,
+    ),
+    (message(compression.compress(1, b""), codec=1), ErrorCode.CORRUPT_MESSAGE),
 ]
 
 
@@ -121,7 +131,9 @@ def test_what_is_no_message_set_is_refused(data: bytes, error: ErrorCode) -> Non
 
 
 def test_the_bound_holds_for_all_messages_of_a_set_together() -> None:
-    one = message(codecs.compress(codecs.GZIP, message(bytes(6000))), codec=codecs.GZIP)
+    one = message(
+        compression.compress(compression.GZIP, message(bytes(6000))), codec=compression.GZIP
+    )
     assert len(message_sets.parse(one, limit=10_000)) == 1
     assert refusal(one + one) is ErrorCode.MESSAGE_TOO_LARGE
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.wire import codecs, records
+from korvet.wire import compression, records
 from korvet.wire.header_counts import claimed_headers
 from korvet.wire.records import BadBatch, Record
 
@@ -41,7 +41,7 @@ def risen(made: list[Record], base: int) -> list[Record]:
     return found
 
 
-def sound(count: int = 3, codec: int = codecs.NONE, **fields: int) -> bytearray:
+def sound(count: int = 3, codec: int = compression.NONE, **fields: int) -> bytearray:
     """A batch as a client would send it, header fields changed and the CRC right again."""
     batch = records.build([(n, 1000 + n, b"k", b"v%d" % n, []) for n in range(count)], codec=codec)
     header = records.read_header(batch)._replace(**fields)
@@ -161,7 +161,7 @@ def test_headers_that_cost_nothing_on_the_wire_are_bounded(
 ) -> None:
     monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", 8)
     made: list[Record] = [(n, 1, b"k", None, [("", b"")] * headers) for n in range(count)]
-    batch = records.build(made, codec=codecs.LZ4)
+    batch = records.build(made, codec=compression.LZ4)
     with pytest.raises(BadBatch) as caught:
         records.records_of(batch)
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
@@ -194,7 +194,7 @@ def test_one_record_with_headers_without_end_is_not_even_parsed() -> None:
     while size:
         length.append(size & 0x7F | (0x80 if size > 0x7F else 0))
         size >>= 7
-    batch = sound(1, codecs.NONE)[: records.HEADER_SIZE] + length + body
+    batch = sound(1, compression.NONE)[: records.HEADER_SIZE] + length + body
     began = tracemalloc.start() or tracemalloc.get_traced_memory()[0]
     with pytest.raises(BadBatch) as caught:
         records.records_of(batch)

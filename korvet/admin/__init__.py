@@ -1,0 +1,1 @@
+"""Changes of configs and topics asked for by clients."""

@@ -1,0 +1,55 @@
+"""What /metrics says about groups: members, and lag in records, of a bounded number of them.
+
+One broker process at a time looks, by lease; the others show nothing, so that sums are right. What
+does not fit in the bounds is left out, smallest lag first.
+"""
+
+from collections.abc import Mapping
+
+from korvet.context import Services
+from korvet.coordinating import groups_of
+from korvet.groups.lag import PartitionLag, standings
+
+GROUPS = 200
+"""Groups looked at in one round; of more, whichever Redis names first."""
+ROWS = 1000
+"""Rows of lag shown."""
+
+Labels = tuple[str, ...]
+
+
+class GroupGauges:
+    """The rows of the two gauges, as they were when last looked at."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._members: dict[Labels, float] = {}
+        self._lag: dict[Labels, float] = {}
+        services.metrics.group_members.ask = self.members
+        services.metrics.group_lag.ask = self.lag
+
+    def members(self) -> Mapping[Labels, float]:
+        return self._members
+
+    def lag(self) -> Mapping[Labels, float]:
+        return self._lag
+
+    def clear(self) -> None:
+        """Another process shows the groups."""
+        self._members, self._lag = {}, {}
+
+    async def look(self) -> None:
+        """The rows are those of now."""
+        services = self._services
+        members: dict[Labels, float] = {}
+        rows: list[tuple[str, PartitionLag]] = []
+        for name in await groups_of(services).some(GROUPS):
+            size = await services.store.command("HGET", services.keys.group(name).group, "size")
+            if size is None:
+                continue
+            members[(name,)] = int(size)
+            found = await standings(services.store, services.keys, services.topics, name)
+            rows += ((name, row) for row in found)
+        rows.sort(key=lambda pair: -pair[1].lag)
+        self._members = members
+        self._lag = {(name, row.topic, str(row.partition)): row.lag for name, row in rows[:ROWS]}

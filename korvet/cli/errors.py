@@ -1,0 +1,62 @@
+"""What goes wrong, as one sentence for the person at the terminal."""
+
+import errno
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from korvet.config.setting import StartError
+
+# The base of typer's own refusals (unknown option, missing argument); it has no public name.
+_Refusal = typer.BadParameter.__mro__[1].__mro__[1]
+
+
+def complain(sentence: str) -> None:
+    """The sentence is on stderr, on one line."""
+    sys.stderr.write("korvet: " + " ".join(sentence.split()) + "\n")
+
+
+def sentence(error: BaseException) -> str | None:
+    """What to tell a person; None when only a traceback can help."""
+    for leaf in _leaves(error):
+        words = _words(leaf)
+        if words is not None:
+            return words
+    return None
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for part in error.exceptions:
+            yield from _leaves(part)
+    else:
+        yield error
+
+
+def _words(error: BaseException) -> str | None:
+    # Imported here: only a failure needs them.
+    from korvet.scripts.bundle import BundleError
+    from korvet.scripts.contract import ContractError
+    from korvet.store.address import BadAddress
+    from korvet.store.errors import StoreError, advised
+
+    if isinstance(error, _Refusal):
+        return _usage(error)
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return f"{error.strerror}: choose another port with --listen, or stop who has it."
+    if isinstance(error, StoreError):
+        return advised(error)
+    if isinstance(error, StartError | BadAddress | BundleError | ContractError):
+        return str(error)
+    return None
+
+
+def _usage(error: Any) -> str:
+    """What typer refuses, and where to read what there is."""
+    text = str(error.format_message())
+    wrong_value = isinstance(error, typer.BadParameter) and not text.startswith("Missing")
+    if wrong_value or error.ctx is None:
+        return text
+    return f"{text.rstrip('.')}; `{error.ctx.command_path} --help` tells what there is."

@@ -1,0 +1,1 @@
+"""Live brokers and which of them coordinates what."""

@@ -1,0 +1,1 @@
+"""Every setting under Kafka's names: type, default, effect."""

@@ -1,0 +1,283 @@
+"""How a broker is started: one frozen struct, read from a file, the environment and flags.
+
+Rules
+- The command line wins over the environment, that over the file, that over the defaults.
+- The file is TOML: options by their long name, settings under Kafka's names (quoted or as dotted
+  keys), and `[[topics]] match = "glob"` blocks with topic configs; of two that
+  match, the later wins.
+- Whatever is wrong is one ConfigError with one sentence.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from korvet.config.broker_settings import BROKER
+from korvet.config.setting import ConfigError, Setting, StartError, known
+from korvet.config.topic_policy import Pattern, TopicConfigs
+from korvet.config.values import Settings
+
+__all__ = ["Address", "Config", "ConfigError", "StartError", "load"]
+
+REDIS_VARIABLE = "KORVET_REDIS_URL"
+_SCHEMES = re.compile(r"(rediss?(\+sentinel|\+cluster)?|unix)://")
+_ZOOKEEPER = re.compile(r"[^,/\s:]+:\d{1,5}(,[^,/\s:]+:\d{1,5})*(/[^\s,]*)?")
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts to listen on, which nobody can connect to."""
+_LEVELS = ("debug", "info", "warning", "error")
+_KAFKAS = {
+    "listeners": "listen",
+    "advertised.listeners": "advertise",
+    "broker.id": "node-id",
+    "node.id": "node-id",
+    "log.dir": "data-dir",
+    "log.dirs": "data-dir",
+}
+"""What a server.properties calls things that are options here, and so no settings."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """A host and a port; an IPv6 host is written in brackets."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, option: str) -> "Address":
+        host, colon, port = text.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
+        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+            raise ConfigError(
+                f"{option} must be HOST:PORT, for example 127.0.0.1:9092, not {text!r}."
+            )
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Everything a broker is told at start. A field's sentence is in OPTIONS."""
+
+    listen: Address = Address("127.0.0.1", 9092)
+    advertise: Address | None = None
+    legacy_listen: Address | None = None
+    zookeeper: str | None = None
+    ops: Address | None = None
+    ops_socket: str | None = None
+    """Where a worker answers its parent instead of the ops port; not an option."""
+    worker: int = 0
+    """Which of the workers this process is; not an option."""
+    redis: str | None = None
+    redis_server: str | None = None
+    data_dir: str = "./korvet-data"
+    node_id: int = 0
+    namespace: str = "korvet"
+    workers: int = 1
+    log_level: str = "info"
+    log_format: str = "text"
+    settings: Settings = msgspec.field(default_factory=Settings)
+    patterns: tuple[Pattern, ...] = ()
+
+    @property
+    def ops_place(self) -> "Address | Path | None":
+        """Where this very process answers /healthz, /readyz and /metrics."""
+        return Path(self.ops_socket) if self.ops_socket is not None else self.ops
+
+    @property
+    def topics(self) -> TopicConfigs:
+        """What topics have when they do not say, under the settings of the start."""
+        return TopicConfigs(self.settings, self.patterns)
+
+
+OPTIONS: dict[str, str] = {
+    "listen": "HOST:PORT to serve Kafka clients on; port 0 picks a free one.",
+    "advertise": "HOST:PORT that clients are told to connect to; default is the listening address.",
+    "legacy-listen": "HOST:PORT to serve Kafka 0.7 clients on; off by default.",
+    "zookeeper": "HOST:PORT[/chroot] of a ZooKeeper to register in, for Kafka 0.7 consumers.",
+    "ops": "HOST:PORT for /healthz, /readyz and /metrics; off by default.",
+    "redis": f"URL of the Redis to use (or {REDIS_VARIABLE}); without it Korvet starts its own.",
+    "redis-server": "Path of the redis-server or valkey-server to start instead of our own.",
+    "data-dir": "Directory of the server that Korvet starts.",
+    "node-id": "This broker's id, different for each broker on one Redis.",
+    "namespace": "First part of every Redis key.",
+    "workers": "Processes that share the port.",
+    "log-level": "debug, info, warning or error.",
+    "log-format": "text or json.",
+}
+
+
+def load(
+    options: Mapping[str, str | None],
+    *,
+    file: Path | None = None,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str],
+) -> Config:
+    """The configuration of those options (by long name), that file, those NAME=VALUE settings."""
+    given, settings, patterns = _read(file) if file else ({}, {}, ())
+    if environ.get(REDIS_VARIABLE):
+        given["redis"] = environ[REDIS_VARIABLE]
+    given |= {name: value for name, value in options.items() if value is not None}
+    settings |= dict(_assignment(text) for text in sets)
+    config = Config(settings=Settings(settings), patterns=patterns, **_typed(given))
+    _refuse_shared(config)
+    _ = config.topics  # refuses bad patterns now, not at the first topic
+    return config
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set needs NAME=VALUE, for example num.partitions=3, not {text!r}.")
+    _refuse_unknown(BROKER, name.strip())
+    return name.strip(), value.strip()
+
+
+def _refuse_unknown(names: Mapping[str, Setting], name: str) -> None:
+    if name in _KAFKAS:
+        option = _KAFKAS[name]
+        raise ConfigError(
+            f"{name} is no setting here: the option is --{option}, or {option} in a file."
+        )
+    known(names, name, "setting")
+
+
+def _typed(given: Mapping[str, str]) -> dict[str, Any]:
+    """Options as the struct's fields, each checked."""
+    fields: dict[str, Any] = {}
+    for name, text in given.items():
+        option, field = f"--{name}", name.replace("-", "_")
+        if name in ("listen", "advertise", "legacy-listen", "ops"):
+            fields[field] = Address.parse(text, option)
+            if name == "advertise":
+                _refuse_nowhere(fields[field])
+        elif name in ("node-id", "workers"):
+            lowest, highest = (0, 2**31 - 1) if name == "node-id" else (1, 256)
+            fields[field] = _whole(text, option, lowest, highest)
+        else:
+            fields[field] = _checked(name, text)
+    return fields
+
+
+def _refuse_shared(config: Config) -> None:
+    """Workers share ports: nothing else would notice that two things are to be served on one."""
+    seen: dict[Address, str] = {}
+    for name in ("listen", "legacy-listen", "ops"):
+        where = getattr(config, name.replace("-", "_"))
+        if where is not None and where.port and seen.setdefault(where, name) != name:
+            raise ConfigError(f"--{seen[where]} and --{name} are both {where}: give each its own.")
+
+
+def _refuse_nowhere(told: Address) -> None:
+    if told.port == 0 or told.host in EVERYWHERE:
+        raise ConfigError(
+            f"--advertise must be HOST:PORT that clients can connect to, not {str(told)!r}."
+        )
+
+
+def _whole(text: str, option: str, lowest: int, highest: int) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 12 and lowest <= int(text) <= highest:
+        return int(text)
+    raise ConfigError(f"{option} must be a whole number from {lowest} to {highest}, not {text!r}.")
+
+
+def _checked(name: str, text: str) -> str:
+    if name == "log-level" and text not in _LEVELS:
+        raise ConfigError(f"--log-level must be one of {', '.join(_LEVELS)}, not {text!r}.")
+    if name == "log-format" and text not in ("text", "json"):
+        raise ConfigError(f"--log-format must be text or json, not {text!r}.")
+    if name == "redis":
+        return redis_url(text)
+    if name == "zookeeper" and not _ZOOKEEPER.fullmatch(text):
+        raise ConfigError(f"--zookeeper must be HOST:PORT[/chroot], not {text!r}.")
+    if name == "namespace":
+        return checked_namespace(text)
+    if not text:
+        raise ConfigError(f"--{name} must not be empty.")
+    return text
+
+
+def checked_namespace(text: str) -> str:
+    """The text, if it can be the first part of every key."""
+    if not (text and text.isascii() and _plain(text)):
+        raise ConfigError(f"--namespace may hold letters, digits, '.', '_' and '-', not {text!r}.")
+    return text
+
+
+def redis_url(text: str) -> str:
+    """The URL, if it could be one of a Redis."""
+    if not _SCHEMES.match(text):
+        raise ConfigError(
+            "--redis must be a URL such as redis://localhost:6379, unix:///PATH, "
+            f"redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT, not {text!r}."
+        )
+    return text
+
+
+def _plain(text: str) -> bool:
+    return len(text) <= 100 and all(char.isalnum() or char in "._-" for char in text)
+
+
+def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ...]]:
+    """Options, settings and topic patterns of a TOML file."""
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {file}: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        # To TOML `redis = ...` and `redis.timeout.ms = ...` are one key with two values.
+        hint = '; names with dots may be quoted: "redis.timeout.ms" = 15000'
+        advice = hint if "overwrite" in str(error) else ""
+        if file.suffix == ".properties":
+            advice = "; Kafka's own file is not read: docs/operations.md shows one of ours"
+        raise ConfigError(f"--config {file} is not valid TOML: {error}{advice}.") from None
+    try:
+        blocks = content.pop("topics", [])
+        patterns = tuple(_pattern(block) for block in _tables(blocks))
+        flat = _flatten(content)
+        options = {name: flat.pop(name) for name in OPTIONS if name in flat}
+        for name in flat:
+            _refuse_unknown({**BROKER, **dict.fromkeys(OPTIONS, BROKER["cluster.id"])}, name)
+        return options, flat, patterns
+    except ConfigError as error:
+        raise ConfigError(f"--config {file}: {error}") from None
+
+
+def _tables(blocks: object) -> list[dict[str, Any]]:
+    if isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks):
+        return blocks
+    raise ConfigError('topics must be [[topics]] blocks, each with match = "glob".')
+
+
+def _pattern(block: dict[str, Any]) -> Pattern:
+    match = block.pop("match", None)
+    if not isinstance(match, str) or not match:
+        raise ConfigError('Each [[topics]] block needs match = "glob".')
+    return Pattern(match, _flatten(block))
+
+
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested TOML tables as dotted names, values as text: `log.retention.ms = 1` works unquoted."""
+    flat: dict[str, str] = {}
+    for key, value in table.items():
+        name = prefix + key
+        if isinstance(value, dict):
+            flat |= _flatten(value, name + ".")
+        else:
+            flat[name] = _text(name, value)
+    return flat
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    raise ConfigError(f"{name} must be a text, a number, true, false or a list of texts.")

@@ -1,0 +1,330 @@
+"""The broker's settings, by Kafka's names where Kafka has one: name, type, default, sentence.
+
+`dynamic=False` settings are read once at start; the others may also be changed while brokers run.
+"""
+
+from korvet.config.coordinator_settings import ROWS as COORDINATION
+from korvet.config.setting import (
+    INT_MAX,
+    LONG_MAX,
+    LONGEST_ARRAY,
+    Decimal,
+    Flag,
+    Levels,
+    OneOf,
+    Setting,
+    SomeOf,
+    Text,
+    Whole,
+    long,
+    table,
+)
+
+CODECS = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
+AT_REST = ("none", "gzip", "snappy", "lz4", "zstd")
+LONGEST = str(LONG_MAX)
+FASTEST = "1.7976931348623157E308"
+
+
+def _kept(
+    name: str, type_: Whole | Flag | Decimal | Levels, default: str | None, of: str = "storage"
+) -> Setting:
+    """A setting of what only Kafka has, known so that tools are not refused that change it."""
+    return Setting(name, type_, default, f"Belongs to Kafka's own {of}.", effect=False)
+
+
+_OURS = (
+    Setting(
+        "storage.format",
+        OneOf(("record", "batch")),
+        "record",
+        "How a topic's records lie in Redis: `record` is one stream entry a record, readable by "
+        "redis-cli; `batch` is one entry a producer batch, its bytes untouched and much faster.",
+    ),
+    Setting(
+        "offset.mode",
+        OneOf(("time", "dense", "bytes")),
+        "time",
+        "What an offset is: `time` is the millisecond and a sequence, `dense` counts 0, 1, 2, "
+        "`bytes` is Kafka 0.7's byte position.",
+    ),
+    Setting(
+        "offset.bits",
+        Whole(8, 12),
+        "10",
+        "In `time` mode, how many low bits of an offset are the sequence within a millisecond; "
+        "11 last until the year 2109, 12 until 2039.",
+    ),
+    Setting(
+        "storage.compression",
+        OneOf(AT_REST),
+        "lz4",
+        "Codec of large values of `record` topics at rest; `none` keeps values readable.",
+    ),
+    Setting(
+        "storage.compression.min.bytes",
+        Whole(64),
+        "1024",
+        "Values shorter than this stay uncompressed at rest.",
+    ),
+    Setting(
+        "group.read.mode",
+        OneOf(("offset", "stream")),
+        "offset",
+        "How a group reads: `offset` honours each Fetch's offset and moves the Redis group with "
+        "commits; `stream` reads through XREADGROUP.",
+    ),
+    Setting(
+        "fetch.cache.bytes",
+        long(0),
+        "134217728",
+        "Memory a broker process may use to serve recent batches without asking Redis; 0 is off.",
+        dynamic=False,
+    ),
+    Setting(
+        "legacy.num.partitions",
+        Whole(1, 10_000),
+        "1",
+        "Partitions of a topic that a Kafka 0.7 client creates by producing to it.",
+    ),
+    Setting(
+        "acks.all.wait.replicas",
+        Whole(0, 100),
+        "0",
+        "How many Redis replicas must have a write before acks=-1 is answered (WAIT).",
+    ),
+    Setting(
+        "acks.all.fsync",
+        Flag(),
+        "false",
+        "Whether acks=-1 waits until the append-only file is on disk (WAITAOF, Redis 7.2).",
+    ),
+    Setting(
+        "redis.timeout.ms",
+        Whole(100),
+        "15000",
+        "A Redis that answers nothing for so long is taken for dead: what waits for it fails, and "
+        "it is connected to anew.",
+        dynamic=False,
+    ),
+    Setting(
+        "cluster.id",
+        Text(200),
+        "korvet-cluster-1",
+        "The cluster id that clients see; stored in Redis by the first broker.",
+        dynamic=False,
+    ),
+)
+
+_TOPICS = (
+    Setting("num.partitions", Whole(1, 10_000), "1", "Partitions of a topic that does not say."),
+    Setting(
+        "default.replication.factor",
+        Whole(1, 32_767),
+        "1",
+        "Any factor is accepted, and 1 is reported, as tools that compare will find; copies are "
+        "Redis's own.",
+        effect=False,
+    ),
+    Setting(
+        "auto.create.topics.enable",
+        Flag(),
+        "true",
+        "Whether asking for or producing to an unknown topic creates it.",
+    ),
+    Setting(
+        "reserved.topic.names.enable",
+        Flag(),
+        "false",
+        "Whether topics may be created under names that begin with `__`, as Kafka lets clients do: "
+        "Debezium's heartbeats, Cruise Control's metrics and Samza's checkpoints have such names.",
+    ),
+    Setting("delete.topic.enable", Flag(), "true", "Whether clients may delete topics."),
+    Setting(
+        "message.max.bytes",
+        Whole(0),
+        "1048588",
+        "The largest record batch a topic takes, compressed as sent.",
+    ),
+    Setting(
+        "max.decompressed.message.bytes",
+        Whole(1, LONGEST_ARRAY),
+        str(LONGEST_ARRAY),
+        "The largest record that a topic takes in a compressed batch: key, value and headers.",
+    ),
+    Setting(
+        "log.retention.ms",
+        long(-1),
+        None,
+        "How long records are kept, in milliseconds; -1 is for ever. Wins over minutes and hours.",
+    ),
+    Setting("log.retention.minutes", Whole(-1), None, "The same in minutes; wins over hours."),
+    Setting("log.retention.hours", Whole(-1), "168", "The same in hours."),
+    Setting(
+        "log.retention.bytes",
+        long(-1),
+        "-1",
+        "How many bytes of records a partition keeps; -1 is no limit.",
+    ),
+    Setting(
+        "log.retention.check.interval.ms",
+        long(1),
+        "300000",
+        "How often old records are looked for.",
+        dynamic=False,
+    ),
+    Setting(
+        "log.message.timestamp.type",
+        OneOf(("CreateTime", "LogAppendTime")),
+        "CreateTime",
+        "Whether a record carries its producer's time or the time of the append.",
+    ),
+    Setting(
+        "log.message.timestamp.before.max.ms",
+        long(0),
+        LONGEST,
+        "How far a producer's time may lie in the past.",
+    ),
+    Setting(
+        "log.message.timestamp.after.max.ms",
+        long(0),
+        "3600000",
+        "How far a producer's time may lie in the future.",
+    ),
+    Setting(
+        "log.cleanup.policy",
+        SomeOf(("delete", "compact"), may_be_empty=True),
+        "delete",
+        "`delete` removes old records, `compact` keeps the newest record of each key; empty, all "
+        "are kept.",
+    ),
+    Setting(
+        "compression.type",
+        OneOf(CODECS),
+        "none",
+        "Codec of the fetched batches of `record` topics, and of stored batches that must change; "
+        "`none` and `producer` leave a producer's batches as they are.",
+    ),
+    _kept("compression.gzip.level", Levels(1, 9), "-1"),
+    _kept("compression.lz4.level", Whole(1, 17), "9"),
+    _kept("compression.zstd.level", Whole(-131072, 22), "3"),
+    Setting(
+        "min.insync.replicas",
+        Whole(1),
+        "1",
+        "Kafka's count of copies; here acks.all.wait.replicas says what acks=-1 waits for.",
+        effect=False,
+    ),
+    Setting(
+        "log.cleaner.delete.retention.ms",
+        long(0),
+        "86400000",
+        "How long a compacted topic keeps the mark of a deleted key.",
+    ),
+    Setting(
+        "log.cleaner.min.compaction.lag.ms",
+        long(0),
+        "0",
+        "How long a record of a compacted topic is left alone.",
+    ),
+    _kept("log.cleaner.max.compaction.lag.ms", long(1), LONGEST),
+    Setting(
+        "log.cleaner.min.cleanable.ratio",
+        Decimal(0, 1),
+        "0.5",
+        "The part of a log that has to be new since its last compaction before the next one.",
+    ),
+    Setting(
+        "log.cleaner.backoff.ms",
+        long(1),
+        "15000",
+        "How often compacted topics are looked at.",
+    ),
+    _kept("log.segment.bytes", Whole(1048576), "1073741824"),
+    _kept("log.roll.ms", long(1), None),
+    _kept("log.roll.hours", Whole(1), "168"),
+    _kept("log.roll.jitter.ms", long(0), None),
+    _kept("log.roll.jitter.hours", Whole(0), "0"),
+    _kept("log.index.size.max.bytes", Whole(4), "10485760"),
+    _kept("log.index.interval.bytes", Whole(0), "4096"),
+    _kept("log.flush.interval.messages", long(1), LONGEST),
+    _kept("log.flush.interval.ms", long(0), None),
+    _kept("log.flush.scheduler.interval.ms", long(0), LONGEST),
+    _kept("log.segment.delete.delay.ms", long(0), "60000"),
+    _kept("log.preallocate", Flag(), "false"),
+    _kept("log.local.retention.ms", long(-2), "-2"),
+    _kept("log.local.retention.bytes", long(-2), "-2"),
+    _kept("unclean.leader.election.enable", Flag(), "false"),
+    # Set and taken back by kafka-reassign-partitions --throttle.
+    _kept("leader.replication.throttled.rate", long(0), LONGEST),
+    _kept("follower.replication.throttled.rate", long(0), LONGEST),
+    _kept("replica.alter.log.dirs.io.max.bytes.per.second", long(0), LONGEST),
+)
+
+# What Kafka changes while it runs and tools set as a matter of course.
+_THREADS = (
+    *(
+        _kept(name, Whole(lowest), default, "threads")
+        for name, lowest, default in (
+            ("background.threads", 1, "10"),
+            ("num.io.threads", 1, "8"),
+            ("num.network.threads", 1, "3"),
+            ("num.recovery.threads.per.data.dir", 1, "2"),
+            ("num.replica.fetchers", 1, "1"),
+            ("log.cleaner.threads", 0, "1"),
+            ("log.cleaner.io.buffer.size", 0, "524288"),
+        )
+    ),
+    _kept("log.cleaner.dedupe.buffer.size", long(0), "134217728", "threads"),
+    _kept("log.cleaner.io.buffer.load.factor", Decimal(0, float("inf")), "0.9", "threads"),
+    _kept("log.cleaner.io.max.bytes.per.second", Decimal(0, float("inf")), FASTEST, "threads"),
+    _kept("sasl.kerberos.min.time.before.relogin", long(0), "60000", "logins"),
+    _kept("sasl.kerberos.ticket.renew.jitter", Decimal(0, 1), "0.05", "logins"),
+    _kept("sasl.kerberos.ticket.renew.window.factor", Decimal(0, 1), "0.8", "logins"),
+)
+
+_SOCKETS = (
+    Setting(
+        "socket.request.max.bytes",
+        Whole(1),
+        "104857600",
+        "A longer request ends its connection.",
+        dynamic=False,
+    ),
+    Setting("max.connections", Whole(0), str(INT_MAX), "Connections a broker process takes."),
+    Setting("max.connections.per.ip", Whole(0), str(INT_MAX), "The same for one client address."),
+    Setting(
+        "connections.max.idle.ms",
+        long(-1),
+        "600000",
+        "A connection idle for longer is closed; -1 is never.",
+        dynamic=False,
+    ),
+    Setting(
+        "queued.max.requests",
+        Whole(1),
+        "500",
+        "Requests of one connection that may wait before reading stops.",
+        dynamic=False,
+    ),
+    Setting("fetch.max.bytes", Whole(1024), "57671680", "The most a fetch answers.", dynamic=False),
+    Setting(
+        "max.incremental.fetch.session.cache.slots",
+        Whole(0),
+        "1000",
+        "Fetch sessions; none are kept here, every fetch names its partitions.",
+        dynamic=False,
+        effect=False,
+    ),
+    Setting(
+        "zookeeper.connect",
+        Text(1000),
+        None,
+        "HOST:PORT[/chroot] of a ZooKeeper to register the main port in, as Kafka 0.8 did: for its "
+        "high-level consumers.",
+        dynamic=False,
+    ),
+    Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
+)
+
+BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + COORDINATION)

@@ -1,0 +1,150 @@
+"""The broker's settings for groups, committed offsets, producers and transactions."""
+
+from korvet.config.setting import INT_MAX, Flag, OneOf, Setting, SomeOf, Whole, long
+
+_GROUPS = (
+    Setting(
+        "group.min.session.timeout.ms",
+        Whole(1),
+        "6000",
+        "The shortest session timeout a group member may ask for.",
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        Whole(1),
+        "1800000",
+        "The longest session timeout a group member may ask for.",
+    ),
+    Setting(
+        "group.initial.rebalance.delay.ms",
+        Whole(0),
+        "3000",
+        "How long the first rebalance of an empty group waits for more members.",
+    ),
+    Setting("group.max.size", Whole(1), str(INT_MAX), "Members a group may have."),
+    Setting(
+        "offsets.retention.minutes",
+        Whole(1),
+        "10080",
+        "How long the committed offsets of a group without members are kept.",
+    ),
+    Setting(
+        "offsets.retention.check.interval.ms",
+        long(1),
+        "600000",
+        "How often expired committed offsets are looked for.",
+        dynamic=False,
+        effect=False,
+    ),
+    Setting(
+        "offset.metadata.max.bytes",
+        Whole(0),
+        "4096",
+        "The longest metadata a committed offset may carry.",
+    ),
+)
+
+_CONSUMER_GROUPS = (
+    Setting(
+        "group.coordinator.rebalance.protocols",
+        SomeOf(("classic", "consumer", "share", "streams")),
+        "classic,consumer",
+        "Group protocols served; `share` and `streams` are not served yet.",
+        dynamic=False,
+        effect=False,
+    ),
+    Setting(
+        "group.consumer.session.timeout.ms",
+        Whole(1),
+        "45000",
+        "Session timeout of the members of KIP-848 groups.",
+    ),
+    Setting(
+        "group.consumer.min.session.timeout.ms",
+        Whole(1),
+        "45000",
+        "The shortest session timeout a group's own setting may say.",
+    ),
+    Setting(
+        "group.consumer.max.session.timeout.ms",
+        Whole(1),
+        "60000",
+        "The longest session timeout a group's own setting may say.",
+    ),
+    Setting(
+        "group.consumer.heartbeat.interval.ms",
+        Whole(1),
+        "5000",
+        "Heartbeat interval given to the members of KIP-848 groups.",
+    ),
+    Setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        Whole(1),
+        "5000",
+        "The shortest heartbeat interval a group's own setting may say.",
+    ),
+    Setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        Whole(1),
+        "15000",
+        "The longest heartbeat interval a group's own setting may say.",
+    ),
+    Setting(
+        "group.consumer.max.size",
+        Whole(1),
+        str(INT_MAX),
+        "Members a KIP-848 group may have.",
+    ),
+    Setting(
+        "group.consumer.assignors",
+        SomeOf(("uniform", "range")),
+        "uniform,range",
+        "Server-side assignors; the first is the default.",
+        dynamic=False,
+        effect=False,
+    ),
+    Setting(
+        "group.consumer.migration.policy",
+        OneOf(("disabled", "downgrade", "upgrade", "bidirectional")),
+        "bidirectional",
+        "Which way an empty group may change between the classic and the KIP-848 protocol.",
+        effect=False,
+    ),
+)
+
+_PRODUCERS = (
+    Setting(
+        "producer.id.expiration.ms",
+        Whole(1),
+        "86400000",
+        "How long an idle producer's sequence numbers are remembered.",
+    ),
+    Setting(
+        "transaction.max.timeout.ms",
+        Whole(1),
+        "900000",
+        "The longest transaction timeout a producer may ask for.",
+    ),
+    Setting(
+        "transactional.id.expiration.ms",
+        Whole(1),
+        "604800000",
+        "How long an idle transactional id is remembered.",
+    ),
+    Setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Whole(1),
+        "10000",
+        "How often transactions past their timeout are looked for.",
+        dynamic=False,
+    ),
+    Setting(
+        "transaction.partition.verification.enable",
+        Flag(),
+        "true",
+        "Whether a transactional append is refused for a partition outside its transaction.",
+        effect=False,
+    ),
+)
+
+ROWS = _GROUPS + _CONSUMER_GROUPS + _PRODUCERS

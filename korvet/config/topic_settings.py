@@ -1,0 +1,211 @@
+"""The settings of one topic, and which broker settings give their defaults.
+
+The rows are Korvet's own and every one that the tools of Kafka 4.4 send (and a few of older tools);
+a row's `from_broker` names the broker settings that stand in for it, first set one first.
+"""
+
+import msgspec
+
+from korvet.config.broker_settings import AT_REST, BROKER, CODECS
+from korvet.config.setting import (
+    LONG_MAX,
+    LONGEST_ARRAY,
+    Decimal,
+    Flag,
+    Kind,
+    Levels,
+    OneOf,
+    Setting,
+    SomeOf,
+    Text,
+    Whole,
+    Words,
+    known,
+    long,
+    table,
+)
+
+_LONGEST = str(LONG_MAX)
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+
+
+class FromBroker(msgspec.Struct, frozen=True):
+    """A broker setting that stands in for a topic's, `factor` being the ratio of their units."""
+
+    name: str
+    factor: int = 1
+
+    def convert(self, text: str) -> str:
+        number = int(text) if self.factor != 1 else 0
+        return str(number * self.factor) if number > 0 else text
+
+
+_KEPT = "Belongs to Kafka's own storage."
+
+
+def _kept(name: str, type_: Whole | Flag | Decimal | Levels | Words, default: str) -> Setting:
+    return Setting(name, type_, default, _KEPT, effect=False)
+
+
+def _fixed(name: str) -> Setting:
+    """A choice that shapes what is stored: the broker's row, fixed once the topic exists."""
+    return msgspec.structs.replace(BROKER[name], immutable=True)
+
+
+_STORED = (
+    _fixed("storage.format"),
+    _fixed("offset.mode"),
+    _fixed("offset.bits"),
+    Setting("storage.compression", OneOf(AT_REST), "lz4", BROKER["storage.compression"].sentence),
+    Setting(
+        "retention.ms",
+        long(-1),
+        "604800000",
+        "How long records are kept, in milliseconds; -1 is for ever.",
+    ),
+    Setting(
+        "retention.bytes",
+        long(-1),
+        "-1",
+        "How many bytes of records a partition keeps; -1 is no limit.",
+    ),
+    Setting(
+        "cleanup.policy",
+        SomeOf(("delete", "compact"), may_be_empty=True),
+        "delete",
+        BROKER["log.cleanup.policy"].sentence,
+    ),
+    Setting(
+        "max.message.bytes",
+        Whole(0),
+        "1048588",
+        "The largest record batch the topic takes, compressed as sent.",
+    ),
+    Setting(
+        "max.decompressed.message.bytes",
+        Whole(1, LONGEST_ARRAY),
+        str(LONGEST_ARRAY),
+        BROKER["max.decompressed.message.bytes"].sentence,
+    ),
+    Setting(
+        "message.timestamp.type",
+        OneOf(("CreateTime", "LogAppendTime")),
+        "CreateTime",
+        BROKER["log.message.timestamp.type"].sentence,
+    ),
+    Setting(
+        "message.timestamp.before.max.ms",
+        long(0),
+        _LONGEST,
+        BROKER["log.message.timestamp.before.max.ms"].sentence,
+    ),
+    Setting(
+        "message.timestamp.after.max.ms",
+        long(0),
+        "3600000",
+        BROKER["log.message.timestamp.after.max.ms"].sentence,
+    ),
+    Setting("compression.type", OneOf(CODECS), "none", BROKER["compression.type"].sentence),
+    Setting(
+        "min.insync.replicas",
+        Whole(1),
+        "1",
+        BROKER["min.insync.replicas"].sentence,
+        effect=False,
+    ),
+    Setting(
+        "delete.retention.ms",
+        long(0),
+        "86400000",
+        BROKER["log.cleaner.delete.retention.ms"].sentence,
+    ),
+    Setting(
+        "min.compaction.lag.ms",
+        long(0),
+        "0",
+        BROKER["log.cleaner.min.compaction.lag.ms"].sentence,
+    ),
+)
+
+_SENT_BY_TOOLS = (
+    _kept("compression.gzip.level", Levels(1, 9), "-1"),
+    _kept("compression.lz4.level", Whole(1, 17), "9"),
+    _kept("compression.zstd.level", Whole(-131072, 22), "3"),
+    _kept("max.compaction.lag.ms", long(1), _LONGEST),
+    Setting(
+        "min.cleanable.dirty.ratio",
+        Decimal(0, 1),
+        "0.5",
+        BROKER["log.cleaner.min.cleanable.ratio"].sentence,
+    ),
+    _kept("segment.bytes", Whole(14), "1073741824"),
+    _kept("segment.ms", long(1), "604800000"),
+    _kept("segment.jitter.ms", long(0), "0"),
+    _kept("segment.index.bytes", Whole(4), "10485760"),
+    _kept("index.interval.bytes", Whole(0), "4096"),
+    _kept("flush.messages", long(1), _LONGEST),
+    _kept("flush.ms", long(0), _LONGEST),
+    _kept("file.delete.delay.ms", long(0), "60000"),
+    _kept("preallocate", Flag(), "false"),
+    _kept("unclean.leader.election.enable", Flag(), "false"),
+    _kept("local.retention.ms", long(-2), "-2"),
+    _kept("local.retention.bytes", long(-2), "-2"),
+    _kept("remote.log.copy.disable", Flag(), "false"),
+    _kept("remote.log.delete.on.disable", Flag(), "false"),
+    _kept("remote.copy.lag.ms", long(-1), "0"),
+    _kept("remote.copy.lag.bytes", long(-1), "-1"),
+    _kept("errors.deadletterqueue.group.enable", Flag(), "false"),
+    Setting("remote.storage.enable", OneOf(("false",), Kind.BOOLEAN), "false", _KEPT, effect=False),
+    _kept("leader.replication.throttled.replicas", Words(), ""),
+    _kept("follower.replication.throttled.replicas", Words(), ""),
+    # Gone from Kafka 4, still sent by tools of Kafka 2 and 3.
+    _kept("message.timestamp.difference.max.ms", long(0), _LONGEST),
+    _kept("message.downconversion.enable", Flag(), "true"),
+    Setting("message.format.version", Text(40), "3.0-IV1", _KEPT, effect=False),
+)
+
+TOPIC = table(_STORED + _SENT_BY_TOOLS)
+IMMUTABLE = frozenset(name for name, setting in TOPIC.items() if setting.immutable)
+
+_RENAMED: dict[str, tuple[FromBroker, ...]] = {
+    "retention.ms": (
+        FromBroker("log.retention.ms"),
+        FromBroker("log.retention.minutes", _MINUTE_MS),
+        FromBroker("log.retention.hours", _HOUR_MS),
+    ),
+    "segment.ms": (FromBroker("log.roll.ms"), FromBroker("log.roll.hours", _HOUR_MS)),
+    "segment.jitter.ms": (
+        FromBroker("log.roll.jitter.ms"),
+        FromBroker("log.roll.jitter.hours", _HOUR_MS),
+    ),
+    "flush.ms": (
+        FromBroker("log.flush.interval.ms"),
+        FromBroker("log.flush.scheduler.interval.ms"),
+    ),
+    "flush.messages": (FromBroker("log.flush.interval.messages"),),
+    "retention.bytes": (FromBroker("log.retention.bytes"),),
+    "max.message.bytes": (FromBroker("message.max.bytes"),),
+    "message.timestamp.type": (FromBroker("log.message.timestamp.type"),),
+    "message.timestamp.before.max.ms": (FromBroker("log.message.timestamp.before.max.ms"),),
+    "message.timestamp.after.max.ms": (FromBroker("log.message.timestamp.after.max.ms"),),
+    "cleanup.policy": (FromBroker("log.cleanup.policy"),),
+    "delete.retention.ms": (FromBroker("log.cleaner.delete.retention.ms"),),
+    "min.compaction.lag.ms": (FromBroker("log.cleaner.min.compaction.lag.ms"),),
+    "max.compaction.lag.ms": (FromBroker("log.cleaner.max.compaction.lag.ms"),),
+    "min.cleanable.dirty.ratio": (FromBroker("log.cleaner.min.cleanable.ratio"),),
+    "segment.bytes": (FromBroker("log.segment.bytes"),),
+    "segment.index.bytes": (FromBroker("log.index.size.max.bytes"),),
+    "index.interval.bytes": (FromBroker("log.index.interval.bytes"),),
+    "file.delete.delay.ms": (FromBroker("log.segment.delete.delay.ms"),),
+    "preallocate": (FromBroker("log.preallocate"),),
+    "local.retention.ms": (FromBroker("log.local.retention.ms"),),
+    "local.retention.bytes": (FromBroker("log.local.retention.bytes"),),
+}
+FROM_BROKER: dict[str, tuple[FromBroker, ...]] = {
+    name: _RENAMED.get(name, (FromBroker(name),) if name in BROKER else ()) for name in TOPIC
+}
+
+
+def topic_setting(name: str) -> Setting:
+    """The topic setting of that name, or a ConfigError naming the nearest one."""
+    return known(TOPIC, name, "topic config")

@@ -1,0 +1,146 @@
+"""The broker's settings with their values: defaults under start values under later changes."""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from korvet.config.broker_settings import BROKER
+from korvet.config.setting import ConfigError, Kind, Setting, Source, Value, known
+
+BOUNDS = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+)
+"""Settings of which the first must not exceed the second."""
+
+
+class Synonym(msgspec.Struct, frozen=True):
+    """One place a value was looked for and found, as DescribeConfigs lists them."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigValue(msgspec.Struct, frozen=True):
+    """A setting as it stands: its value as text, its source, and what lies beneath."""
+
+    setting: Setting
+    value: str | None
+    source: Source
+    synonyms: tuple[Synonym, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.setting.name
+
+    @property
+    def kind(self) -> Kind:
+        return self.setting.kind
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is Source.DEFAULT
+
+    @property
+    def read_only(self) -> bool:
+        return self.setting.immutable or not self.setting.dynamic
+
+    @property
+    def documentation(self) -> str:
+        return self.setting.documentation
+
+
+class Settings:
+    """All broker settings, immutable. Unknown names and bad values are refused on the way in."""
+
+    __slots__ = ("_layers", "_values")
+
+    def __init__(
+        self,
+        static: Mapping[str, str] | None = None,
+        dynamic: Mapping[str, str] | None = None,
+        own: Mapping[str, str] | None = None,
+    ) -> None:
+        self._layers: tuple[tuple[Source, dict[str, str]], ...] = (
+            (Source.DYNAMIC_BROKER, dict(own or {})),
+            (Source.DYNAMIC_DEFAULT_BROKER, dict(dynamic or {})),
+            (Source.STATIC_BROKER, dict(static or {})),
+        )
+        self._values: dict[str, Value | None] = {}
+        for _, layer in self._layers:
+            for name in layer:
+                known(BROKER, name, "setting")
+        for name, setting in BROKER.items():
+            text = self.text_of(name)
+            self._values[name] = None if text is None else setting.parse(text)
+        self._refuse_contradictions()
+
+    def with_dynamic(
+        self, dynamic: Mapping[str, str], own: Mapping[str, str] | None = None
+    ) -> "Settings":
+        """The same start values under other later changes: all brokers' and this one's own.
+
+        Refuses what is only read at start.
+        """
+        for name in (*dynamic, *(own or {})):
+            if not known(BROKER, name, "setting").dynamic:
+                raise ConfigError(f"{name} is only read at start: give it there and restart.")
+        return Settings(self._layers[-1][1], dynamic, own)
+
+    def text_of(self, name: str) -> str | None:
+        """The value as text, or None where the setting is unset."""
+        for _, layer in self._layers:
+            if name in layer:
+                return layer[name]
+        return BROKER[name].default
+
+    def integer(self, name: str) -> int:
+        value = self._values[name]
+        assert isinstance(value, int), f"{name} is not a whole number"
+        return value
+
+    def flag(self, name: str) -> bool:
+        value = self._values[name]
+        assert isinstance(value, bool), f"{name} is not true or false"
+        return value
+
+    def text(self, name: str) -> str:
+        value = self._values[name]
+        assert isinstance(value, str), f"{name} is not text"
+        return value
+
+    def words(self, name: str) -> tuple[str, ...]:
+        value = self._values[name]
+        assert isinstance(value, tuple), f"{name} is not a list"
+        return value
+
+    def synonyms(self, name: str) -> tuple[Synonym, ...]:
+        """Every layer that has a value for the name, the one that counts first."""
+        found = [
+            Synonym(name, BROKER[name].shown(layer[name]), source)
+            for source, layer in self._layers
+            if name in layer
+        ]
+        if BROKER[name].default is not None:
+            found.append(Synonym(name, BROKER[name].default, Source.DEFAULT))
+        return tuple(found)
+
+    def describe(self, name: str) -> ConfigValue:
+        """The setting with its value, source and synonyms. An unknown name is a ConfigError."""
+        setting = known(BROKER, name, "setting")
+        synonyms = self.synonyms(name)
+        if not synonyms:
+            return ConfigValue(setting, None, Source.DEFAULT)
+        return ConfigValue(setting, synonyms[0].value, synonyms[0].source, synonyms)
+
+    def __iter__(self) -> Iterator[ConfigValue]:
+        return (self.describe(name) for name in BROKER)
+
+    def _refuse_contradictions(self) -> None:
+        for low, high in BOUNDS:
+            if self.integer(low) > self.integer(high):
+                raise ConfigError(
+                    f"{low} ({self.integer(low)}) must not exceed {high} ({self.integer(high)})."
+                )

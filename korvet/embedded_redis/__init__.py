@@ -1,0 +1,1 @@
+"""The Redis server that the broker starts when no URL is given."""

@@ -1,0 +1,1 @@
+"""Fetch: fill partitions and wait for data."""

@@ -1,0 +1,1 @@
+"""Consumer groups: coordinator, heartbeats, commits, assignments."""

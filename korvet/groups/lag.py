@@ -1,0 +1,99 @@
+"""Where a group stands, and where it could be put: what tools and metrics ask about groups."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from korvet.groups.offset_commit import CommittedOffset, place_of, read_commit
+from korvet.keys import Keys
+from korvet.log.offset_for_time import find_time
+from korvet.log.position import EARLIEST, Place
+from korvet.log.reader import LogReader
+from korvet.scripts import log
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic, TopicTable
+
+
+class Tables(Protocol):
+    """What is needed of the table of topics."""
+
+    async def get(self, name: str) -> Topic | None: ...
+
+
+class PartitionLag(msgspec.Struct, frozen=True):
+    """One partition a group has committed. `lag` is in records, `behind_ms` -1 where unknown."""
+
+    topic: str
+    partition: int
+    commit: CommittedOffset
+    end: int
+    lag: int
+    behind_ms: int
+
+
+async def find_place(
+    store: AsyncStore,
+    keys: Keys,
+    reader: LogReader,
+    topic: Topic,
+    partition: int,
+    place: Place,
+) -> int:
+    """The offset that stands at that place, between the log's ends; a time is the first record at
+    or after it."""
+    bounds = await store.run(log.list_offsets(keys, topic.name, partition, topic_id=topic.id))
+    if isinstance(place, int):
+        return min(max(place, bounds.first), bounds.next)
+    if place == EARLIEST:
+        return bounds.first
+    if isinstance(place, datetime):
+        moment = int(place.timestamp() * 1000)
+        found = await find_time(reader, store, keys, topic, partition, moment)
+        if found is not None:
+            return found[1]
+    return bounds.next
+
+
+async def standings(
+    store: AsyncStore, keys: Keys, topics: TopicTable, group_id: str
+) -> list[PartitionLag]:
+    """Every partition the group has committed, of topics that exist, in order."""
+    flat = await store.command("HGETALL", keys.group_offsets(group_id))
+    rows = await _known(topics, zip(flat[::2], flat[1::2], strict=True))
+    replies = await store.run_many(
+        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
+        for topic, number, commit in rows
+    )
+    found = [
+        PartitionLag(
+            topic.name, number, commit, reply.next, reply.records, _behind(topic, commit, reply)
+        )
+        for (topic, number, commit), reply in zip(rows, replies, strict=True)
+        if not reply.error
+    ]
+    return sorted(found, key=lambda row: (row.topic, row.partition))
+
+
+async def _known(
+    topics: TopicTable, pairs: Iterable[tuple[bytes, bytes]]
+) -> Sequence[tuple[Topic, int, CommittedOffset]]:
+    rows = []
+    for field, raw in pairs:
+        place, commit = place_of(field), read_commit(raw)
+        if place is None or commit is None:
+            continue
+        topic = await topics.get(place[0])
+        if topic is not None and commit.topic_id in ("", topic.id):
+            rows.append((topic, place[1], commit))
+    return rows
+
+
+def _behind(topic: Topic, commit: CommittedOffset, reply: Any) -> int:
+    """Milliseconds from the committed place to the newest record, where offsets are times."""
+    if reply.records == 0:
+        return 0
+    if topic.policy.offset_mode != "time" or reply.newest < 0:
+        return -1
+    return max(0, int(reply.newest) - (commit.offset >> topic.policy.offset_bits))

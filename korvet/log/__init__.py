@@ -1,0 +1,1 @@
+"""One partition's log: entries, offsets, reading, appending, cleaning."""

@@ -1,0 +1,53 @@
+"""A store, and for how long it is kept busy: who works for nobody in particular rests by that."""
+
+import asyncio
+from time import monotonic
+from typing import Any, Protocol, TypeVar
+
+from korvet.scripts.call import Call, Reply
+
+R = TypeVar("R", bound=Reply)
+
+
+class Store(Protocol):
+    """What can be watched."""
+
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
+    async def run(self, call: Call[R]) -> R: ...
+
+
+class BusyTimer:
+    """A store, and for how long it has been kept busy since that was last asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._began = self._spent = 0.0
+        self._under_way = 0
+
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]:
+        future = self._store.submit_command(*command)
+        self._begin()
+        future.add_done_callback(self._end)
+        return future
+
+    async def run(self, call: Call[R]) -> R:
+        self._begin()
+        try:
+            return await self._store.run(call)
+        finally:
+            self._end()
+
+    def spent(self) -> float:
+        """Seconds since the last time this was asked."""
+        spent, self._spent = self._spent, 0.0
+        return spent
+
+    def _begin(self) -> None:
+        if not self._under_way:
+            self._began = monotonic()
+        self._under_way += 1
+
+    def _end(self, _: object = None) -> None:
+        self._under_way -= 1
+        if not self._under_way:
+            self._spent += monotonic() - self._began

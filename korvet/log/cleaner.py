@@ -1,0 +1,404 @@
+"""Compacting a log: the newest record of each key stays, at its own offset; the others go.
+
+Rules
+- Python looks at keys and decides what stays; scripts move entries, a few at a time, into the log's
+  twin (`compacted`), and one script puts the twin in the log's place once it has all that came
+  after.
+- Nothing at or behind the last stable offset is touched. What transactions aborted goes, and so do
+  the markers before the limit: nobody below it needs them any more.
+- The last entry before the limit stays, whatever it is: readers who want to reach the end can.
+- An entry of more fields than a script can add, which is a native one, is put into the twin by a
+  plain command. The next script counts: in somebody else's twin it would end that one's pass.
+- Whoever begins a compaction writes its token into the log; from then on the scripts work for
+  nobody else. One that dies on the way has changed nothing: the next one begins anew. So does one
+  whose twin has not what was put into it: a failover may lose what Redis has answered.
+- A twin that is of no use any more is let go of at once where Redis has no room for more of it, and
+  else by the next look at the log.
+- After each call it rests `REST` times as long as Redis took over it, at least: Redis belongs to
+  others. Where writers are faster than that, it rests less at the end, or it would never have one.
+- What is remembered of a key has a bounded size, and so has the number of keys.
+"""
+
+import asyncio
+import hashlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import uuid4
+
+import msgspec
+
+from korvet.keys import Keys
+from korvet.log.busy_timer import BusyTimer, R, Store
+from korvet.log.entry import Entry, is_marker, owner_of, records_of
+from korvet.log.entry_id import entry_id, offset_of
+from korvet.log.read_result import ReadResult
+from korvet.log.reader import LogReader
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log import CleanBeginReply
+from korvet.store.errors import StoreRefused
+from korvet.topics.table import Topic
+from korvet.wire import records
+from korvet.wire.records import BadBatch, Record
+
+READ_BYTES = 1 << 18
+READ_ENTRIES = 500
+CARRY_BYTES = 64 << 10
+CARRY_ENTRIES = 100
+MOST_FIELDS = 7990
+"""So many fields and values of an entry a script can add: lua/lib/entry_limits.lua."""
+TAIL_ENTRIES = 500
+INDEX_BYTES = 65536
+MOST_KEYS = 250_000
+"""Keys of one pass, about: what it cannot remember is left for the next."""
+LONG_KEY = 32
+"""Longer keys are remembered by their hash."""
+REST = 9.0
+HURRIED_REST = 1.0
+CALM_CALLS = 200
+"""So many calls it takes to overtake the writers before it hurries."""
+
+UNREADABLE = b"this batch cannot be read"
+"""The key of what stands for such a batch; told by its identity."""
+
+
+class Outcome(msgspec.Struct):
+    """What a compaction did to the entries before `limit`."""
+
+    limit: int = -1
+    kept: int = 0
+    removed: int = 0
+    size: int = 0
+    records: int = 0
+    tombstones: bool = False
+    rows: list[str] = []
+
+
+class Superseded(Exception):
+    """Somebody else compacts the log by now, its start has moved, or the twin lacks something."""
+
+
+class LogCleaner:
+    """One pass over one partition."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        topic: Topic,
+        partition: int,
+        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = BusyTimer(store)
+        self._topic, self._partition = topic, partition
+        self._reader = LogReader(self._store, keys, most=READ_ENTRIES)
+        self._token = uuid4().hex
+        self._where, parts = (keys, topic.name, partition), keys.partition(topic.name, partition)
+        self._stream, self._twin = parts.stream, parts.compacted
+        self._rest = rest
+        self._ranges: list[str] = []
+        self._waiting_bytes = self._waiting_entries = self._held = 0
+        self._newest: dict[bytes, int] = {}
+        self._learned = 0
+        self._youngest = -1
+        self._gap = True
+        self._run = _Run()
+
+    async def run(self) -> Outcome | None:
+        """The log is compacted; None when there was nothing to do, or somebody else does it."""
+        policy = self._topic.policy
+        try:
+            plan = await self._call(
+                log.clean_begin(
+                    *self._where,
+                    topic_id=self._topic.id,
+                    token=self._token,
+                    lag_ms=policy.min_compaction_lag_ms,
+                    tombstone_ms=policy.delete_retention_ms,
+                    dirty=int(policy.min_cleanable_dirty_ratio * 1000),
+                )
+            )
+            if plan.error or not plan.due:
+                return None
+            self._youngest = plan.newest
+            await self._learn(plan)
+            outcome = await self._sort_out(plan)
+            await self._take_over(plan, outcome)
+        except Superseded:
+            return None
+        except StoreRefused:
+            # Full, perhaps: what the twin takes is what writers need. Should it be another pass's
+            # by now, that one sees what is missing, and ends.
+            await self._store.submit_command("UNLINK", self._twin)
+            raise
+        return outcome
+
+    async def _call(self, call: Call[R], rest: float = REST) -> R:
+        reply = await self._store.run(call)
+        await self._rest(self._store.spent() * rest)
+        return reply
+
+    async def _slices(self, start: int, limit: int) -> AsyncIterator[ReadResult]:
+        at = start
+        while at < limit:
+            found = await self._reader.read(
+                self._topic, self._partition, at, READ_BYTES, committed=True
+            )
+            await self._rest(self._store.spent() * REST)
+            if found.error:
+                raise Superseded
+            found.entries = [entry for entry in found.entries if entry.last < limit]
+            if not found.entries:
+                return
+            yield found
+            at = found.entries[-1].last + 1
+
+    async def _learn(self, plan: CleanBeginReply) -> None:
+        """The newest offset of every key from `cleaned` on is known, or of as many as there may be;
+        before it no key stands twice, but in the last entry, which stayed as it was."""
+        async for found in self._slices(await self._entry_before(plan), plan.limit):
+            for _, alive in _alive(self._topic, found):
+                for offset, _, key, _, _ in alive:
+                    if key is not None and key is not UNREADABLE:
+                        self._newest[_mark(key)] = offset
+            self._learned = found.entries[-1].last + 1
+            if len(self._newest) > MOST_KEYS:
+                return
+        self._learned = plan.limit
+
+    async def _entry_before(self, plan: CleanBeginReply) -> int:
+        """An offset of the last entry below `cleaned`, or the start; in time mode there may be a
+        gap in between."""
+        if plan.cleaned <= plan.start:
+            return plan.start
+        policy = self._topic.policy
+        at = entry_id(policy.offset_mode, policy.offset_bits, plan.cleaned)
+        rows = await self._store.submit_command(
+            "XREVRANGE", self._stream, f"({at}", "-", "COUNT", 1
+        )
+        found = [offset_of(policy.offset_mode, policy.offset_bits, raw) for raw, _ in rows]
+        return max([plan.start, *found])
+
+    async def _sort_out(self, plan: CleanBeginReply) -> Outcome:
+        """What stays before the limit stands in the twin."""
+        outcome = Outcome(plan.limit)
+        held: tuple[Entry, list[Record], list[Record]] | None = None
+        async for found in self._slices(plan.start, plan.limit):
+            for entry, alive in _alive(self._topic, found):
+                if held is not None:
+                    await self._decide(*held, outcome)
+                held = (entry, alive, [row for row in alive if self._stays(row, plan)])
+        if held is not None:
+            await self._decide(*held, outcome, last=True)
+        await self._flush()
+        return outcome
+
+    def _stays(self, record: Record, plan: CleanBeginReply) -> bool:
+        offset, _, key, value, _ = record
+        if offset >= self._learned:
+            return True
+        if key is UNREADABLE:
+            return True
+        if key is None or self._newest.get(_mark(key), offset) != offset:
+            return False
+        return value is not None or offset >= plan.tombstones
+
+    async def _decide(
+        self,
+        entry: Entry,
+        alive: list[Record],
+        staying: list[Record],
+        outcome: Outcome,
+        *,
+        last: bool = False,
+    ) -> None:
+        """The entry goes, or is in the twin as it was, or with some of its records.
+
+        The last is there as it was. What is in it for no other reason goes when others come: no
+        pass is made for that alone.
+        """
+        outcome.tombstones |= any(value is None for _, _, _, value, _ in staying)
+        if last:
+            staying = alive
+        outcome.removed += len(alive) - len(staying)
+        if not staying and not last:
+            self._gap = True
+            return
+        fields, size = entry.fields, sum(map(len, entry.fields))
+        if len(staying) < len(alive):
+            fields = _rewritten(entry, staying)
+            size = sum(map(len, fields))
+        # A record without a timestamp is as old as its append, of which this much is known.
+        times = [record[1] if record[1] >= 0 else self._youngest for record in staying]
+        newest = max(times, default=-1)
+        self._run.note(outcome, entry.first, newest, size, len(staying))
+        if fields is entry.fields:
+            await self._carry(entry, size)
+        else:
+            await self._put(entry, fields)
+
+    async def _carry(self, entry: Entry, size: int) -> None:
+        at = self._id(entry)
+        if len(entry.fields) > MOST_FIELDS:
+            return await self._put(entry, entry.fields)
+        if self._gap or not self._ranges:
+            self._ranges += (at, at)
+        else:
+            self._ranges[-1] = at
+        self._gap = False
+        self._waiting_bytes += size
+        self._waiting_entries += 1
+        if self._waiting_bytes >= CARRY_BYTES or self._waiting_entries >= CARRY_ENTRIES:
+            await self._flush()
+
+    def _id(self, entry: Entry) -> str:
+        policy = self._topic.policy
+        return entry_id(policy.offset_mode, policy.offset_bits, entry.last)
+
+    async def _flush(self) -> None:
+        if not self._ranges:
+            return
+        ranges, self._ranges = self._ranges, []
+        self._waiting_bytes = self._waiting_entries = 0
+        reply = await self._call(
+            log.clean_copy(
+                *self._where,
+                ranges,
+                token=self._token,
+                held=self._held,
+            )
+        )
+        if reply.error:
+            raise Superseded
+        self._held += reply.carried
+
+    async def _add(self, at: str | bytes, fields: list[bytes]) -> None:
+        """The entry is in the twin, whatever it has of fields."""
+        made = ("NOMKSTREAM",) if self._held else ()
+        await self._store.submit_command("XADD", self._twin, *made, at, *fields)
+        self._held += 1
+        await self._rest(self._store.spent() * REST)
+
+    async def _put(self, entry: Entry, fields: list[bytes]) -> None:
+        await self._flush()
+        self._gap = True
+        if len(fields) > MOST_FIELDS:
+            return await self._add(self._id(entry), fields)
+        reply = await self._call(
+            log.clean_rewrite(
+                *self._where,
+                token=self._token,
+                held=self._held,
+                id=self._id(entry),
+                fields=fields,
+            )
+        )
+        if reply.error:
+            raise Superseded
+        self._held += 1
+
+    async def _take_over(self, plan: CleanBeginReply, outcome: Outcome) -> None:
+        start_bytes = max(plan.bytes - outcome.size, 0)
+        start_records = max(plan.records - outcome.records, 0)
+        rows = self._run.rows(start_bytes, start_records, plan)
+        for calls in itertools.count():
+            reply = await self._call(
+                log.clean_commit(
+                    *self._where,
+                    topic_id=self._topic.id,
+                    token=self._token,
+                    held=self._held,
+                    start=plan.start,
+                    limit=plan.limit,
+                    cleaned=min(self._learned, plan.limit),
+                    cleaned_bytes=plan.bytes if self._learned >= plan.limit else start_bytes,
+                    start_bytes=start_bytes,
+                    start_records=start_records,
+                    tombstones=int(outcome.tombstones),
+                    tombstone_ms=self._topic.policy.delete_retention_ms,
+                    at_most=TAIL_ENTRIES,
+                    rows=rows,
+                ),
+                REST if calls < CALM_CALLS else HURRIED_REST,
+            )
+            if reply.error:
+                raise Superseded
+            if not reply.more:
+                return
+            self._held = reply.held
+            if reply.wide:
+                at = reply.wide
+                found = await self._store.submit_command("XRANGE", self._stream, at, at)
+                for _, fields in found:
+                    await self._add(at, fields)
+
+
+class _Run:
+    """The sparse index of what stays, as it grows."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, int, int, int]] = []
+        self._indexed = -INDEX_BYTES
+        self._newest = -1
+
+    def note(self, outcome: Outcome, offset: int, newest: int, size: int, count: int) -> None:
+        """An entry stays that begins at `offset`."""
+        if outcome.size - self._indexed >= INDEX_BYTES:
+            self._rows.append((offset, self._newest, outcome.size, outcome.records))
+            self._indexed = outcome.size
+        self._newest = max(self._newest, newest)
+        outcome.size += size
+        outcome.records += count
+        outcome.kept += 1
+
+    def rows(self, start_bytes: int, start_records: int, plan: CleanBeginReply) -> list[str]:
+        """The index rows, as lua/lib/index.lua has them. None says more than the log's own counts
+        up to the limit do, which know of no native entries: rows may never fall."""
+        return [
+            f"{offset}:{min(newest, plan.newest)}:{min(start_bytes + size, plan.bytes)}"
+            f":{min(start_records + count, plan.records)}"
+            for offset, newest, size, count in self._rows
+        ]
+
+
+def _mark(key: bytes) -> bytes:
+    """What a key is remembered by."""
+    if len(key) <= LONG_KEY:
+        return key
+    return hashlib.blake2b(key, digest_size=LONG_KEY + 1).digest()
+
+
+def _alive(topic: Topic, found: ReadResult) -> list[tuple[Entry, list[Record]]]:
+    """The entries of a slice, each with its records: none for markers and what was aborted."""
+    rows: list[tuple[Entry, list[Record]]] = []
+    dropped: set[int] = set()
+    began = sorted(found.aborted, key=lambda row: row[1], reverse=True)
+    for entry in found.entries:
+        while began and began[-1][1] <= entry.last:
+            dropped.add(began.pop()[0])
+        owner = owner_of(topic, entry)
+        if is_marker(topic, entry):
+            dropped.discard(owner)
+            rows.append((entry, []))
+        elif owner in dropped:
+            rows.append((entry, []))
+        else:
+            rows.append((entry, _records_or_all(topic, entry)))
+    return rows
+
+
+def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:
+    """The entry's records; for a batch that cannot be read, which was stored as it came, one that
+    stays, and so the batch."""
+    try:
+        return records_of(topic, entry)
+    except BadBatch:
+        return [(entry.last, -1, UNREADABLE, b"", [])]
+
+
+def _rewritten(entry: Entry, staying: list[Record]) -> list[bytes]:
+    """The fields of a batch entry with only these records, over the offsets it has now."""
+    fields = list(entry.fields)
+    at = fields.index(b"batch") + 1
+    fields[at] = bytes(records.thinned(fields[at], entry.first, entry.last, staying))
+    return fields

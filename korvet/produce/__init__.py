@@ -1,0 +1,1 @@
+"""Produce: from a request to appends and their answers."""

@@ -1,0 +1,1 @@
+"""Patterns of names in the syntax of RE2."""

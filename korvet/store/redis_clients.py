@@ -1,0 +1,98 @@
+"""redis-py clients for an address: RESP2, and nothing is ever sent twice."""
+
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+from korvet.store import sentinel
+from korvet.store.address import Address, Location
+
+CONNECT_S = 5.0
+SILENT_S = 15.0
+"""As long as a broker's `redis.timeout.ms`."""
+AGAIN_S = 0.1
+
+
+def open_client(address: Address) -> redis.Redis:
+    """A client of that server; it connects when first used."""
+    return redis.Redis(
+        host=address.host, port=address.port, unix_socket_path=address.path, **_entry(address)
+    )
+
+
+class Watchers(Sentinel):
+    """The Sentinels, all of them asked: the first to answer may be the last to know."""
+
+    def __init__(self, location: Location) -> None:
+        self._location = location
+        seeds = [(seed.host, seed.port) for seed in location.seeds]
+        entry = {**sentinel.entry(location, CONNECT_S), "retry": Retry(NoBackoff(), 0)}
+        super().__init__(seeds, sentinel_kwargs=entry)  # type: ignore[no-untyped-call]
+        for client in self.sentinels:
+            client.response_callbacks = {}  # type: ignore[assignment]
+
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Where the master is; redis-py asks before each connection. What a master takes that is
+        failed over is lost: whoever asks then waits for the new one."""
+        began = time.monotonic()
+        while True:
+            found, failures = self._told()
+            if not sentinel.leaves(found) or time.monotonic() - began >= sentinel.HOLD_S:
+                break
+            time.sleep(AGAIN_S)
+        named = sentinel.elected(found)
+        if named is None:
+            raise MasterNotFoundError(str(sentinel.unnamed(self._location, failures)))
+        return named
+
+    def _told(self) -> tuple[list[sentinel.SentinelView], list[BaseException]]:
+        """What those say that answer soon, and why others did not."""
+        pool = ThreadPoolExecutor(len(self.sentinels))
+        asked = {pool.submit(self._ask, client) for client in self.sentinels}
+        pool.shutdown(wait=False)
+        waiting, told = set(asked), list[Future[Any]]()
+        while waiting and not any(each.exception() is None for each in told):
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            told += done
+        told += wait(waiting, timeout=sentinel.GRACE_S).done
+        failures = [error for each in told if (error := each.exception()) is not None]
+        found = [sentinel.opinion(each.result()) for each in told if each.exception() is None]
+        return [each for each in found if each is not None], failures
+
+    def _ask(self, client: redis.Redis) -> sentinel.Told:
+        pipe: Any = client.pipeline(transaction=False)
+        for question in sentinel.QUESTIONS:
+            pipe.execute_command(*question, self._location.master)
+        state, address = pipe.execute(raise_on_error=False)
+        return state, address
+
+
+def open_master(location: Location) -> redis.Redis:
+    """A client of whichever server the Sentinels call the master, asked at every connection."""
+    watchers = Watchers(location)
+    client: redis.Redis = watchers.master_for(location.master, **_entry(location.seeds[0]))  # type: ignore[no-untyped-call]
+    return client
+
+
+def _entry(address: Address) -> dict[str, Any]:
+    options = dict(address.options)
+    if address.tls is not None:
+        options["ssl"] = True
+    else:  # a plain connection takes none of these
+        options = {name: value for name, value in options.items() if name[:4] != "ssl_"}
+    return {
+        "db": address.db,
+        "username": address.username,
+        "password": address.password,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        # Before its version 8, redis-py waits for a silent server for ever.
+        "socket_connect_timeout": CONNECT_S,
+        "socket_timeout": SILENT_S,
+        **options,
+    }

@@ -1,0 +1,136 @@
+"""Which server the Sentinels call the master.
+
+Rules
+- Sentinels learn of a failover one after another: the one with the greatest configuration epoch
+  knows best.
+- All are asked at once. Who stands still is waited for GRACE_S after the first answer.
+- From the moment a failover begins until one of them names another server there is no master.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from korvet.store.address import Address, Location
+from korvet.store.errors import RedisUnreachable
+
+GRACE_S = 0.3
+HOLD_S = 5.0
+"""So long a failover may keep those waiting who ask for the master: it may come to nothing."""
+DOWN = frozenset({"s_down", "o_down"})
+FAILING_OVER = "failover_in_progress"
+
+Told = tuple[Any, Any]
+"""The replies to the two QUESTIONS, as they came."""
+QUESTIONS = (("SENTINEL", "MASTER"), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"))
+"""The second names the new master from its promotion on, the first only once all is done."""
+
+
+@dataclass(frozen=True)
+class SentinelView:
+    """What one Sentinel says: who is the master since which epoch, whether it misses it, and
+    whether it is making another server the master, which it does not name yet."""
+
+    epoch: int
+    host: str
+    port: int
+    down: bool
+    leaves: bool = False
+
+
+def opinion(told: Told) -> SentinelView | None:
+    """What the replies to the two questions say; None where they say nothing."""
+    state, address = told
+    if not isinstance(state, list) or not isinstance(address, list):
+        return None
+    rows = {
+        key.decode(): value.decode() for key, value in zip(state[::2], state[1::2], strict=True)
+    }
+    host, port = address[0].decode(), int(address[1])
+    same = (rows["ip"], rows["port"]) == (host, str(port))
+    flags = set(rows["flags"].split(",")) if same else set()
+    down, leaves = not DOWN.isdisjoint(flags), FAILING_OVER in flags
+    return SentinelView(int(rows["config-epoch"]), host, port, down, leaves)
+
+
+def elected(opinions: Iterable[SentinelView]) -> tuple[str, int] | None:
+    """The master that those name who know best, if one of them does not miss it."""
+    known = list(opinions)
+    newest = max((each.epoch for each in known), default=0)
+    return next(((e.host, e.port) for e in known if e.epoch == newest and not e.down), None)
+
+
+def leaves(opinions: Iterable[SentinelView]) -> bool:
+    """Whether one of those that know best is making another server the master."""
+    known = list(opinions)
+    newest = max((each.epoch for each in known), default=0)
+    return any(each.leaves for each in known if each.epoch == newest)
+
+
+def entry(location: Location, connect_s: float) -> dict[str, Any]:
+    """What redis-py's clients of the Sentinels are made with, beside host and port."""
+    first = location.seeds[0]
+    options: dict[str, Any] = {
+        "socket_timeout": connect_s,
+        "socket_connect_timeout": connect_s,
+        "username": location.sentinel_username,
+        "password": location.sentinel_password,
+        "protocol": 2,
+    }
+    if first.tls is not None:
+        options["ssl"] = True
+        options |= {name: value for name, value in first.options.items() if name[:4] == "ssl_"}
+    return options
+
+
+def unnamed(location: Location, why: Sequence[BaseException]) -> RedisUnreachable:
+    """The error that says that no Sentinel names a master."""
+    told = f": {why[0]}" if why else ""
+    return RedisUnreachable(f"no Sentinel at {location} names a master {location.master!r}{told}")
+
+
+async def master(location: Location, connect_s: float) -> Address:
+    """The address of the master; RedisUnreachable where there is none to be known."""
+    asked = [asyncio.create_task(_ask(location, seed, connect_s)) for seed in location.seeds]
+    try:
+        await _first(asked)
+        await asyncio.wait(asked, timeout=GRACE_S)
+    finally:
+        for task in asked:
+            task.cancel()
+        await asyncio.wait(asked)
+    told = [task for task in asked if not task.cancelled()]
+    failures = [error for task in told if (error := task.exception()) is not None]
+    found = [opinion(task.result()) for task in told if task.exception() is None]
+    named = elected(each for each in found if each is not None)
+    if named is None:
+        raise unnamed(location, failures)
+    return location.seeds[0].at(*named)
+
+
+async def _first(asked: Sequence["asyncio.Task[Told]"]) -> None:
+    """One of them has answered, or none will."""
+    for task in asyncio.as_completed(asked):
+        try:
+            await task
+        except (RedisError, OSError):
+            continue
+        return
+
+
+async def _ask(location: Location, seed: Address, connect_s: float) -> Told:
+    client = Redis(
+        host=seed.host, port=seed.port, retry=Retry(NoBackoff(), 0), **entry(location, connect_s)
+    )
+    client.response_callbacks = {}
+    async with client, client.pipeline(transaction=False) as pipe:
+        for question in QUESTIONS:
+            pipe.execute_command(*question, location.master)
+        state, address = await pipe.execute(raise_on_error=False)
+    return state, address

@@ -1,0 +1,327 @@
+"""The store of Spark workers and the command line: one redis-py client, one call after another.
+
+redis-py sends a command again by itself when a connection breaks, unless told otherwise.
+`SyncStore.connect` tells it so: whoever passes a client of their own should do the same
+(`retry=Retry(NoBackoff(), 0)`), or an append can happen twice. Whoever knows that everything they
+ask may happen twice sets `patience_s`.
+"""
+
+import copy
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self, TypeVar
+
+import redis
+from redis.exceptions import (
+    AskError,
+    MovedError,
+    NoScriptError,
+    RedisClusterException,
+    ResponseError,
+)
+
+from korvet.keys import replica_wait_key
+from korvet.scripts.call import Arg, Call, Reply, Script
+from korvet.store.address import Address, BadAddress, parse
+from korvet.store.errors import (
+    A_REPLICA,
+    RedisUnreachable,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    command_refusal,
+    refusal,
+)
+from korvet.store.raw_reply import RawReply
+from korvet.store.redis_clients import open_client, open_master
+from korvet.store.sync_cluster import SyncCluster
+
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
+_AWAY = (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError)
+
+_LASTING = frozenset({"MISCONF", "OOM"})
+"""Refusals that waiting does not mend: somebody has to."""
+_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Before asking again; the last one from then on."""
+
+logger = logging.getLogger("korvet.store")
+
+
+class SyncStore:
+    """Runs calls on a redis-py client, or on anything that behaves like one (fakeredis)."""
+
+    patience_s: float = 0.0
+    """While Redis is away, what is asked is sent again for so many seconds."""
+
+    def __init__(self, client: Any, address: Address | None = None, where: object = None) -> None:
+        self._client = client
+        self._address = address
+        self._where = f" at {where or address}" if where or address else ""
+        # A twin on the same connections, that gives replies as Redis sent them.
+        self._raw = copy.copy(client)
+        self._loaded: set[Script[Any]] = set()
+        self._raw.response_callbacks = {}
+        self._bulk = RawReply()
+        self._wanted: tuple[Sequence[Arg], list[Sequence[Arg]]] | None = None
+        self._pause: Callable[[float], object] = time.sleep
+
+    @classmethod
+    def connect(cls, url: str) -> Self:
+        """A store for the URL, which may name Sentinels or a cluster. Nothing is sent before the
+        first call; RedisUnreachable says that it is no Redis URL."""
+        try:
+            location = parse(url)
+        except BadAddress as error:
+            raise RedisUnreachable(str(error)) from error
+        if location.kind == "cluster":
+            return cls(SyncCluster(location.seeds, open_client), where=location)
+        if location.kind == "sentinel":
+            return cls(open_master(location), where=location)
+        return cls(open_client(location.seeds[0]), location.seeds[0])
+
+    def close(self) -> None:
+        """The connections are gone."""
+        self._bulk.forget()
+        self._raw.close()
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, call: Call[R]) -> R:
+        """The call's reply."""
+        return self._patiently(lambda: self._finish(call, self._send(call)))
+
+    def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
+        """The replies in the order of the calls, in one round trip (on a cluster, one each). The
+        first failure is raised after every call has been answered."""
+        todo = list(calls)
+        return self._patiently(lambda: self._run_many(todo))
+
+    def _run_many(self, todo: Sequence[Call[R]]) -> list[R]:
+        if isinstance(self._raw, SyncCluster):
+            raws = [self._send(call) for call in todo]
+        else:
+            raws = self._send_many(todo) if todo else []
+        return [self._finish(call, raw) for call, raw in zip(todo, raws, strict=True)]
+
+    def command(self, *command: Arg) -> Any:
+        """The raw reply to a plain command: bytes, int, None or a list of these."""
+        return self._patiently(lambda: self._command(command))
+
+    def _command(self, command: Sequence[Arg]) -> Any:
+        try:
+            return self._execute(*map(_plain, command))
+        except ResponseError as error:
+            raise command_refusal(str(command[0]), _message(error)) from error
+        except _AWAY as error:
+            raise self._away(error) from error
+
+    def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
+        """The raw replies to plain commands, in their order, in one round trip (on a cluster, one
+        each)."""
+        todo = [tuple(map(_plain, command)) for command in commands]
+        return self._patiently(lambda: self._commands(todo))
+
+    def _commands(self, todo: Sequence[Sequence[Any]]) -> list[Any]:
+        if isinstance(self._raw, SyncCluster):
+            return [self._command(command) for command in todo]
+        if not todo:
+            return []
+        pipeline = self._raw.pipeline(transaction=False)
+        for command in todo:
+            pipeline.execute_command(*command)
+        try:
+            replies: list[Any] = pipeline.execute(raise_on_error=False)
+        except _AWAY as error:
+            raise self._away(error) from error
+        for command, reply in zip(todo, replies, strict=True):
+            if isinstance(reply, _AWAY):
+                raise self._away(reply) from reply
+            if isinstance(reply, Exception):
+                raise command_refusal(str(command[0]), _message(reply)) from reply
+        return replies
+
+    def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
+        """The raw reply to a plain command of one key, and whether so many replicas have, within
+        the time, all that the very server had that gave it."""
+        words = tuple(map(_plain, command))
+        return self._patiently(lambda: self._ask_copied(words, replicas, limit_s))
+
+    def _ask_copied(
+        self, command: Sequence[Any], replicas: int, limit_s: float
+    ) -> tuple[Any, bool]:
+        client = self._raw
+        if isinstance(client, SyncCluster):
+            self._command(command)  # from now on it is known who has the key
+            client = client.client_of(command)
+        # Behind one another on one connection; WAIT is for what its connection wrote, see `copies`.
+        pipeline = client.pipeline(transaction=False)
+        pipeline.execute_command(*command)
+        pipeline.execute_command("SET", replica_wait_key(str(command[1])), "", "PX", 1)
+        pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
+        try:
+            reply, _, count = pipeline.execute()
+        except AskError as error:  # or MOVED: the slot is on its way to another node
+            raise self._away(error) from error
+        except ResponseError as error:
+            raise command_refusal(str(command[0]), _message(error)) from error
+        except _AWAY as error:
+            raise self._away(error) from error
+        return reply, count >= replicas
+
+    def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:
+        """A plain command and others behind it are sent, and `bulk_reply` waits for the replies:
+        one can be in use while the next is on its way. The keys of all are in one slot."""
+        self._wanted = (command, list(then))
+        self._patiently(self._ask_wanted)
+
+    def bulk_reply(self) -> tuple[memoryview, list[Any]] | None:
+        """The reply to the command asked last as the bytes that Redis sent, until the next such
+        reply, and the replies to those behind it; None where Redis refused: `command` says why."""
+        reply, more = self._patiently(self._wanted_reply)
+        if reply[0] == ord("-") or any(isinstance(each, Exception) for each in more):
+            return None
+        return reply, more
+
+    def _ask_wanted(self) -> None:
+        assert self._wanted is not None
+        client = self._raw
+        try:
+            if isinstance(client, SyncCluster):
+                client = client.client_of(self._wanted[0])
+            self._bulk.ask(client, *self._wanted)
+        except _AWAY as error:
+            raise self._away(error) from error
+
+    def _wanted_reply(self) -> tuple[memoryview, list[Any]]:
+        if not self._bulk.is_asked:
+            self._ask_wanted()
+        try:
+            return self._bulk.reply()
+        except _AWAY as error:
+            raise self._away(error) from error
+
+    def forget_bulk(self) -> None:
+        """What was asked for and not waited for is not wanted any more."""
+        self._bulk.forget()
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """What `ask` answers, at last."""
+        began, tries = time.monotonic(), 0
+        while True:
+            try:
+                return ask()
+            except StoreUnavailable as error:
+                code = error.code if isinstance(error, StoreRefused) else ""
+                if code in A_REPLICA:
+                    self._leave()
+                lasting = code in _LASTING or isinstance(error, RedisUnreachable)
+                if lasting or time.monotonic() - began >= self.patience_s:
+                    raise
+                if tries == 1:
+                    logger.warning("%s; asked again for %d seconds", error, self.patience_s)
+                self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+                tries += 1
+
+    def _away(self, error: object) -> StoreUnavailable:
+        if isinstance(error, redis.AuthenticationError):
+            # No wait makes a password the right one.
+            return RedisUnreachable(f"Redis{self._where} takes no such user and password: {error}")
+        return StoreUnavailable(f"no answer from Redis{self._where}: {error}")
+
+    def look_again(self) -> None:
+        """The next command goes to whoever is the master by then. One that fails over may live on
+        for long, and answer whoever does not ask."""
+        if isinstance(self._raw, SyncCluster):
+            self._raw.forget()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        """The next command opens a connection, wherever the address leads by then."""
+        pool = getattr(self._raw, "connection_pool", None)  # a cluster follows its own map
+        if pool is not None:
+            pool.disconnect(inuse_connections=False)
+
+    def _send(self, call: Call[Any]) -> Any:
+        """The raw reply, or the error that Redis answered."""
+        evalsha = _evalsha(call)
+        try:
+            try:
+                return self._execute(*evalsha)
+            except NoScriptError:
+                return self._execute("EVAL", call.script.text, *evalsha[2:])
+        except ResponseError as error:
+            return error
+        except _AWAY as error:
+            raise self._away(error) from error
+
+    def _send_many(self, calls: Sequence[Call[Any]]) -> list[Any]:
+        pipeline = self._raw.pipeline(transaction=False)
+        scripts = [s for s in dict.fromkeys(call.script for call in calls) if s not in self._loaded]
+        for script in scripts:
+            pipeline.script_load(script.text)
+        for call in calls:
+            pipeline.execute_command(*_evalsha(call))
+        try:
+            raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
+        except _AWAY as error:
+            raise self._away(error) from error
+        self._loaded.update(scripts)
+        # These two errors say that nothing was done.
+        again = (NoScriptError, MovedError)
+        return [
+            self._send(call) if isinstance(raw, again) else raw
+            for call, raw in zip(calls, raws, strict=True)
+        ]
+
+    def _execute(self, *command: Any) -> Any:
+        try:
+            return self._raw.execute_command(*command)
+        except MovedError:
+            # The plain URL of a cluster's node: from now on we know.
+            if self._address is None or isinstance(self._raw, SyncCluster):
+                raise
+            self._raw = SyncCluster([self._address], open_client)
+            return self._raw.execute_command(*command)
+
+    def _finish(self, call: Call[R], raw: object) -> R:
+        if isinstance(raw, Exception):
+            raise self._failure(call, raw) from raw
+        return call.decode(raw)
+
+    def _failure(self, call: Call[Any], error: Exception) -> StoreError:
+        if isinstance(error, _AWAY):
+            return self._away(error)
+        return refusal(call.script.name, call.script.version, _message(error))
+
+
+def _evalsha(call: Call[Any]) -> Sequence[Any]:
+    return ("EVALSHA", call.script.sha1, len(call.keys), *call.keys, *map(_plain, call.args))
+
+
+def _plain(arg: Arg) -> bytes | str | int:
+    return bytes(arg) if isinstance(arg, bytearray | memoryview) else arg
+
+
+def _message(error: Exception) -> str:
+    """The message with its code: redis-py drops the code of the errors that it has a class for."""
+    text = str(error)
+    code = _CODES.get(type(error))
+    return f"{code} {text}" if code and not text.startswith(code) else text
+
+
+_CODES: dict[type[Exception], str] = {
+    redis.exceptions.OutOfMemoryError: "OOM",
+    redis.exceptions.ReadOnlyError: "READONLY",
+    redis.exceptions.BusyLoadingError: "LOADING",
+    redis.exceptions.MasterDownError: "MASTERDOWN",
+    redis.exceptions.ClusterDownError: "CLUSTERDOWN",
+    redis.exceptions.TryAgainError: "TRYAGAIN",
+}

@@ -1,0 +1,1 @@
+"""Topics: the cached table and changes to it."""

@@ -1,0 +1,1 @@
+"""Transactions: coordinator, added partitions, hanging transactions."""

@@ -1,0 +1,257 @@
+"""Message sets of Kafka 0.7, in which an offset is a byte position (seed 003).
+
+    message    length i32 (of all that follows), magic i8, in magic 1 codec i8, crc32 u32, payload
+
+Rules
+- A message takes `length + 4` offsets, and its own offset is that of its first byte.
+- A compressed message's payload is a message set, compressed; one level deep. It stays as it came,
+  and the records inside it have the offsets of its first bytes, one each: every record's offset
+  lies inside its message. A message with more records than bytes (thousands of equal records pack
+  so well) is the exception: it is packed again as several, so that none of them has.
+- A record of a newer client is one message of magic 1, uncompressed; its key and headers are not in
+  it.
+- The CRC-32 covers the payload alone.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from korvet.errors import ErrorCode
+from korvet.wire import compression
+from korvet.wire.records import BadBatch, Buffer, Record
+
+OVERHEAD = 10
+"""What a message of magic 1 takes beside its payload."""
+MAX_INNER = 200_000
+"""Records that the compressed messages of one set may hold together: each costs the broker some
+microseconds, and a set of a few kilobytes could have millions."""
+PIECE_BYTES = 131_072
+"""A set is stored in pieces of about this size: what a fetch in the middle of it has to read."""
+
+_HEAD = struct.Struct(">ibbI")
+_HEAD_0 = struct.Struct(">ibI")
+_LENGTH = struct.Struct(">i")
+_LEAST = 5
+"""The length of an empty message of magic 0."""
+
+
+class Piece(NamedTuple):
+    """Whole messages that are stored together."""
+
+    raw: Buffer
+    records: int
+    tail: int
+    """How many offsets lie behind the last record's own; all of them when there is no record."""
+
+
+class _Message(NamedTuple):
+    """Where one message lies: `view[at:end]`, its payload from `body` on."""
+
+    at: int
+    body: int
+    end: int
+    codec: int
+
+
+def pieces(data: Buffer, *, limit: int, most: int) -> list[Piece]:
+    """The set, checked, as what is to be stored.
+
+    `most` bounds one message's length, `limit` what all its compressed messages may decompress to.
+    Raises BadBatch: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    raw = bytes(data)
+    if not raw:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set is empty")
+    cutter = _Cutter(raw, limit)
+    at = cutter.plain(0, most)
+    if at < len(raw):
+        for message in _messages(memoryview(raw), most, at):
+            cutter.add(message)
+    return cutter.finish()
+
+
+class _Cutter:
+    """Cuts a set into pieces, front to back."""
+
+    def __init__(self, raw: bytes, limit: int) -> None:
+        self._raw = raw
+        self._view = memoryview(raw)
+        self._limit = limit
+        self._most_inner = MAX_INNER
+        self._found: list[Piece] = []
+        self._begin = self._at = self._count = self._tail = 0
+
+    def plain(self, at: int, most: int) -> int:
+        """Takes messages of magic 1 without compression, as nearly all are; where others begin."""
+        raw, size, head, crc32 = self._raw, len(self._raw), _HEAD.unpack_from, zlib.crc32
+        begin, count, last = at, 0, at
+        while at + OVERHEAD <= size:
+            length, magic, codec, crc = head(raw, at)
+            end = at + 4 + length
+            if magic != 1 or codec or not 6 <= length <= most or end > size:
+                break
+            if crc32(raw[at + OVERHEAD : end]) != crc:
+                break
+            count += 1
+            last, at = at, end
+            if at - begin >= PIECE_BYTES:
+                self._found.append(Piece(self._view[begin:at], count, at - last - 1))
+                begin, count = at, 0
+        self._begin, self._at, self._count, self._tail = begin, at, count, at - last - 1
+        return at
+
+    def add(self, message: _Message) -> None:
+        """The next message is in."""
+        size = message.end - message.at
+        if message.codec:
+            inner = _inner(self._view, message, self._limit, self._most_inner)
+            self._limit -= sum(map(len, inner))
+            self._most_inner -= len(inner)
+            if len(inner) > size:
+                self._cut()
+                self._found += _packed_again(inner, message.codec)
+                self._begin = self._at = message.end
+                return
+            self._count += len(inner)
+            self._tail = size - len(inner) if inner else self._tail + size
+        else:
+            self._count += 1
+            self._tail = size - 1
+        self._at = message.end
+        if self._at - self._begin >= PIECE_BYTES:
+            self._cut()
+
+    def _cut(self) -> None:
+        if self._at > self._begin:
+            raw = self._view[self._begin : self._at]
+            tail = self._tail if self._count else len(raw)
+            self._found.append(Piece(raw, self._count, tail))
+        self._begin, self._count, self._tail = self._at, 0, 0
+
+    def finish(self) -> list[Piece]:
+        """All pieces."""
+        self._cut()
+        return self._found
+
+
+def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
+    """The messages of a set from `at` on, each with its checksum right. Raises BadBatch."""
+    size = len(view)
+    crc32, head = zlib.crc32, _HEAD.unpack_from
+    while at < size:
+        if at + 9 > size:
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{size - at} bytes are no message")
+        if at + OVERHEAD > size:
+            length, magic, crc = _HEAD_0.unpack_from(view, at)
+            codec = 0
+        else:
+            length, magic, codec, crc = head(view, at)
+        end = at + 4 + length
+        if magic == 1:
+            body = at + OVERHEAD
+        elif magic == 0:
+            body, codec = at + 9, 0
+            _, _, crc = _HEAD_0.unpack_from(view, at)
+        else:
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a 0.7 message cannot have magic {magic}")
+        if not body <= end <= size:
+            raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"a message says it has {length} bytes")
+        if length > most:
+            raise BadBatch(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"A message has {length} bytes; max.message.bytes of this topic is {most}.",
+            )
+        if crc32(view[body:end]) != crc:
+            raise BadBatch(
+                ErrorCode.CORRUPT_MESSAGE, "a message's CRC-32 does not match its payload"
+            )
+        yield _Message(at, body, end, codec)
+        at = end
+
+
+def _inner(view: memoryview, message: _Message, limit: int, most: int) -> list[memoryview]:
+    """The messages inside a compressed one, whole, at most so many. Raises BadBatch."""
+    plain = memoryview(_inflate(message.codec, view[message.body : message.end], limit))
+    found: list[memoryview] = []
+    for inner in _messages(plain, len(plain)):
+        if inner.codec:
+            raise BadBatch(
+                ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
+            )
+        found.append(plain[inner.at : inner.end])
+        if len(found) > most:
+            raise BadBatch(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"compressed messages of a set hold more than {MAX_INNER} records",
+            )
+    return found
+
+
+def _inflate(codec: int, payload: memoryview, limit: int) -> Buffer:
+    if codec not in (compression.GZIP, compression.SNAPPY):
+        raise BadBatch(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Kafka 0.7 has no codec {codec}")
+    try:
+        return compression.decompress(codec, payload, max(limit, 0))
+    except compression.CorruptPayload as error:
+        raise BadBatch(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+    except compression.PayloadTooLarge as error:
+        raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+
+
+def _packed_again(inner: list[memoryview], codec: int) -> list[Piece]:
+    """The same records in compressed messages, none with more records than bytes."""
+    packed = message(compression.compress(codec, b"".join(inner)), codec)
+    if len(inner) <= len(packed):
+        return [Piece(packed, len(inner), len(packed) - len(inner))]
+    half = len(inner) // 2
+    return _packed_again(inner[:half], codec) + _packed_again(inner[half:], codec)
+
+
+def message(payload: Buffer, codec: int = compression.NONE) -> bytes:
+    """One message of magic 1."""
+    return _HEAD.pack(len(payload) + 6, 1, codec, zlib.crc32(payload)) + payload
+
+
+def build(records: Iterable[Record]) -> bytearray:
+    """The records as uncompressed messages; keys, headers and times are left out."""
+    out = bytearray()
+    pack, crc32 = _HEAD.pack, zlib.crc32
+    for _, _, _, value, _ in records:
+        payload = value or b""
+        out += pack(len(payload) + 6, 1, 0, crc32(payload))
+        out += payload
+    return out
+
+
+def sizes(records: Iterable[Record]) -> list[int]:
+    """How many offsets each record takes."""
+    return [OVERHEAD + len(value or b"") for _, _, _, value, _ in records]
+
+
+def records_of(raw: Buffer, first: int, timestamp: int) -> list[Record]:
+    """Every record of a stored set whose first byte is offset `first`, inner ones included.
+
+    Raises ValueError, IndexError or struct.error for what no producer sent.
+    """
+    view = memoryview(raw)
+    found: list[Record] = []
+    at = 0
+    while at < len(view):
+        (length,) = _LENGTH.unpack_from(view, at)
+        if length < _LEAST:
+            raise ValueError(f"no message has {length} bytes")
+        end = at + 4 + length
+        if view[at + 4] == 0:
+            found.append((first + at, timestamp, None, bytes(view[at + 9 : end]), []))
+        elif view[at + 5] == 0:
+            found.append((first + at, timestamp, None, bytes(view[at + OVERHEAD : end]), []))
+        else:
+            plain = compression.decompress(view[at + 5], view[at + OVERHEAD : end], 2**31 - 1)
+            offset = first + at
+            for _, _, _, value, _ in records_of(plain, 0, timestamp):
+                found.append((offset, timestamp, None, value, []))
+                offset += 1
+        at = end
+    return found

@@ -1,0 +1,129 @@
+"""What a request is answered that failed in Redis: nothing asked for goes unmentioned."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from korvet.apis import BY_KEY, TABLE, Api
+from korvet.broker.error_responses import error_response
+from korvet.errors import ErrorCode
+from korvet.store.errors import ScriptFailed, StoreUnavailable
+from korvet.wire.messages.delete_groups import DeleteGroupsRequest
+from korvet.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from korvet.wire.schema import decode, encode
+from tests.wire.values import a_message
+
+VERSIONS = [
+    (api, version) for api in TABLE for version in range(api.versions[0], api.versions[1] + 1)
+]
+BROKEN = ScriptFailed("group.txn_commit", 1, "ERR no such field")
+
+
+def codes_in(value: Any) -> list[int]:
+    """Every error code in an answer."""
+    if isinstance(value, list):
+        return [code for item in value for code in codes_in(item)]
+    if not isinstance(value, msgspec.Struct):
+        return []
+    found = []
+    for name in value.__struct_fields__:
+        inner = getattr(value, name)
+        found += [int(inner)] if name == "error_code" else codes_in(inner)
+    return found
+
+
+def has_an_empty_list(value: Any) -> bool:
+    """Whether a request leaves out what some answer would be about, or asks for all there is."""
+    if isinstance(value, list):
+        return not value or any(map(has_an_empty_list, value))
+    if not isinstance(value, msgspec.Struct):
+        return False
+    return any(
+        has_an_empty_list(getattr(value, name))
+        or (getattr(value, name) is None and name in ("topics", "topic_partitions"))
+        for name in value.__struct_fields__
+    )
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), VERSIONS, ids=lambda value: getattr(value, "name", str(value))
+)
+def test_the_answer_of_every_version_says_that_it_failed(api: Api, version: int) -> None:
+    random = Random(f"{api.name} {version}")
+    for _ in range(10):
+        request: Any = a_message(api.request, version, random)
+        sent = encode(error_response(api, request, BROKEN), version)
+        codes = set(codes_in(decode(api.response, sent, version)))
+        # A field that the version does not have is 0 once it is decoded.
+        assert codes <= {ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE}
+        assert ErrorCode.UNKNOWN_SERVER_ERROR in codes or has_an_empty_list(request)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "field"),
+    [
+        ("FindCoordinator", "coordinator_keys", "key"),
+        ("DescribeGroups", "groups", "group_id"),
+        ("DeleteGroups", "groups_names", "group_id"),
+        ("ConsumerGroupDescribe", "group_ids", "group_id"),
+        ("DescribeTransactions", "transactional_ids", "transactional_id"),
+    ],
+)
+def test_what_is_asked_for_by_name_alone_is_answered_by_that_name(
+    name: str, asked: str, field: str
+) -> None:
+    """librdkafka ends its process where a described group comes back without its id."""
+    [api] = [each for each in TABLE if each.name == name]
+    blank = a_message(api.request, api.versions[1], Random(1))
+    request = msgspec.structs.replace(blank, **{asked: ["one", "two"]})
+    answer = error_response(api, request, StoreUnavailable("away"))
+    [rows] = [
+        rows
+        for part in answer.__struct_fields__
+        if (rows := getattr(answer, part)) and isinstance(rows, list)
+    ]
+    assert [getattr(row, field) for row in rows] == ["one", "two"]
+    assert not any(getattr(row, "error_message", None) for row in rows)
+
+
+def test_each_partition_is_named_with_its_error() -> None:
+    request = TxnOffsetCommitRequest(
+        transactional_id="t",
+        group_id="g",
+        producer_id=1,
+        producer_epoch=0,
+        topics=[
+            TxnOffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    TxnOffsetCommitRequestPartition(
+                        partition_index=number, committed_offset=5, committed_metadata=""
+                    )
+                    for number in range(2)
+                ],
+            )
+            for name in ("a", "b")
+        ],
+    )
+    answer: Any = error_response(BY_KEY[28], request, BROKEN)
+    told = [
+        (topic.name, row.partition_index, row.error_code)
+        for topic in answer.topics
+        for row in topic.partitions
+    ]
+    assert told == [(name, number, -1) for name in ("a", "b") for number in range(2)]
+
+
+def test_what_is_asked_for_by_a_bare_name_is_named_too() -> None:
+    away = StoreUnavailable("gone")
+    answer: Any = error_response(BY_KEY[42], DeleteGroupsRequest(groups_names=["a", "b"]), away)
+    assert [(row.group_id, row.error_code) for row in answer.results] == [
+        ("a", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("b", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]

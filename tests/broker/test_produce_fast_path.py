@@ -1,0 +1,396 @@
+"""Requests like those before them: begun and answered, to the byte, as the usual way does it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from korvet.broker.dispatch import PRODUCE, Request, finish
+from korvet.broker.produce_fast_path import MOST, TemplateCache
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
+from korvet.context import Context, Deferred, Services
+from korvet.errors import ErrorCode
+from korvet.handlers.produce import produce
+from korvet.keys import Keys
+from korvet.log.validator import prepare
+from korvet.metrics import Metrics
+from korvet.produce.unknown_producers import UnknownProducers
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply
+from korvet.store.errors import StoreUnavailable
+from korvet.store.reply_waiter import ReplyWaiter
+from korvet.topics.table import Topic
+from korvet.wire.headers import decode_request_header
+from korvet.wire.messages.delete_topics import DeleteTopicsRequest
+from korvet.wire.messages.produce import ProduceRequest
+from korvet.wire.schema import decode
+from tests.interop.brokers import Broker
+from tests.interop.conftest import create_topic, topic_name
+from tests.support.raw_client import ROWS, Peer, batch, request, to_fetch, to_produce
+
+VERSIONS = range(3, 14)
+SETTINGS = Settings()
+STORED = AppendReply(0, 2**40, 2**40 - 1, 17, -1, 1)
+
+
+def a_topic(name: str = "orders", **configs: str) -> Topic:
+    configs = {"storage.format": "batch", **configs}
+    policy = TopicConfigs(SETTINGS).policy(name, configs)
+    number = "0123456789abcdef" * 2
+    return Topic(name, number, UUID(number), 3, configs, policy, b"")
+
+
+class Table:
+    """Topics as a broker knows them: one, until the test says otherwise."""
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic: Topic | None = topic
+
+    def peek(self, name: str) -> Topic | None:
+        return self.topic if self.topic and name == self.topic.name else None
+
+    def peek_id(self, number: object) -> Topic | None:
+        return self.topic if self.topic and number == self.topic.uuid else None
+
+    def is_current(self, topic: Topic) -> bool:
+        return topic is self.topic
+
+    def drop(self) -> None:
+        self.topic = None
+
+
+@dataclass
+class Bench:
+    """A broker's parts as far as Produce needs them; what it sends and answers is kept."""
+
+    topic: Topic = field(default_factory=a_topic)
+    submitted: list[tuple[Any, Call[AppendReply], int, ReplyWaiter[AppendReply]]] = field(
+        default_factory=list
+    )
+    settled: dict[int, Any] = field(default_factory=dict)
+    spawned: dict[int, Request] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+
+    def __post_init__(self) -> None:
+        self.services = SimpleNamespace(
+            settings=SETTINGS,
+            topics=Table(self.topic),
+            keys=Keys(),
+            metrics=Metrics(),
+            memory={},
+            store=None,
+            beginnings=UnknownProducers(),
+            gatherer=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
+        )
+        self.shapes = TemplateCache(cast(Services, self.services))
+
+    def context(self, version: int) -> Context:
+        return Context(cast(Services, self.services), PRODUCE, version, "peer", self.host)
+
+    def settle(self, number: int, answer: Any) -> None:
+        self.settled[number] = answer
+
+    def spawn(self, request: Request, number: int) -> None:
+        self.spawned[number] = request
+
+    def learn(self, frame: bytes) -> None:
+        """A frame went the usual way."""
+        taken = taken_usually(frame, Deferred(cast(Any, None), cast(Any, None), cast(Any, None)))
+        self.shapes.learn(frame, taken, self.host)
+
+    def learnt(self, frame: bytes) -> bool:
+        """Whether requests like one that went the usual way need not go it again."""
+        self.learn(frame)
+        begun = self.begin(frame)
+        self.submitted.clear()
+        return begun
+
+    def begin(self, frame: bytes, number: int = 0) -> bool:
+        return self.shapes.begin(frame, self, number)
+
+
+def taken_usually(frame: bytes, answer: Any) -> Request:
+    header, at = decode_request_header(frame)
+    body = decode(ProduceRequest, frame, header.api_version, at, exact=False)
+    row = ROWS["Produce"]
+    return Request(
+        row, header.api_version, header.correlation_id, header.client_id, answer, body, 0.0
+    )
+
+
+def produce_frame(
+    version: int,
+    value: bytes = b"v",
+    *,
+    topic: Topic | None = None,
+    number: int = 1,
+    partition: int = 0,
+    acks: int = -1,
+    client_id: str = "peer",
+    change: Callable[[ProduceRequest], object] | None = None,
+) -> bytes:
+    """One small batch for one partition."""
+    topic = topic or a_topic()
+    body = to_produce(topic.name, batch([value]), acks=acks, partition=partition)
+    if version >= 13:
+        body.topic_data[0] = msgspec.structs.replace(
+            body.topic_data[0], name="", topic_id=topic.uuid
+        )
+    if change:
+        body = cast(ProduceRequest, change(body) or body)
+    return request("Produce", version, body, number, client_id)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("size", [1, 40, 90, 20_000])
+def test_begun_and_answered_as_the_usual_way_does(version: int, size: int) -> None:
+    bench = Bench()
+    assert bench.learnt(produce_frame(version, b"first"))
+    frame = produce_frame(version, b"x" * size, number=77, partition=2)
+    assert bench.begin(frame, 5)
+    ((place, call, weight, waiter),) = bench.submitted
+
+    usual = taken_usually(frame, None)
+    assert isinstance(usual.body, ProduceRequest)
+    data = usual.body.topic_data[0].partition_data[0].records or b""
+    wanted = prepare(
+        Keys(), bench.topic, 2, data, version=version, now_ms=1_700_000_000_000, settings=SETTINGS
+    )
+    assert [bytes(x) if isinstance(x, memoryview) else x for x in call.args] == [
+        bytes(x) if isinstance(x, memoryview) else x for x in wanted.args
+    ]
+    assert call.keys == wanted.keys
+    assert place == ("orders", 2, bench.topic.id, 0)
+    assert weight == len(data)
+
+    async def answered() -> list[Any] | None:
+        usual.answer = produce(cast(ProduceRequest, usual.body), bench.context(version))
+        bench.submitted[1][3].set_result(STORED)
+        return await finish(usual, cast(Services, bench.services))
+
+    waiter.set_result(STORED)
+    assert b"".join(bench.settled[5]) == b"".join(asyncio.run(answered()) or [])
+    counted = bench.services.metrics.records_in.values[()]
+    assert counted == 2
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+@pytest.mark.parametrize("outcome", [AppendReply(45, -1, -1, 3, -1, 0), StoreUnavailable("gone")])
+def test_what_is_not_stored_is_answered_the_usual_way(
+    version: int, outcome: AppendReply | StoreUnavailable
+) -> None:
+    bench = Bench()
+    assert bench.learnt(produce_frame(version))
+    assert bench.begin(produce_frame(version, number=9))
+
+    async def answered() -> Any:
+        waiter = bench.submitted[0][3]
+        if isinstance(outcome, AppendReply):
+            waiter.set_result(outcome)
+        else:
+            waiter.set_exception(outcome)
+        return await bench.spawned[0].answer
+
+    row = asyncio.run(answered()).responses[0].partition_responses[0]
+    expected = 45 if isinstance(outcome, AppendReply) else ErrorCode.KAFKA_STORAGE_ERROR
+    assert (row.index, row.error_code, row.base_offset) == (0, expected, -1)
+    assert bench.spawned[0].correlation_id == 9
+    assert not bench.settled
+
+
+def two_partitions(body: ProduceRequest) -> None:
+    body.topic_data[0].partition_data.append(body.topic_data[0].partition_data[0])
+
+
+def two_topics(body: ProduceRequest) -> None:
+    body.topic_data.append(body.topic_data[0])
+
+
+def no_records(body: ProduceRequest) -> None:
+    rows = body.topic_data[0].partition_data
+    rows[0] = msgspec.structs.replace(rows[0], records=None)
+
+
+def broken(body: ProduceRequest) -> None:
+    rows = body.topic_data[0].partition_data
+    data = bytearray(rows[0].records or b"")
+    data[-1] ^= 1
+    rows[0] = msgspec.structs.replace(rows[0], records=bytes(data))
+
+
+def two_batches(body: ProduceRequest) -> None:
+    rows = body.topic_data[0].partition_data
+    rows[0] = msgspec.structs.replace(rows[0], records=bytes(rows[0].records or b"") * 2)
+
+
+def in_a_transaction(body: ProduceRequest) -> ProduceRequest:
+    return msgspec.structs.replace(body, transactional_id="t")
+
+
+def slower(body: ProduceRequest) -> ProduceRequest:
+    return msgspec.structs.replace(body, timeout_ms=10_001)
+
+
+OTHER_VERSION = {3: 4, 8: 7, 9: 10, 12: 11, 13: 12}
+UNLIKE: dict[str, Callable[[int], bytes]] = {
+    "client": lambda v: produce_frame(v, client_id="reep"),
+    "topic": lambda v: produce_frame(v, topic=a_topic("sredro")) if v < 13 else b"",
+    "acks": lambda v: produce_frame(v, acks=1),
+    "timeout": lambda v: produce_frame(v, change=slower),
+    "transaction": lambda v: produce_frame(v, change=in_a_transaction),
+    "version": lambda v: produce_frame(OTHER_VERSION[v]),
+    "partition": lambda v: produce_frame(v, partition=3),
+    "negative partition": lambda v: produce_frame(v, partition=-1),
+    "two partitions": lambda v: produce_frame(v, change=two_partitions),
+    "two topics": lambda v: produce_frame(v, change=two_topics),
+    "no records": lambda v: produce_frame(v, change=no_records),
+    "broken": lambda v: produce_frame(v, change=broken),
+    "two batches": lambda v: produce_frame(v, change=two_batches),
+    "more": lambda v: produce_frame(v) + b"\0",
+    "less": lambda v: produce_frame(v)[:-1],
+    "tags": lambda v: produce_frame(v)[:-1] + b"\1\7\1x" if v >= 9 else b"",
+}
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+def test_what_is_unlike_goes_the_usual_way(version: int, what: str) -> None:
+    bench = Bench()
+    assert bench.learnt(produce_frame(version))
+    assert not bench.begin(UNLIKE[what](version))
+    assert not bench.submitted
+
+
+@pytest.mark.parametrize("version", [8, 12])
+def test_no_beginning_of_a_frame_is_taken_for_one(version: int) -> None:
+    bench = Bench()
+    whole = produce_frame(version, b"a value " * 30)
+    assert bench.learnt(whole)
+    for end in range(len(whole)):
+        assert not bench.begin(whole[:end])
+    assert bench.begin(whole)
+
+
+def test_a_topic_or_settings_that_changed_go_the_usual_way() -> None:
+    bench = Bench()
+    frame = produce_frame(9)
+    assert bench.learnt(frame)
+    bench.services.topics.topic = a_topic(retention_ms="1")
+    assert not bench.begin(frame)
+    bench.services.topics.topic = bench.topic
+    bench.services.settings = Settings()
+    assert not bench.begin(frame)
+    bench.services.settings = SETTINGS
+    assert bench.begin(frame)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        produce_frame(9, acks=0),
+        produce_frame(9, change=in_a_transaction),
+        produce_frame(9, topic=a_topic("unknown")),
+        produce_frame(9) + b"\0",
+        produce_frame(8) + b"\0",
+        produce_frame(9)[:-1] + b"\1\7\1x",
+        request("Produce", 2, to_produce("orders", batch([b"v"]))),
+    ],
+)
+def test_some_requests_teach_nothing(frame: bytes) -> None:
+    assert not Bench().learnt(frame)
+
+
+def test_shapes_of_several_topics_are_known_at_once() -> None:
+    bench = Bench()
+    known = [produce_frame(9, client_id=f"peer-{n}") for n in range(MOST)]
+    assert all(map(bench.learnt, known))
+    assert all(map(bench.begin, known))
+    assert len(bench.submitted) == MOST
+
+
+def test_few_of_many_unlike_requests_are_looked_at() -> None:
+    bench = Bench()
+    tried = [n for n in range(1, 300) if bench.learnt(produce_frame(9, client_id=f"peer-{n}"))]
+    assert tried == [*range(1, MOST + 1), 2 * MOST, 4 * MOST, 8 * MOST, 16 * MOST]
+    assert bench.begin(produce_frame(9, client_id=f"peer-{16 * MOST}"))
+    assert not bench.begin(produce_frame(9, client_id="peer-1"))
+
+
+def test_a_topic_with_append_times_answers_them(broker: Broker) -> None:
+    topic = create_topic(broker.address, message_timestamp_type="LogAppendTime")
+    with Peer(broker.address) as peer:
+        rows = [
+            peer.ask("Produce", 9, to_produce(topic, batch([b"v"])))
+            .responses[0]
+            .partition_responses[0]
+            for _ in range(3)
+        ]
+    times = [row.log_append_time_ms for row in rows]
+    assert times[0] > 1_700_000_000_000
+    assert times == sorted(times)
+
+
+def test_a_refusal_among_many_alike_is_answered_in_its_place(broker: Broker) -> None:
+    topic = create_topic(broker.address, offset_mode="dense", storage_format="batch")
+    sequences = [0, 1, 2, 7, 3, 3, 4]
+    with Peer(broker.address) as peer:
+        producer = 2**40 + 1
+        for number, sequence in enumerate(sequences):
+            data = batch([b"v"], producer=(producer, 0, sequence))
+            peer.send(request("Produce", 9, to_produce(topic, data), number))
+        found = [peer.response(ROWS["Produce"], 9) for _ in sequences]
+    assert [number for number, _ in found] == list(range(len(sequences)))
+    rows = [body.responses[0].partition_responses[0] for _, body in found]
+    assert [(row.error_code, row.base_offset) for row in rows] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+        (0, 3),
+        (0, 3),
+        (0, 4),
+    ]
+
+
+@pytest.mark.parametrize("size", [10, 500, 1900, 2100, 9_000, 40_000])
+def test_what_was_kept_for_a_reader_is_what_was_sent(broker: Broker, size: int) -> None:
+    topic = create_topic(broker.address, offset_mode="dense", storage_format="batch")
+    with Peer(broker.address) as peer:
+
+        def fetched(offset: int) -> bytes:
+            body = peer.ask("Fetch", 11, to_fetch(topic, offset))
+            row = body.responses[0].partitions[0]
+            assert row.error_code == 0
+            return bytes(row.records or b"")
+
+        assert fetched(0) == b""  # who reads here once is expected to read on
+        sent = [batch([b"%d" % n * size]) for n in range(4)]
+        for data in sent:
+            answer = peer.ask("Produce", 9, to_produce(topic, data))
+            assert answer.responses[0].partition_responses[0].error_code == 0
+        for offset, data in enumerate(sent):
+            found = fetched(offset)
+            assert found[:8] == offset.to_bytes(8, "big")
+            assert found[16 : len(data)] == data[16:]
+            assert len(found) == sum(map(len, sent[offset:]))
+
+
+def test_a_topic_made_anew_under_the_same_name_takes_what_follows(broker: Broker) -> None:
+    name = topic_name()
+    with Peer(broker.address) as peer:
+        for _ in range(2):
+            rows = [
+                peer.ask("Produce", 9, to_produce(name, batch([b"v"])))
+                .responses[0]
+                .partition_responses[0]
+                for _ in range(3)
+            ]
+            assert [row.error_code for row in rows] == [0, 0, 0]
+            gone = DeleteTopicsRequest(topic_names=[name], timeout_ms=5000)
+            assert peer.ask("DeleteTopics", 1, gone).responses[0].error_code == 0

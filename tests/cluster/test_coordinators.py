@@ -1,0 +1,162 @@
+"""Which broker is named as coordinator: all name one, and nobody is sent to one that is gone."""
+
+import asyncio
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+
+from korvet.cluster.coordinators import GONE_S, KNOWN_S, Coordinators, in_order, reach
+from korvet.cluster.registration import BrokerRegistration, LiveBroker
+
+NODES = [LiveBroker(number, f"b{number}", 9092) for number in (1, 2, 3, 7)]
+KEYS = [f"group-{number}" for number in range(200)]
+
+
+class Listed:
+    """What one broker knows of the others."""
+
+    def __init__(self, me: LiveBroker, nodes: list[LiveBroker] = NODES) -> None:
+        self.me = me
+        self.nodes = nodes
+
+
+class Network:
+    """Who can be reached; every look is noted."""
+
+    def __init__(self, *down: str) -> None:
+        self.down = down
+        self.looks: list[str] = []
+
+    async def reach(self, host: str, port: int) -> bool:
+        self.looks.append(host)
+        await asyncio.sleep(0)
+        return host not in self.down
+
+    def seen_by(self, me: LiveBroker, nodes: list[LiveBroker] = NODES) -> Coordinators:
+        return Coordinators(cast(BrokerRegistration, Listed(me, nodes)), self.reach)
+
+
+async def test_all_brokers_name_the_same_one_and_each_has_a_share() -> None:
+    network = Network()
+    answers = [[await network.seen_by(me).of(key) for key in KEYS] for me in NODES]
+    assert answers.count(answers[0]) == len(NODES)
+    shares = Counter(node.id for node in answers[0])
+    assert len(shares) == len(NODES)
+    assert max(shares.values()) < 2 * len(KEYS) / len(NODES)
+
+
+async def test_a_broker_that_died_is_passed_over_by_all_and_moves_nothing_else() -> None:
+    healthy, network = Network(), Network("b2")
+    for me in (NODES[0], NODES[2]):
+        before = [await healthy.seen_by(me).of(key) for key in KEYS]
+        after = [await network.seen_by(me).of(key) for key in KEYS]
+        without = [node for node in NODES if node.id != 2]
+        assert after == [await healthy.seen_by(me, without).of(key) for key in KEYS]
+        assert {old.id for old, new in zip(before, after, strict=True) if old != new} == {2}
+
+
+async def test_where_no_other_can_be_reached_each_names_itself() -> None:
+    network = Network(*(node.host for node in NODES))
+    for me in NODES:
+        assert {(await network.seen_by(me).of(key)).id for key in KEYS} == {me.id}
+
+
+async def test_who_is_alone_or_first_looks_at_nobody() -> None:
+    network = Network()
+    assert await network.seen_by(NODES[0], NODES[:1]).of("g") == NODES[0]
+    first = in_order(NODES, "g")[0]
+    assert await network.seen_by(first).of("g") == first
+    assert network.looks == []
+
+
+async def test_however_many_ask_at_once_a_broker_is_looked_at_once() -> None:
+    network = Network()
+    first, last = in_order(NODES, "g")[0], in_order(NODES, "g")[-1]
+    coordinators = network.seen_by(last)
+    asked = [asyncio.ensure_future(coordinators.of("g")) for _ in range(100)]
+    await asyncio.sleep(0)
+    asked[0].cancel()  # whoever asked first may have gone
+    found = await asyncio.gather(*asked[1:])
+    assert found == [first] * 99
+    assert Counter(network.looks) == {node.host: 1 for node in NODES if node != last}
+
+
+async def test_who_was_found_is_looked_at_again_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("korvet.cluster.coordinators.monotonic", lambda: now)
+    network = Network()
+    first, *_, last = in_order(NODES, "g")
+    coordinators = network.seen_by(last)
+    assert await coordinators.of("g") == first
+    network.down = (first.host,)
+    now = KNOWN_S
+    assert await coordinators.of("g") == first
+    now += 0.1
+    assert await coordinators.of("g") != first
+    assert Counter(network.looks)[first.host] == 2
+
+
+async def test_brokers_that_give_no_answer_keep_hardly_anybody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("korvet.cluster.coordinators.REACH_S", 0.01)
+    looks: list[str] = []
+
+    async def silent(host: str, port: int) -> bool:
+        looks.append(host)
+        return await asyncio.Future[bool]()
+
+    me = NODES[-1]
+    coordinators = Coordinators(cast(BrokerRegistration, Listed(me)), silent)
+    waits = 0
+    wait = asyncio.wait
+
+    async def counted(*given: Any, **options: Any) -> Any:
+        nonlocal waits
+        waits += 1
+        return await wait(*given, **options)
+
+    monkeypatch.setattr("korvet.cluster.coordinators.asyncio.wait", counted)
+    async with asyncio.timeout(30):
+        assert {(await coordinators.of(key)).id for key in KEYS} == {me.id}
+    assert waits <= len(NODES) - 1
+    assert Counter(looks) == {node.host: 1 for node in NODES[:-1]}
+
+
+async def test_who_was_not_there_is_looked_at_again_while_others_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("korvet.cluster.coordinators.monotonic", lambda: now)
+    first, second, *_, last = in_order(NODES, "g")
+    network = Network(first.host)
+    coordinators = network.seen_by(last)
+    assert await coordinators.of("g") == second
+    network.down = ()
+    now = KNOWN_S + 0.1
+    assert await coordinators.of("g") == second
+    await asyncio.sleep(0)
+    assert await coordinators.of("g") == first
+    network.down = (first.host,)
+    now += KNOWN_S + 0.1
+    assert await coordinators.of("g") == second
+    network.down = ()
+    now += GONE_S
+    assert await coordinators.of("g") == first
+
+
+async def test_a_port_is_there_while_somebody_listens() -> None:
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    assert await reach("127.0.0.1", port)
+    server.close()
+    await server.wait_closed()
+    assert not await reach("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["", "not..a.name"])
+async def test_an_address_that_leads_nowhere_is_nobody(host: str) -> None:
+    assert not await reach(host, 1)

@@ -1,0 +1,39 @@
+"""A setting says of itself whether it has an effect here: the code is asked."""
+
+from pathlib import Path
+
+import pytest
+
+import korvet
+from korvet.config.broker_settings import BROKER
+from korvet.config.group_settings import FROM_BROKER as OF_GROUPS
+from korvet.config.group_settings import GROUP
+from korvet.config.setting import Setting
+from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
+from korvet.config.topic_settings import TOPIC
+
+PACKAGE = Path(korvet.__file__).parent
+TABLES = {"broker.py", "coordination.py", "topic.py", "group.py"}
+CODE = "".join(
+    path.read_text()
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if not (path.parent.name == "settings" and path.name in TABLES)
+)
+
+
+def stand_ins(name: str) -> list[Setting]:
+    """The topic and group configs that take their default from this broker setting."""
+    topics = [TOPIC[own] for own, rows in OF_TOPICS.items() if name in {row.name for row in rows}]
+    return topics + [GROUP[own] for own, broker in OF_GROUPS.items() if broker == name]
+
+
+def is_read(name: str) -> bool:
+    """Whether some code outside the tables names the setting, or what it is the default of."""
+    return any(f'"{each}"' in CODE for each in (name, *(own.name for own in stand_ins(name))))
+
+
+@pytest.mark.parametrize("setting", BROKER.values(), ids=list(BROKER))
+def test_a_setting_is_read_exactly_when_it_says_so(setting: Setting) -> None:
+    assert is_read(setting.name) or not setting.effect, "nobody reads it: effect=False"
+    if not setting.effect:
+        assert f'"{setting.name}"' not in CODE, "it is read: it has an effect"

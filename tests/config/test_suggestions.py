@@ -1,0 +1,63 @@
+"""What is said about a name that no setting has."""
+
+import pytest
+
+from korvet.config.broker_settings import BROKER
+from korvet.config.group_settings import GROUP, group_setting
+from korvet.config.setting import ConfigError
+from korvet.config.suggestions import hint, nearest
+from korvet.config.topic_settings import TOPIC
+
+SLIPS = [
+    (BROKER, "num.partitons", "num.partitions"),
+    (BROKER, "retention.ms", "log.retention.ms"),
+    (BROKER, "offset-mode", "offset.mode"),
+    (BROKER, "max.message.bytes", "message.max.bytes"),
+    (TOPIC, "retention", "retention.ms"),
+    (TOPIC, "retentionms", "retention.ms"),
+    (TOPIC, "cleanup_policy", "cleanup.policy"),
+    (TOPIC, "log.retention.ms", "retention.ms"),
+    (TOPIC, "compresion.type", "compression.type"),
+    (GROUP, "consumer.session.timeout", "consumer.session.timeout.ms"),
+]
+
+
+@pytest.mark.parametrize(("settings", "name", "meant"), SLIPS, ids=[row[1] for row in SLIPS])
+def test_a_slip_of_the_pen_is_told_what_was_meant(
+    settings: dict[str, object], name: str, meant: str
+) -> None:
+    assert hint(name, settings) == f"did you mean {meant}?"
+
+
+KAFKAS = [
+    (GROUP, "share.session.timeout.ms", "share groups are not served"),
+    (GROUP, "streams.heartbeat.interval.ms", "streams groups are not served"),
+    (BROKER, "group.share.session.timeout.ms", "share groups are not served"),
+    (BROKER, "offsets.topic.replication.factor", "no such internal topic"),
+    (BROKER, "transaction.state.log.min.isr", "no such internal topic"),
+    (BROKER, "group.consumer.assignment.interval.ms", "inside of Kafka's brokers"),
+    (BROKER, "controller.quorum.voters", "no controllers"),
+    (BROKER, "ssl.keystore.location", "no TLS"),
+    (TOPIC, "log.message.format.version", "Kafka's own storage"),
+]
+
+
+@pytest.mark.parametrize(("settings", "name", "reason"), KAFKAS, ids=[row[1] for row in KAFKAS])
+def test_a_setting_of_kafkas_is_told_as_such(
+    settings: dict[str, object], name: str, reason: str
+) -> None:
+    told = hint(name, settings)
+    assert told.startswith("Kafka has it, but ") and reason in told
+
+
+@pytest.mark.parametrize("name", ["", "x", "partitions", "a" * 5000, "a." * 2000, "socket"])
+def test_what_is_near_nothing_is_told_where_to_look(name: str) -> None:
+    assert nearest(name, TOPIC) is None
+    assert hint(name, TOPIC) == "docs/operations.md lists them all."
+
+
+def test_a_change_of_such_a_setting_is_refused_with_that() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^Unknown group config 'share\.auto\.offset\.reset': Kafka"
+    ):
+        group_setting("share.auto.offset.reset")

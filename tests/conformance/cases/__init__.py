@@ -1,0 +1,31 @@
+"""The table, by what its rows are about; importing this fills `asking.CASES`."""
+
+from tests.conformance.cases import (
+    admin,
+    configs,
+    fetched,
+    groups,
+    idempotence,
+    joining,
+    membership,
+    offsets,
+    reading,
+    refused,
+    static,
+    topics,
+)
+
+__all__ = [
+    "admin",
+    "configs",
+    "fetched",
+    "groups",
+    "idempotence",
+    "joining",
+    "membership",
+    "offsets",
+    "reading",
+    "refused",
+    "static",
+    "topics",
+]

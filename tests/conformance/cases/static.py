@@ -1,0 +1,128 @@
+"""Static members: two of one name, names nobody has, names that leave."""
+
+from typing import Any
+
+from korvet.wire.messages.describe_groups import DescribeGroupsRequest
+from korvet.wire.messages.leave_group import MemberIdentity
+from tests.conformance.asking import Ask, Member, case, joining
+from tests.conformance.cases.membership import beating, leaving, syncing
+from tests.conformance.cases.offsets import committing
+
+
+async def replaced(ask: Ask) -> tuple[Member, Member]:
+    """A static member that somebody of the same name has taken the place of."""
+    old = await ask.stable(group_instance_id="i")
+    new = await ask.join(group_instance_id="i")
+    return old, Member(ask.group, new.member_id, new.generation_id)
+
+
+@case("JoinGroup", since=5)
+async def an_instance_nobody_has(ask: Ask) -> Any:
+    await ask.stable(group_instance_id="i")
+    return [
+        await ask(joining(ask.group, group_instance_id="j", member_id="stranger")),
+        await ask(joining(f"{ask.group}-absent", group_instance_id="j", member_id="stranger")),
+    ]
+
+
+@case("JoinGroup", since=5)
+async def an_instance_with_somebody_elses_id(ask: Ask) -> Any:
+    await ask.stable(group_instance_id="i")
+    return await ask(joining(ask.group, group_instance_id="i", member_id="stranger"))
+
+
+@case("JoinGroup", since=5)
+async def an_instance_comes_back(ask: Ask) -> Any:
+    await ask.stable(group_instance_id="i")
+    return await ask(joining(ask.group, group_instance_id="i"))
+
+
+@case("JoinGroup", since=5)
+async def an_instance_comes_back_before_the_leader_has_spoken(ask: Ask) -> Any:
+    await ask.joined(group_instance_id="i")
+    return await ask(joining(ask.group, group_instance_id="i"))
+
+
+@case("JoinGroup", since=5)
+async def the_old_id_of_an_instance_joins(ask: Ask) -> Any:
+    old, _ = await replaced(ask)
+    return await ask(joining(ask.group, group_instance_id="i", member_id=old.id))
+
+
+@case("JoinGroup", since=5)
+async def an_instance_without_a_name(ask: Ask) -> Any:
+    return await ask(joining(ask.group, group_instance_id=""))
+
+
+@case("SyncGroup", since=3)
+async def the_old_id_of_an_instance_synchronises(ask: Ask) -> Any:
+    old, new = await replaced(ask)
+    return [
+        await ask(syncing(old, group_instance_id="i")),
+        await ask(syncing(old)),
+        await ask(syncing(old, group_instance_id="i", generation_id=9)),
+        await ask(syncing(new, group_instance_id="j")),
+        await ask(syncing(new, group_instance_id="i")),
+        await ask(syncing(new)),
+    ]
+
+
+@case("Heartbeat", since=3)
+async def the_old_id_of_an_instance_is_heard_of(ask: Ask) -> Any:
+    old, new = await replaced(ask)
+    return [
+        await ask(beating(old, group_instance_id="i")),
+        await ask(beating(old)),
+        await ask(beating(old, group_instance_id="i", generation_id=9)),
+        await ask(beating(new, group_instance_id="j")),
+        await ask(beating(new, group_instance_id="i")),
+    ]
+
+
+@case("OffsetCommit", since=7)
+async def the_old_id_of_an_instance_commits(ask: Ask) -> Any:
+    old, new = await replaced(ask)
+
+    async def commit(member: Member, instance: str, generation: int | None = None) -> Any:
+        number = member.generation if generation is None else generation
+        return await ask(
+            await committing(
+                ask,
+                member_id=member.id,
+                generation_id_or_member_epoch=number,
+                group_instance_id=instance,
+            )
+        )
+
+    return [
+        await commit(old, "i"),
+        await commit(old, "i", 9),
+        await commit(new, "j"),
+        await commit(new, "i", 9),
+        await commit(new, "i"),
+    ]
+
+
+@case("LeaveGroup", since=3)
+async def instances_leave(ask: Ask) -> Any:
+    old, new = await replaced(ask)
+
+    async def leave(member_id: str, instance: str | None) -> Any:
+        row = MemberIdentity(member_id=member_id, group_instance_id=instance)
+        return await ask(leaving(ask.group, members=[row]))
+
+    return [
+        await leave(old.id, "i"),
+        await leave("", "j"),
+        await leave("stranger", "j"),
+        await leave("", ""),
+        await leave("", None),
+        await leave("", "i"),
+        await leave(new.id, "i"),
+    ]
+
+
+@case("DescribeGroups", since=4)
+async def an_instance_is_described(ask: Ask) -> Any:
+    await ask.stable(group_instance_id="i")
+    return await ask(DescribeGroupsRequest(groups=[ask.group]))

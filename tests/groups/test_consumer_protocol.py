@@ -1,0 +1,36 @@
+"""What consumers tell each other, read as Kafka's clients write it."""
+
+import struct
+
+import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+
+from korvet.groups.consumer_protocol import assigned
+
+PLACES = [("orders", [0, 7]), ("none", []), ("ünï", [1])]
+GOOD = ConsumerProtocolMemberAssignment(0, PLACES, b"more").encode()
+
+
+def test_an_assignment_names_its_partitions() -> None:
+    assert assigned(GOOD) == [("orders", 0), ("orders", 7), ("ünï", 1)]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"",
+        b"tasks",
+        struct.pack(">hi", 0, 2_000_000_000),
+        struct.pack(">hih", 0, 1, -5),
+        struct.pack(">hih1si", 0, 1, 1, b"t", -1),
+        struct.pack(">hih1si", 0, 1, 1, b"t", 2_000_000_000),
+        struct.pack(">hih2si", 0, 1, 2, b"\xff\xff", 0),
+    ],
+)
+def test_an_assignment_that_cannot_be_read_names_none(bad: bytes) -> None:
+    assert assigned(bad) == []
+
+
+def test_a_cut_assignment_names_none() -> None:
+    end = len(GOOD) - len(b"more") - 4
+    assert all(assigned(GOOD[:at]) == [] for at in range(end))

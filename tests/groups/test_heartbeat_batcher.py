@@ -1,0 +1,287 @@
+"""Heartbeats on their way: what goes at once, what waits, what goes together, who hears what."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.groups.heartbeat_batcher import PATIENCE, TOGETHER, HeartbeatBatcher
+from korvet.keys import Keys
+from korvet.scripts.call import Call
+from korvet.scripts.group import HeartbeatReply
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import ScriptFailed, StoreUnavailable
+
+AGES = 3600.0
+"""A gap that no test lives to see the end of."""
+
+
+class Store:
+    """Keeps what it is given; the test answers."""
+
+    def __init__(self, *, is_cluster: bool = False) -> None:
+        self.is_cluster = is_cluster
+        self.sent: list[tuple[Call[Any], asyncio.Future[Any]]] = []
+        self.another = asyncio.Event()
+
+    def submit(self, call: Call[Any]) -> asyncio.Future[Any]:
+        future = asyncio.get_running_loop().create_future()
+        self.sent.append((call, future))
+        self.another.set()
+        return future
+
+
+class Groups:
+    """Remembers what was done for which group."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+        self.neglected: set[str] = set()
+        self.error: Exception | None = None
+
+    def unwatched(self, group_id: str, wait_ms: int) -> bool:
+        return group_id in self.neglected
+
+    async def watch(self, group_id: str, wait_ms: int) -> None:
+        self._note("watch", group_id)
+
+    async def tick(self, group_id: str) -> int:
+        self._note("tick", group_id)
+        return -1
+
+    def _note(self, what: str, group_id: str) -> None:
+        self.done.append((what, group_id))
+        if self.error is not None:
+            raise self.error
+
+
+class Table:
+    """Beats over a store that the test answers for."""
+
+    def __init__(self, gap_s: float, *, is_cluster: bool = False) -> None:
+        self.store = Store(is_cluster=is_cluster)
+        self.groups = Groups()
+        self.beats = HeartbeatBatcher(cast(AsyncStore, self.store), Keys(), self.groups, gap_s)
+
+    def beat(self, member: str = "m", group: str = "g") -> "asyncio.Future[int]":
+        return self.beats.submit(group, member, "", 1)
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """The members that each call so far was about."""
+        return [[str(member) for member in call.args[1::4]] for call, _ in self.store.sent]
+
+    def reply(self, number: int, *errors: int, waits: int = 1) -> None:
+        self.store.sent[number][1].set_result(HeartbeatReply(list(errors), [1000] * waits))
+
+    async def meet(self) -> "asyncio.Future[int]":
+        """Two were unanswered at the same time; the second is still."""
+        first = self.beat("one")
+        await turn()
+        self.store.another.clear()
+        second = self.beat("two")
+        self.reply(0, 0)
+        await first
+        return second
+
+
+async def turn() -> None:
+    """What was to happen soon, has."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+def run(
+    body: Callable[[Table], Awaitable[None]], gap_s: float = AGES, *, is_cluster: bool = False
+) -> None:
+    async def main() -> None:
+        await body(Table(gap_s, is_cluster=is_cluster))
+
+    asyncio.run(main())
+
+
+def test_a_heartbeat_alone_leaves_at_once_however_often_it_comes() -> None:
+    async def body(table: Table) -> None:
+        for number in range(PATIENCE + 5):
+            answer = table.beat()
+            await turn()
+            table.reply(number, 0)
+            assert await answer == 0
+
+    run(body)
+
+
+def test_those_of_one_turn_go_together_each_with_its_own_answer() -> None:
+    async def body(table: Table) -> None:
+        answers = [table.beat("a"), table.beat("b", "h"), table.beat("c")]
+        await turn()
+        assert table.calls == [["a", "b", "c"]]
+        assert list(table.store.sent[0][0].args[0::4]) == [1, 2, 1]
+        table.reply(0, 0, 25, 27, waits=2)
+        assert [await answer for answer in answers] == [0, 25, 27]
+
+    run(body)
+
+
+def test_once_two_have_met_others_wait_for_the_gap() -> None:
+    async def body(table: Table) -> None:
+        await table.meet()
+        table.beat("three")
+        await turn()
+        assert table.calls == [["one"]]
+
+    run(body)
+
+
+def test_what_waited_goes_together_when_the_gap_is_over() -> None:
+    async def body(table: Table) -> None:
+        await table.meet()
+        table.beat("three")
+        await table.store.another.wait()
+        assert table.calls == [["one"], ["two", "three"]]
+
+    run(body, gap_s=0.01)
+
+
+def test_nobody_waits_any_more_when_waiting_has_brought_nobody() -> None:
+    async def body(table: Table) -> None:
+        answer = await table.meet()
+        for number in range(1, PATIENCE + 1):
+            await table.store.another.wait()
+            table.store.another.clear()
+            table.reply(number, 0)
+            await answer
+            answer = table.beat()
+        table.beats.gap_s = AGES
+        for number in range(PATIENCE + 1, PATIENCE + 4):
+            await turn()
+            assert len(table.store.sent) == number + 1
+            table.reply(number, 0)
+            await answer
+            answer = table.beat()
+
+    run(body, gap_s=0.001)
+
+
+def test_heartbeats_that_have_their_own_script_leave_with_the_others() -> None:
+    async def body(table: Table) -> None:
+        left: list[str] = []
+
+        async def beat(name: str) -> None:
+            async with table.beats.burst():
+                left.append(name)
+                await asyncio.Event().wait()
+
+        first = asyncio.create_task(beat("first"))
+        await turn()
+        assert left == ["first"]
+        other = asyncio.create_task(beat("other"))
+        table.beat()
+        await turn()
+        assert (left, table.calls) == (["first"], [])
+        for task in (first, other):
+            task.cancel()
+        await asyncio.gather(first, other, return_exceptions=True)
+        assert table.beats._unanswered == 1
+
+    run(body)
+
+
+def test_whoever_waits_to_leave_with_others_leaves_when_the_gap_is_over() -> None:
+    async def body(table: Table) -> None:
+        await table.meet()
+        async with table.beats.burst():
+            assert table.calls == [["one"], ["two"]]
+
+    run(body, gap_s=0.01)
+
+
+def test_in_a_cluster_each_group_has_a_call_of_its_own() -> None:
+    async def body(table: Table) -> None:
+        table.beat("a"), table.beat("b", "h"), table.beat("c")
+        await turn()
+        assert table.calls == [["a", "c"], ["b"]]
+
+    run(body, is_cluster=True)
+
+
+def test_one_call_takes_a_bounded_number() -> None:
+    async def body(table: Table) -> None:
+        for number in range(TOGETHER + 1):
+            table.beat(str(number))
+        await turn()
+        assert list(map(len, table.calls)) == [TOGETHER, 1]
+
+    run(body)
+
+
+def test_what_is_due_in_a_group_happens_before_its_members_are_answered() -> None:
+    async def body(table: Table) -> None:
+        due, other = table.beat("a"), table.beat("b", "h")
+        await turn()
+        table.reply(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0, waits=2)
+        assert await other == 0
+        await turn()
+        assert table.groups.done == [("tick", "g")]
+        assert table.calls[1:] == [["a"]]
+        table.reply(1, ErrorCode.UNKNOWN_MEMBER_ID)
+        assert await due == ErrorCode.UNKNOWN_MEMBER_ID
+
+    run(body)
+
+
+def test_a_group_that_nobody_looks_after_is_looked_after_first() -> None:
+    async def body(table: Table) -> None:
+        table.groups.neglected.add("g")
+        answer = table.beat()
+        await turn()
+        table.reply(0, 0)
+        assert await answer == 0
+        assert table.groups.done == [("watch", "g")]
+
+    run(body)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE])
+def test_whoever_waits_hears_that_the_group_could_not_be_looked_after(code: ErrorCode) -> None:
+    async def body(table: Table) -> None:
+        table.groups.neglected.add("g")
+        table.groups.error = StoreUnavailable("gone")
+        answer = table.beat()
+        await turn()
+        table.reply(0, code)
+        with pytest.raises(StoreUnavailable):
+            await answer
+
+    run(body)
+
+
+def test_everybody_hears_that_redis_is_away() -> None:
+    async def body(table: Table) -> None:
+        answers = [table.beat("a"), table.beat("b", "h")]
+        answers[0].cancel()
+        await turn()
+        table.store.sent[0][1].set_exception(StoreUnavailable("gone"))
+        with pytest.raises(StoreUnavailable):
+            await answers[1]
+        assert len(table.store.sent) == 1
+
+    run(body)
+
+
+def test_a_group_whose_keys_are_broken_harms_no_other() -> None:
+    async def body(table: Table) -> None:
+        broken, sound = table.beat("a"), table.beat("b", "h")
+        await turn()
+        table.store.sent[0][1].set_exception(ScriptFailed("group.heartbeat", 2, "WRONGTYPE"))
+        await turn()
+        assert table.calls[1:] == [["a"], ["b"]]
+        table.store.sent[1][1].set_exception(ScriptFailed("group.heartbeat", 2, "WRONGTYPE"))
+        table.reply(2, 0)
+        assert await sound == 0
+        with pytest.raises(ScriptFailed):
+            await broken
+
+    run(body)

@@ -1,0 +1,665 @@
+"""Compaction against a model: the newest record of every key stays where it was, the rest goes."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.log.cleaner import CARRY_ENTRIES, READ_ENTRIES, LogCleaner
+from korvet.log.entry import records_in
+from korvet.log.reader import LogReader
+from korvet.scripts import log, topic
+from korvet.store.errors import StoreRefused
+from korvet.topics.table import Definition, Topic, encode_definition, read_topic
+from korvet.wire import control_records, record_entries, records
+from korvet.wire.records import Record
+from tests.lua.harness import LuaRunner
+
+KEYS = Keys()
+LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
+
+
+class Store:
+    """A LuaRunner as the reader and the compaction know a store; `between` runs after each call."""
+
+    def __init__(self, runner: LuaRunner) -> None:
+        self.runner = runner
+        self.between: Callable[[], None] = lambda: None
+
+    def submit_command(self, *command: Any) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.set_result(self.runner.command(*command))
+        return future
+
+    async def run(self, call: Any) -> Any:
+        reply = self.runner.run(call)
+        self.between()
+        return reply
+
+
+class Log:
+    """One partition of a compacted topic, what was written to it, and what readers see."""
+
+    def __init__(self, form: str, mode: str, **configs: str) -> None:
+        self.runner = LuaRunner()
+        self.store = Store(self.runner)
+        defaults = TopicConfigs(Settings({}))
+        named = {name.replace("_", "."): value for name, value in configs.items()}
+        asked = {"storage.format": form, "offset.mode": mode, "cleanup.policy": "compact"}
+        definition = Definition("0" * 32, 1, defaults.pinned("t", {**asked, **named}))
+        found = read_topic("t", encode_definition(definition), defaults)
+        assert found is not None
+        self.topic: Topic = found
+        self.runner.run(
+            topic.create(
+                KEYS,
+                1,
+                topic="t",
+                definition=found.raw,
+                topic_id=found.id,
+                format=form,
+                mode=mode,
+                bits=10,
+            )
+        )
+        self.written: dict[int, Record] = {}
+        self.sequences: dict[int, int] = {}
+
+    def append(
+        self,
+        rows: list[tuple[bytes, bytes | None]],
+        producer: int = -1,
+        number: int = -1,
+        *,
+        timed: bool = True,
+    ) -> list[int]:
+        """The offsets of these keys and values, written as one batch."""
+        now = self.runner.now_ms() if timed else -1
+        found: list[Record] = [(n, now, key, value, []) for n, (key, value) in enumerate(rows)]
+        sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
+        who = (producer, 0 if producer >= 0 else -1, sequence)
+        fields: list[Any]
+        if self.topic.is_batch:
+            batch = bytes(records.build(found, producer=who, transactional=number >= 0))
+            fields = [b"batch", batch, b"count", len(rows), b"max.timestamp", now]
+        else:
+            mark = producer if number >= 0 else None
+            fields = record_entries.fields_of(found, producer_id=mark)
+        reply = self.runner.run(
+            log.append(
+                KEYS,
+                "t",
+                0,
+                topic_id=self.topic.id,
+                count=len(rows),
+                size=100 * len(rows),
+                max_timestamp=now,
+                producer_id=who[0],
+                producer_epoch=who[1],
+                base_sequence=who[2],
+                transaction=number,
+                fields=fields,
+            )
+        )
+        assert reply.error == 0
+        self.sequences[producer] = self.sequences.get(producer, 0) + len(rows)
+        offsets = [reply.base + n for n in range(len(rows))]
+        self.written.update(
+            (offset, (offset, now, key, value, []))
+            for offset, (key, value) in zip(offsets, rows, strict=True)
+        )
+        return offsets
+
+    def mark(self, producer: int, number: int, committed: bool) -> None:
+        """The producer's transaction is over."""
+        now = self.runner.now_ms()
+        if self.topic.is_batch:
+            batch = bytes(control_records.control_batch(0, now, producer, 0, committed))
+            fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now]
+        else:
+            fields = control_records.fields_of(now, producer, 0, committed)
+        self.runner.run(
+            log.write_txn_marker(
+                KEYS,
+                "t",
+                0,
+                topic_id=self.topic.id,
+                producer_id=producer,
+                producer_epoch=0,
+                transaction=number,
+                committed=int(committed),
+                size=100,
+                fields=fields,
+            )
+        )
+
+    async def compact(self) -> Any:
+        """What one pass did."""
+        return await LogCleaner(self.store, KEYS, self.topic, 0, _no_rest).run()
+
+    async def read(self, *, committed: bool = True) -> list[Record]:
+        """Everything a reader gets from the start to the end."""
+        reader, at, rows = LogReader(self.store, KEYS), self.bounds().start, []
+        while True:
+            found = await reader.read(self.topic, 0, at, 2000, committed=committed)
+            assert not found.error
+            if not found.entries:
+                return rows
+            rows += records_in(self.topic, found.entries, found.aborted)
+            at = found.entries[-1].last + 1
+
+    def bounds(self) -> log.ListOffsetsReply:
+        """Where it begins and ends."""
+        return self.runner.run(log.list_offsets(KEYS, "t", 0, topic_id=self.topic.id))
+
+
+def newest(rows: list[Record]) -> list[Record]:
+    """The newest record of every key, by offset."""
+    return sorted({key: row for row in rows for key in [row[2]]}.values())
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_the_newest_record_of_a_key_stays_at_its_offset(form: str, mode: str) -> None:
+    one = Log(form, mode)
+    for turn in range(30):
+        one.append([(b"k%d" % (n % 7), b"v%d.%d" % (turn, n)) for n in range(turn % 5 + 1)])
+    before = await one.read()
+    end = one.bounds().next
+    outcome = await one.compact()
+    assert outcome.removed > 0
+    after = await one.read()
+    last = before[-1]
+    assert newest(after) == newest(before)
+    # The last batch stays whole, so that readers reach the end.
+    assert len(after) <= len(newest(before)) + 4
+    assert after[-1] == last
+    assert one.bounds().next == end
+    assert await one.compact() is None
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_tombstones_stay_for_a_while_and_go(form: str, mode: str) -> None:
+    one = Log(form, mode, delete_retention_ms="1000")
+    one.append([(b"a", b"1"), (b"b", b"1")])
+    one.append([(b"a", None)])
+    one.append([(b"c", b"1")])
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"a", None), (b"c", b"1")]
+    one.runner.advance(999)
+    assert await one.compact() is None
+    one.runner.advance(1)
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"c", b"1")]
+    one.runner.advance(5000)
+    assert await one.compact() is None
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_a_log_that_ends_with_a_tombstone_is_left_in_peace(form: str, mode: str) -> None:
+    one = Log(form, mode, delete_retention_ms="1000")
+    one.append([(b"a", b"1"), (b"b", b"1")])
+    one.append([(b"a", None)])
+    await one.compact()
+    one.runner.advance(1000)
+    await one.compact()
+    for _ in range(3):
+        one.runner.advance(5000)
+        assert await one.compact() is None
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"a", None)]
+    for _ in range(9):
+        one.append([(b"c", b"1")])
+    await one.compact()
+    one.runner.advance(1000)
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"b", b"1"), (b"c", b"1")]
+    one.runner.advance(5000)
+    assert await one.compact() is None
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_aborted_records_and_markers_go_and_open_ones_are_left(form: str, mode: str) -> None:
+    one = Log(form, mode)
+    one.append([(b"a", b"plain")])
+    one.append([(b"a", b"aborted")], producer=1, number=1)
+    one.mark(1, 1, False)
+    one.append([(b"b", b"committed")], producer=1, number=2)
+    one.mark(1, 2, True)
+    one.append([(b"x", b"1")] * 700)
+    one.append([(b"a", b"open"), (b"b", b"open")], producer=2, number=1)
+    one.append([(b"x", b"2")])
+    await one.compact()
+    seen = {row[2]: row[3] for row in await one.read()}
+    assert (seen[b"a"], seen[b"b"]) == (b"plain", b"committed")
+    one.mark(2, 1, True)
+    one.append([(b"x", b"3")] * 2000)
+    await one.compact()
+    seen = {row[2]: row[3] for row in await one.read()}
+    assert seen == {b"a": b"open", b"b": b"open", b"x": b"3"}
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+@pytest.mark.parametrize("seed", range(3))
+async def test_writers_and_readers_go_on_while_a_log_is_compacted(
+    form: str, mode: str, seed: int
+) -> None:
+    random, one = Random(seed), Log(form, mode)
+
+    def write() -> None:
+        if random.random() < 0.7:
+            one.runner.advance(random.randrange(3))
+            count = random.randrange(1, 6)
+            one.append([(b"%d" % random.randrange(20), b"%d" % n) for n in range(count)])
+
+    for _ in range(40):
+        write()
+    one.store.between = write
+    passes = 0
+    for _ in range(5):
+        passes += await one.compact() is not None
+        for _ in range(30):
+            write()
+    assert passes >= 2
+    one.store.between = lambda: None
+    expected = newest(list(one.written.values()))
+    found = await one.read()
+    assert newest(found) == expected
+    assert all(one.written[row[0]] == row for row in found)
+    await one.compact()
+    assert newest(await one.read()) == expected
+
+
+async def test_a_pass_that_dies_half_way_has_changed_nothing() -> None:
+    one = Log("record", "dense")
+    one.append([(b"k", b"%d" % n) for n in range(50)])
+    before = await one.read()
+
+    class Died(Exception):
+        """The broker is gone."""
+
+    calls = iter(range(100))
+
+    def die() -> None:
+        if next(calls) == 1:
+            raise Died
+
+    one.store.between = die
+    with pytest.raises(Died):
+        await one.compact()
+    one.store.between = lambda: None
+    assert await one.read() == before
+    await one.compact()
+    assert newest(await one.read()) == newest(before)
+    assert one.runner.command("EXISTS", KEYS.partition("t", 0).compacted) == 0
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_what_stood_twice_in_the_last_batch_goes_when_others_come(
+    form: str, mode: str
+) -> None:
+    one = Log(form, mode)
+    one.append([(b"%d" % (n % 3), b"%d" % n) for n in range(9)])
+    await one.compact()
+    for key in (b"x", b"y"):
+        one.append([(key, b"1")])
+        await one.compact()
+    assert [value for _, _, _, value, _ in await one.read()] == [b"6", b"7", b"8", b"1", b"1"]
+
+
+async def test_young_records_are_left_alone() -> None:
+    one = Log("record", "time", min_compaction_lag_ms="1000")
+    one.append([(b"k", b"1"), (b"k", b"2")])
+    assert await one.compact() is None
+    one.runner.advance(1000)
+    assert (await one.compact()).removed == 1
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_records_without_a_timestamp_are_young_for_as_long(form: str) -> None:
+    one = Log(form, "dense", min_compaction_lag_ms="1000")
+    for value in (b"1", b"2"):
+        one.append([(b"k", value)], timed=False)
+    assert await one.compact() is None
+    one.runner.advance(1000)
+    assert (await one.compact()).removed == 1
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_retention_waits_for_compacted_records_without_a_timestamp(form: str) -> None:
+    one = Log(form, "dense", cleanup_policy="compact,delete")
+    rows: list[tuple[bytes, bytes | None]] = [(b"%d" % n, b"v" * 2000) for n in range(100)]
+    for _ in range(2):
+        one.append(rows, timed=False)
+    one.append(rows[:1])
+    await one.compact()
+    assert len(one.runner.command("ZRANGE", KEYS.partition("t", 0).index, "0", "-1")) > 1
+    before = await one.read()
+
+    def retain() -> int:
+        return one.runner.run(
+            log.apply_retention(
+                KEYS, "t", 0, topic_id=one.topic.id, retention_ms=1000, retention_bytes=-1, steps=64
+            )
+        ).removed
+
+    one.runner.advance(1000)
+    assert retain() == 0
+    assert await one.read() == before
+    one.runner.advance(1)
+    assert retain() > 0
+
+
+async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
+    """Layout batch stores what a producer sends as it came, a body that is none, too."""
+    one = Log("batch", "dense")
+    one.append([(b"k", b"1")])
+    garbled = bytearray(records.build([(0, one.runner.now_ms(), b"k", b"2", [("h", b"x")])]))
+    garbled[garbled.index(b"h")] = 0xFF
+    one.runner.run(
+        log.append(
+            KEYS,
+            "t",
+            0,
+            topic_id=one.topic.id,
+            count=1,
+            size=100,
+            max_timestamp=one.runner.now_ms(),
+            fields=[bytes(garbled)],
+        )
+    )
+    one.append([(b"k", b"3")])
+    one.append([(b"last", b"")])
+    assert (await one.compact()).removed == 1
+    rows: Any = one.runner.command("XRANGE", KEYS.partition("t", 0).stream, "-", "+")
+    assert len(rows) == 3
+    assert bytes(garbled) in rows[0][1]
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_a_key_deleted_in_the_last_batch_of_a_pass_stays_deleted(
+    form: str, mode: str
+) -> None:
+    """That batch stays whole; the mark went in its time, and what it had deleted was back."""
+    one = Log(form, mode, min_compaction_lag_ms="1000", delete_retention_ms="5000")
+    one.append([(b"%d" % n, b"1") for n in range(700)] + [(b"a", b"1"), (b"a", None)])
+    one.runner.advance(500)
+    one.append([(b"b", b"1")])
+    one.runner.advance(600)
+    assert await one.compact() is not None
+    one.runner.advance(400)
+    one.append([(b"c", b"%d" % n) for n in range(700)])
+    for _ in range(3):
+        one.runner.advance(5000)
+        await one.compact()
+        one.append([(b"d", b"1")])
+    assert b"1" not in {value for _, _, key, value, _ in await one.read() if key == b"a"}
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_the_index_never_falls_where_native_entries_were_compacted(mode: str) -> None:
+    """They are more than the log's own count, and a group's lag was less than nothing."""
+    one = Log("record", mode)
+    stream, index = KEYS.partition("t", 0).stream, KEYS.partition("t", 0).index
+    for n in range(300):
+        one.runner.advance(1)
+        at = f"{one.runner.now_ms()}-0" if mode == "time" else "*"
+        one.runner.command("XADD", stream, at, "key", f"{n}", "value", "x" * 500)
+    one.append([(b"a", b"1")])
+    assert await one.compact() is not None
+    for _ in range(3):
+        one.append([(b"b", b"1")] * 700)
+    rows = one.runner.command("ZRANGE", index, 0, -1)
+    found = [tuple(map(int, row.split(b":"))) for row in rows]
+    assert len(found) >= 5
+    for column in range(4):
+        assert [row[column] for row in found] == sorted(row[column] for row in found)
+    for at in (row[0] for row in found):
+        lag = one.runner.run(log.lag(KEYS, "t", 0, topic_id=one.topic.id, offset=at)).records
+        assert 0 < lag <= 2401
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_a_pass_that_ends_early_holds_no_memory(emptied: bool) -> None:
+    """A full Redis refuses a call, and writers with it as long as the twin takes the room."""
+    one = Log("record", "dense")
+    one.append([(b"%d" % n, b"1") for n in range(3 * CARRY_ENTRIES)])
+    before, calls, twin = await one.read(), iter(range(100)), KEYS.partition("t", 0).compacted
+
+    class Died(Exception):
+        """The broker is gone."""
+
+    def refuse() -> None:
+        if next(calls) == 2:
+            assert one.runner.command("XLEN", twin)
+            raise Died if emptied else StoreRefused("OOM command not allowed")
+
+    one.store.between = refuse
+    with pytest.raises(Died if emptied else StoreRefused):
+        await one.compact()
+    one.store.between = lambda: None
+    if emptied:
+        one.runner.run(log.delete_records(KEYS, "t", 0, topic_id=one.topic.id, before=-1))
+        assert await one.compact() is None
+    else:
+        assert await one.read() == before
+    assert one.runner.command("EXISTS", twin) == 0
+
+
+async def test_entries_that_have_no_offset_end_no_pass() -> None:
+    """A page of nothing else was taken for the end, and what came behind it was gone."""
+    one = Log("record", "time")
+    one.append([(b"a", b"1")])
+    one.runner.advance(1)
+    stream = KEYS.partition("t", 0).stream
+    for n in range(READ_ENTRIES + 10):
+        one.runner.command("XADD", stream, f"{one.runner.now_ms()}-{2000 + n}", "key", "n")
+    one.runner.advance(1)
+    one.append([(b"b", b"1"), (b"c", b"1")])
+    one.append([(b"c", b"2")])
+    await one.compact()
+    assert [row[2:4] for row in await one.read()] == [(b"a", b"1"), (b"b", b"1"), (b"c", b"2")]
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+@pytest.mark.parametrize("wide", [(3,), (8,), (0, 1, 5, 8)])
+async def test_a_native_entry_of_very_many_fields_is_compacted_like_others(
+    mode: str, wide: tuple[int, ...]
+) -> None:
+    """Lua's stack does not hold them: the pass ended with an error, and so did each after it."""
+    one = Log("record", mode)
+    stream = KEYS.partition("t", 0).stream
+
+    def native(n: int) -> None:
+        one.runner.advance(1)
+        more = [word for h in range(4100) for word in (f"header.h{h}", "x")] if n in wide else []
+        at = f"{one.runner.now_ms()}-0" if mode == "time" else "*"
+        one.runner.command("XADD", stream, at, "key", f"{n % 4}", "value", f"{n}", *more)
+
+    for n in range(6):
+        native(n)
+    one.append([(b"a", b"1"), (b"a", b"2")])
+    appended: list[int] = []
+
+    def behind() -> None:
+        """More natives come while the pass is on its way."""
+        if not appended:
+            appended.append(1)
+            for n in range(6, 10):
+                native(n)
+
+    one.store.between = behind
+    assert await one.compact() is not None
+    found = [(key, value, len(headers)) for _, _, key, value, headers in await one.read()]
+    kept = [2, 3, 4, 5]
+    many = {n: 4100 if n in wide else 0 for n in range(10)}
+    assert found == [
+        *((b"%d" % (n % 4), b"%d" % n, many[n]) for n in kept),
+        (b"a", b"2", 0),
+        *((b"%d" % (n % 4), b"%d" % n, many[n]) for n in range(6, 10)),
+    ]
+    assert one.runner.command("EXISTS", KEYS.partition("t", 0).compacted) == 0
+
+
+async def test_a_trim_in_the_middle_of_a_pass_ends_it() -> None:
+    one = Log("record", "dense")
+    one.append([(b"k", b"%d" % n) for n in range(50)])
+
+    def trim() -> None:
+        one.store.between = lambda: None
+        one.runner.run(log.delete_records(KEYS, "t", 0, topic_id=one.topic.id, before=45))
+
+    one.store.between = trim
+    assert await one.compact() is None
+    assert [row[0] for row in await one.read()] == list(range(45, 50))
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_a_pass_whose_twin_lost_what_was_put_into_it_changes_nothing(form: str) -> None:
+    """Redis has answered a call, and a replica that has not seen it goes on in its place."""
+    one = Log(form, "dense")
+    for n in range(2 * CARRY_ENTRIES):
+        one.append([(b"%d" % n, b"1"), (b"twice", b"2")][: 1 + (n % 70 == 0)])
+    before, twin = await one.read(), KEYS.partition("t", 0).compacted
+    held: list[Any] = []
+    calls = lost = 0
+
+    def forget() -> None:
+        nonlocal calls, lost, held
+        calls -= 1
+        found = one.runner.command("XRANGE", twin, "-", "+")
+        if calls == 0 and len(found) > len(held):
+            lost += 1
+            one.runner.command("DEL", twin)
+            for at, fields in held:
+                one.runner.command("XADD", twin, at, *fields)
+        held = found
+
+    one.store.between = forget
+    for turn in range(2, 100):
+        calls, held = turn, []
+        if await one.compact() is not None:
+            break
+        assert await one.read() == before
+    assert lost == turn - 2 >= 2
+    assert newest(await one.read()) == newest(before)
+
+
+async def test_redis_groups_keep_their_place_over_a_compaction() -> None:
+    one = Log("record", "dense")
+    one.append([(b"k", b"%d" % n) for n in range(50)])
+    stream = KEYS.partition("t", 0).stream
+    one.runner.command("XGROUP", "CREATE", stream, "native", "1000000000000000-20")
+    await one.compact()
+    rows = one.runner.command("XREADGROUP", "GROUP", "native", "me", "STREAMS", stream, ">")
+    found = next(iter(rows.values())) if isinstance(rows, dict) else rows[0][1]
+    found = found[0] if isinstance(found[0][0], list | tuple) else found
+    assert [row[0] for row in found] == [b"1000000000000000-49"]
+
+
+class Timed(Store):
+    """The same, whose every answer takes two milliseconds; what was asked is noted."""
+
+    def __init__(self, runner: LuaRunner) -> None:
+        super().__init__(runner)
+        self.now = self.busy = 0.0
+        self.counts: list[int] = []
+        self.calls: list[Any] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def _work(self) -> None:
+        self.now += 0.002
+        self.busy += 0.002
+
+    def submit_command(self, *command: Any) -> "asyncio.Future[Any]":
+        if command[0] == "XRANGE":
+            self.counts.append(command[-1])
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def answer() -> None:
+            self._work()
+            future.set_result(self.runner.command(*command))
+
+        loop.call_soon(answer)
+        return future
+
+    async def run(self, call: Any) -> Any:
+        self.calls.append(call)
+        self._work()
+        return await super().run(call)
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_redis_is_held_shortly_and_left_alone_for_nine_times_as_long(
+    form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Log(form, mode)
+    for turn in range(12):
+        one.append([(b"%d" % (n + 50 * turn), b"v" * 20) for n in range(200)])
+    store = Timed(one.runner)
+    rested: list[float] = []
+
+    async def rest(seconds: float) -> None:
+        rested.append(seconds)
+
+    monkeypatch.setattr("korvet.log.busy_timer.monotonic", store.clock)
+    outcome = await LogCleaner(store, KEYS, one.topic, 0, rest).run()
+    assert outcome is not None and outcome.removed > 0
+    assert sum(rested) >= 8.99 * store.busy
+    assert max(rested) < 0.1
+    assert max(store.counts) <= READ_ENTRIES
+    carried = [call for call in store.calls if call.script.name == "log.clean_copy"]
+    if form == "record":
+        assert len(carried) >= outcome.kept / CARRY_ENTRIES
+
+
+async def test_long_keys_are_told_apart_and_take_little_memory() -> None:
+    one = Log("record", "dense")
+    long = [b"k" * 5000 + b"%d" % n for n in range(3)]
+    for turn in range(4):
+        one.append([(key, b"%d" % turn) for key in long])
+    one.append([(b"end", b"")])
+    pass_ = LogCleaner(one.store, KEYS, one.topic, 0, _no_rest)
+    await pass_.run()
+    assert [row[2:4] for row in await one.read()] == [
+        *((key, b"3") for key in long),
+        (b"end", b""),
+    ]
+    assert max(len(key) for key in pass_._newest) < 40
+
+
+async def test_large_entries_behind_the_limit_are_carried_a_few_at_a_time() -> None:
+    one = Log("batch", "dense")
+    one.append([(b"k", b"1")])
+    one.append([(b"k", b"2")])
+
+    def write() -> None:
+        # What comes while the pass is under way has to be carried by the swap.
+        one.store.between = lambda: None
+        for n in range(6):
+            one.append([(b"%d" % n, b"v" * 100)] * 1000)
+
+    one.store.between = write
+    swaps: list[Any] = []
+    run = one.store.run
+
+    async def noted(call: Any) -> Any:
+        swaps.extend([call] if call.script.name == "log.clean_commit" else [])
+        return await run(call)
+
+    one.store.run = noted  # type: ignore[method-assign]
+    await one.compact()
+    assert len(swaps) >= 3
+    assert len(await one.read()) == 6001
+
+
+async def _no_rest(seconds: float) -> None:
+    """Nobody else needs this Redis."""

@@ -1,0 +1,98 @@
+"""A master, its replica, and the Sentinels that watch them, on loopback."""
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from tests.store.cluster_topology import free_ports, until
+from tests.support.redis_servers import binary
+
+
+@dataclass
+class Watched:
+    """Their ports; `old` is the process of the first master. `spare` is nobody's replica yet."""
+
+    master: int
+    replica: int
+    spare: int
+    sentinels: list[int]
+    old: "subprocess.Popen[str]"
+
+    @property
+    def url(self) -> str:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinels)
+        return f"redis+sentinel://{hosts}/themaster"
+
+    def ask(self, port: int, *command: str | int) -> object:
+        """The raw reply of the server at the port."""
+        with redis.Redis(port=port, protocol=2) as client:
+            client.response_callbacks = {}  # type: ignore[assignment]
+            return client.execute_command(*command)
+
+    def text(self, port: int, *command: str | int) -> str:
+        """The reply of the server at the port, where that is text."""
+        return bytes(self.ask(port, *command)).decode()  # type: ignore[call-overload, no-any-return]
+
+    def known(self, guard: int, what: str) -> int:
+        """How many REPLICAS or other SENTINELS that Sentinel knows of."""
+        return len(self.ask(guard, "SENTINEL", what, "themaster"))  # type: ignore[arg-type]
+
+    def is_master(self, port: int) -> bool:
+        """Whether the server at the port calls itself one."""
+        return "role:master" in self.text(port, "INFO", "replication")
+
+
+@contextmanager
+def watching(
+    sentinels: int = 1, down_after_ms: int = 1000, lives_on: bool = False
+) -> Iterator[Watched]:
+    """Servers that have each other's data, and Sentinels that know of them and of each other.
+
+    A master that `lives_on` is one for good, as Sentinels cannot make it a replica."""
+    stubborn = ['rename-command REPLICAOF ""', 'rename-command SLAVEOF ""'] if lives_on else []
+    master, replica, spare, *guards = free_ports(3 + sentinels)
+    with tempfile.TemporaryDirectory(prefix="kv-") as directory, contextlib.ExitStack() as stack:
+        old = start(stack, directory, "master", [f"port {master}", *stubborn])
+        of = f"replicaof 127.0.0.1 {master}"
+        start(stack, directory, "replica", [f"port {replica}", of])
+        start(stack, directory, "spare", [f"port {spare}"])
+        made = Watched(master, replica, spare, guards, old)
+        until(lambda: "master_link_status:up" in made.text(replica, "INFO", "replication"))
+        for guard in guards:
+            lines = [
+                f"port {guard}",
+                f"sentinel monitor themaster 127.0.0.1 {master} {sentinels // 2 + 1}",
+                f"sentinel down-after-milliseconds themaster {down_after_ms}",
+                "sentinel failover-timeout themaster 20000",
+            ]
+            start(stack, directory, f"sentinel-{guard}", lines, "--sentinel")
+        until(lambda: all(made.known(guard, "REPLICAS") == 1 for guard in guards))
+        until(lambda: all(made.known(guard, "SENTINELS") == sentinels - 1 for guard in guards))
+        yield made
+
+
+def start(
+    stack: contextlib.ExitStack, directory: str, name: str, lines: list[str], *options: str
+) -> "subprocess.Popen[str]":
+    """One server with this configuration runs until the stack is closed."""
+    home = Path(directory) / name
+    home.mkdir()
+    config = home / "conf"
+    common = ["bind 127.0.0.1", f"dir {home}", 'save ""', "repl-diskless-sync-delay 0"]
+    config.write_text("\n".join([*(common[:2] if options else common), *lines]) + "\n")
+    process = stack.enter_context(
+        subprocess.Popen(
+            [str(binary("valkey")), str(config), *options], stdout=subprocess.PIPE, text=True
+        )
+    )
+    stack.callback(process.kill)
+    assert process.stdout is not None
+    ready = "monitor master" if options else "eady to accept connections"
+    assert any(ready in line for line in process.stdout)
+    return process

@@ -1,0 +1,276 @@
+"""The stores on a Redis Cluster: routing, redirection, failover."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from redis.crc import key_slot
+
+from korvet.scripts.call import Call
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import ScriptFailed, StoreUnavailable
+from korvet.store.notifications import Notifier
+from korvet.store.replica_wait import ReplicaWait
+from korvet.store.sync_store import SyncStore
+from tests.store.cluster_topology import TestCluster, cluster, key_of_node, until
+from tests.store.scripts import PUSH, Counted, echo
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[TestCluster]:
+    with cluster() as made:
+        yield made
+
+
+@pytest.fixture
+def nodes(running: TestCluster) -> TestCluster:
+    """The cluster, empty, no script loaded."""
+    for node in range(3):
+        running.ask(node, "FLUSHALL")
+        running.ask(node, "SCRIPT", "FLUSH")
+    return running
+
+
+@asynccontextmanager
+async def connect(url: str) -> AsyncIterator[AsyncStore]:
+    async with await AsyncStore.connect(url) as store:
+        yield store
+
+
+def push(key: str, value: bytes) -> Call[Counted]:
+    return Call(PUSH, (key,), (value,))
+
+
+def move(nodes: TestCluster, key: str, source: int, target: int) -> None:
+    """The key's slot and all that is in it belongs to another node."""
+    slot = key_slot(key.encode())
+    ids = nodes.ids()
+    nodes.ask(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+    nodes.ask(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+    nodes.ask(source, "MIGRATE", "127.0.0.1", nodes.ports[target], key, 0, 1000)
+    for node in (target, source):
+        nodes.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[target])
+
+
+async def test_every_call_goes_to_the_node_of_its_slot(nodes: TestCluster) -> None:
+    async with connect(nodes.url) as store:
+        assert store.is_cluster
+        keys = [f"list{n}" for n in range(200)]
+        replies = await store.run_many([push(key, b"x") for key in keys])
+        assert {reply.length for reply in replies} == {1}
+        assert {nodes.owner(key) for key in keys} == {0, 1, 2}
+        for key in keys:
+            assert await store.command("LRANGE", key, 0, -1) == [b"x"]
+        assert (await store.run(echo(b"anywhere"))).payload == b"anywhere"
+        assert await store.command("PING") == b"PONG"
+
+
+async def test_a_plain_url_of_a_node_is_found_to_be_a_cluster(nodes: TestCluster) -> None:
+    async with connect(f"redis://127.0.0.1:{nodes.ports[1]}") as store:
+        assert store.is_cluster
+        for n in range(20):
+            await store.run(push(f"list{n}", b"x"))
+    with SyncStore.connect(f"redis://127.0.0.1:{nodes.ports[1]}") as sync:
+        assert [sync.run(push(f"list{n}", b"x")).length for n in range(20)] == [2] * 20
+        assert sync.command("LLEN", "list7") == 2
+
+
+async def test_a_slot_that_moved_is_followed(nodes: TestCluster) -> None:
+    key = key_of_node(nodes, 1)
+    async with connect(nodes.url) as store:
+        await store.run(push(key, b"0"))
+        move(nodes, key, 1, 2)
+        try:
+            replies = await store.run_many([push(key, b"%d" % n) for n in range(1, 20)])
+            assert [reply.length for reply in replies] == list(range(2, 21))
+            assert await store.command("LRANGE", key, 0, -1) == [b"%d" % n for n in range(20)]
+            assert nodes.owner(key) == 2
+        finally:
+            move(nodes, key, 2, 1)
+
+
+async def test_a_slot_on_its_way_is_asked_for_where_it_goes(nodes: TestCluster) -> None:
+    key = key_of_node(nodes, 1)
+    slot, ids = key_slot(key.encode()), nodes.ids()
+    async with connect(nodes.url) as store:
+        nodes.ask(2, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[1])
+        nodes.ask(1, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[2])
+        try:
+            replies = await store.run_many([push(key, b"x") for _ in range(10)])
+            assert [reply.length for reply in replies] == list(range(1, 11))
+            assert await store.command("LLEN", key) == 10
+            with SyncStore.connect(nodes.url) as sync:
+                assert sync.run(push(key, b"x")).length == 11
+        finally:
+            for node in (2, 1):
+                nodes.ask(node, "CLUSTER", "SETSLOT", slot, "NODE", ids[2])
+        move(nodes, key, 2, 1)
+
+
+async def test_keys_in_two_slots_are_an_error_of_the_script(nodes: TestCluster) -> None:
+    async with connect(nodes.url) as store:
+        keys = (key_of_node(nodes, 0), key_of_node(nodes, 1))
+        with pytest.raises(ScriptFailed, match="CROSSSLOT"):
+            await store.run(Call(PUSH, keys, (b"x",)))
+
+
+async def test_a_message_published_at_any_node_wakes(nodes: TestCluster) -> None:
+    async with (
+        connect(nodes.url) as store,
+        await Notifier.connect(nodes.url) as wake,
+        wake.listen(["a"]) as bell,
+    ):
+        for node in range(3):
+            nodes.ask(node, "PUBLISH", "a", "x")
+            assert await bell.wait(30)
+        await store.command("PUBLISH", "a", "x")
+        assert await bell.wait(30)
+
+
+def test_the_sync_store_finds_every_node(nodes: TestCluster) -> None:
+    with SyncStore.connect(nodes.url) as store:
+        keys = [f"list{n}" for n in range(50)]
+        assert {reply.length for reply in store.run_many([push(key, b"x") for key in keys])} == {1}
+        key = key_of_node(nodes, 1)
+        store.run(push(key, b"0"))
+        move(nodes, key, 1, 2)
+        try:
+            assert store.run(push(key, b"1")).length == 2
+            assert store.command("LRANGE", key, 0, -1) == [b"0", b"1"]
+        finally:
+            move(nodes, key, 2, 1)
+
+
+def test_the_sync_store_asks_for_the_map_when_it_looks_again(nodes: TestCluster) -> None:
+    def asked() -> int:
+        stats = [nodes.ask(n, "INFO", "commandstats") for n in range(len(nodes.ports))]
+        return sum(bytes(each).count(b"cmdstat_cluster|slots:") for each in stats)  # type: ignore[call-overload]
+
+    with SyncStore.connect(nodes.url) as store:
+        store.command("GET", "k")
+        for n in range(len(nodes.ports)):
+            nodes.ask(n, "CONFIG", "RESETSTAT")
+        store.command("GET", "k")
+        assert asked() == 0
+        store.look_again()
+        store.command("GET", "k")
+        assert asked() == 1
+
+
+def test_the_sync_store_waits_for_the_replicas_of_the_very_node(nodes: TestCluster) -> None:
+    with SyncStore.connect(nodes.url) as store:
+        for node, copied in ((0, True), (1, False)):  # only the first has a replica
+            key = key_of_node(nodes, node)
+            store.run(push(key, b"x"))
+            limit_s = 30.0 if copied else 0.01
+            assert store.ask_copied(("LLEN", key), 1, limit_s) == (1, copied)
+            assert store.ask_copied(("LLEN", key), 0, limit_s) == (1, True)
+
+
+async def test_who_wrote_nothing_to_a_node_waits_for_its_replicas_too(nodes: TestCluster) -> None:
+    """As a task that runs again and finds everything there, or the connection that waits for a
+    broker: nothing that it sends may be answered by a replica that stands still."""
+    key, replica = key_of_node(nodes, 0), nodes.processes[3]
+    async with connect(nodes.url) as store:
+        with SyncStore.connect(nodes.url) as other, SyncStore.connect(_plain(nodes)) as third:
+            copies, run = ReplicaWait(store), store.run_of(key)
+            wanted = {"run": run, "replicas": 1, "fsync": False}
+            await store.run(push(key, b"x"))
+            replica.send_signal(signal.SIGSTOP)
+            try:
+                await store.run(push(key, b"y"))
+                assert not other.ask_copied(("LLEN", key), 1, 0.01)[1]
+                assert not third.ask_copied(("LLEN", key), 1, 0.01)[1]
+                assert not await copies.wait(key, timeout_s=0.01, **wanted)  # type: ignore
+            finally:
+                replica.send_signal(signal.SIGCONT)
+            assert other.ask_copied(("LLEN", key), 1, 10.0)[1]
+            assert await copies.wait(key, timeout_s=10.0, **wanted)  # type: ignore[arg-type]
+            await copies.close()
+
+
+def test_copies_of_a_slot_that_moves_are_asked_for_again(nodes: TestCluster) -> None:
+    key, ids = key_of_node(nodes, 0), nodes.ids()
+    slot = key_slot(key.encode())
+    with SyncStore.connect(nodes.url) as store:
+        store.run(push(key, b"x"))
+        nodes.ask(1, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+        nodes.ask(0, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+        try:
+            with pytest.raises(StoreUnavailable, match="no answer from Redis"):
+                store.ask_copied(("LLEN", key), 1, 10.0)
+        finally:
+            for node in (0, 1):
+                nodes.ask(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+        assert store.ask_copied(("LLEN", key), 1, 10.0)[1]
+
+
+def _plain(nodes: TestCluster) -> str:
+    return f"redis://127.0.0.1:{nodes.ports[0]}"
+
+
+async def test_a_master_that_dies_is_replaced_by_its_replica() -> None:
+    with cluster() as nodes:
+        keys = [key_of_node(nodes, node) for node in range(3)]
+        async with connect(nodes.url) as store:
+            await store.run_many([push(key, b"before") for key in keys])
+            nodes.ask(0, "WAIT", 1, 1000)
+            nodes.processes[0].kill()
+            async with asyncio.timeout(30):
+                while True:
+                    try:
+                        reply = await store.run(push(keys[0], b"after"))
+                    except StoreUnavailable:
+                        await asyncio.sleep(0)
+                        continue
+                    break
+            assert reply.length == 2
+            replies = await store.run_many([push(key, b"after") for key in keys[1:]])
+            assert [reply.length for reply in replies] == [2, 2]
+            await store.ready()
+
+
+async def test_a_master_that_stands_still_is_left_once_it_is_replaced() -> None:
+    with cluster() as nodes:
+        key = key_of_node(nodes, 0)
+        async with (
+            asyncio.timeout(30),
+            await AsyncStore.connect(nodes.url, timeout_s=1000) as store,
+        ):
+            await store.run(push(key, b"before"))
+            nodes.ask(0, "WAIT", 1, 1000)
+            nodes.processes[0].send_signal(signal.SIGSTOP)
+            with pytest.raises(StoreUnavailable, match="another node has become the master"):
+                await store.run(push(key, b"unanswered"))
+            while True:
+                try:
+                    assert (await store.run(push(key, b"after"))).length == 2
+                except StoreUnavailable:
+                    await asyncio.sleep(0)
+                    continue
+                break
+            nodes.processes[0].send_signal(signal.SIGCONT)
+
+
+async def test_a_master_that_is_heard_of_while_another_stands_still_is_connected_to() -> None:
+    with cluster() as nodes:
+        key, slow = key_of_node(nodes, 0), key_of_node(nodes, 1)
+        async with asyncio.timeout(30), connect(nodes.url) as store:
+            await store.run(push(key, b"before"))
+            nodes.ask(0, "WAIT", 1, 1000)
+            for node in range(4):
+                nodes.ask(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
+            nodes.ask(3, "CLUSTER", "FAILOVER")
+            await asyncio.to_thread(until, lambda: nodes.owner(key) == 3)
+            script = "local t repeat t = redis.call('TIME') until t[1] + 0 >= ARGV[1] + 0"
+            now = int(nodes.ask(1, "TIME")[0])  # type: ignore[index]
+            await store.command("EVAL", script, 1, slow, now + 4)
+            while True:
+                try:
+                    assert (await store.run(push(key, b"after"))).length == 2
+                except StoreUnavailable:
+                    await asyncio.sleep(0)
+                    continue
+                break

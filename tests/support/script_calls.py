@@ -1,0 +1,162 @@
+"""The mirrors of the scripts, found by looking: which function builds calls of which script."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+import msgspec
+
+import korvet.scripts
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Script
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A function that builds calls of one script."""
+
+    script: Script[Any]
+    function: Callable[..., Call[Any]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.function.__module__}.{self.function.__name__}"
+
+    def parameters(self) -> dict[str, Any]:
+        """Name -> annotation of the parameters that stand for ARGV: the keyword-only ones."""
+        hints = typing.get_type_hints(self.function)
+        signature = inspect.signature(self.function)
+        return {
+            name: hints[name]
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
+
+    def sample(self) -> Call[Any]:
+        """A call with made-up arguments."""
+        hints = typing.get_type_hints(self.function)
+        positional: list[Any] = []
+        keyword: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            value = example(hints[name])
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                keyword[name] = value
+            else:
+                positional.append(value)
+        return self.function(*positional, **keyword)
+
+    def key_names(self) -> list[tuple[str, bool]] | None:
+        """What the source calls each key, and whether it stands for several; None where the keys
+        are put together elsewhere."""
+        tree = ast.parse(inspect.getsource(self.function))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Call":
+                keys = node.args[1]
+                return [_key_name(item) for item in keys.elts] if _is_tuple(keys) else None
+        return None
+
+
+def _is_tuple(node: ast.expr) -> typing.TypeGuard[ast.Tuple]:
+    return isinstance(node, ast.Tuple)
+
+
+def _key_name(node: ast.expr) -> tuple[str, bool]:
+    """`k.log` is log, `keys.topics()` topics, `keys.group_part(g, "x")` x, `*more` several."""
+    if isinstance(node, ast.Starred):
+        return ast.unparse(node.value), True
+    if isinstance(node, ast.Call):
+        texts = [a.value for a in node.args if isinstance(a, ast.Constant)]
+        return _key_name(node.func) if not texts else (str(texts[-1]), False)
+    if isinstance(node, ast.Attribute):
+        return node.attr, False
+    return ast.unparse(node), False
+
+
+@cache
+def scripts() -> list[tuple[str, Script[Any]]]:
+    """Every Script that a module of `korvet.scripts` defines, with where it stands."""
+    found = []
+    for module in _modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Script):
+                found.append((f"{module.__name__}.{name}", value))
+    return found
+
+
+@cache
+def mirrors() -> list[Mirror]:
+    """Every function that mentions a Script in the `Call` it returns."""
+    found = []
+    for module in _modules():
+        own = {name: value for name, value in vars(module).items() if isinstance(value, Script)}
+        for function in vars(module).values():
+            if inspect.isfunction(function) and function.__module__ == module.__name__:
+                found += [Mirror(own[name], function) for name in _called(function, own)]
+    return found
+
+
+def _called(function: Any, own: Mapping[str, Any]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(inspect.getsource(function))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Call":
+            name = ast.unparse(node.args[0])
+            if name in own:
+                yield name
+
+
+def _modules() -> list[types.ModuleType]:
+    found = pkgutil.walk_packages(korvet.scripts.__path__, "korvet.scripts.")
+    return [importlib.import_module(info.name) for info in found]
+
+
+def kind_of(annotation: Any) -> str:
+    """`int`, `bytes` or `list`: what an annotation is in the words of a header."""
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        kinds = {kind_of(arg) for arg in typing.get_args(annotation)}
+        return kinds.pop() if len(kinds) == 1 else "bytes"
+    if annotation in (str, bytes, bytearray, memoryview):
+        return "bytes"
+    if isinstance(annotation, type) and issubclass(annotation, int):
+        return "int"
+    return "list"
+
+
+def example(annotation: Any) -> Any:
+    """Some value of the type."""
+    if annotation is Keys:
+        return Keys()
+    if annotation is range:
+        return range(1, 3)
+    origin = typing.get_origin(annotation)
+    arguments = typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return example(arguments[0])
+    if origin in (list, Sequence, Iterable):
+        return [example(arguments[0])] * 2
+    if origin is tuple:
+        return tuple(example(argument) for argument in arguments if argument is not ...)
+    if origin in (dict, Mapping):
+        return {example(arguments[0]): example(arguments[1])}
+    if isinstance(annotation, type):
+        return _example_of_class(annotation)
+    raise TypeError(f"no example of {annotation}: teach tests/support/script_calls.py")
+
+
+def _example_of_class(kind: type) -> Any:
+    if issubclass(kind, msgspec.Struct):
+        hints = typing.get_type_hints(kind)
+        return kind(
+            **{field.name: example(hints[field.name]) for field in msgspec.structs.fields(kind)}
+        )
+    if issubclass(kind, IntEnum):
+        return next(iter(kind))
+    plain: dict[type, Any] = {int: 1, str: "x", bytes: b"x", bool: True, float: 1.0}
+    return plain.get(kind) or kind()

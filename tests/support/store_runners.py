@@ -1,0 +1,56 @@
+"""The runners that a scenario of a script passes through: one test, every place it can run."""
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+import pytest
+
+from korvet.scripts.call import Arg, Call, Reply
+from korvet.store.sync_store import SyncStore
+from tests.fakes import fake_redis
+from tests.lua.harness import LuaRunner
+from tests.support.redis_servers import TestServer, kinds
+
+R = TypeVar("R", bound=Reply)
+
+
+class Runner(Protocol):
+    """What LuaRunner and the stores have in common."""
+
+    def run(self, call: Call[R]) -> R: ...
+
+    def run_many(self, calls: list[Call[R]]) -> list[R]: ...
+
+    def command(self, *command: Arg) -> object: ...
+
+    def now_ms(self) -> int: ...
+
+
+class StoreRunner(SyncStore):
+    """A bundled script on a fake or real server, with the server's own clock."""
+
+    def now_ms(self) -> int:
+        """What the scripts take for the time, give or take a moment."""
+        seconds, micros = self.command("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+
+@pytest.fixture
+def lua() -> LuaRunner:
+    """The watched runner alone, for scenarios in which time has to pass."""
+    return LuaRunner()
+
+
+@pytest.fixture(params=["lua", "fakeredis", *kinds()])
+def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
+    """Each runner in turn, on an empty Redis: watched Lua, fakeredis, every real server we have."""
+    if request.param == "lua":
+        yield LuaRunner()
+        return
+    if request.param == "fakeredis":
+        yield StoreRunner(fake_redis())
+        return
+    running: TestServer = request.getfixturevalue(f"{request.param}_server")
+    with running.client() as client:
+        client.flushall()
+        yield StoreRunner(client)

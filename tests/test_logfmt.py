@@ -1,0 +1,108 @@
+"""Log lines: one event, one line, whatever a client sends."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from korvet import logfmt
+
+
+@pytest.fixture(autouse=True)
+def restore() -> Iterator[None]:
+    root = logging.getLogger("korvet")
+    before = (root.handlers, root.level, root.propagate)
+    yield
+    root.handlers, root.level, root.propagate = before
+
+
+def test_a_line_is_key_value_text(capsys: pytest.CaptureFixture[str]) -> None:
+    logfmt.setup("info", "text")
+    logfmt.get("broker.connection").warning(
+        "bad frame", client="10.0.0.7:5101", api="Produce", version=99, reason=None, closed=True
+    )
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert line.split(" ", 1)[1] == (
+        'level=warning log=broker.connection event="bad frame" '
+        "client=10.0.0.7:5101 api=Produce version=99 reason=- closed=true\n"
+    )
+
+
+def test_a_line_is_json_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    logfmt.setup("info", "json")
+    logfmt.get("store").error("script refused", script="log.append", script_version=3)
+    line = json.loads(capsys.readouterr().err)
+    assert line["time"].endswith("Z")
+    assert line | {"time": ""} == {
+        "time": "",
+        "level": "error",
+        "log": "store",
+        "event": "script refused",
+        "script": "log.append",
+        "script_version": 3,
+    }
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize(
+    "hostile", ['a\nlevel=error event="x"', "\x1b[2J\x7f", "\udcff", b"\xff\n", "x" * 10_000, ""]
+)
+def test_a_value_from_outside_cannot_break_the_line(
+    capsys: pytest.CaptureFixture[str], style: str, hostile: str | bytes
+) -> None:
+    logfmt.setup("info", style)
+    logfmt.get("broker").info("hello", client_id=hostile)
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and line.endswith("\n")
+    assert line[:-1].isprintable()
+    assert len(line) < 3_500
+
+
+def test_an_unexpected_error_keeps_its_traceback_on_one_json_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logfmt.setup("info", "json")
+    try:
+        raise KeyError("orders")
+    except KeyError as error:
+        logfmt.get("broker").exception("handler failed", error, api="Fetch")
+    line = json.loads(capsys.readouterr().err)
+    assert line["error"] == "KeyError: 'orders'"
+    assert "test_logs.py" in line["trace"]
+
+
+def test_below_the_level_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    logfmt.setup("warning", "text")
+    logfmt.get("broker").info("quiet")
+    logfmt.get("broker").debug("quieter")
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_that_is_met_again_and_again_is_a_line_now_and_then(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr(logfmt, "monotonic", lambda: clock)
+    log = logfmt.get("dispatch")
+    with caplog.at_level(logging.ERROR, "korvet"):
+        for clock in (0.0, 0.1, 0.2, logfmt.SELDOM_S, logfmt.SELDOM_S + 1):
+            log.error_again("failed", api="Fetch", error="WRONGTYPE")
+            if clock == 0.1:
+                log.error_again("failed", api="Produce", error="WRONGTYPE")
+    told = [vars(row)["fields"] for row in caplog.records]
+    assert told == [
+        {"api": "Fetch", "error": "WRONGTYPE"},
+        {"api": "Produce", "error": "WRONGTYPE"},
+        {"api": "Fetch", "error": "WRONGTYPE", "left_out": 2},
+    ]
+
+
+def test_not_ever_more_lines_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    log = logfmt.get("dispatch")
+    with caplog.at_level(logging.ERROR, "korvet"):
+        for number in range(2 * logfmt.MOST_SAID + 5):
+            log.error_again("failed", error=number)
+    assert len(caplog.records) == 2 * logfmt.MOST_SAID + 5
+    assert len(log._said) <= logfmt.MOST_SAID

@@ -1,0 +1,167 @@
+"""Ending transactions: what is due is looked at, whatever stands in its way."""
+
+from time import monotonic
+
+import pytest
+
+from korvet.broker.background import BackgroundTasks
+from korvet.errors import ErrorCode
+from korvet.scripts import log, transaction
+from korvet.store.errors import ScriptFailed
+from korvet.topics.table import TopicTable
+from korvet.transactions.coordinator import SOONEST_MS, TransactionCoordinator, member_of
+from korvet.wire import records
+from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.handlers.conftest import Broker, broker
+
+__all__ = ["broker"]
+
+FOREVER_MS = 10**12
+
+
+async def opened(broker: Broker, transactional_id: str, topic: str, number: int) -> tuple[int, int]:
+    """A transaction has a record in the partition. Returns producer id and epoch."""
+    node = broker.services
+    began = await node.transactions.init(
+        transactional_id, timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+    )
+    who = began.producer_id, began.producer_epoch
+    reply = await node.transactions.add(transactional_id, *who, [member_of(topic, number)])
+    found = await node.topics.get(topic)
+    assert found is not None
+    fields = [b"transaction", b"%d" % who[0], b"value", b"v"]
+    appended = await node.store.run(
+        log.append(
+            node.keys,
+            topic,
+            number,
+            topic_id=found.id,
+            count=1,
+            size=10,
+            max_timestamp=1,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            base_sequence=0,
+            transaction=reply.transaction,
+            fields=[len(fields), *fields],
+        )
+    )
+    assert appended.error == 0
+    return who
+
+
+async def overdue(broker: Broker, transactional_id: str, who: tuple[int, int], at: int) -> None:
+    """Its end is decided, and who decided it has died; it stands under that moment."""
+    node = broker.services
+    reply = await node.store.run(
+        transaction.end(
+            node.keys,
+            transactional_id,
+            producer_id=who[0],
+            producer_epoch=who[1],
+            committed=1,
+            bump=0,
+        )
+    )
+    assert reply.pending
+    key = node.keys.transaction(transactional_id).transaction
+    await node.store.command("HSET", key, "updated", 0)
+    await node.store.command("ZADD", node.keys.transactions(), at, transactional_id)
+
+
+async def state(broker: Broker, transactional_id: str) -> bytes:
+    return (await broker.services.transactions.view(transactional_id)).state
+
+
+async def test_a_transaction_that_cannot_be_finished_is_in_nobodys_way(broker: Broker) -> None:
+    await broker.create("broken", partitions=1)
+    await broker.create("t", partitions=1)
+    for at, topic in enumerate(["broken", "t"], 1):
+        await overdue(broker, topic, await opened(broker, topic, topic, 0), at)
+    node = broker.services
+    await node.store.command("RENAME", node.keys.partition("broken", 0).producers, "elsewhere")
+    await node.store.command("SET", node.keys.partition("broken", 0).producers, "no hash")
+    with pytest.raises(ScriptFailed, match="WRONGTYPE"):
+        await node.transactions.look_at_due(forget_ms=FOREVER_MS)
+    assert await state(broker, "broken") == b"PrepareCommit"
+    assert await state(broker, "t") == b"CompleteCommit"
+
+
+async def test_however_many_ids_are_due_they_are_looked_at_in_one_go(broker: Broker) -> None:
+    node, many = broker.services, 250
+    for number in range(many):
+        await node.store.command("ZADD", node.keys.transactions(), 1 + number, f"tx{number}")
+    await BackgroundTasks(node).end_due_transactions()
+    assert await node.transactions.ids() == []
+
+
+async def test_an_id_whose_timeout_is_short_is_not_looked_at_all_the_time(broker: Broker) -> None:
+    node = broker.services
+    await node.transactions.init("tx", timeout_ms=1, producer_id=-1, producer_epoch=-1)
+    await node.store.command("ZADD", node.keys.transactions(), 1, "tx")
+    seconds, micros = await node.store.command("TIME")
+    assert await node.transactions.look_at_due(forget_ms=FOREVER_MS) == 1
+    moment = float(await node.store.command("ZSCORE", node.keys.transactions(), "tx"))
+    assert moment >= int(seconds) * 1000 + int(micros) // 1000 + SOONEST_MS
+
+
+async def test_a_broker_whose_clock_is_ahead_puts_nothing_off(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = broker.services
+    monkeypatch.setattr("korvet.transactions.coordinator.time", lambda: 5e9)
+    await node.transactions.init("tx", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    moment = float(await node.store.command("ZSCORE", node.keys.transactions(), "tx"))
+    seconds, _ = await node.store.command("TIME")
+    assert moment <= (int(seconds) + 61) * 1000
+
+
+async def test_a_broker_that_has_not_heard_of_new_partitions_marks_them_too(
+    broker: Broker,
+) -> None:
+    await broker.create("t", partitions=1)
+    node = broker.services
+    deaf = TopicTable(node.store, node.keys, node.topics._configs)
+    await deaf.refresh()
+    grown = CreatePartitionsTopic(name="t", count=3, assignments=None)
+    await broker.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False))
+    await node.topics.refresh()
+    producer_id, epoch = await opened(broker, "tx", "t", 2)
+    deaf._fresh_until = monotonic() + 60
+    reply = await TransactionCoordinator(node.store, node.keys, deaf).end(
+        "tx", producer_id=producer_id, producer_epoch=epoch, committed=True, bump=True
+    )
+    assert reply.error == 0
+    bounds = await node.store.run(log.list_offsets(node.keys, "t", 2, topic_id=""))
+    assert (bounds.stable, bounds.records) == (bounds.next, 1)
+
+
+async def test_a_broker_forgets_the_transaction_that_another_has_ended(broker: Broker) -> None:
+    """Under an epoch that goes on: who ends transactions by an EndTxn before 5 keeps it."""
+    await broker.create("t", partitions=1)
+    node = broker.services
+    began = await node.transactions.init("tx", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
+    who = began.producer_id, began.producer_epoch
+
+    async def produce(sequence: int) -> ErrorCode:
+        batch = records.build(
+            [(0, 0, None, b"v", [])], transactional=True, producer=(*who, sequence)
+        )
+        rows = [PartitionProduceData(index=0, records=bytes(batch))]
+        topics = [TopicProduceData(name="t", partition_data=rows)]
+        request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topic_data=topics)
+        answer = await broker.ask(request, 12)
+        return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+    async def ended_elsewhere(committed: bool) -> int:
+        reply = await node.transactions.end(
+            "tx", producer_id=who[0], producer_epoch=who[1], committed=committed, bump=False
+        )
+        return reply.error
+
+    assert await produce(0) == ErrorCode.NONE
+    assert await ended_elsewhere(True) == 0
+    assert await produce(1) == ErrorCode.TRANSACTION_ABORTABLE
+    assert await produce(1) == ErrorCode.NONE
+    assert await ended_elsewhere(True) == 0
