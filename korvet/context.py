@@ -1,8 +1,7 @@
 """What a handler is given beside the request: the node's services and who is asking."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -11,45 +10,23 @@ from korvet.config.broker_config import Config
 from korvet.config.dynamic import ConfigTable
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.groups.offset_commit import Row
+from korvet.groups.stream_reads import Readers
 from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
+from korvet.log.reader import LogReader
 from korvet.metrics import Metrics
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
 from korvet.topics.table import TopicTable
+from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.transactions.coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
     from korvet.cluster.registration import BrokerRegistration
-
-
-T = TypeVar("T")
-
-
-class NotReady:
-    """What `Deferred.at_once` gives when there is more to wait for than its reply."""
-
-
-NOT_READY = NotReady()
-
-
-class Deferred(msgspec.Struct, Generic[T], frozen=True):
-    """An answer that one reply is missing from. A task for each costs more than the answer itself:
-    whoever has `reply` calls `at_once`, and awaits this only where that gives NOT_READY."""
-
-    reply: "asyncio.Future[Any]"
-    at_once: Callable[[], T | NotReady]
-    slowly: Callable[[], Awaitable[T]]
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        return self.slowly().__await__()
-
-
-class CloseWithoutResponse(Exception):
-    """What came was not taken, and its sender wants no answer: all that can tell it is the end of
-    its connection. The message says why, for the log."""
 
 
 class ApiRow(Protocol):
@@ -70,8 +47,8 @@ class Services:
         store: AsyncStore,
         keys: Keys,
         topics: TopicTable,
-        wake: Notifier,
-        membership: "BrokerRegistration",
+        notifier: Notifier,
+        registration: "BrokerRegistration",
         apis: Sequence[ApiRow],
         metrics: Metrics,
     ) -> None:
@@ -80,9 +57,9 @@ class Services:
         self.store = store
         self.keys = keys
         self.topics = topics
-        self.notifier = wake
-        self.registration = membership
-        self.coordinators = Coordinators(membership)
+        self.notifier = notifier
+        self.registration = registration
+        self.coordinators = Coordinators(registration)
         self.apis = apis
         self.metrics = metrics
         self.append_batcher = AppendBatcher(store, keys)
@@ -93,8 +70,33 @@ class Services:
         self.configs = ConfigTable(store, keys)
         self.owed_bytes = 0
         """How much of answers to fetches is being read, or is not yet taken by its client."""
-        self.memory: dict[str, Any] = {}
-        """Hints that handlers keep between requests; losing them costs time, never truth."""
+        self.groups = GroupCoordinator(
+            store,
+            keys,
+            lambda: self.settings,
+            notifier,
+            metrics.rebalances.add,
+            registration.present_ms,
+        )
+        self.transactions.on_commit = self._move_redis_groups
+        self.log_reader = LogReader(
+            store,
+            keys,
+            self.settings.integer("fetch.cache.bytes"),
+            turns=lambda: store.turns,
+            is_promoted=lambda key: store.is_promoted(key),
+        )
+        metrics.strays.ask = lambda: self.log_reader.passed_over
+        self.enlisted = EnlistedPartitions()
+        self.stream_readers = Readers()
+        self.next_hanging_check: dict[str, float] = {}
+        """Group to the monotonic time at which its hanging transactions are checked again."""
+        self.replica_ids_logged: set[tuple[str, int]] = set()
+
+    async def _move_redis_groups(self, group_id: str, rows: list[Row]) -> None:
+        """Move the Redis group along with what a transaction committed for the group."""
+        move = self.settings.text("group.read.mode") == "offset"
+        await self.groups.follow(group_id, rows, move=move)
 
     async def refresh_configs(self) -> None:
         """Settings that were changed while brokers run, are in effect as Redis has them now."""

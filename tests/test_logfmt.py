@@ -70,7 +70,7 @@ def test_an_unexpected_error_keeps_its_traceback_on_one_json_line(
         logfmt.get("broker").exception("handler failed", error, api="Fetch")
     line = json.loads(capsys.readouterr().err)
     assert line["error"] == "KeyError: 'orders'"
-    assert "test_logs.py" in line["trace"]
+    assert "test_logfmt.py" in line["trace"]
 
 
 def test_below_the_level_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,6 @@ from korvet import logfmt
 from korvet.broker.group_metrics import GroupGauges
 from korvet.cluster.registration import BEAT_S
 from korvet.context import Services
-from korvet.coordinating import follow_transactions, groups_of
 from korvet.groups.coordinator import CLAIM
 from korvet.log.cleaner import LogCleaner, Superseded
 from korvet.scripts import broker, log
@@ -68,7 +67,6 @@ class BackgroundTasks:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        follow_transactions(services)
         self._holder = f"{services.config.node_id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._said: dict[str, float] = {}
         self._held_at = 0.0
@@ -158,7 +156,7 @@ class BackgroundTasks:
                 self._away("retention waits", error)
 
     async def _tick_groups(self) -> None:
-        groups = groups_of(self._services)
+        groups = self._services.groups
         while True:
             await anyio.sleep(GROUPS_S)
             try:

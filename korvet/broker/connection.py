@@ -32,7 +32,8 @@ from korvet.broker.dispatch import (
 from korvet.broker.produce_fast_path import TemplateCache
 from korvet.broker.receive_buffer import BadFrame, ReceiveBuffer
 from korvet.broker.response_queue import ResponseQueue
-from korvet.context import NOT_READY, Deferred, Services
+from korvet.context import Services
+from korvet.deferred import NOT_READY, Deferred
 from korvet.wire.records import Buffer
 
 AT_WORK = 32

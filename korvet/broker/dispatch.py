@@ -2,8 +2,9 @@
 
 Rules
 - The row of the API table decides; a key or a version that is not in it is refused: ApiVersions
-  answers in version 0 with UNSUPPORTED_VERSION, anything else ends the connection (`CloseConnection`).
-- A request that does not parse has no answer in Kafka's protocol either: `CloseConnection`, with the reason.
+  answers in version 0 with UNSUPPORTED_VERSION, anything else raises CloseConnection.
+- A request that does not parse has no answer in Kafka's protocol either: CloseConnection, with the
+  reason.
 - Bytes behind a request are passed over: librdkafka's Metadata for all topics has some.
 - A handler's failure is this request's alone: it is logged with its traceback, and the connection
   ends, since nobody can say what the answer would have been.
@@ -20,7 +21,8 @@ import msgspec
 from korvet import apis, logfmt
 from korvet.broker.error_responses import error_response
 from korvet.broker.response_errors import first_error
-from korvet.context import NOT_READY, CloseWithoutResponse, Context, Deferred, NotReady, Services
+from korvet.context import Context, Services
+from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
 from korvet.errors import ErrorCode
 from korvet.legacy.protocol import is_legacy
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -68,7 +70,10 @@ def may_be_large(frame: Buffer) -> bool:
 def begin(
     frame: Buffer, services: Services, client_host: str, release: Callable[[], None]
 ) -> Request | list[Buffer]:
-    """The request is decoded and its handler called; or an answer that needs none. Raises CloseConnection."""
+    """Decode the request and call its handler, or return a response that needs none.
+
+    Raises CloseConnection.
+    """
     began = perf_counter()
     try:
         header, at = decode_request_header(frame)
@@ -120,8 +125,10 @@ def _hint(frame: Buffer) -> str:
 
 
 async def finish(request: Request, services: Services) -> list[Buffer] | None:
-    """The answer as buffers to send, length and header included; None when there is none. CloseConnection,
-    where no answer is wanted and there is something to tell."""
+    """Return the response as buffers to send, length and header included; None if there is none.
+
+    Raises CloseConnection if the client wants no response and the request failed.
+    """
     row = request.api
     try:
         response = await request.answer

@@ -7,7 +7,6 @@ does not fit in the bounds is left out, smallest lag first.
 from collections.abc import Mapping
 
 from korvet.context import Services
-from korvet.coordinating import groups_of
 from korvet.groups.lag import PartitionLag, standings
 
 GROUPS = 200
@@ -43,7 +42,7 @@ class GroupGauges:
         services = self._services
         members: dict[Labels, float] = {}
         rows: list[tuple[str, PartitionLag]] = []
-        for name in await groups_of(services).some(GROUPS):
+        for name in await services.groups.some(GROUPS):
             size = await services.store.command("HGET", services.keys.group(name).group, "size")
             if size is None:
                 continue

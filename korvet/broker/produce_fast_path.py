@@ -18,7 +18,8 @@ from typing import Protocol
 from korvet import apis
 from korvet.broker.dispatch import PRODUCE, Request
 from korvet.broker.receive_buffer import Frame
-from korvet.context import Context, Deferred, Services
+from korvet.context import Context, Services
+from korvet.deferred import Deferred
 from korvet.log.validator import prepare
 from korvet.produce.in_flight import PartitionAppend, ProduceInFlight, noted
 from korvet.scripts.call import Call

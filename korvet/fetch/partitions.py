@@ -201,7 +201,7 @@ async def _given(
 
 def note_replica(replica_id: int, context: Context) -> None:
     """Somebody says to be a replica: it is answered as a consumer, and the log says so once."""
-    seen = context.services.memory.setdefault("replicas", set())
+    seen = context.services.replica_ids_logged
     who = (context.client_host, replica_id)
     if who not in seen and len(seen) < 1000:
         seen.add(who)
@@ -214,20 +214,8 @@ def note_replica(replica_id: int, context: Context) -> None:
 
 
 def reader(context: Context) -> LogReader:
-    """The node's one reader: it remembers how large entries are."""
-    memory = context.services.memory
-    found = memory.get("reader")
-    if not isinstance(found, LogReader):
-        store = context.store
-        made = found = memory["reader"] = LogReader(
-            store,
-            context.keys,
-            context.settings.integer("fetch.cache.bytes"),
-            turns=lambda: store.turns,
-            is_promoted=lambda key: store.is_promoted(key),
-        )
-        context.services.metrics.strays.ask = lambda: made.passed_over
-    return found
+    """Return this process's reader, which caches entry sizes and batches."""
+    return context.services.log_reader
 
 
 def _answer(

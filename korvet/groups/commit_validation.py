@@ -5,14 +5,16 @@ group is asked next; metadata is measured last, of those whom the group would le
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from korvet.bounded import map_yielding
-from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.table import Topic
-from korvet.transactions.coordinator import Row
+
+if TYPE_CHECKING:
+    from korvet.context import Context
+from korvet.groups.offset_commit import Row
 
 
 class Asked(Protocol):
@@ -54,7 +56,7 @@ class Plan(NamedTuple):
 UP_TO_THE_GROUP = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
-async def plan(topics: Iterable[AskedTopic], context: Context, *, by_id: bool) -> Plan:
+async def plan(topics: Iterable[AskedTopic], context: "Context", *, by_id: bool) -> Plan:
     """What can be said without the group; topics are named by their ids or by their names."""
     longest = context.settings.integer("offset.metadata.max.bytes")
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,15 +1,17 @@
 """Groups of the newer protocol (KIP-848), for the handlers that meet them."""
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from korvet.config.dynamic import group_resource
-from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
+from korvet.groups.offset_commit import Row
 from korvet.re2.matcher import compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ConsumerHeartbeatReply
-from korvet.transactions.coordinator import Row
+
+if TYPE_CHECKING:
+    from korvet.context import Context
 
 MAYBE_NEWER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 """What a classic group says to a member of the newer protocol."""
@@ -39,7 +41,7 @@ def unpack(packed: bytes) -> list[str]:
     return found
 
 
-def timing(context: Context, group_id: str, name: str) -> int:
+def timing(context: "Context", group_id: str, name: str) -> int:
     """`consumer.session.timeout.ms` or `consumer.heartbeat.interval.ms` of the group."""
     table, resource = context.services.configs, group_resource(group_id)
     own = table.explicit(resource).get(name) if table.raw(resource) else None
@@ -47,7 +49,7 @@ def timing(context: Context, group_id: str, name: str) -> int:
 
 
 async def keep(
-    context: Context,
+    context: "Context",
     group_id: str,
     rows: Sequence[Row],
     *,
@@ -60,7 +62,7 @@ async def keep(
 
     Without `stores` it is only said whether it may.
     """
-    reply = await groups(context).run(
+    reply = await context.services.groups.run(
         group_id,
         lambda _: scripts.keep(
             context.keys, group_id, rows, member=member, epoch=epoch, stores=int(stores)
@@ -75,7 +77,7 @@ def wants(reply: ConsumerHeartbeatReply) -> bytes:
     return pack_raw((pack_raw(reply.names), pack_raw(reply.regexes)))
 
 
-async def topics_for(reply: ConsumerHeartbeatReply, context: Context) -> Rows:
+async def topics_for(reply: ConsumerHeartbeatReply, context: "Context") -> Rows:
     """The topics that a group's members subscribe to, by name and by pattern."""
     patterns = [(raw.decode(), compiled(raw.decode())) for raw in reply.regexes]
     names = {raw.decode() for raw in reply.names}

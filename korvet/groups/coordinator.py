@@ -19,7 +19,7 @@ from korvet.bounded import AT_ONCE
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
-from korvet.groups.offset_commit import place_of
+from korvet.groups.offset_commit import Row, place_of
 from korvet.keys import Keys, decode_group, encode_group
 from korvet.scripts import group as scripts
 from korvet.scripts import log
@@ -40,8 +40,6 @@ SILENCE_S = 2.5
 """A broker that looks for due groups all the time and has not had an answer for so long could hear
 no member: Redis was away or stood still, or the broker did."""
 
-Row = tuple[str, int, int, int, str, str]
-"""A commit: topic, partition, offset, leader epoch, topic id, metadata."""
 
 R = TypeVar("R", bound=Reply)
 

@@ -2,6 +2,9 @@
 
 import msgspec
 
+Row = tuple[str, int, int, int, str, str]
+"""One partition of a commit: topic, partition, offset, leader epoch, topic id, metadata."""
+
 
 class CommittedOffset(msgspec.Struct, frozen=True):
     """How far a group has read one partition. `topic_id` is empty in one written by hand."""

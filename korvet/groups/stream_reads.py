@@ -11,14 +11,17 @@ Rules
 """
 
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from korvet import logfmt
 from korvet.config.dynamic import group_resource
-from korvet.context import Context
 from korvet.scripts import log
 from korvet.topics.table import Topic
+
+if TYPE_CHECKING:
+    from korvet.context import Context
 
 MODE = "group.read.mode"
 SILENCE_S = 60.0
@@ -74,6 +77,9 @@ class Readers:
             )
         return None
 
+    def __bool__(self) -> bool:
+        return bool(self._by_client)
+
     def claim(self, topic: Topic, partition: int, client_id: str, reader: Reader) -> bytes:
         """How much of what others left pending the reader has claimed, for log.group_read."""
         owner, done = self._claims.get((topic.id, partition, reader.group), (None, b""))
@@ -87,35 +93,32 @@ class Readers:
         self._claims[topic.id, partition, reader.group] = owner, done
 
 
-def readers(context: Context) -> Readers:
-    """The process's one."""
-    found = context.services.memory.get("readers")
-    if not isinstance(found, Readers):
-        found = context.services.memory["readers"] = Readers()
-    return found
+def readers(context: "Context") -> Readers:
+    """Return the readers of this process."""
+    return context.services.stream_readers
 
 
-def reads_streams(context: Context, group: str) -> bool:
+def reads_streams(context: "Context", group: str) -> bool:
     """Whether the group reads through Redis's group of its name."""
     table = context.services.configs
     own = table.explicit(group_resource(group)) if table.has_groups else {}
     return (own.get(MODE) or context.settings.text(MODE)) == "stream"
 
 
-def note_reader(context: Context, group: str, member: str, generation: int) -> None:
+def note_reader(context: "Context", group: str, member: str, generation: int) -> None:
     """A member was heard of."""
     if reads_streams(context, group):
         readers(context).note(context.client_id or "", group, member, generation)
 
 
 async def delivered(
-    context: Context, topic: Topic, partition: int, offset: int
+    context: "Context", topic: Topic, partition: int, offset: int
 ) -> tuple[int, int] | None:
     """First and last offset of what the client may read now; None: whatever it asks for.
 
     (offset, -1) when there is nothing for it.
     """
-    if context.client_id is None or "readers" not in context.services.memory:
+    if context.client_id is None or not context.services.stream_readers:
         return None
     reader = readers(context).reader(context.client_id)
     if reader is None:

@@ -14,7 +14,6 @@ import uuid
 from korvet.admin import authorized_operations
 from korvet.bounded import TOO_OFTEN, RepeatLimit
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import CELLS, unpack
@@ -53,7 +52,7 @@ async def _group(
 ) -> DescribedGroup:
     if not group_id:
         return _unknown(group_id, ErrorCode.INVALID_GROUP_ID, None)
-    reply = await groups(context).run(
+    reply = await context.services.groups.run(
         group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
     )
     if reply.error:

@@ -25,7 +25,6 @@ import uuid
 import msgspec
 
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment, encode_assignment
 from korvet.groups.consumer_group import Rows, pack, timing, topics_for, wants
@@ -55,14 +54,14 @@ async def consumer_group_heartbeat(
     if error:
         return _refusal(error, reason)
     if _says_nothing_new(request):
-        async with groups(context).beats.burst():
+        async with context.services.groups.beats.burst():
             reply = await _beat(request, context)
     else:
         reply = await _beat(request, context)
     if reply.error:
         return _refusal(ErrorCode(reply.error))
     interval = 0
-    if request.member_epoch < 0 and "readers" in context.services.memory:
+    if request.member_epoch < 0 and context.services.stream_readers:
         readers(context).forget(context.client_id or "", request.group_id, request.member_id)
     elif request.member_epoch >= 0:
         note_reader(context, request.group_id, request.member_id, reply.epoch)
@@ -160,7 +159,7 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
         )
 
     while True:
-        reply = await groups(context).run(request.group_id, make)
+        reply = await context.services.groups.run(request.group_id, make)
         if reply.error or not reply.need_topics:
             return reply
         # Who asked before may have asked a broker that has heard of more topics than this one.

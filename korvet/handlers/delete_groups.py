@@ -9,7 +9,6 @@ Versions
 
 from korvet.bounded import gather_bounded
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -19,7 +18,7 @@ from korvet.wire.messages.delete_groups import (
 
 async def delete_groups(request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
     names = list(dict.fromkeys(request.groups_names))
-    errors = await gather_bounded(groups(context).delete, names)
+    errors = await gather_bounded(context.services.groups.delete, names)
     return DeleteGroupsResponse(
         results=[
             DeletableGroupResult(

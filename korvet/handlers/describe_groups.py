@@ -11,7 +11,6 @@ Versions
 from korvet.admin import authorized_operations
 from korvet.bounded import TOO_OFTEN, RepeatLimit, gather_bounded
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.wire.messages.describe_groups import (
@@ -40,7 +39,9 @@ async def describe_groups(
 
 
 async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
-    reply = await groups(context).run(name, lambda _: scripts.describe(context.keys, name, full=1))
+    reply = await context.services.groups.run(
+        name, lambda _: scripts.describe(context.keys, name, full=1)
+    )
     if reply.error or reply.type != CLASSIC:
         missing = context.version >= 6
         if missing:

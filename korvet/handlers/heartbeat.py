@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 
-from korvet.context import NOT_READY, Context, Deferred, NotReady
-from korvet.coordinating import groups
+from korvet.context import Context
+from korvet.deferred import NOT_READY, Deferred, NotReady
 from korvet.errors import ErrorCode
 from korvet.groups.stream_reads import note_reader
 from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -23,7 +23,7 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Awaitable[Heartbea
     """The heartbeat is on its way to Redis, or waits a moment for others."""
     if not request.group_id:
         return _refuse(ErrorCode.INVALID_GROUP_ID)
-    error = groups(context).beats.submit(
+    error = context.services.groups.beats.submit(
         request.group_id,
         request.member_id,
         request.group_instance_id or "",

@@ -19,7 +19,6 @@ Versions
 import uuid
 
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -63,7 +62,7 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
             max_size=settings.integer("group.max.size"),
         )
 
-    reply = await groups(context).join(request.group_id, instance, make)
+    reply = await context.services.groups.join(request.group_id, instance, make)
     if reply.error:
         return _refusal(ErrorCode(reply.error), reply.member.decode(), context)
     return _answer(reply)

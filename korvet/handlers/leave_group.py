@@ -9,7 +9,6 @@ Versions
 """
 
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.groups.stream_reads import readers
 from korvet.scripts import group as scripts
@@ -27,7 +26,7 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
     leavers = request.members
     if context.version < 3:
         leavers = [MemberIdentity(member_id=request.member_id)]
-    reply = await groups(context).run(
+    reply = await context.services.groups.run(
         request.group_id,
         lambda _: scripts.leave(
             context.keys,
@@ -35,7 +34,7 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
             [(one.member_id, one.group_instance_id or "") for one in leavers],
         ),
     )
-    for one in leavers if "readers" in context.services.memory else ():
+    for one in leavers if context.services.stream_readers else ():
         readers(context).forget(context.client_id or "", request.group_id, one.member_id)
     results = reply.results or [reply.error] * len(leavers)
     if context.version < 3:

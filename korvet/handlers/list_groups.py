@@ -13,13 +13,12 @@ from typing import Any
 
 from korvet.bounded import gather_bounded
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
 async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
-    names = await context.services.coordinators.own(await groups(context).names())
+    names = await context.services.coordinators.own(await context.services.groups.names())
 
     def look(name: str) -> Awaitable[Any]:
         key = context.keys.group(name).group

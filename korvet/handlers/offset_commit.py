@@ -17,11 +17,10 @@ Left out
 """
 
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.groups.commit_validation import plan, told
 from korvet.groups.consumer_group import MAYBE_NEWER, keep
-from korvet.groups.coordinator import Row
+from korvet.groups.offset_commit import Row
 from korvet.groups.stream_reads import reads_streams
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -75,7 +74,7 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
             retention_ms=request.retention_time_ms,
         )
 
-    reply = await groups(context).run(request.group_id, make)
+    reply = await context.services.groups.run(request.group_id, make)
     error = ErrorCode(reply.error)
     if error in MAYBE_NEWER:
         error = await keep(
@@ -91,7 +90,7 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
             return ErrorCode.UNSUPPORTED_VERSION
     if not error:
         move = not reads_streams(context, request.group_id)
-        await groups(context).follow(request.group_id, rows, move=move)
+        await context.services.groups.follow(request.group_id, rows, move=move)
     if error is ErrorCode.GROUP_ID_NOT_FOUND and context.version < NEWER_SINCE:
         return ErrorCode.ILLEGAL_GENERATION
     return error

@@ -7,7 +7,6 @@ Behaviour
 """
 
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.consumer_protocol import topics_of
@@ -29,7 +28,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
     if not request.group_id:
         return _refusal(ErrorCode.INVALID_GROUP_ID)
     while True:
-        seen = await groups(context).run(
+        seen = await context.services.groups.run(
             request.group_id, lambda _: scripts.describe(context.keys, request.group_id, full=2)
         )
         if seen.error:
@@ -48,7 +47,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
 
 async def _subscribed(group_id: str, context: Context) -> set[str]:
     """What members of the newer protocol name; a pattern subscribes to all that it matches."""
-    reply = await groups(context).run(
+    reply = await context.services.groups.run(
         group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
     )
     names = {name for packed in reply.members[6::CELLS] for name in unpack(packed)}
@@ -84,7 +83,7 @@ async def _delete(
                 )
             )
         answers.append(OffsetDeleteResponseTopic(name=asked.name, partitions=rows))
-    error = await groups(context).forget(
+    error = await context.services.groups.forget(
         request.group_id, fields, seen.state.decode(), seen.generation
     )
     return error, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answers)

@@ -35,7 +35,8 @@ from time import time
 import msgspec
 
 from korvet.admin.auto_create import auto_create
-from korvet.context import CloseWithoutResponse, Context
+from korvet.context import Context
+from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
 from korvet.log.validator import prepare
 from korvet.produce.acks import (

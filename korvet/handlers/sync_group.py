@@ -14,7 +14,6 @@ Versions
 from collections.abc import Iterable
 
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.groups.stream_reads import note_reader
 from korvet.scripts import group as scripts
@@ -44,7 +43,9 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
         )
 
     given = [(row.member_id, row.assignment) for row in request.assignments]
-    reply = await groups(context).sync(request.group_id, lambda _: call(given), lambda _: call(()))
+    reply = await context.services.groups.sync(
+        request.group_id, lambda _: call(given), lambda _: call(())
+    )
     if reply.error:
         return _refusal(ErrorCode(reply.error))
     note_reader(context, request.group_id, request.member_id, request.generation_id)

@@ -16,13 +16,13 @@ Versions
 """
 
 from korvet.context import Context
-from korvet.coordinating import groups
 from korvet.errors import ErrorCode
 from korvet.groups.commit_validation import plan, told
+from korvet.groups.offset_commit import Row
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
-from korvet.transactions.coordinator import Row, member_group
+from korvet.transactions.coordinator import member_group
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -97,4 +97,4 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
             transaction=taken.transaction,
         )
 
-    return ErrorCode((await groups(context).run(request.group_id, make)).error)
+    return ErrorCode((await context.services.groups.run(request.group_id, make)).error)

@@ -106,11 +106,11 @@ class AppendBatcher:
             call, waiter, _ = alone[0]
             self._store.send(call, _Alone(waiter, landed) if landed else waiter)
             return
-        logfmt = [
+        batches = [
             (*place, [log.batch_of(call) for call, _, _ in several]) for place, several in rows
         ]
         waiters = [waiter for _, several in rows for _, waiter, _ in several]
-        self._store.send(log.append_many(self._keys, logfmt), _Gathered(waiters, landed))
+        self._store.send(log.append_many(self._keys, batches), _Gathered(waiters, landed))
 
     def _landed(self) -> None:
         self._in_flight -= 1

@@ -20,7 +20,10 @@ class BadPosition(Exception):
 
 
 def parse_place(text: str, now: datetime) -> Place:
-    """`earliest`, `latest`, an offset, or a moment: a time, or an age before `now`. Or BadPosition."""
+    """Parse `earliest`, `latest`, an offset, or a moment: a time, or an age before `now`.
+
+    Raises BadPosition.
+    """
     word = text.strip().lower()
     if word in (EARLIEST, LATEST):
         return word

@@ -1,8 +1,8 @@
 """What one Produce request appends, under way together, and the answer to it.
 
 Rules
-- The answer is made once each append has its reply, whatever that is: `Deferred`, unless one was not
-  taken and why must be asked for.
+- The answer is made once each append has its reply, whatever that is: `Deferred`, unless one was
+  not taken and why must be asked for.
 - A batch that was taken is counted, and kept for who reads it next, before its answer leaves.
 - Who wants no answer learns by the end of its connection that a batch was not taken, as from Kafka:
   else it would send others after it, to a topic that is another by now or to a Redis that is away.
@@ -17,7 +17,8 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from korvet import logfmt
-from korvet.context import NOT_READY, CloseWithoutResponse, Context, Deferred, NotReady
+from korvet.context import Context
+from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.fetch.partitions import reader
 from korvet.produce.unknown_producers import Beginner, Verdict

@@ -7,14 +7,17 @@ not in it: nothing is remembered beyond the connections it came by.
 """
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.table import Topic
 from korvet.transactions.coordinator import member_of
 from korvet.wire import records
 from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.records import Buffer
+
+if TYPE_CHECKING:
+    from korvet.context import Context
 
 IMPLICIT_SINCE = 12
 ABORTABLE_SINCE = 11
@@ -65,18 +68,15 @@ class EnlistedPartitions:
         self._numbers.pop(producer, None)
 
 
-def joined(context: Context) -> EnlistedPartitions:
+def joined(context: "Context") -> EnlistedPartitions:
     """What the node remembers."""
-    memory = context.services.memory
-    found = memory.get("joined")
-    if not isinstance(found, EnlistedPartitions):
-        found = memory["joined"] = EnlistedPartitions()
+    found = context.services.enlisted
     found.outlived(context.store.turns)
     return found
 
 
 def unjoined(
-    request: ProduceRequest, topics: list[Topic | None], context: Context
+    request: ProduceRequest, topics: list[Topic | None], context: "Context"
 ) -> dict[Producer, set[str]]:
     """The partitions with transactional batches that have still to join, by producer."""
     if request.transactional_id is None or context.version < IMPLICIT_SINCE:
@@ -109,7 +109,7 @@ def producer_of(transactional_id: str, data: Buffer | None) -> Producer | None:
     return transactional_id, header.producer_id, header.producer_epoch
 
 
-async def join(wanted: dict[Producer, set[str]], context: Context) -> dict[Producer, ErrorCode]:
+async def join(wanted: dict[Producer, set[str]], context: "Context") -> dict[Producer, ErrorCode]:
     """The partitions are in their transactions, but for those of the producers in the answer."""
     refused: dict[Producer, ErrorCode] = {}
     for producer, members in wanted.items():
@@ -124,7 +124,7 @@ async def join(wanted: dict[Producer, set[str]], context: Context) -> dict[Produ
 
 
 def transaction_of(
-    transactional_id: str | None, data: Buffer | None, context: Context
+    transactional_id: str | None, data: Buffer | None, context: "Context"
 ) -> int | None:
     """What log.append is told of the transaction of a batch in this request."""
     if transactional_id is None:
@@ -136,7 +136,7 @@ def transaction_of(
 
 
 async def why_outside(
-    producer: Producer, topic: str, partition: int, context: Context
+    producer: Producer, topic: str, partition: int, context: "Context"
 ) -> ErrorCode:
     """What is wrong with transactional records that a partition takes for those of a stranger."""
     reply = await context.transactions.verify(*producer, member_of(topic, partition))

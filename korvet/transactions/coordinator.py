@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.groups.offset_commit import place_of, read_commit
+from korvet.groups.offset_commit import Row, place_of, read_commit
 from korvet.keys import Keys, decode_group
 from korvet.scripts import group, log, producer, transaction
 from korvet.scripts.call import Call, Reply
@@ -44,7 +44,6 @@ DUE = 100
 FOR_EVER_MS = 2**52
 
 R = TypeVar("R", bound=Reply)
-Row = tuple[str, int, int, int, str, str]
 OnCommit = Callable[[str, list[Row]], Awaitable[None]]
 
 

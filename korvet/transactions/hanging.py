@@ -14,12 +14,14 @@ Rules
 
 from collections.abc import Collection
 from time import monotonic, time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from korvet import logfmt
-from korvet.context import Context
 from korvet.scripts import group
 from korvet.transactions.coordinator import member_group, names
+
+if TYPE_CHECKING:
+    from korvet.context import Context
 
 OPEN = (b"Ongoing", b"PrepareCommit", b"PrepareAbort")
 LOOKED_AT_EVERY_S = 60.0
@@ -37,7 +39,7 @@ class Part(NamedTuple):
     member: str
 
 
-async def somebodys(asked: Collection[Part], context: Context) -> set[Part]:
+async def somebodys(asked: Collection[Part], context: "Context") -> set[Part]:
     """Those of them whose transaction a transactional id has, with the member in it: these will be
     ended. All ids are looked at once, however many are asked for."""
     wanted: dict[tuple[int, int], set[Part]] = {}
@@ -54,7 +56,7 @@ async def somebodys(asked: Collection[Part], context: Context) -> set[Part]:
     return found
 
 
-async def let_go(group_id: str, context: Context) -> bool:
+async def let_go(group_id: str, context: "Context") -> bool:
     """Whether offsets that waited in the group wait no longer, as nobody will end their
     transaction. A group is looked at once a minute."""
     if not _is_time(group_id, context):
@@ -85,9 +87,8 @@ async def let_go(group_id: str, context: Context) -> bool:
     return bool(left)
 
 
-def _is_time(group_id: str, context: Context) -> bool:
-    looked_at = context.services.memory.setdefault("let go", {})
-    assert isinstance(looked_at, dict)
+def _is_time(group_id: str, context: "Context") -> bool:
+    looked_at = context.services.next_hanging_check
     now = monotonic()
     if now < looked_at.get(group_id, 0.0):
         return False

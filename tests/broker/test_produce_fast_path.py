@@ -14,7 +14,8 @@ from korvet.broker.dispatch import PRODUCE, Request, finish
 from korvet.broker.produce_fast_path import MOST, TemplateCache
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
-from korvet.context import Context, Deferred, Services
+from korvet.context import Context, Services
+from korvet.deferred import Deferred
 from korvet.errors import ErrorCode
 from korvet.handlers.produce import produce
 from korvet.keys import Keys

@@ -11,7 +11,8 @@ from korvet import apis
 from korvet.broker.server import connected
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.config.broker_config import load
-from korvet.context import CloseWithoutResponse, Context, Services
+from korvet.context import Context, Services
+from korvet.deferred import CloseWithoutResponse
 from korvet.topics.lifecycle import create_topic, delete_topic
 from korvet.topics.table import Topic
 from korvet.wire.messages.create_topics import (

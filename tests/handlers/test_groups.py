@@ -9,7 +9,6 @@ import pytest
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.group_metrics import GroupGauges
 from korvet.cluster.coordinators import Coordinators
-from korvet.coordinating import groups_of
 from korvet.errors import ErrorCode
 from korvet.log.cleaner import Superseded
 from korvet.scripts import group as scripts
@@ -358,7 +357,7 @@ async def test_groups_are_deleted_once_they_are_empty(broker: Broker) -> None:
 async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
     broker: Broker, valkey_server: TestServer
 ) -> None:
-    keys, groups = broker.services.keys, groups_of(broker.services)
+    keys, groups = broker.services.keys, broker.services.groups
     with valkey_server.client() as client:
         other = SyncStore(client)
 
@@ -390,7 +389,7 @@ async def test_a_deleted_group_is_off_the_list_whatever_its_streams_say(broker: 
     await store.command("SET", stream, "no stream")
     with pytest.raises(ScriptFailed):
         await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
-    assert await groups_of(broker.services).names() == []
+    assert await broker.services.groups.names() == []
 
 
 async def test_offsets_are_deleted_but_for_what_members_subscribe_to(broker: Broker) -> None:
@@ -476,9 +475,9 @@ async def test_the_dead_are_found_without_anybody_asking(broker: Broker) -> None
         await store.command("ZADD", group.deadlines, just_now, name)
     for name in await store.command("ZRANGE", keys.groups_due(), 0, -1):
         await store.command("ZADD", keys.groups_due(), 1, name)
-    assert await groups_of(broker.services).tick_due() == 1
+    assert await broker.services.groups.tick_due() == 1
     assert await store.command("HGET", group.group, "state") == b"Empty"
-    assert await groups_of(broker.services).tick_due() == 0
+    assert await broker.services.groups.tick_due() == 0
 
 
 async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -> None:
@@ -490,14 +489,14 @@ async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -
     await store.command("DEL", keys.group("broken").group)
     await store.command("SET", keys.group("broken").group, "no hash")
     with pytest.raises(ScriptFailed, match="WRONGTYPE"):
-        await groups_of(broker.services).tick_due()
+        await broker.services.groups.tick_due()
     assert await store.command("ZSCORE", keys.group("g").deadlines, ":sync") != b"1", "ticked"
 
 
 async def test_a_group_that_could_not_be_scheduled_is_scheduled_next_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups, store = groups_of(broker.services), broker.services.store
+    groups, store = broker.services.groups, broker.services.store
 
     async def away(_: object) -> object:
         raise StoreUnavailable("away")
@@ -534,7 +533,7 @@ async def test_the_gauges_look_at_no_more_groups_than_they_show(
     await broker.create("t", 1)
     for name in ("a", "b", "c"):
         await commit(broker, group_id=name)
-    groups = groups_of(broker.services)
+    groups = broker.services.groups
     assert await groups.some(3) == ["a", "b", "c"]
     assert await groups.some(2) == ["a", "b"]
     monkeypatch.setattr("korvet.broker.group_metrics.GROUPS", 1)

@@ -26,10 +26,10 @@ def stored(made: list[Record], **how: int) -> list[Record]:
     part = Part(LuaRunner(), mode="dense").create()
     reply = part.append(len(made), fields=fields_of(made, **how))
     assert reply.error == ErrorCode.NONE
-    record_entries: Any = part.runner.command("XRANGE", part.keys.stream, "-", "+")
+    entries: Any = part.runner.command("XRANGE", part.keys.stream, "-", "+")
     return [
         record_of(offset, 0, fields)
-        for offset, (_, fields) in zip(part.offsets(), record_entries, strict=True)
+        for offset, (_, fields) in zip(part.offsets(), entries, strict=True)
     ]
 
 
