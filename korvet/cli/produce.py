@@ -147,7 +147,7 @@ class _Sender:
 
         from korvet.config.broker_config import StartError
         from korvet.errors import ErrorCode
-        from korvet.log.validator import prepare
+        from korvet.log.validator import prepare_append
         from korvet.wire import records
         from korvet.wire.records import BadBatch
 
@@ -156,7 +156,7 @@ class _Sender:
         try:
             for number, batch in self._batches(lines, now):
                 calls.append(
-                    prepare(
+                    prepare_append(
                         self._cluster.keys,
                         self._topic,
                         number,
