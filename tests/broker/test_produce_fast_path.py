@@ -86,8 +86,8 @@ class Bench:
             metrics=Metrics(),
             memory={},
             store=None,
-            beginnings=UnknownProducers(),
-            gatherer=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
+            unknown_producers=UnknownProducers(),
+            append_batcher=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
         )
         self.shapes = TemplateCache(cast(Services, self.services))
 
