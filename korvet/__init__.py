@@ -1,3 +1,58 @@
-"""Korvet speaks the Kafka protocol and keeps the log in Redis Streams."""
+"""A Kafka-protocol broker that keeps its log in Redis Streams.
+
+The public interface, which follows the versioning policy, is `korvet.__all__` and
+`korvet.testing.__all__`. Any other module may change in any release.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from korvet.library.async_korvet import AsyncKorvet
+    from korvet.library.korvet import Korvet
+    from korvet.library.values import (
+        Appended,
+        Fetched,
+        GroupInfo,
+        GroupOffset,
+        KorvetError,
+        PartitionOffsets,
+        Producer,
+        Record,
+        StoredRecord,
+        TopicInfo,
+    )
+    from korvet.store.errors import StoreError, StoreUnavailable
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Appended",
+    "AsyncKorvet",
+    "Fetched",
+    "GroupInfo",
+    "GroupOffset",
+    "Korvet",
+    "KorvetError",
+    "PartitionOffsets",
+    "Producer",
+    "Record",
+    "StoreError",
+    "StoreUnavailable",
+    "StoredRecord",
+    "TopicInfo",
+    "__version__",
+]
+_MODULES = {
+    "AsyncKorvet": "library.async_korvet",
+    "Korvet": "library.korvet",
+    "StoreError": "store.errors",
+    "StoreUnavailable": "store.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    # The broker and Spark's workers import this package and must not load the library.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'library.values')}"), name)

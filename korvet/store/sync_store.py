@@ -81,6 +81,11 @@ class SyncStore:
             return cls(open_master(location), where=location)
         return cls(open_client(location.seeds[0]), location.seeds[0])
 
+    @property
+    def is_cluster(self) -> bool:
+        """Whether this is a Redis Cluster, as far as is known."""
+        return isinstance(self._raw, SyncCluster)
+
     def close(self) -> None:
         """The connections are gone."""
         self._bulk.forget()

@@ -1,0 +1,86 @@
+"""Calls on consumer groups and their committed offsets."""
+
+from collections.abc import Mapping
+
+from korvet.errors import ErrorCode
+from korvet.groups.lag import standings
+from korvet.library.record_calls import Position, RecordCalls
+from korvet.library.session import check, check_partition
+from korvet.library.values import GroupInfo, GroupOffset, KorvetError
+from korvet.scripts import group as group_scripts
+
+
+class GroupCalls(RecordCalls):
+    """List groups; read, commit, reset and delete what they committed."""
+
+    async def groups(self) -> list[GroupInfo]:
+        """List the consumer groups by name."""
+        found = []
+        for name in sorted(await self.coordinator.names()):
+            kind, state, protocol, size = await self.store.command(
+                *("HMGET", self.keys.group(name).group),
+                *("type", "state", "protocol_type", "size"),
+            )
+            if kind is not None:
+                words = (kind.decode(), state.decode(), (protocol or b"").decode())
+                found.append(GroupInfo(name, *words, int(size or 0)))
+        return found
+
+    async def committed(self, group: str) -> list[GroupOffset]:
+        """Return what a group has committed, by topic and partition."""
+        await self.refresh()
+        rows = await standings(self.store, self.keys, self.table, group)
+        return [
+            GroupOffset(
+                topic=row.topic,
+                partition=row.partition,
+                offset=row.commit.offset,
+                metadata=row.commit.metadata,
+                log_end_offset=row.end,
+                lag=row.lag,
+                lag_ms=row.behind_ms,
+            )
+            for row in rows
+        ]
+
+    async def commit(
+        self, group: str, offsets: Mapping[tuple[str, int], int], metadata: str = ""
+    ) -> None:
+        """Commit offsets by (topic, partition) for a group that has no members."""
+        rows = []
+        for (topic, partition), offset in offsets.items():
+            found = await self.find_topic(topic)
+            check_partition(found, partition)
+            rows.append((topic, partition, offset, -1, found.id, metadata))
+        reply = await self.coordinator.run(
+            group,
+            lambda registered: group_scripts.commit(
+                self.keys,
+                group,
+                rows,
+                member="",
+                instance="",
+                generation=-1,
+                is_registered=registered,
+                retention_ms=-1,
+            ),
+        )
+        check(reply.error, f"Group {group!r} has members: stop them first")
+        await self.coordinator.follow(group, rows)
+
+    async def reset(self, group: str, topic: str, position: Position) -> dict[int, int]:
+        """Commit the offsets at a position in every partition; returns them by partition."""
+        found = await self.find_topic(topic)
+        offsets = {
+            number: await self.find_offset(topic, number, position)
+            for number in range(found.partitions)
+        }
+        await self.commit(group, {(topic, number): at for number, at in offsets.items()})
+        return offsets
+
+    async def delete_group(self, group: str) -> None:
+        """Delete a group that has no members, with its committed offsets."""
+        error = await self.coordinator.delete(group)
+        if error is ErrorCode.GROUP_ID_NOT_FOUND:
+            raise KorvetError(error, f"There is no group {group!r}.")
+        check(error, f"Group {group!r} has members: stop them first")

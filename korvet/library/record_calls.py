@@ -1,0 +1,156 @@
+"""Calls on records: append, read, find."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from datetime import datetime
+from time import time
+
+from korvet.groups.lag import find_place
+from korvet.library.batches import Batcher, encode_batch
+from korvet.library.session import check, check_partition
+from korvet.library.topic_calls import TopicCalls
+from korvet.library.values import (
+    Appended,
+    Fetched,
+    KorvetError,
+    Producer,
+    Record,
+    StoredRecord,
+)
+from korvet.log.entry import records_in
+from korvet.log.validator import prepare
+from korvet.scripts import producer as producer_scripts
+from korvet.topics.table import Topic
+from korvet.wire.records import BadBatch
+
+Position = str | int | datetime
+"""`"earliest"`, `"latest"`, an offset, or the time of the first record wanted."""
+FETCH_BYTES = 1 << 20
+_PRODUCE_VERSION = 13
+
+
+class RecordCalls(TopicCalls):
+    """Append and read records."""
+
+    async def produce(self, topic: str, records: Iterable[Record]) -> list[Appended]:
+        """Append records to the partitions that their keys choose, in as few batches as fit."""
+        return await self.produce_to(topic, ((None, record) for record in records))
+
+    async def produce_to(
+        self, topic: str, records: Iterable[tuple[int | None, Record]]
+    ) -> list[Appended]:
+        """Append records to given partitions; None lets the key choose."""
+        found = await self.find_topic(topic)
+        batcher = self.batchers.setdefault(topic, Batcher())
+        limit = found.policy.max_message_bytes
+        return await self._append(found, list(batcher.batches(records, found.partitions, limit)))
+
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[Record],
+        *,
+        producer: Producer | None = None,
+        sequence: int = 0,
+    ) -> Appended:
+        """Append one batch to one partition, all of it or nothing.
+
+        With a producer the batch is idempotent: `sequence` is that of its first record, counted
+        per partition from 0. A batch sent again is recognised and stored once.
+        """
+        found = await self.find_topic(topic)
+        identity = (-1, -1, -1) if producer is None else (producer.id, producer.epoch, sequence)
+        (appended,) = await self._append(found, [(partition, records)], identity)
+        return appended
+
+    async def _append(
+        self,
+        topic: Topic,
+        batches: Sequence[tuple[int, Sequence[Record]]],
+        producer: tuple[int, int, int] = (-1, -1, -1),
+    ) -> list[Appended]:
+        now_ms = int(time() * 1000)
+        calls = []
+        for number, records in batches:
+            check_partition(topic, number)
+            try:
+                batch = encode_batch(records, now_ms, producer)
+                calls.append(
+                    prepare(
+                        self.keys,
+                        topic,
+                        number,
+                        batch,
+                        version=_PRODUCE_VERSION,
+                        now_ms=now_ms,
+                        settings=self.settings,
+                    )
+                )
+            except BadBatch as bad:
+                raise KorvetError(bad.error, str(bad)) from None
+        replies = await self.store.run_many(calls)
+        appended = []
+        for (number, records), reply in zip(batches, replies, strict=True):
+            check(reply.error, f"Partition {number} of {topic.name!r} refused a batch")
+            appended.append(
+                Appended(topic.name, number, reply.base, len(records), not reply.stored)
+            )
+        return appended
+
+    async def new_producer(self) -> Producer:
+        """Allocate the id of a new idempotent producer."""
+        reply = await self.store.run(producer_scripts.allocate(self.keys))
+        return Producer(reply.producer_id)
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = FETCH_BYTES,
+        committed: bool = False,
+    ) -> Fetched:
+        """Read records from an offset on, about `max_bytes` of them; none at the end.
+
+        `committed` leaves out aborted transactions, and ends at the last stable offset.
+        """
+        found = await self.find_topic(topic)
+        check_partition(found, partition)
+        part = await self.reader.read(found, partition, offset, max_bytes, committed=committed)
+        check(part.error, f"Partition {partition} of {topic!r} cannot be read from {offset}")
+        rows = records_in(found, part.entries, part.aborted)
+        records = [StoredRecord(topic, partition, *row) for row in rows if row[0] >= offset]
+        after = part.entries[-1].last + 1 if part.entries else offset
+        return Fetched(records, after, part.end, part.last_stable)
+
+    async def records(
+        self,
+        topic: str,
+        partition: int,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        committed: bool = False,
+    ) -> AsyncGenerator[StoredRecord, None]:
+        """Yield a partition's records in [start, stop), to its present end by default."""
+        found = await self.find_topic(topic)
+        check_partition(found, partition)
+        ends = (await self.offsets(topic))[partition]
+        offset = ends.earliest if start is None else start
+        limit = ends.latest if stop is None else stop
+        while offset < limit:
+            fetched = await self.fetch(topic, partition, offset, committed=committed)
+            for record in fetched.records:
+                if record.offset >= limit:
+                    return
+                yield record
+            if fetched.next_offset == offset:
+                return
+            offset = fetched.next_offset
+
+    async def find_offset(self, topic: str, partition: int, position: Position) -> int:
+        """Return the offset at a position; a time finds the first record at or after it."""
+        found = await self.find_topic(topic)
+        check_partition(found, partition)
+        return await find_place(self.store, self.keys, self.reader, found, partition, position)

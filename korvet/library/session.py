@@ -1,0 +1,106 @@
+"""What every call of the library needs: the store, the settings, the table of topics."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from time import monotonic
+from typing import cast
+
+from korvet.config.dynamic import ConfigTable
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
+from korvet.errors import ErrorCode
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.keys import Keys
+from korvet.library.batches import Batcher
+from korvet.library.values import KorvetError
+from korvet.log.reader import LogReader
+from korvet.store.async_store import AsyncStore
+from korvet.store.redis_py import LibraryStore
+from korvet.topics.lifecycle import Refused
+from korvet.topics.table import Topic, TopicTable
+
+_NO_BROKER = -1
+"""A node id without settings of its own."""
+_SETTINGS_MAX_AGE_S = 1.0
+
+
+class Session:
+    """One namespace of one Redis, as the library and the command line see it.
+
+    Settings are those changed for all brokers, over `settings`. They and the table of topics are
+    read again once they are older than 1 s.
+    """
+
+    def __init__(
+        self,
+        store: LibraryStore,
+        namespace: str,
+        settings: Mapping[str, str] | Settings | None = None,
+    ) -> None:
+        # The log's own code names AsyncStore and uses what LibraryStore has.
+        self.store = cast(AsyncStore, store)
+        self.keys = Keys(namespace)
+        self.settings = settings if isinstance(settings, Settings) else Settings(settings)
+        self.topic_configs = TopicConfigs(self.settings)
+        self.table = _Table(self.store, self.keys, self.topic_configs)
+        self.reader = LogReader(self.store, self.keys)
+        self.coordinator = GroupCoordinator(self.store, self.keys, lambda: self.settings)
+        self.batchers: dict[str, Batcher] = {}
+        self._started_with = self.settings
+        self._changed = ConfigTable(self.store, self.keys)
+        self._fresh_until = 0.0
+
+    async def refresh(self) -> None:
+        """Read the settings that were changed while brokers run, unless they are fresh."""
+        if monotonic() < self._fresh_until:
+            return
+        if await self._changed.refresh():
+            self.settings = self._changed.over(self._started_with, _NO_BROKER)
+            self.topic_configs = TopicConfigs(self.settings)
+            self.table.use(self.topic_configs)
+        self._fresh_until = monotonic() + _SETTINGS_MAX_AGE_S
+
+    async def find_topic(self, name: str) -> Topic:
+        """Return the topic. KorvetError names the topics there are."""
+        await self.refresh()
+        found = await self.table.get(name)
+        if found is None:
+            names = ", ".join(topic.name for topic in (await self.table.all())[:10])
+            raise KorvetError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"There is no topic {name!r}; there are: {names or 'none'}.",
+            )
+        return found
+
+
+class _Table(TopicTable):
+    """A table that reads without a task: the library has no concurrent readers to share with."""
+
+    async def refresh(self) -> None:
+        """Read the table."""
+        await self._read()
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Raise what a change of topics refuses as a KorvetError."""
+    try:
+        yield
+    except Refused as refused:
+        raise KorvetError(refused.error, refused.reason) from None
+
+
+def check(error: int, reason: str) -> None:
+    """Raise a KorvetError with the code's own sentence if there is an error."""
+    if error:
+        code = ErrorCode(error)
+        raise KorvetError(code, reason if reason.endswith(".") else f"{reason}: {code.message}")
+
+
+def check_partition(topic: Topic, partition: int) -> None:
+    """Raise a KorvetError unless the topic has the partition."""
+    if not 0 <= partition < topic.partitions:
+        raise KorvetError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{topic.name} has partitions 0 to {topic.partitions - 1}, not {partition}.",
+        )

@@ -1,0 +1,105 @@
+"""Calls on topics."""
+
+from collections.abc import Mapping
+
+from korvet.errors import ErrorCode
+from korvet.library.session import Session, check, refusals
+from korvet.library.values import KorvetError, PartitionOffsets, TopicInfo
+from korvet.scripts import log as log_scripts
+from korvet.topics.lifecycle import (
+    create_topic,
+    delete_topic,
+    grow_topic,
+    plan_topic,
+    refuse_beside,
+)
+from korvet.topics.table import Topic
+
+
+class TopicCalls(Session):
+    """Create, list, grow and delete topics."""
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> TopicInfo:
+        """Create a topic; without `partitions` it has as many as num.partitions says."""
+        await self.refresh()
+        count = self.settings.integer("num.partitions") if partitions is None else partitions
+        with refusals():
+            definition = plan_topic(name, count, configs or {}, self.topic_configs)
+            if await self.table.get(name) is None:
+                refuse_beside(self.table.alike(name), name)
+            error = await create_topic(self.store, self.keys, name, definition)
+        check(error, f"Topic {name!r} exists already.")
+        self.table.drop()
+        return await self.topic(name)
+
+    async def topics(self) -> list[TopicInfo]:
+        """List the topics by name."""
+        await self.refresh()
+        return [_info(topic) for topic in await self.table.all()]
+
+    async def topic(self, name: str) -> TopicInfo:
+        """Return one topic."""
+        return _info(await self.find_topic(name))
+
+    async def add_partitions(self, name: str, partitions: int) -> None:
+        """Raise a topic's number of partitions to `partitions`."""
+        topic = await self.find_topic(name)
+        if partitions <= topic.partitions:
+            raise KorvetError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic {name!r} has {topic.partitions} partitions: give a higher number.",
+            )
+        with refusals():
+            done = await grow_topic(self.store, self.keys, topic, partitions)
+        self.table.drop()
+        if not done:
+            raise KorvetError(
+                ErrorCode.REQUEST_TIMED_OUT, f"Topic {name!r} changed meanwhile: try again."
+            )
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records, Redis groups and committed offsets."""
+        topic = await self.find_topic(name)
+        with refusals():
+            error = await delete_topic(self.store, self.keys, topic)
+        self.table.drop()
+        check(error, f"There is no topic {name!r}.")
+
+    async def offsets(self, topic: str) -> list[PartitionOffsets]:
+        """Return where each partition starts and ends."""
+        found = await self.find_topic(topic)
+        replies = await self.store.run_many(
+            [
+                log_scripts.list_offsets(self.keys, topic, number, topic_id=found.id)
+                for number in range(found.partitions)
+            ]
+        )
+        return [
+            PartitionOffsets(
+                partition=number,
+                earliest=reply.first,
+                latest=reply.next,
+                last_stable=reply.next if reply.stable < 0 else reply.stable,
+                records=reply.records,
+                bytes=reply.bytes,
+                newest_timestamp_ms=reply.newest,
+            )
+            for number, reply in enumerate(replies)
+        ]
+
+
+def _info(topic: Topic) -> TopicInfo:
+    policy = topic.policy
+    return TopicInfo(
+        topic.name,
+        topic.id,
+        topic.partitions,
+        policy.storage_format,
+        policy.offset_mode,
+        topic.configs,
+    )

@@ -1,0 +1,114 @@
+"""What the library takes and returns: topics, records, offsets, groups."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from korvet.errors import ErrorCode
+
+
+class KorvetError(Exception):
+    """A request the log refused: Kafka's error code and a sentence that says why."""
+
+    def __init__(self, error: ErrorCode, reason: str) -> None:
+        super().__init__(reason)
+        self.error = error
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic. `configs` are those it was created or altered with."""
+
+    name: str
+    id: str
+    partitions: int
+    storage_format: str
+    """`record` or `batch`: what a stream entry holds."""
+    offset_mode: str
+    """`time`, `dense` or `bytes`."""
+    configs: Mapping[str, str]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A record to produce. Without a timestamp it gets the time of the call."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_ms: int | None = None
+
+
+class StoredRecord(msgspec.Struct, frozen=True):
+    """A record as it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """One stored batch. `duplicate`: the partition had it already and stored nothing."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    records: int
+    duplicate: bool = False
+
+
+class Producer(msgspec.Struct, frozen=True):
+    """An idempotent producer: an id that the log gave out, and an epoch."""
+
+    id: int
+    epoch: int = 0
+
+
+class PartitionOffsets(msgspec.Struct, frozen=True):
+    """Where one partition's log starts and ends, and how much it holds."""
+
+    partition: int
+    earliest: int
+    """The offset of the first record, or `latest` in an empty partition."""
+    latest: int
+    """The offset after the last record."""
+    last_stable: int
+    """Reads of committed records end at this offset."""
+    records: int
+    bytes: int
+    newest_timestamp_ms: int
+    """-1 in a partition without records."""
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """One read of a partition. `next_offset` is where the next read starts."""
+
+    records: Sequence[StoredRecord]
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A consumer group. `type` is `classic` or `consumer` (KIP-848)."""
+
+    group: str
+    type: str
+    state: str
+    protocol_type: str
+    members: int
+
+
+class GroupOffset(msgspec.Struct, frozen=True):
+    """The offset a group committed for one partition. `lag` counts records."""
+
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+    log_end_offset: int
+    lag: int
+    lag_ms: int
+    """-1 where offsets are not times."""

@@ -1,0 +1,264 @@
+"""Stores over redis-py clients that the caller made: what the library's two faces run on.
+
+Rules
+- The client's address and credentials are used, on connections of the store's own: RESP2,
+  undecoded replies, no retries. redis-py repeats a command after a broken connection by default,
+  which would append a batch twice.
+- Commands submitted in one event-loop iteration leave in one pipeline, in their order.
+- `InlineStore` never suspends, so `run_inline` needs neither an event loop nor a thread.
+"""
+
+import asyncio
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
+from redis.retry import Retry
+
+from korvet.scripts.call import Arg, Call, Reply
+from korvet.store.errors import StoreError, StoreUnavailable, command_refusal, refusal
+from korvet.store.sync_store import SyncStore, _evalsha, _message, _plain
+
+R = TypeVar("R", bound=Reply)
+T = TypeVar("T")
+_UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError, OSError)
+_ADDED_BY_POOL = ("himport_registry", "maint_notifications", "orig_", "oss_cluster")
+"""Prefixes of connection options that redis-py puts into a pool for its own use."""
+
+
+class LibraryStore(Protocol):
+    """A store as the library uses it; AsyncStore is one too."""
+
+    @property
+    def is_cluster(self) -> bool: ...
+    async def run(self, call: Call[R]) -> R: ...
+    async def run_many(self, calls: Iterable[Call[R]]) -> list[R]: ...
+    async def command(self, *command: Arg) -> Any: ...
+    def submit_command(self, *command: Arg) -> Any: ...
+    async def close(self) -> None: ...
+
+
+class InlineStore:
+    """A SyncStore behind coroutines that never suspend."""
+
+    def __init__(self, store: SyncStore) -> None:
+        self._store = store
+        self._submitted: list[_InlineReply] = []
+
+    @classmethod
+    def over(cls, client: redis.Redis) -> "InlineStore":
+        """Make a store with the client's address and credentials."""
+        pool = redis.ConnectionPool(**_options(client, Retry(NoBackoff(), 0)))
+        return cls(SyncStore(redis.Redis(connection_pool=pool)))
+
+    @property
+    def is_cluster(self) -> bool:
+        return self._store.is_cluster
+
+    async def run(self, call: Call[R]) -> R:
+        """Return the call's reply."""
+        return self._store.run(call)
+
+    async def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
+        """Return the replies in the order of the calls."""
+        return self._store.run_many(calls)
+
+    async def command(self, *command: Arg) -> Any:
+        """Return the raw reply to a plain command."""
+        return self._store.command(*command)
+
+    def submit_command(self, *command: Arg) -> "_InlineReply":
+        """Return an awaitable; the first one awaited sends all submitted so far."""
+        reply = _InlineReply(self, command)
+        self._submitted.append(reply)
+        return reply
+
+    def send_submitted(self) -> None:
+        """Send the submitted commands in one round trip and distribute their replies."""
+        sent, self._submitted = self._submitted, []
+        for reply, value in zip(
+            sent, self._store.commands(each.command for each in sent), strict=True
+        ):
+            reply.value, reply.is_sent = value, True
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._store.close()
+
+
+class _InlineReply:
+    """The reply to a submitted command."""
+
+    def __init__(self, store: InlineStore, command: Sequence[Arg]) -> None:
+        self.command = command
+        self.value: Any = None
+        self.is_sent = False
+        self._store = store
+
+    def __await__(self) -> Generator[None, None, Any]:
+        yield from ()  # an __await__ is a generator, also if it never suspends
+        if not self.is_sent:
+            self._store.send_submitted()
+        return self.value
+
+    def add_done_callback(self, callback: Callable[[Any], object]) -> None:
+        """Ignore the callback: a reply that is not awaited has no error to report."""
+
+
+def run_inline(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine over an InlineStore and return its result."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("the coroutine suspended: it waits for something other than the store")
+
+
+def iterate_inline(items: AsyncGenerator[T, None]) -> Iterator[T]:
+    """Iterate an async generator over an InlineStore."""
+    try:
+        while True:
+            try:
+                yield run_inline(items.__anext__())
+            except StopAsyncIteration:
+                return
+    finally:
+        run_inline(items.aclose())
+
+
+class ClientStore:
+    """A store over a redis.asyncio client's address and credentials."""
+
+    is_cluster = False
+
+    def __init__(self, client: redis.asyncio.Redis) -> None:
+        retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
+        pool = redis.asyncio.ConnectionPool(**_options(client, retry))
+        self._client: Any = redis.asyncio.Redis(connection_pool=pool)
+        self._client.response_callbacks = {}
+        self._submitted: list[tuple[Sequence[Any], asyncio.Future[Any]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, call: Call[R]) -> R:
+        """Return the call's reply."""
+        return _decoded(call, await self._evaluate(call))
+
+    async def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
+        """Return the replies in the order of the calls; raise the first failure after the last."""
+        todo = list(calls)
+        replies = await self._pipeline([_evalsha(call) for call in todo])
+        # NOSCRIPT says that nothing was done.
+        raws = [
+            await self._evaluate(call) if isinstance(reply, NoScriptError) else reply
+            for call, reply in zip(todo, replies, strict=True)
+        ]
+        return [_decoded(call, raw) for call, raw in zip(todo, raws, strict=True)]
+
+    async def command(self, *command: Arg) -> Any:
+        """Return the raw reply to a plain command."""
+        return await self.submit_command(*command)
+
+    def submit_command(self, *command: Arg) -> "asyncio.Future[Any]":
+        """Send a command in this event-loop iteration's pipeline; the future gets the raw reply."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._submitted.append((tuple(map(_plain, command)), future))
+        if len(self._submitted) == 1:
+            loop.call_soon(self._start)
+        return future
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.connection_pool.disconnect()
+
+    def _start(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._send_submitted())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_submitted(self) -> None:
+        sent, self._submitted = self._submitted, []
+        try:
+            replies = await self._pipeline([command for command, _ in sent])
+        except StoreError as error:
+            replies = [error] * len(sent)
+        for (command, future), reply in zip(sent, replies, strict=True):
+            if future.done():
+                continue
+            if isinstance(reply, Exception):
+                name = str(command[0])
+                future.set_exception(_failure(reply, partial(command_refusal, name)))
+            else:
+                future.set_result(reply)
+
+    async def _evaluate(self, call: Call[Any]) -> Any:
+        """Return the raw reply or Redis's error, loading the script if Redis does not have it."""
+        evalsha = _evalsha(call)
+        (reply,) = await self._pipeline([evalsha])
+        if isinstance(reply, NoScriptError):
+            (reply,) = await self._pipeline([("EVAL", call.script.text, *evalsha[2:])])
+        return reply
+
+    async def _pipeline(self, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        if not commands:
+            return []
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        try:
+            replies: list[Any] = await pipeline.execute(raise_on_error=False)
+        except _UNAVAILABLE as error:
+            raise StoreUnavailable(f"no answer from Redis: {error}") from error
+        return replies
+
+
+def _options(client: Any, retry: object) -> dict[str, Any]:
+    """Return the client's pool options, for undecoded RESP2 replies and without retries."""
+    pool = getattr(client, "connection_pool", None)
+    if pool is None or hasattr(pool, "service_name"):
+        raise TypeError(
+            f"{type(client).__name__} is not supported: pass a Redis client for one server, or "
+            "use connect(URL) for a Redis Cluster or Sentinels."
+        )
+    options = {
+        name: value
+        for name, value in pool.connection_kwargs.items()
+        if not name.startswith(_ADDED_BY_POOL)
+    }
+    return {
+        **options,
+        "connection_class": pool.connection_class,
+        "decode_responses": False,
+        "protocol": 2,
+        "retry": retry,
+        "retry_on_error": [],
+    }
+
+
+def _decoded(call: Call[R], raw: Any) -> R:
+    if isinstance(raw, Exception):
+        make = partial(refusal, call.script.name, call.script.version)
+        raise _failure(raw, make) from raw
+    return call.decode(raw)
+
+
+def _failure(error: Exception, make: Callable[[str], StoreError]) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    if isinstance(error, _UNAVAILABLE):
+        return StoreUnavailable(f"no answer from Redis: {error}")
+    return make(_message(error))
