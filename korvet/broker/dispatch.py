@@ -100,7 +100,9 @@ def begin(
             client_id=header.client_id,
         ) from None
     context = Context(services, row.key, version, header.client_id, client_host, release)
-    answer = row.handler(body, context)
+    answer = services.interceptor.response(row, body) if services.interceptor else None
+    if answer is None:
+        answer = row.handler(body, context)
     promise = _promise(body, services) if row.key == FETCH else 0
     return Request(
         row, version, header.correlation_id, header.client_id, answer, body, began, promise

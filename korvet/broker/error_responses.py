@@ -33,6 +33,11 @@ def error_response(api: Api, request: Message | None, error: StoreError) -> Mess
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, StoreUnavailable):
         code = AWAY.get(api.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return refused(api, request, code)
+
+
+def refused(api: Api, request: Message | None, code: ErrorCode) -> Message:
+    """Build the response of `api` that has this error for each thing asked for."""
     response: Message = _answer(api.response, request, code)
     return response
 

@@ -20,7 +20,7 @@ from korvet.broker.dispatch import PRODUCE, Request
 from korvet.broker.receive_buffer import Frame
 from korvet.context import Context, Services
 from korvet.deferred import Deferred
-from korvet.log.validator import prepare_append
+from korvet.log.validator import prepare
 from korvet.produce.in_flight import PartitionAppend, ProduceInFlight, noted
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
@@ -97,7 +97,7 @@ class ProduceTemplate:
         if not 0 <= index < topic.partitions:
             return False
         try:
-            call = prepare_append(
+            call = prepare(
                 services.keys,
                 topic,
                 index,
@@ -222,6 +222,8 @@ class TemplateCache:
 
     def begin(self, frame: Frame, asker: ResponseSink, number: int) -> bool:
         """Whether the request is like one before it, and was begun as that was."""
+        if self._services.interceptor:
+            return False
         for end in self._ends:
             steady = self._known.get(bytes(frame[_BEHIND_ID:end]))
             if steady is not None:

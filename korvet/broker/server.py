@@ -17,7 +17,7 @@ from korvet.cluster.registration import BrokerRegistration
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.config.broker_config import EVERYWHERE, Address, Config
 from korvet.config.setting import StartError
-from korvet.context import Services
+from korvet.context import Interceptor, Services
 from korvet.keys import Keys
 from korvet.legacy import listener
 from korvet.metrics import Metrics
@@ -42,9 +42,11 @@ async def serve(
     on_listening: Callable[[str, int], None],
     on_legacy: Callable[[str, int], None] = _nobody,
     stop: anyio.Event,
+    interceptor: Interceptor | None = None,
 ) -> None:
     """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
     async with connected(config) as services:
+        services.interceptor = interceptor
         connections: set[Connection] = set()
         services.metrics.connections.ask = lambda: {(): len(connections)}
         server = await _listen(config, services, connections)

@@ -15,10 +15,10 @@ from korvet.log.entry import records_in
 from korvet.log.reader import LogReader
 from korvet.scripts import log, topic
 from korvet.store.errors import StoreRefused
+from korvet.testing import LuaRunner
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic
 from korvet.wire import control_records, record_entries, records
 from korvet.wire.records import Record
-from tests.lua.harness import LuaRunner
 
 KEYS = Keys()
 LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]

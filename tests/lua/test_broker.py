@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.scripts import broker, producer
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.partition import KEYS
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner

@@ -7,8 +7,8 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, place_of, read_commit
 from korvet.scripts import group as scripts
+from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, SESSION_MS, TOPIC_ID, Group
-from tests.lua.harness import LuaRunner
 from tests.support.store_runners import Runner
 
 FIELD = KEYS.partition("orders", 0).stream

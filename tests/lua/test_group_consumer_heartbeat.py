@@ -13,8 +13,8 @@ from korvet.groups.consumer_group import pack, wants
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ConsumerHeartbeatReply, TickReply
+from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup
-from tests.lua.harness import LuaRunner
 from tests.support.store_runners import Runner
 
 KEYS = Keys()

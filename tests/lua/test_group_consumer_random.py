@@ -10,7 +10,7 @@ from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import pack
 from korvet.scripts import group as scripts
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.test_group_consumer_heartbeat import KEYS, SESSION_MS, TICK_MS, Group
 
 IDS = {"t": "a" * 32, "u": "b" * 32, "v": "c" * 32}

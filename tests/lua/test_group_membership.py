@@ -7,8 +7,8 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
+from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, REBALANCE_MS, RETENTION_MS, SESSION_MS, Group
-from tests.lua.harness import LuaRunner
 from tests.support.store_runners import Runner
 
 

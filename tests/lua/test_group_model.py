@@ -7,9 +7,9 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts.group import JoinReply
+from korvet.testing import LuaRunner
 from tests.lua.classic_group_model import COMPLETING, Classic, Join, Joined
 from tests.lua.groups import KEYS, Group
-from tests.lua.harness import LuaRunner
 
 STEPS = 120
 BOTH = (("range", b"a"), ("round", b"b"))

@@ -7,8 +7,8 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.scripts.group import JoinReply
+from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, SESSION_MS, Group
-from tests.lua.harness import LuaRunner
 
 PARTITIONS = 4
 STEPS = 200

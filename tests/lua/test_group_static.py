@@ -3,8 +3,8 @@
 import pytest
 
 from korvet.errors import ErrorCode
+from korvet.testing import LuaRunner
 from tests.lua.groups import SESSION_MS, Group
-from tests.lua.harness import LuaRunner
 from tests.support.store_runners import Runner
 
 

@@ -3,8 +3,8 @@
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
 from korvet.scripts.group import TxnCompleteReply
+from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, TOPIC_ID, Group
-from tests.lua.harness import LuaRunner
 from tests.support.store_runners import Runner
 
 MINUTE_MS = 60_000

@@ -1,6 +1,6 @@
 """lib.clock: Redis's time in milliseconds."""
 
-from tests.lua.harness import library, lua_table
+from korvet.testing.lua_sandbox import library, lua_table
 
 
 def test_the_time_is_redis_time_in_milliseconds() -> None:

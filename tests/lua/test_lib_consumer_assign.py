@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from korvet.groups.consumer_group import pack
-from tests.lua.harness import library, lua_table, within
+from korvet.testing.lua_sandbox import library, lua_table, within
 
 Topics = dict[str, tuple[str, int]]
 Member = dict[str, Any]

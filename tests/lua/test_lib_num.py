@@ -3,7 +3,7 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.lua.harness import library
+from korvet.testing.lua_sandbox import library
 
 text = library("lib.num")[b"text"]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
 from korvet.scripts import log
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.partition import DENSE_MS, OTHER_ID, Part
 from tests.support.store_runners import Runner
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.partition import OTHER_ID, Part
 from tests.support.store_runners import Runner
 

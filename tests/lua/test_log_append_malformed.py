@@ -9,7 +9,7 @@ from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log.appending import BATCH_AT
 from korvet.store.errors import ScriptFailed
-from tests.lua.harness import ContractViolation, ScriptError
+from korvet.testing import ContractViolation, ScriptError
 from tests.lua.partition import ID, KEYS, Part
 from tests.support.store_runners import Runner
 

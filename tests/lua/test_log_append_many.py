@@ -8,7 +8,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.scripts import log
 from korvet.scripts.log import AppendManyReply, AppendReply
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.store_runners import Runner
 

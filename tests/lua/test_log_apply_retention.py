@@ -9,8 +9,8 @@ from redis.exceptions import ResponseError
 
 from korvet.errors import ErrorCode
 from korvet.scripts import log
+from korvet.testing import LuaRunner
 from korvet.wire import control_records
-from tests.lua.harness import LuaRunner
 from tests.lua.partition import ID, KEYS, OTHER_ID, Part
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner

@@ -4,7 +4,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic
 from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.support.store_runners import Runner
 
 KEYS = Keys()

@@ -7,7 +7,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.scripts import log, topic
 from korvet.store.errors import ScriptFailed
-from tests.lua.harness import ScriptError
+from korvet.testing import ScriptError
 from tests.lua.partition import DENSE_MS, ID, KEYS, Part
 from tests.support.store_runners import Runner
 

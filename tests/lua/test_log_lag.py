@@ -7,7 +7,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log, topic
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner
 

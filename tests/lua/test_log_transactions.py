@@ -5,7 +5,7 @@ import pytest
 from korvet.errors import ErrorCode
 from korvet.scripts.log.appending import FORGOTTEN_WITHIN
 from korvet.store.errors import ScriptFailed
-from tests.lua.harness import ScriptError
+from korvet.testing import ScriptError
 from tests.lua.transactions import KEYS, Logs
 from tests.support.store_runners import Runner
 

@@ -11,7 +11,7 @@ from korvet.scripts import config, log, topic
 from korvet.scripts import group as group_scripts
 from korvet.scripts.call import Call
 from korvet.store.errors import ScriptFailed, StoreRefused
-from tests.lua.harness import LuaRunner, ScriptError
+from korvet.testing import LuaRunner, ScriptError
 from tests.lua.partition import ID, KEYS
 from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner

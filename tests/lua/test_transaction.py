@@ -4,7 +4,7 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.scripts import transaction
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.transactions import KEYS, TIMEOUT_MS, Coordinator, Logs
 from tests.support.store_runners import Runner
 

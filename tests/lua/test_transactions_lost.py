@@ -13,7 +13,7 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.scripts import group, transaction
 from korvet.scripts.transaction import EndReply
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, History, Logs
 
 PARTITIONS = 2

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from korvet.errors import ErrorCode
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.lua.transactions import TIMEOUT_MS, Coordinator, History, Logs
 
 PARTITIONS = 2

@@ -7,7 +7,7 @@ import pytest
 from korvet.keys import Keys
 from korvet.scripts import writer
 from korvet.scripts.writer import ClaimProducerIdReply
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner
 from tests.support.store_runners import Runner
 
 KEYS = Keys()

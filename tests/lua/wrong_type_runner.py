@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import redis
 
 from korvet.scripts.call import Call, Reply
-from tests.lua.harness import LuaRunner, ScriptError
+from korvet.testing import LuaRunner, ScriptError
 
 R = TypeVar("R", bound=Reply)
 

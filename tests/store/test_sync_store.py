@@ -17,7 +17,7 @@ from korvet.store.errors import (
 )
 from korvet.store.redis_clients import SILENT_S
 from korvet.store.sync_store import SyncStore
-from tests.fakes import fake_redis
+from korvet.testing import fake_redis
 from tests.store.scripts import ROOT, Counted, add, echo, fail, push
 from tests.support.redis_servers import TestServer, kinds, server
 

@@ -7,8 +7,7 @@ import pytest
 
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.sync_store import SyncStore
-from tests.fakes import fake_redis
-from tests.lua.harness import LuaRunner
+from korvet.testing import LuaRunner, fake_redis
 from tests.support.redis_servers import TestServer, kinds
 
 R = TypeVar("R", bound=Reply)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
+from korvet.testing import LuaRunner
 from korvet.wire import compression, record_entries
 from korvet.wire.record_entries import MAX_HEADERS, append_time_of, fields_of, record_of, unpacked
 from korvet.wire.records import BadBatch, Record
-from tests.lua.harness import LuaRunner
 from tests.lua.partition import Part
 
 blobs = st.none() | st.binary(max_size=40)

@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from korvet.scripts.call import Arg, Call, ContractBroken, Reply, Script
-from tests.lua.commands import UnknownCommand
-from tests.lua.harness import START_MS, ContractViolation, LuaRunner, ScriptError
+from korvet.testing import ContractViolation, LuaRunner, ScriptError
+from korvet.testing.lua_runner import START_MS
+from korvet.testing.redis_commands import UnknownCommand
 
-ROOT = Path(__file__).parent / "fixtures" / "rules"
+ROOT = Path(__file__).parents[1] / "lua" / "fixtures" / "rules"
 
 
 class Plain(Reply):

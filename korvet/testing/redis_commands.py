@@ -1,7 +1,7 @@
-"""What the harness knows of a command: where its keys stand, and whether it writes.
+"""The Redis commands that LuaRunner knows: which arguments are keys, and which commands write.
 
-A script that uses a command not named here fails in the harness: look the command up in Redis's
-documentation (it has to exist in 6.2) and add it.
+A script that uses a command not listed here fails in LuaRunner: look the command up in Redis's
+documentation (it must exist in 6.2) and add it.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ Find = Callable[[Sequence[bytes]], Sequence[bytes]]
 
 
 class UnknownCommand(Exception):
-    """The tables below do not hold the command."""
+    """A command that the tables of this module do not list."""
 
 
 def _none(args: Sequence[bytes]) -> Sequence[bytes]:
@@ -67,7 +67,7 @@ READS: dict[str, Find] = {
 }
 
 WRITES: dict[str, Find] = {
-    # A message is no stored state and its channel no key, but it says that something was stored.
+    # A message is not stored and its channel is not a key, but it announces a write.
     "PUBLISH": _none,
     **dict.fromkeys(_WRITE_FIRST.split(), _first),
     "DEL": _all,
@@ -81,20 +81,20 @@ WRITES: dict[str, Find] = {
     "ZINTERSTORE": _stored_and_counted,
 }
 
-# Commands that answer with a status, which Lua sees as a table with the one field `ok`.
+# Commands that reply with a status, which Lua receives as a table with the single field `ok`.
 STATUS = frozenset(("SET", "SETEX", "PSETEX", "HMSET", "LSET", "LTRIM", "XSETID", "RENAME", "TYPE"))
 
 
 def keys_of(name: str, args: Sequence[bytes]) -> Sequence[bytes]:
-    """The keys that the command touches."""
+    """Return the keys among a command's arguments."""
     find = READS.get(name) or WRITES.get(name)
     if find is None:
-        raise UnknownCommand(f"{name} is not in tests/lua/commands.py")
+        raise UnknownCommand(f"{name} is not in korvet/testing/redis_commands.py")
     return find(args)
 
 
 def is_status(name: str, args: Sequence[bytes]) -> bool:
-    """Whether the command answers with a status instead of a value."""
+    """Return whether the command replies with a status instead of a value."""
     if name == "XGROUP":
         return args[0].upper() in (b"CREATE", b"SETID")
     if name == "SET":

@@ -1,0 +1,232 @@
+"""A Kafka broker in a thread of the test process, over a Redis of its own.
+
+Rules
+- One thread owns both: on Linux the kernel stops an embedded Redis when the thread that started
+  it ends.
+- `stop` and `start` keep the port, the data and the Redis server; `close` removes all three.
+"""
+
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Self
+
+import anyio
+import anyio.from_thread
+import anyio.to_thread
+
+from korvet.config.broker_config import Config, load
+from korvet.embedded_redis.server import RedisServer
+from korvet.errors import ErrorCode
+from korvet.library.korvet import Korvet
+from korvet.testing.faults import Faults
+
+logger = logging.getLogger("korvet.testing")
+
+
+class Broker:
+    """A broker for tests, on free ports and in a temporary directory.
+
+    `topics` are created at the first start, by name with their numbers of partitions; `settings`
+    are the broker's, by Kafka's names. With `redis` it uses that URL in place of a server of its
+    own.
+
+    >>> with Broker(topics={"orders": 3}) as broker:
+    ...     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    ...     _ = producer.send("orders", b"hello", partition=0).get(10)
+    ...     producer.close()
+    ...     [record.value for record in broker.log.records("orders", 0)]
+    [b'hello']
+    """
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        redis: str | None = None,
+        node_id: int = 0,
+    ) -> None:
+        self._topics = dict(topics or {})
+        self._sets = [f"{name}={value}" for name, value in {**_QUICK, **(settings or {})}.items()]
+        self._options = {"listen": "127.0.0.1:0", "redis": redis, "node-id": str(node_id)}
+        self._faults = Faults()
+        self._owner: _Owner | None = None
+        self._log: Korvet | None = None
+        self._address = ""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT for a client's `bootstrap.servers`; the same after a restart."""
+        if not self._address:
+            raise RuntimeError("The broker has not been started: use `with Broker() as broker`.")
+        return self._address
+
+    @property
+    def redis_url(self) -> str:
+        """The URL of the broker's Redis."""
+        return self._running().url
+
+    @property
+    def log(self) -> Korvet:
+        """The broker's log, for what a test prepares or checks without a Kafka client."""
+        if self._log is None:
+            self._log = Korvet.connect(self.redis_url)
+        return self._log
+
+    def start(self) -> Self:
+        """Serve clients; after `stop` at the same address, with the same data."""
+        if self._owner is None:
+            self._owner = _Owner(self._options["redis"])
+        try:
+            config = load({**self._options, "redis": self._owner.url}, sets=self._sets, environ={})
+            self._address = self._options["listen"] = self._owner.serve(config, self._faults)
+        except BaseException:
+            self.close()
+            raise
+        topics, self._topics = self._topics, {}
+        for name, partitions in topics.items():
+            self.log.create_topic(name, partitions)
+        return self
+
+    def stop(self) -> None:
+        """Stop serving, as on SIGTERM: requests in progress are answered. Keeps the data."""
+        self._running().stop_serving()
+
+    def restart(self) -> None:
+        """Stop and start again: clients see their connections close."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop serving and remove the Redis server with its data. May be called twice."""
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.close()
+
+    def fail_next(self, api: str, error: ErrorCode | str, times: int = 1) -> None:
+        """Return `error` to the next `times` requests of an API, in that API's own response.
+
+        >>> with Broker(topics={"orders": 1}) as broker:
+        ...     broker.fail_next("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+        ...     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+        ...     _ = producer.send("orders", b"sent a third time").get(10)
+        ...     producer.close()
+        """
+        self._faults.add(api, error, times)
+
+    def clear_faults(self) -> None:
+        """Drop the errors of `fail_next` that no request has met."""
+        self._faults.clear()
+
+    def _running(self) -> "_Owner":
+        if self._owner is None:
+            raise RuntimeError("The broker has not been started: use `with Broker() as broker`.")
+        return self._owner
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return await anyio.to_thread.run_sync(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self.close)
+
+
+_QUICK = {"group.initial.rebalance.delay.ms": "0"}
+"""Settings of every test broker: a group's first rebalance does not wait for more members."""
+
+
+class _Owner:
+    """The thread that owns the Redis server and runs the broker's event loops."""
+
+    def __init__(self, redis: str | None) -> None:
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ready: Future[str] = Future()
+        self._stop: Callable[[], object] | None = None
+        self._stopped: Future[None] = Future()
+        self._thread = Thread(target=self._live, args=(redis,), name="korvet-broker", daemon=True)
+        self._thread.start()
+        self.url = self._ready.result()
+
+    def serve(self, config: Config, faults: Faults) -> str:
+        """Start serving and return HOST:PORT."""
+        if self._stop is not None:
+            raise RuntimeError("The broker is serving already.")
+        listening: Future[str] = Future()
+        self._stopped = Future()
+        self._work.put(lambda: self._run(config, faults, listening))
+        return listening.result()
+
+    def stop_serving(self) -> None:
+        """Stop serving; raise the error that ended the broker before, if one did."""
+        stop, self._stop = self._stop, None
+        if stop is not None:
+            stop()
+            self._stopped.result()
+
+    def close(self) -> None:
+        """Stop serving, stop the Redis server and end the thread."""
+        try:
+            self.stop_serving()
+        finally:
+            self._work.put(None)
+            self._thread.join()
+
+    def _live(self, redis: str | None) -> None:
+        with ExitStack() as stack:
+            try:
+                if redis is None:
+                    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="korvet-"))
+                    redis = stack.enter_context(RedisServer.launch(folder)).url
+            except BaseException as error:
+                self._ready.set_exception(error)
+                return
+            self._ready.set_result(redis)
+            while (work := self._work.get()) is not None:
+                work()
+
+    def _run(self, config: Config, faults: Faults, listening: "Future[str]") -> None:
+        try:
+            anyio.run(self._main, config, faults, listening)
+        except BaseException as error:
+            if listening.done():
+                logger.error("test broker failed", exc_info=error)
+                self._stopped.set_exception(error)
+            else:
+                listening.set_exception(error)
+        else:
+            self._stopped.set_result(None)
+
+    async def _main(self, config: Config, faults: Faults, listening: "Future[str]") -> None:
+        # Here, not at the top: `import korvet.testing` stays quick.
+        from korvet.broker.server import serve
+
+        stop = anyio.Event()
+        token: Any = anyio.lowlevel.current_token()
+
+        def on_listening(host: str, port: int) -> None:
+            self._stop = lambda: _call_in_loop(token, stop.set, self._stopped)
+            listening.set_result(f"{host}:{port}")
+
+        await serve(config, on_listening=on_listening, stop=stop, interceptor=faults)
+
+
+def _call_in_loop(token: Any, function: Callable[[], object], stopped: "Future[None]") -> None:
+    """Call a function in the broker's event loop, unless that has ended."""
+    try:
+        anyio.from_thread.run_sync(function, token=token)
+    except anyio.RunFinishedError:
+        stopped.exception()
