@@ -1,9 +1,9 @@
-"""The command line: `korvet` serves, `korvet COMMAND` does one small thing and exits.
+"""The command line: `korvet` serves, `korvet COMMAND` performs one task and exits.
 
 Rules
-- Exit code 0: done. 1: looked, and found something wrong. 2: could not; one sentence says why.
-- Modules here import only typer at the top; what a command needs is imported when it runs, so that
-  serving starts quickly.
+- Exit code 0: done. 1: a check found a problem. 2: failed; one sentence on stderr says why.
+- Modules import only typer at the top, and the rest when a command runs: serving starts quickly.
+- Global options stand before or after the command.
 """
 
 import traceback
@@ -11,13 +11,25 @@ from collections.abc import Sequence
 
 import typer
 
-from korvet.cli import check, consume, doctor, groups, pipeline, produce, scripts, serve, topics
+from korvet.cli import (
+    check,
+    consume,
+    doctor,
+    groups,
+    options,
+    pipeline,
+    produce,
+    scripts,
+    serve,
+    topics,
+)
 from korvet.cli.errors import complain, sentence
 
 app = typer.Typer(
     name="korvet",
-    help="Speaks the Kafka protocol and keeps the log in Redis Streams. No command: it serves.",
-    add_completion=False,
+    help="A Kafka-protocol broker that keeps its log in Redis Streams. Without a command it serves "
+    "clients. Global options stand before or after a command.",
+    add_completion=True,
     no_args_is_help=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -27,28 +39,28 @@ app.add_typer(scripts.app, name="scripts")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(pipeline.app, name="pipeline")
-app.command("produce")(produce.produce)
-app.command("consume")(consume.consume)
-app.command("doctor")(doctor.doctor)
+options.command(app, "produce")(produce.produce)
+options.command(app, "consume")(consume.consume)
+options.command(app, "doctor")(doctor.doctor)
 app.command("check")(check.check)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit code of the command line; what went wrong is on stderr by then."""
+    """Run a command line and return its exit code. Errors are written to stderr."""
     try:
         code = app(args=list(arguments), prog_name="korvet", standalone_mode=False)
     except KeyboardInterrupt:
         return 130
     except SystemExit as end:
-        # Whoever read our output has had enough: `korvet consume orders | head`. Typer makes code 1
-        # of it, by which we say that something was found.
+        # The reader of our output has closed it: `korvet consume orders | head`. Typer would exit
+        # with code 1, which means that a check found a problem.
         if isinstance(end.__context__, BrokenPipeError):
-            return _hang_up()
+            return _discard_output()
         raise
     except Exception as error:
         words = sentence(error)
         if words is None:
-            # Not raised: Python's own exit code would say that something was found.
+            # Not raised: Python would exit with code 1, which means that a check found a problem.
             traceback.print_exception(error)
         else:
             complain(words)
@@ -56,10 +68,10 @@ def run(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _hang_up() -> int:
+def _discard_output() -> int:
     import os
     import sys
 
-    # The interpreter flushes stdout once more at exit, and would complain then.
+    # The interpreter flushes stdout at exit, which would fail on the closed pipe.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

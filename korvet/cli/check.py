@@ -1,4 +1,4 @@
-"""`korvet check`: is this configuration right, are the scripts as locked? Starts nothing."""
+"""`korvet check`: validate a configuration and the scripts' lock without starting anything."""
 
 import os
 from pathlib import Path
@@ -9,17 +9,24 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 
 
-def check(config: o.ConfigFile = None, set_: o.Sets = None) -> None:
-    """Validate a configuration file, settings and the scripts' lock, and exit."""
+def check(context: typer.Context, config: o.ConfigFile = None, set_: o.Sets = None) -> None:
+    """Validate a configuration and the scripts.
+
+    Reads the file and the settings as a broker would, compares the scripts with their lock, and
+    starts nothing.
+    """
     from korvet.config.broker_config import load
     from korvet.embedded_redis.binary import find
     from korvet.scripts import bundle, lock
     from korvet.store.address import parse
 
+    before = context.find_root().params
+    config = config or before["config"]
+    sets = [*(before["set_"] or ()), *(set_ or ())]
     file = None if config is None else Path(config)
-    found = load({}, file=file, sets=set_ or (), environ=os.environ)
+    found = load({}, file=file, sets=sets, environ=os.environ)
     if found.redis is None:
-        table_output.line(f"own Redis: {find(found.redis_server)}")
+        table_output.line(f"embedded Redis: {find(found.redis_server)}")
     else:
         table_output.line(f"Redis: {parse(found.redis)}")
     given = [value for value in found.settings if not value.is_default]

@@ -1,4 +1,4 @@
-"""`korvet consume TOPIC`: records on stdout, from a place to the end, or for ever."""
+"""`korvet consume TOPIC`: print records from a position to the end, or follow the topic."""
 
 import sys
 from collections.abc import Callable
@@ -10,171 +10,163 @@ import typer
 from korvet.cli import options as o
 
 if TYPE_CHECKING:
-    from korvet.cli.admin_client import Cluster
-    from korvet.log.position import Place
-    from korvet.scripts.log import ListOffsetsReply
-    from korvet.topics.table import Topic
-    from korvet.wire.records import Record
+    from korvet.cli.admin_client import CommandLog
+    from korvet.library.record_calls import Position
+    from korvet.library.values import StoredRecord
 
-_READ = 1 << 20
 _RECHECK_S = 0.2
 
 
 def consume(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    target: o.Target,
     from_: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="WHERE",
-            help=o.PLACES,
-        ),
+        str, typer.Option("--from", metavar="POSITION", help=o.POSITIONS)
     ] = "earliest",
     format_: Annotated[
-        str, typer.Option("--format", help="text: the values; json: whole records.")
+        str, typer.Option("--format", metavar="FORMAT", help="text: values. json: whole records.")
     ] = "text",
     partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", help="Only this one.")
+        int | None, typer.Option("--partition", metavar="N", help="Read this partition only.")
     ] = None,
     most: Annotated[
-        int | None, typer.Option("--max", metavar="N", help="Stop after so many.", min=1)
+        int | None, typer.Option("--max", metavar="N", help="Stop after N records.", min=1)
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="At the end, wait for more.")
+        bool, typer.Option("--follow", "-f", help="At the end, wait for new records.")
     ] = False,
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
 ) -> None:
-    """Print a topic's records, partition by partition, in order within each."""
-    from korvet.cli.admin_client import on_cluster
+    """Print a topic's records.
+
+    Partition by partition, each in the order of its offsets.
+    """
+    from korvet.cli.admin_client import on_log
     from korvet.cli.record_format import to_json
     from korvet.log.position import BadPosition, parse_place
 
     if format_ not in ("text", "json"):
         raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
     try:
-        where = parse_place(from_, datetime.now(UTC))
+        position = parse_place(from_, datetime.now(UTC))
     except BadPosition as error:
         raise typer.BadParameter(f"--from: {error}") from None
 
-    def write(number: int, record: "Record") -> None:
+    def write(record: "StoredRecord") -> None:
         if format_ == "json":
-            sys.stdout.buffer.write(to_json(name, number, record))
+            sys.stdout.buffer.write(to_json(record))
         else:
-            sys.stdout.buffer.write((record[3] or b"") + b"\n")
+            sys.stdout.buffer.write((record.value or b"") + b"\n")
 
-    async def run(cluster: "Cluster") -> None:
-        from korvet.store.notifications import Notifier
+    async def run(log: "CommandLog") -> None:
+        numbers = _partitions(name, (await log.topic(name)).partitions, partition)
+        reader = _Reader(log, name, write, most)
+        await reader.seek(numbers, position)
+        await reader.read_to_end()
+        if follow:
+            await _follow(log, reader, [log.keys.partition(name, n).channel for n in numbers])
 
-        topic = await cluster.topic(name)
-        numbers = _partitions(topic, partition)
-        tape = _Tape(cluster, topic, write, most)
-        await tape.begin(numbers, where)
-        if not follow:
-            await tape.to_the_end()
-            return
-        channels = [cluster.keys.partition(name, number).channel for number in numbers]
-        async with await Notifier.connect(cluster.url) as wake, wake.listen(channels) as bell:
-            while not tape.full:
-                await tape.to_the_end()
-                await bell.wait(_RECHECK_S)
-
-    on_cluster(run, redis, data_dir, namespace)
+    on_log(run, target)
 
 
-class _Tape:
-    """Where each partition has been read to, and how many more records are wanted."""
+async def _follow(log: "CommandLog", reader: "_Reader", channels: list[str]) -> None:
+    from korvet.store.notifications import Notifier
+
+    async with await Notifier.connect(log.url) as wake, wake.listen(channels) as bell:
+        while not reader.is_done:
+            await reader.read_to_end()
+            await bell.wait(_RECHECK_S)
+
+
+class _Reader:
+    """The next offset of each partition, and how many records are still to be printed."""
 
     def __init__(
         self,
-        cluster: "Cluster",
-        topic: "Topic",
-        write: "Callable[[int, Record], None]",
+        log: "CommandLog",
+        topic: str,
+        write: "Callable[[StoredRecord], None]",
         most: int | None,
     ) -> None:
-        self._cluster = cluster
+        self._log = log
         self._topic = topic
         self._write = write
         self._left = most
-        self._places: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
         self._records = 0
 
     @property
-    def full(self) -> bool:
-        """Whether as many were written as were asked for."""
+    def is_done(self) -> bool:
+        """Whether as many records were printed as --max allows."""
         return self._left == 0
 
-    async def begin(self, numbers: list[int], where: "Place") -> None:
-        """Each partition stands where reading begins."""
-        from korvet.log.offset_for_time import find_time
+    async def seek(self, numbers: list[int], position: "Position") -> None:
+        """Set each partition's next offset to the position."""
+        for number, ends in enumerate(await self._log.offsets(self._topic)):
+            if number not in numbers:
+                continue
+            self._records += ends.records
+            # An offset out of range is reported when it is read.
+            self._offsets[number] = (
+                position
+                if isinstance(position, int)
+                else await self._log.find_offset(self._topic, number, position)
+            )
 
-        cluster, topic = self._cluster, self._topic
-        for number in numbers:
-            bounds = await self._bounds(number)
-            self._records += bounds.records
-            place = bounds.next
-            if isinstance(where, datetime):
-                moment = int(where.timestamp() * 1000)
-                found = await find_time(
-                    cluster.reader, cluster.store, cluster.keys, topic, number, moment
-                )
-                place = found[1] if found else bounds.next
-            elif isinstance(where, int):
-                place = where
-            elif where == "earliest":
-                place = bounds.first
-            self._places[number] = place
-
-    async def _bounds(self, number: int) -> "ListOffsetsReply":
-        from korvet.scripts import log
-
-        cluster, topic = self._cluster, self._topic
-        call = log.list_offsets(cluster.keys, topic.name, number, topic_id=topic.id)
-        return await cluster.store.run(call)
-
-    async def to_the_end(self) -> None:
-        """Everything that is there now has been written, up to the number asked for."""
+    async def read_to_end(self) -> None:
+        """Print the records that are there now, as many as --max allows."""
         from korvet.cli.progress import progress
 
-        shown = not sys.stdout.isatty()
-        with progress(f"from {self._topic.name}", self._records, shown=shown) as advance:
-            for number in self._places:
-                while not self.full and await self._step(number, advance):
+        with progress(f"from {self._topic}", self._records, shown=_writes_file()) as advance:
+            for number in self._offsets:
+                while not self.is_done and await self._read(number, advance):
                     pass
         sys.stdout.flush()
 
-    async def _step(self, number: int, advance: Callable[[int], None]) -> bool:
-        """Whether there was more in the partition."""
+    async def _read(self, number: int, advance: Callable[[int], None]) -> bool:
+        """Print the next records of a partition; return whether there may be more."""
         from korvet.config.broker_config import StartError
-        from korvet.log.entry import records_in
+        from korvet.errors import ErrorCode
+        from korvet.library.values import KorvetError
 
-        place = self._places[number]
-        found = await self._cluster.reader.read(self._topic, number, place, _READ)
-        if found.error:
-            bounds = await self._bounds(number)
+        offset = self._offsets[number]
+        try:
+            found = await self._log.fetch(self._topic, number, offset)
+        except KorvetError as error:
+            if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            ends = (await self._log.offsets(self._topic))[number]
             raise StartError(
-                f"Partition {number} of {self._topic.name} cannot be read from offset {place}: "
-                f"{found.error.message} It holds {bounds.start} to {bounds.next}."
-            )
-        if not found.entries:
-            return False
-        records = [r for r in records_in(self._topic, found.entries) if r[0] >= place]
+                f"Partition {number} of {self._topic} cannot be read from offset {offset}: "
+                f"it holds {ends.earliest} to {ends.latest}."
+            ) from None
+        records = found.records
         if self._left is not None:
             records = records[: self._left]
             self._left -= len(records)
         for record in records:
-            self._write(number, record)
+            self._write(record)
         advance(len(records))
-        self._places[number] = found.entries[-1].last + 1
-        return True
+        self._offsets[number] = found.next_offset
+        return found.next_offset != offset
 
 
-def _partitions(topic: "Topic", wanted: int | None) -> list[int]:
+def _writes_file() -> bool:
+    """Return whether stdout is a file: anything else may show the records on the terminal, where
+    a progress bar would overwrite them."""
+    import os
+    import stat
+
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except OSError:
+        return False
+
+
+def _partitions(topic: str, count: int, wanted: int | None) -> list[int]:
     from korvet.config.broker_config import StartError
 
     if wanted is None:
-        return list(range(topic.partitions))
-    if not 0 <= wanted < topic.partitions:
-        raise StartError(f"{topic.name} has partitions 0 to {topic.partitions - 1}.")
+        return list(range(count))
+    if not 0 <= wanted < count:
+        raise StartError(f"{topic} has partitions 0 to {count - 1}.")
     return [wanted]

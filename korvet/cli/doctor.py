@@ -1,4 +1,4 @@
-"""`korvet doctor`: is the Redis that would be used fit to hold a log?"""
+"""`korvet doctor`: check whether a Redis is fit to hold a log."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,35 +20,40 @@ _SYNCING = {
     "everysec": (
         "note",
         "appendfsync is everysec: a power failure loses about a second, and a Redis that is killed "
-        "while the disk is busy up to two (docs/operations.md)",
+        "while the disk is busy up to two (documentation: Redis requirements)",
     ),
-    "no": ("note", "appendfsync is no: a power failure loses what the kernel still had"),
+    "no": ("note", "appendfsync is no: a power failure loses what the kernel had not written"),
 }
 
 
 class Finding(NamedTuple):
-    """One thing looked at. `bad` could lose records or stop the broker; `note` is worth knowing."""
+    """One checked property. `bad` can lose records or stop the broker; `note` is information."""
 
     grade: str
     subject: str
     sentence: str
 
 
-def doctor(redis: o.Redis = None, data_dir: o.DataDir = None) -> None:
-    """Look at the Redis a broker would use; exit code 1 when something there is dangerous."""
+def doctor(target: o.Target, json: o.Json = False) -> None:
+    """Check the Redis a broker would use.
+
+    Exit code 1 if records could be lost.
+    """
     from korvet.cli.redis_target import store
 
-    with store(redis, data_dir) as reached:
+    with store(target) as reached:
         findings = list(examine(reached))
-    table_output.table(
-        ("", "subject", "finding"), ((_MARKS[f.grade], f.subject, f.sentence) for f in findings)
-    )
+    if json:
+        table_output.document(table_output.objects(("grade", "subject", "finding"), findings))
+    else:
+        rows = [(_MARKS[grade], subject, sentence) for grade, subject, sentence in findings]
+        table_output.table(("", "subject", "finding"), rows)
     if any(finding.grade == "bad" for finding in findings):
         raise typer.Exit(1)
 
 
 def examine(store: "SyncStore") -> Iterator[Finding]:
-    """Everything doctor looks at, in the order a person would ask."""
+    """Check the server, its persistence, its memory and its script cache."""
     info = parse_info(bytes(store.command("INFO")).decode("utf-8", "replace"))
     yield from _server(info)
     yield from _persistence(info)
@@ -58,7 +63,7 @@ def examine(store: "SyncStore") -> Iterator[Finding]:
 
 
 def parse_info(text: str) -> dict[str, str]:
-    """INFO's lines by name."""
+    """Return the fields of an INFO reply by name."""
     pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
     return {name: value.strip() for name, colon, value in pairs if colon}
 
@@ -69,16 +74,14 @@ def _server(info: Mapping[str, str]) -> Iterator[Finding]:
         name, version = "Valkey", info.get("valkey_version", version)
     mode = info.get("redis_mode", "standalone")
     oldest = (7, 2) if name == "Valkey" else (6, 2)
-    told = f"{name} {version}, {mode}, up {info.get('uptime_in_seconds', '?')} s"
+    found = f"{name} {version}, {mode}, up {info.get('uptime_in_seconds', '?')} s"
     if _numbers(version) < oldest:
-        yield Finding(
-            "bad", "server", f"{told}: too old, Redis 6.2 or Valkey 7.2 is the oldest that works"
-        )
+        yield Finding("bad", "server", f"{found}: too old, Korvet needs Redis 6.2 or Valkey 7.2")
     else:
-        yield Finding("ok", "server", told)
+        yield Finding("ok", "server", found)
     role = info.get("role", "master")
     if role != "master":
-        yield Finding("bad", "role", f"this is a {role}: brokers need the master")
+        yield Finding("bad", "role", f"this server is a {role}: brokers need the master")
     else:
         yield Finding("ok", "role", f"master with {info.get('connected_slaves', '0')} replicas")
 
@@ -90,19 +93,21 @@ def _persistence(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "bad",
             "persistence",
-            "the append-only file is off: a crash loses what came after the last snapshot "
+            "the append-only file is off: a crash loses the writes after the last snapshot "
             "(CONFIG SET appendonly yes)",
         )
     elif info.get("aof_last_write_status", "ok") != "ok":
-        yield Finding("bad", "persistence", "the append-only file could not be written: disk full?")
+        yield Finding(
+            "bad", "persistence", "the last write of the append-only file failed: disk full?"
+        )
     else:
         yield Finding("ok", "persistence", "the append-only file is on")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
-        yield Finding("bad", "snapshots", "the last snapshot failed: disk or memory too small?")
+        yield Finding("bad", "snapshots", "the last snapshot failed: not enough disk or memory?")
 
 
 def _syncing(store: "SyncStore", info: Mapping[str, str]) -> Iterator[Finding]:
-    """What a power failure costs. Nothing where there is no file, or nobody may ask."""
+    """Check what a power failure loses, if there is an AOF and CONFIG GET is permitted."""
     if info.get("aof_enabled") != "1":
         return
     try:
@@ -136,13 +141,13 @@ def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     total = int(info.get("total_system_memory", 0))
     room = (limit or total) - used
-    told = f"{_size(used)} used, {_size(room)} free of {_size(limit or total)}"
+    found = f"{_size(used)} used, {_size(room)} free of {_size(limit or total)}"
     if not limit and not total:
-        yield Finding("note", "memory", f"{_size(used)} used; this Redis tells no limit")
+        yield Finding("note", "memory", f"{_size(used)} used; this Redis reports no limit")
     elif room < (limit or total) // 10:
-        yield Finding("bad", "memory", f"{told}: less than a tenth is left")
+        yield Finding("bad", "memory", f"{found}: less than a tenth is free")
     else:
-        yield Finding("ok", "memory", told if limit else f"{told} (no maxmemory is set)")
+        yield Finding("ok", "memory", found if limit else f"{found} (maxmemory is not set)")
 
 
 def _scripts(store: "SyncStore") -> Finding:
@@ -151,10 +156,10 @@ def _scripts(store: "SyncStore") -> Finding:
     bundles = [bundle.load(name) for name in bundle.names()]
     there = store.command("SCRIPT", "EXISTS", *(each.sha1 for each in bundles))
     count = sum(map(int, there))
-    told = f"{count} of {len(bundles)} loaded"
+    found = f"{count} of {len(bundles)} loaded"
     if count < len(bundles):
-        return Finding("note", "scripts", f"{told}; the others are loaded when first used")
-    return Finding("ok", "scripts", told)
+        return Finding("note", "scripts", f"{found}; brokers load the others at first use")
+    return Finding("ok", "scripts", found)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What goes wrong, as one sentence for the person at the terminal."""
+"""Errors as one sentence on stderr."""
 
 import errno
 import sys
@@ -14,12 +14,12 @@ _Refusal = typer.BadParameter.__mro__[1].__mro__[1]
 
 
 def complain(sentence: str) -> None:
-    """The sentence is on stderr, on one line."""
+    """Write the sentence to stderr, on one line."""
     sys.stderr.write("korvet: " + " ".join(sentence.split()) + "\n")
 
 
 def sentence(error: BaseException) -> str | None:
-    """What to tell a person; None when only a traceback can help."""
+    """Return the sentence for a user, or None if the error needs a traceback."""
     for leaf in _leaves(error):
         words = _words(leaf)
         if words is not None:
@@ -37,6 +37,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 def _words(error: BaseException) -> str | None:
     # Imported here: only a failure needs them.
+    from korvet.library.values import KorvetError
     from korvet.scripts.bundle import BundleError
     from korvet.scripts.contract import ContractError
     from korvet.store.address import BadAddress
@@ -45,18 +46,21 @@ def _words(error: BaseException) -> str | None:
     if isinstance(error, _Refusal):
         return _usage(error)
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return f"{error.strerror}: choose another port with --listen, or stop who has it."
+        return (
+            f"{error.strerror}: choose another port with --listen, "
+            "or stop the process that listens there."
+        )
     if isinstance(error, StoreError):
         return advised(error)
-    if isinstance(error, StartError | BadAddress | BundleError | ContractError):
+    if isinstance(error, StartError | KorvetError | BadAddress | BundleError | ContractError):
         return str(error)
     return None
 
 
 def _usage(error: Any) -> str:
-    """What typer refuses, and where to read what there is."""
+    """Return typer's message, and the command whose --help lists what exists."""
     text = str(error.format_message())
     wrong_value = isinstance(error, typer.BadParameter) and not text.startswith("Missing")
     if wrong_value or error.ctx is None:
         return text
-    return f"{text.rstrip('.')}; `{error.ctx.command_path} --help` tells what there is."
+    return f"{text.rstrip('.')}; see `{error.ctx.command_path} --help`."

@@ -1,10 +1,18 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the Redis, namespace and settings they select."""
 
-from typing import Annotated
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from korvet.config.broker_config import OPTIONS, checked_namespace
+from korvet.config.broker_config import OPTIONS, Config, checked_namespace, load
+
+if TYPE_CHECKING:
+    from korvet.config.values import Settings
 
 Redis = Annotated[
     str | None, typer.Option("--redis", metavar="URL", help=OPTIONS["redis"], show_default=False)
@@ -32,16 +40,103 @@ ConfigFile = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="NAME=VALUE", help="A broker setting by Kafka's name; repeatable."
-    ),
+    typer.Option("--set", metavar="NAME=VALUE", help="A broker setting by Kafka's name. Repeat."),
 ]
-PLACES = (
-    "earliest, latest, an offset, a time (ISO 8601, UTC unless it says otherwise) or an age "
-    "(15m, 2h, 1d)."
+Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
+POSITIONS = (
+    "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."
 )
 
 
 def text(option: str, metavar: str) -> typer.models.OptionInfo:
-    """An option whose sentence stands in the config table."""
+    """Make an option whose help is in the table of options."""
     return typer.Option(f"--{option}", metavar=metavar, help=OPTIONS[option], show_default=False)  # type: ignore[no-any-return]
+
+
+LogLevel = Annotated[str | None, text("log-level", "LEVEL")]
+LogFormat = Annotated[str | None, text("log-format", "FORMAT")]
+
+
+class Target(NamedTuple):
+    """The Redis a command works on, the namespace there, and the settings it was given."""
+
+    redis: str | None
+    data_dir: str
+    namespace: str
+    settings: "Settings"
+
+
+GLOBAL: dict[str, Any] = {
+    "redis": Redis,
+    "data_dir": DataDir,
+    "namespace": Namespace,
+    "config": ConfigFile,
+    "set_": Sets,
+    "log_level": LogLevel,
+    "log_format": LogFormat,
+}
+
+
+def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command with the global options; the function gets them as one `target`.
+
+    Each stands before or after the command. After it, an option of the command with the same name
+    has priority.
+    """
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = dict(inspect.signature(function, eval_str=True).parameters)
+        del own["target"]
+        added = {
+            each: inspect.Parameter(
+                each, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+            )
+            for each, annotation in GLOBAL.items()
+            if each not in own
+        }
+        context = inspect.Parameter(
+            "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+        )
+        kept = {
+            each: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each, parameter in own.items()
+        }
+
+        @functools.wraps(function)
+        def run(*, context: typer.Context, **given: Any) -> None:
+            values = {each: given.pop(each) for each in added}
+            function(target=_target(values, context.find_root().params), **given)
+
+        parameters = [context, *kept.values(), *added.values()]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+def _target(after: dict[str, Any], before: dict[str, Any]) -> Target:
+    """Read the options given after the command, else those before it."""
+    given = {name: after.get(name) or before.get(name) for name in GLOBAL}
+    sets = [*(before.get("set_") or ()), *(after.get("set_") or ())]
+    file = given.pop("config")
+    del given["set_"]
+    here = given["data_dir"] is not None and given["redis"] is None
+    config = load(
+        {name.replace("_", "-"): value for name, value in given.items()},
+        file=None if file is None else Path(file),
+        sets=sets,
+        # A data directory that was named has priority over the environment's Redis.
+        environ={} if here else os.environ,
+    )
+    _set_up_log(config, given["log_level"] is not None)
+    redis = None if here else config.redis
+    return Target(redis, config.data_dir, config.namespace, config.settings)
+
+
+def _set_up_log(config: Config, is_given: bool) -> None:
+    from korvet import logfmt
+
+    # A command's output is its result: what a broker logs as information would hide it.
+    logfmt.setup(config.log_level if is_given else "warning", config.log_format)

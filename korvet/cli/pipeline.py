@@ -1,4 +1,4 @@
-"""`korvet pipeline`: the jobs between the log and a lake. They run on Spark."""
+"""`korvet pipeline`: Spark jobs between the log and a data lake."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from korvet.cli import table_output
 if TYPE_CHECKING:
     from korvet.pipeline.verify import Compared, Verdict
 
-app = typer.Typer(help="Archive to a lake, replay, verify, statistics: jobs on Spark.")
+app = typer.Typer(help="Run Spark jobs: archive, replay, verify.")
 
 _Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")]
 _Format = Annotated[
@@ -27,17 +27,19 @@ _Conf = Annotated[
 ]
 
 
-@app.command("archive")
+@o.command(app, "archive")
 def archive(
     topics: _Topics,
+    target: o.Target,
     to: Annotated[str, typer.Option("--to", metavar="PATH|TABLE", help="The table.")],
     format: _Format = "parquet",
-    once: Annotated[bool, typer.Option("--once", help="Stop when the table has all.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop at the end of the log.")] = False,
     every: Annotated[
-        str | None, typer.Option("--every", metavar="TIME", help="Again and again: 30s, 1m, 1h.")
+        str | None,
+        typer.Option("--every", metavar="TIME", help="Repeat at this interval: 30s, 1m, 1h."),
     ] = None,
     value: Annotated[
-        str, typer.Option("--value", help="Typed columns: bytes (none), string, json or avro.")
+        str, typer.Option("--value", help="Typed columns: bytes (none), string, json, avro.")
     ] = "bytes",
     avro_schema: Annotated[
         str | None, typer.Option("--avro-schema", metavar="FILE", help="For --value avro.")
@@ -45,26 +47,28 @@ def archive(
     delete_archived_before: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Remove from the log what the table has and is so old: 2h, 7d."
+            metavar="AGE", help="Delete archived records of this age from the log: 2h, 7d."
         ),
     ] = None,
     compact: Annotated[
-        bool, typer.Option("--compact", help="Join small files of the table at the end.")
+        bool, typer.Option("--compact", help="Merge small files of the table at the end.")
     ] = False,
-    target_file_size: Annotated[str, typer.Option(metavar="SIZE")] = "128m",
+    target_file_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Of merged files.")
+    ] = "128m",
     batch_records: Annotated[
-        int, typer.Option(min=1, help="About so many records a commit.")
+        int, typer.Option(min=1, help="Records per commit, about.")
     ] = 4_000_000,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on behind offsets that are gone for good.")
+        bool, typer.Option("--skip-lost", help="Continue after offsets that were deleted.")
     ] = False,
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
     master: _Master = None,
     conf: _Conf = None,
 ) -> None:
-    """Copy topics into a table, each record exactly once; go on where the table ends."""
+    """Copy topics into a table.
+
+    Each record exactly once; a later run continues where the table ends.
+    """
     _need_spark()
     from korvet.pipeline import amounts
     from korvet.pipeline.archive import Archiver, Job, run
@@ -82,9 +86,8 @@ def archive(
     target_bytes = amounts.size("--target-file-size", target_file_size)
     schema = None if avro_schema is None else _text_of(avro_schema)
     check_mode(value, schema)
-    where = redis, data_dir, namespace
     with _spark(
-        "archive", to, format, where, master, conf, topics=topics, avro=value == "avro"
+        "archive", to, format, target, master, conf, topics=topics, avro=value == "avro"
     ) as (
         spark,
         place,
@@ -109,13 +112,14 @@ def archive(
             table_output.line(f"compacted: {gone} files fewer")
 
 
-@app.command("replay")
+@o.command(app, "replay")
 def replay(
+    target: o.Target,
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="An existing topic.")],
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Rows as late as this (UTC), or later."),
+        typer.Option("--from", metavar="TIME", help="Rows from this time on (UTC)."),
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", metavar="TIME", help="Rows before this (UTC).")
@@ -124,22 +128,22 @@ def replay(
         str | None, typer.Option("--where", metavar="SQL", help="Rows for which this is true.")
     ] = None,
     rate: Annotated[
-        int | None, typer.Option("--rate", min=1, metavar="N", help="At most N records a second.")
+        int | None, typer.Option("--rate", min=1, metavar="N", help="Records per second at most.")
     ] = None,
     keep_timestamps: Annotated[
-        bool, typer.Option("--keep-timestamps", help="Records keep their time.")
+        bool, typer.Option("--keep-timestamps", help="Keep the records' timestamps.")
     ] = False,
     name: Annotated[
-        str | None, typer.Option("--name", help="Replays of another name happen again.")
+        str | None, typer.Option("--name", help="Repeat an earlier replay under a new name.")
     ] = None,
     format: _Format = None,
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
     master: _Master = None,
     conf: _Conf = None,
 ) -> None:
-    """Write a table's rows into a topic, each once; run again after a crash, it goes on."""
+    """Write a table's rows into a topic.
+
+    Each row once; run it again after a crash to continue.
+    """
     _need_spark()
     from korvet.pipeline.opening import open_table
     from korvet.pipeline.replay import Wanted
@@ -147,8 +151,7 @@ def replay(
     from korvet.pipeline.told import line
 
     wanted = Wanted(since, until, where, rate, keep_timestamps, name)
-    where_ = redis, data_dir, namespace
-    with _spark("replay", table, format, where_, master, conf, topics=[to], there=True) as (
+    with _spark("replay", table, format, target, master, conf, topics=[to], there=True) as (
         spark,
         place,
         connection,
@@ -156,71 +159,87 @@ def replay(
         line(again(spark, open_table(spark, place), place, connection, to, wanted))
 
 
-@app.command("verify")
+@o.command(app, "verify")
 def verify(
     topics: _Topics,
     table: Annotated[str, typer.Argument(metavar="PATH|TABLE", help="The table.")],
+    target: o.Target,
     format: _Format = None,
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
     master: _Master = None,
     conf: _Conf = None,
+    json: o.Json = False,
 ) -> None:
-    """Compare log and table: counts, ranges, duplicates, checksums. Exit 1 on a difference."""
+    """Compare a table with the log.
+
+    Counts, ranges, duplicates and checksums. Exit code 1 on a difference.
+    """
     _need_spark()
     from korvet.pipeline.opening import open_table
     from korvet.pipeline.verify import verify as verdict_of
 
-    where = redis, data_dir, namespace
-    with _spark("verify", table, format, where, master, conf, topics=topics, there=True) as (
+    with _spark("verify", table, format, target, master, conf, topics=topics, there=True) as (
         spark,
         place,
         connection,
     ):
         verdict = verdict_of(spark, open_table(spark, place), connection, topics)
-    _print(verdict)
+    _print(verdict, as_json=json)
     if not verdict.equal:
         raise typer.Exit(1)
 
 
-@app.command("stats")
+@o.command(app, "stats")
 def stats(
     topics: _Topics,
+    target: o.Target,
     html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots, too.")
+        str | None, typer.Option("--html", metavar="FILE", help="Also write a page with plots.")
     ] = None,
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
     master: _Master = None,
     conf: _Conf = None,
+    json: o.Json = False,
 ) -> None:
-    """Records, bytes, rates over time, keys, sizes and latency of topics."""
+    """Count topics' records, bytes and keys.
+
+    Also rates over time, sizes and latency.
+    """
     _need_spark()
     from pathlib import Path
+
+    import msgspec
 
     from korvet.pipeline.page import page
     from korvet.pipeline.report import show as report
     from korvet.pipeline.stats import stats as numbers
 
-    where = redis, data_dir, namespace
-    with _spark("stats", None, None, where, master, conf, topics=topics) as (
+    with _spark("stats", None, None, target, master, conf, topics=topics) as (
         spark,
         _,
         connection,
     ):
         found = numbers(spark, connection, topics)
-    report(found)
+    if json:
+        table_output.document(msgspec.to_builtins(found))
+    else:
+        report(found)
     if html is not None:
         Path(html).write_text(page(found))
 
 
-def _print(verdict: "Verdict") -> None:
-    table_output.table(
-        ("topic", "partition", "log", "table", "compared", "checksum", "waiting", "verdict"),
-        [_row(each) for each in verdict.partitions],
-    )
+def _print(verdict: "Verdict", *, as_json: bool) -> None:
+    columns = ("topic", "partition", "log", "table", "compared", "checksum", "waiting", "verdict")
+    rows = [_row(each) for each in verdict.partitions]
+    if as_json:
+        table_output.document(
+            {
+                "equal": verdict.equal,
+                "rows": verdict.rows,
+                "problems": list(verdict.problems),
+                "partitions": table_output.objects(columns, rows),
+            }
+        )
+        return
+    table_output.table(columns, rows)
     for problem in verdict.problems:
         table_output.line(f"table: {problem}")
     table_output.line(
@@ -230,7 +249,7 @@ def _print(verdict: "Verdict") -> None:
 
 
 def _row(each: "Compared") -> tuple[object, ...]:
-    held = "-" if each.held is None else f"[{each.held.start}, {each.held.end})"
+    held = None if each.held is None else f"[{each.held.start}, {each.held.end})"
     return (
         each.topic,
         each.partition,
@@ -244,7 +263,7 @@ def _row(each: "Compared") -> tuple[object, ...]:
 
 
 def _need_spark() -> None:
-    """StartError where the wheel was installed without what the jobs run on."""
+    """StartError if PySpark, NumPy or PyArrow is not installed."""
     from importlib.util import find_spec
 
     from korvet.config.broker_config import StartError
@@ -258,7 +277,7 @@ def _spark(
     app_name: str,
     table: str | None,
     format: str | None,
-    where: tuple[str | None, str | None, str | None],
+    target: o.Target,
     master: str | None,
     conf: list[str] | None,
     *,
@@ -266,8 +285,10 @@ def _spark(
     there: bool = False,
     avro: bool = False,
 ) -> Iterator[tuple[Any, Any, Any]]:
-    """A session, the table's place and the connection; the session is stopped behind it. What is
-    wrong with topics, or with a table that should be `there`, is told before Spark starts."""
+    """Yield a session, the table's location and the connection, and stop the session afterwards.
+
+    Unknown topics, and a table that should be `there` and is not, are reported before Spark starts.
+    """
     import sys
 
     from korvet.cli import redis_target
@@ -275,13 +296,12 @@ def _spark(
     from korvet.pipeline.session import open_session, plain, stop, submitted
     from korvet.spark.options import Connection
 
-    redis, data_dir, namespace = where
-    # An archive draws its own bar; what else takes long has Spark's.
+    # An archive draws its own progress bar; other jobs have Spark's.
     bars = sys.stderr.isatty() and app_name != "archive"
     given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
     place = None if table is None else parse(table, format, {**submitted(), **given})
-    with redis_target.url(redis, data_dir) as url:
-        connection = Connection(url, namespace or "korvet")
+    with redis_target.url(target) as url:
+        connection = Connection(url, target.namespace)
         _look(connection, topics, place if there else None)
         spark = open_session(place, app=f"korvet {app_name}", master=master, conf=given, avro=avro)
         try:
@@ -293,7 +313,7 @@ def _spark(
 
 
 def _look(connection: Any, topics: list[str], place: Any) -> None:
-    """Nothing, or why there is nothing to do: Spark takes seconds to find out."""
+    """StartError if a topic or the table does not exist: Spark needs seconds to find out."""
     from pathlib import Path
 
     from korvet.config.broker_config import StartError
@@ -307,7 +327,7 @@ def _look(connection: Any, topics: list[str], place: Any) -> None:
                 catalog.topic(name)
     except UnknownTopic as error:
         raise StartError(str(error)) from None
-    # Where Delta's paths are, Spark's settings say (fs.defaultFS); the others are of this machine.
+    # Delta's paths depend on Spark's settings (fs.defaultFS); other paths are on this machine.
     local = place is not None and place.is_path and place.format != "delta"
     if local and not Path(place.path).exists():
         raise missing(place)
@@ -322,7 +342,7 @@ def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _stopper() -> Callable[[float], bool]:
-    """Waits; true when SIGINT or SIGTERM came, after which the running round is finished."""
+    """Return a wait that ends with True on SIGINT or SIGTERM; the running commit is finished."""
     import signal
     import threading
 

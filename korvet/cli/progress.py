@@ -1,4 +1,4 @@
-"""A progress bar for people, nothing for programs."""
+"""A progress bar on stderr, if that is a terminal."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(label: str, total: int | None, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A function that moves a bar on stderr forward; it does nothing off a terminal."""
+    """Yield a function that advances the bar; it does nothing if none is shown."""
     if not (shown and sys.stderr.isatty()):
         yield lambda count: None
         return

@@ -1,4 +1,4 @@
-"""Records as lines: plain text for people, JSON for programs; bytes that are no text as base64."""
+"""Records as lines of text or JSON; bytes that are not UTF-8 are base64 in JSON."""
 
 from base64 import b64decode, b64encode
 from typing import Annotated, Any
@@ -6,13 +6,13 @@ from typing import Annotated, Any
 import msgspec
 
 from korvet.config.broker_config import StartError
-from korvet.wire.records import Headers, Record
+from korvet.library.values import Record, StoredRecord
 
 _ENCODER = msgspec.json.Encoder()
 
 
 class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """A record as JSON says it. A text is itself; other bytes are {"base64": "..."}."""
+    """A record in JSON. Text is a string; other bytes are {"base64": "..."}."""
 
     value: str | dict[str, str] | None = None
     key: str | dict[str, str] | None = None
@@ -26,42 +26,42 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 _DECODER = msgspec.json.Decoder(Line)
 
 
-def to_json(topic: str, partition: int, record: Record) -> bytes:
-    """The record as one line of JSON that `from_json` understands."""
-    offset, timestamp, key, value, headers = record
+def to_json(record: StoredRecord) -> bytes:
+    """Encode a record as one line of JSON that `from_json` reads."""
     line: dict[str, Any] = {
-        "topic": topic,
-        "partition": partition,
-        "offset": offset,
-        "timestamp": timestamp,
-        "key": _shown(key),
-        "value": _shown(value),
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp_ms,
+        "key": _encode(record.key),
+        "value": _encode(record.value),
     }
-    if headers:
-        line["headers"] = [(name, _shown(held)) for name, held in headers]
+    if record.headers:
+        line["headers"] = [(name, _encode(held)) for name, held in record.headers]
     return _ENCODER.encode(line) + b"\n"
 
 
 def from_json(text: bytes, number: int) -> tuple[int | None, Record]:
-    """The partition a line asks for and its record, offset 0 and timestamp -1 where it has none."""
+    """Decode line `number`: the partition it names, or None, and its record."""
     try:
         line = _DECODER.decode(text)
-        headers: Headers = [(name, _meant(held)) for name, held in line.headers]
-        timestamp = -1 if line.timestamp is None else line.timestamp
-        return line.partition, (0, timestamp, _meant(line.key), _meant(line.value), headers)
+        headers = [(name, _decode(held)) for name, held in line.headers]
+        negative = line.timestamp is not None and line.timestamp < 0
+        timestamp = None if negative else line.timestamp
+        return line.partition, Record(_decode(line.value), _decode(line.key), headers, timestamp)
     except (msgspec.DecodeError, ValueError) as error:
-        raise StartError(f"Line {number} is no record in JSON: {error}.") from None
+        raise StartError(f"Line {number} is not a record in JSON: {error}.") from None
 
 
 def from_text(text: bytes, separator: bytes | None) -> Record:
-    """A line as a record: all of it the value, or what stands before the separator the key."""
+    """Make a line a record: the text up to the separator is the key, the rest the value."""
     if separator is None or separator not in text:
-        return 0, -1, None, text, []
+        return Record(text)
     key, _, value = text.partition(separator)
-    return 0, -1, key, value, []
+    return Record(value, key)
 
 
-def _shown(held: bytes | None) -> str | dict[str, str] | None:
+def _encode(held: bytes | None) -> str | dict[str, str] | None:
     if held is None:
         return None
     try:
@@ -70,9 +70,9 @@ def _shown(held: bytes | None) -> str | dict[str, str] | None:
         return {"base64": b64encode(held).decode()}
 
 
-def _meant(held: str | dict[str, str] | None) -> bytes | None:
+def _decode(held: str | dict[str, str] | None) -> bytes | None:
     if held is None or isinstance(held, str):
         return None if held is None else held.encode()
     if list(held) != ["base64"]:
-        raise ValueError('bytes are a text, null or {"base64": "..."}')
+        raise ValueError('a key or value is a string, null or {"base64": "..."}')
     return b64decode(held["base64"], validate=True)

@@ -1,5 +1,6 @@
-"""`korvet scripts`: what the Lua scripts are, and whether a Redis has them."""
+"""`korvet scripts`: list, show, export, load and check the Lua scripts."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,47 +11,77 @@ from korvet.cli import table_output
 if TYPE_CHECKING:
     from korvet.scripts.bundle import Bundle
 
-app = typer.Typer(help="The Lua scripts: list, show, load into a Redis, check against the lock.")
+app = typer.Typer(help="List, export and load the Lua scripts.")
 
 
 @app.command("list")
-def list_() -> None:
-    """Print every script: name, version, sha1, reads or writes, what is true afterwards."""
-    table_output.table(
-        ("name", "version", "sha1", "mode", "afterwards"),
-        ((b.name, b.version, b.sha1, _mode(b), b.contract.sentence) for b in _bundles()),
+def list_(json: o.Json = False) -> None:
+    """List the scripts with version and SHA-1."""
+    table_output.listing(
+        ("name", "version", "sha1", "mode", "description"),
+        [(b.name, b.version, b.sha1, _mode(b), b.contract.sentence) for b in _bundles()],
+        as_json=json,
     )
 
 
 @app.command("show")
 def show_(
-    name: Annotated[str, typer.Argument(help="A script's name, such as log.append.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A script, such as log.append.")],
     contract: Annotated[
-        bool, typer.Option("--contract", help="Print what it takes, answers and promises instead.")
+        bool, typer.Option("--contract", help="Print its contract in place of its text.")
     ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print its contract as JSON.")] = False,
 ) -> None:
-    """Print a script as Redis gets it, ready for `redis-cli --eval`, or its contract."""
+    """Print a script's text or contract.
+
+    The text is what Redis receives: pass it to `redis-cli --eval`.
+    """
+    import msgspec
+
     from korvet.scripts import bundle
     from korvet.scripts.contract import header_lines
+    from korvet.scripts.export import contract_of
 
     known = bundle.names()
     if name not in known:
         raise typer.BadParameter(f"there is no script {name!r}; there are {', '.join(known)}")
-    if contract:
+    if json:
+        table_output.document(msgspec.to_builtins(contract_of(name)))
+    elif contract:
         for line in header_lines(bundle.source(name)):
             table_output.line(line.removeprefix(" "))
-        return
-    typer.echo(bundle.load(name).text, nl=False)
+    else:
+        typer.echo(bundle.load(name).text, nl=False)
 
 
-@app.command("load")
-def load(redis: o.Redis = None, data_dir: o.DataDir = None) -> None:
-    """Put every script into a Redis and see that it has them (SCRIPT EXISTS)."""
+@app.command("export")
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Created if it does not exist.")],
+) -> None:
+    """Write the scripts and contracts to files.
+
+    DIR gets each script's text, contract.json and its JSON Schema: what a client in another
+    language needs to call them.
+    """
+    from korvet import __version__
+    from korvet.config.broker_config import StartError
+    from korvet.scripts.export import export as write
+
+    try:
+        count = write(folder, __version__)
+    except OSError as error:
+        raise StartError(f"{error.filename or folder}: {error.strerror}.") from None
+    table_output.line(f"{count} scripts and contract.json written to {folder}")
+
+
+@o.command(app, "load")
+def load(target: o.Target) -> None:
+    """Load every script into a Redis."""
     from korvet.cli.redis_target import store
     from korvet.config.broker_config import StartError
 
     bundles = _bundles()
-    with store(redis, data_dir) as reached:
+    with store(target) as reached:
         for each in bundles:
             sha1 = reached.command("SCRIPT", "LOAD", each.text)
             if sha1 != each.sha1.encode():
@@ -58,13 +89,16 @@ def load(redis: o.Redis = None, data_dir: o.DataDir = None) -> None:
         there = reached.command("SCRIPT", "EXISTS", *(each.sha1 for each in bundles))
     missing = [each.name for each, here in zip(bundles, there, strict=True) if not here]
     if missing:
-        raise StartError(f"Redis lost scripts as they were loaded: {', '.join(missing)}.")
+        raise StartError(f"Redis lost scripts while they were loaded: {', '.join(missing)}.")
     table_output.line(f"{len(bundles)} scripts loaded")
 
 
 @app.command("check")
 def check() -> None:
-    """Hold the scripts to lua/scripts.lock; exit code 1 when one is not as locked."""
+    """Compare the scripts with their lock.
+
+    Exit code 1 if one differs from lua/scripts.lock.
+    """
     from korvet.scripts import bundle, lock
 
     root = bundle.default_root()

@@ -1,7 +1,8 @@
-"""`korvet` without a command: read the options, have a Redis, serve until told to stop."""
+"""`korvet` without a command: serve Kafka clients until a signal stops it."""
 
 import importlib
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,8 @@ import msgspec
 import typer
 
 from korvet.cli import options as o
-from korvet.cli.announcing import announce, announce_legacy
-from korvet.config.broker_config import Config, ConfigError, load
+from korvet.cli.options import GLOBAL
+from korvet.config.broker_config import Address, Config, ConfigError, load
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
@@ -37,7 +38,7 @@ def serve(
     log_format: Annotated[str | None, o.text("log-format", "FORMAT")] = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Serve Kafka clients. Without --redis, on a Redis of our own under --data-dir."""
+    """Serve Kafka clients. Without --redis, start a Redis with its data in --data-dir."""
     if version:
         from korvet import __version__
 
@@ -66,7 +67,7 @@ def serve(
 
 
 def run(config: Config) -> None:
-    """The broker has served and stopped. StartError when it could not begin."""
+    """Serve until a signal. StartError if serving cannot start."""
     from korvet import logfmt
 
     logfmt.setup(config.log_level, config.log_format)
@@ -83,7 +84,7 @@ def run(config: Config) -> None:
 
 @contextmanager
 def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
-    """A config that names a running Redis, and the server when it is our own."""
+    """Yield a config that names a running Redis, and the server if it is embedded."""
     if config.redis is not None:
         yield config, None
         return
@@ -91,7 +92,7 @@ def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
 
     server = RedisServer.launch(config.data_dir, binary=config.redis_server)
     try:
-        # The server loads its log while we load ourselves.
+        # Redis loads its data while this process imports the broker.
         importlib.import_module("korvet.broker.server")
         server.wait_ready()
         yield msgspec.structs.replace(config, redis=server.url), server
@@ -100,9 +101,22 @@ def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
 
 
 def _refuse_options(context: typer.Context) -> None:
-    given = [name for name, value in context.params.items() if value]
+    """ConfigError for an option before a command that only the broker has."""
+    given = [name for name, value in context.params.items() if value and name not in GLOBAL]
     if given:
         raise ConfigError(
-            f"Options stand behind the command: korvet {context.invoked_subcommand} ... "
-            f"--{given[0].replace('_', '-').strip('-')} VALUE."
+            f"--{given[0].replace('_', '-')} is an option of the broker: "
+            f"`korvet {context.invoked_subcommand}` does not take it."
         )
+
+
+def announce(host: str, port: int) -> None:
+    """Write the line on stdout that says clients may connect."""
+    sys.stdout.write(f"listening on {Address(host, port)}\n")
+    sys.stdout.flush()
+
+
+def announce_legacy(host: str, port: int) -> None:
+    """Write the next line, with --legacy-listen: clients of Kafka 0.7 may connect."""
+    sys.stdout.write(f"legacy listening on {Address(host, port)}\n")
+    sys.stdout.flush()

@@ -1,14 +1,17 @@
-"""What commands print: tables for people on a terminal, tab-separated lines for programs."""
+"""What commands print: tables on a terminal, tab-separated lines for programs, or JSON."""
 
+import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+Row = Sequence[object]
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """The rows are on stdout; off a terminal they have no header, so that `cut` and `awk` fit."""
+def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
+    """Print rows. Off a terminal there is no header, so that `cut` and `awk` fit."""
     if not sys.stdout.isatty():
         for row in rows:
             sys.stdout.write("\t".join(map(_plain, row)) + "\n")
@@ -22,11 +25,31 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     Console(markup=False, highlight=False).print(shown)
 
 
+def listing(columns: Sequence[str], rows: Iterable[Row], *, as_json: bool) -> None:
+    """Print rows as a table, or as a JSON array of objects with the columns as names."""
+    if as_json:
+        document(objects(columns, rows))
+    else:
+        table(columns, rows)
+
+
+def objects(columns: Sequence[str], rows: Iterable[Row]) -> list[dict[str, object]]:
+    """Name each row's values by their columns."""
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def document(value: Any) -> None:
+    """Print a value as JSON, indented."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
 def line(text: str) -> None:
-    """The text is on stdout, as one line."""
+    """Print one line."""
     sys.stdout.write(text + "\n")
 
 
 def _plain(value: object) -> str:
-    """The value without what would end its column or line: a group may have any name."""
+    """Escape what would end a column or line: a group's name may hold any byte."""
+    if value is None:
+        return "-"
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(value))

@@ -1,6 +1,6 @@
-"""`korvet topics`: list, create, describe and delete, through the brokers' own scripts."""
+"""`korvet topics`: list, create, describe and delete."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,150 +9,118 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 
 if TYPE_CHECKING:
-    from korvet.cli.admin_client import Cluster
-    from korvet.scripts.log import ListOffsetsReply
-    from korvet.topics.table import Topic
+    from korvet.cli.admin_client import CommandLog
+    from korvet.library.values import TopicInfo
 
-app = typer.Typer(help="Topics: list, create, describe, delete.")
+app = typer.Typer(help="Create, list and delete topics.")
 
 _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
 
-@app.command("list")
-def list_(redis: o.Redis = None, data_dir: o.DataDir = None, namespace: o.Namespace = None) -> None:
-    """Print every topic with its partitions, layout, records and bytes."""
-    from korvet.cli.admin_client import on_cluster
+@o.command(app, "list")
+def list_(target: o.Target, json: o.Json = False) -> None:
+    """List topics with layout, records and bytes."""
+    from korvet.cli.admin_client import on_log
 
-    async def rows(cluster: "Cluster") -> list[tuple[object, ...]]:
-        return [
-            (
-                topic.name,
-                topic.partitions,
-                topic.policy.storage_format,
-                topic.policy.offset_mode,
-                sum(part.records for part in parts),
-                sum(part.bytes for part in parts),
-            )
-            for topic in await cluster.topics.all()
-            for parts in [await _bounds(cluster, topic)]
-        ]
+    async def rows(log: "CommandLog") -> list[table_output.Row]:
+        found: list[table_output.Row] = []
+        for topic in await log.topics():
+            parts = await log.offsets(topic.name)
+            held = sum(part.records for part in parts), sum(part.bytes for part in parts)
+            shape = topic.name, topic.partitions, topic.storage_format, topic.offset_mode
+            found.append((*shape, *held))
+        return found
 
-    table_output.table(
-        ("topic", "partitions", "format", "offsets", "records", "bytes"),
-        on_cluster(rows, redis, data_dir, namespace),
-    )
+    columns = ("topic", "partitions", "format", "offsets", "records", "bytes")
+    table_output.listing(columns, on_log(rows, target), as_json=json)
 
 
-@app.command("create")
+@o.command(app, "create")
 def create(
     name: _Name,
+    target: o.Target,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", help="How many; else num.partitions.")
+        int | None,
+        typer.Option(
+            "--partitions", "-p", help="Number of partitions. Default: the setting num.partitions."
+        ),
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", metavar="NAME=VALUE", help="A topic config; repeatable."),
+        typer.Option("--config", metavar="NAME=VALUE", help="A topic config. Repeat."),
     ] = None,
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
 ) -> None:
-    """Create a topic. What is left out is as it was changed for all brokers, else Korvet's default:
-    what a broker was started with is its own affair."""
-    from korvet.cli.admin_client import on_cluster
-    from korvet.config.broker_config import StartError
-    from korvet.errors import ErrorCode
-    from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_beside
+    """Create a topic.
+
+    Configs that are not given follow the settings changed for all brokers, then --set, then the
+    defaults.
+    """
+    from korvet.cli.admin_client import on_log
 
     configs = dict(_assignments(config or ()))
 
-    async def run(cluster: "Cluster") -> tuple[ErrorCode, int]:
-        count = cluster.settings.integer("num.partitions") if partitions is None else partitions
-        definition = plan_topic(name, count, configs, cluster.defaults)
-        if await cluster.topics.get(name) is None:
-            refuse_beside(cluster.topics.alike(name), name)
-        return await create_topic(cluster.store, cluster.keys, name, definition), count
+    async def run(log: "CommandLog") -> "TopicInfo":
+        return await log.create_topic(name, partitions, configs)
 
-    try:
-        error, count = on_cluster(run, redis, data_dir, namespace)
-    except Refused as refused:
-        raise StartError(refused.reason) from None
-    if error is ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise StartError(f"There is a topic {name!r} already.")
+    count = on_log(run, target).partitions
     table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
 
 
-@app.command("describe")
-def describe(
-    name: _Name,
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
-) -> None:
-    """Print a topic's configs and where each of its partitions begins and ends."""
-    from korvet.cli.admin_client import on_cluster
+@o.command(app, "describe")
+def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
+    """Print a topic's configs and partitions."""
+    from korvet.cli.admin_client import on_log
 
-    async def run(cluster: "Cluster") -> None:
-        topic = await cluster.topic(name)
-        configs = cluster.defaults.resolve(name, topic.configs).values()
-        table_output.table(
-            ("config", "value", "source"),
-            [("id", topic.id, "")]
-            + [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect],
+    async def run(log: "CommandLog") -> tuple[list[table_output.Row], list[table_output.Row]]:
+        topic = await log.find_topic(name)
+        configs = log.topic_configs.resolve(name, topic.configs).values()
+        parts = [
+            (
+                *(part.partition, part.earliest, part.latest, part.records, part.bytes),
+                _moment(part.newest_timestamp_ms),
+                log.keys.partition(name, part.partition).stream,
+            )
+            for part in await log.offsets(name)
+        ]
+        shown = [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect]
+        return [("id", topic.id, ""), *shown], list(parts)
+
+    configs, parts = on_log(run, target)
+    of_config = ("config", "value", "source")
+    of_part = ("partition", "first", "next", "records", "bytes", "newest", "stream")
+    if json:
+        table_output.document(
+            {
+                "topic": name,
+                "configs": table_output.objects(of_config, configs),
+                "partitions": table_output.objects(of_part, parts),
+            }
         )
-        table_output.line("")
-        table_output.table(
-            ("partition", "first", "next", "records", "bytes", "newest", "stream"),
-            [
-                (
-                    number,
-                    part.first,
-                    part.next,
-                    part.records,
-                    part.bytes,
-                    _moment(part.newest),
-                    cluster.keys.partition(name, number).stream,
-                )
-                for number, part in enumerate(await _bounds(cluster, topic))
-            ],
-        )
-
-    on_cluster(run, redis, data_dir, namespace)
+        return
+    table_output.table(of_config, configs)
+    table_output.line("")
+    table_output.table(of_part, parts)
 
 
-@app.command("delete")
+@o.command(app, "delete")
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")],
-    redis: o.Redis = None,
-    data_dir: o.DataDir = None,
-    namespace: o.Namespace = None,
+    target: o.Target,
 ) -> None:
-    """Delete topics with their records, Redis groups and committed offsets."""
-    from korvet.cli.admin_client import on_cluster
-    from korvet.config.broker_config import StartError
-    from korvet.topics.lifecycle import Refused, delete_topic
+    """Delete topics.
 
-    async def run(cluster: "Cluster") -> None:
-        # All are looked up first: a wrong name deletes nothing.
-        for topic in [await cluster.topic(name) for name in names]:
-            await delete_topic(cluster.store, cluster.keys, topic)
-            table_output.line(f"deleted {topic.name}")
+    Their records, Redis groups and committed offsets are deleted too.
+    """
+    from korvet.cli.admin_client import on_log
 
-    try:
-        on_cluster(run, redis, data_dir, namespace)
-    except Refused as refused:
-        raise StartError(refused.reason) from None
+    async def run(log: "CommandLog") -> None:
+        for name in names:  # all are looked up first: a wrong name deletes nothing
+            await log.topic(name)
+        for name in names:
+            await log.delete_topic(name)
+            table_output.line(f"deleted {name}")
 
-
-async def _bounds(cluster: "Cluster", topic: "Topic") -> "Sequence[ListOffsetsReply]":
-    from korvet.scripts import log
-
-    return await cluster.store.run_many(
-        [
-            log.list_offsets(cluster.keys, topic.name, number, topic_id=topic.id)
-            for number in range(topic.partitions)
-        ]
-    )
+    on_log(run, target)
 
 
 def _assignments(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
@@ -163,9 +131,9 @@ def _assignments(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
         yield name.strip(), value.strip()
 
 
-def _moment(ms: int) -> str:
+def _moment(ms: int) -> str | None:
     from datetime import UTC, datetime
 
     if ms < 0:
-        return "-"
+        return None
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")

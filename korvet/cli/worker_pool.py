@@ -25,9 +25,9 @@ import typer
 
 from korvet import logfmt
 from korvet.broker.listeners import unserved
-from korvet.cli.announcing import announce, announce_legacy
 from korvet.cli.broker_process import revive, run_broker, serve_ops, tend
 from korvet.cli.errors import complain, sentence
+from korvet.cli.serve import announce, announce_legacy
 from korvet.config.broker_config import Address, Config
 from korvet.embedded_redis import aof
 

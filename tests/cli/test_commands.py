@@ -57,16 +57,16 @@ def given(content: bytes) -> Iterator[io.TextIOWrapper]:
 
 REFUSED = [
     (("--bogus",), "No such option: --bogus"),
-    (("bogus",), "No such command 'bogus'; `korvet --help` tells what there is."),
-    (("topics",), "Missing command; `korvet topics --help` tells what there is."),
-    (("topics", "delete"), "Missing argument 'TOPIC...'; `korvet topics delete --help`"),
+    (("bogus",), "No such command 'bogus'; see `korvet --help`."),
+    (("topics",), "Missing command; see `korvet topics --help`."),
+    (("topics", "delete"), "Missing argument 'TOPIC...'; see `korvet topics delete --help`"),
     (("--listen", "9092"), "--listen must be HOST:PORT"),
     (("--set", "num.partitons=1"), "did you mean num.partitions?"),
     (("--config", "no-such.toml"), "--config no-such.toml: No such file or directory."),
     (("--config", ""), "--config .: Is a directory."),
     (("--data-dir", ""), "--data-dir must not be empty."),
     (("--redis", "localhost"), "--redis must be a URL such as redis://localhost:6379"),
-    (("--redis", "redis://h", "topics", "list"), "Options stand behind the command"),
+    (("--listen", "h:1", "topics", "list"), "--listen is an option of the broker: `korvet topics`"),
     (("--redis-server", "no-such"), "--redis-server no-such: there is no such program."),
     (("check", "--set", "a=b"), "Unknown setting 'a'"),
     (("topics", "create", "t", "--namespace", "a{b}"), "--namespace may hold letters"),
@@ -215,7 +215,7 @@ def test_topics_are_created_listed_described_and_deleted(
     made = korvet("topics", "create", "orders", "-p", "2", "--config", "retention.ms=5", *at)
     assert made == (0, "created orders with 2 partitions\n", "")
     code, _, err = korvet("topics", "create", "orders", *at)
-    assert (code, err) == (2, "korvet: There is a topic 'orders' already.\n")
+    assert (code, err) == (2, "korvet: Topic 'orders' exists already.\n")
     assert korvet("topics", "list", *at) == (0, "orders\t2\trecord\ttime\t0\t0\n", "")
     _, out, _ = korvet("topics", "describe", "orders", *at)
     assert "retention.ms\t5\tdynamic_topic\n" in out
@@ -261,7 +261,7 @@ def test_lines_go_in_and_come_out(korvet: Korvet, redis_server: TestServer, layo
     assert followed == (0, lines.decode(), "")
     code, _, err = korvet("consume", "orders", "--from", "5001", *at)
     assert code == 2 and "cannot be read from offset 5001" in err
-    assert err.endswith(" It holds 0 to 5000.\n")
+    assert err.endswith(" it holds 0 to 5000.\n")
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
@@ -333,12 +333,12 @@ def test_whole_records_survive_the_way_through_json(
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        (b"{", "Line 1 is no record in JSON"),
-        (b'{"val": "x"}', "Line 1 is no record in JSON"),
-        (b'{"value": {"base64": "?"}}', "Line 1 is no record in JSON"),
-        (b'{"value": {"hex": "00"}}', "Line 1 is no record in JSON"),
-        (b'{"value": "x", "timestamp": 9223372036854775808}', "Line 1 is no record in JSON"),
-        (b'{"value": "x", "partition": 9}', "a has no partition 9."),
+        (b"{", "Line 1 is not a record in JSON"),
+        (b'{"val": "x"}', "Line 1 is not a record in JSON"),
+        (b'{"value": {"base64": "?"}}', "Line 1 is not a record in JSON"),
+        (b'{"value": {"hex": "00"}}', "Line 1 is not a record in JSON"),
+        (b'{"value": "x", "timestamp": 9223372036854775808}', "Line 1 is not a record in JSON"),
+        (b'{"value": "x", "partition": 9}', "a has partitions 0 to 0, not 9."),
         (b'{"value": "' + b"x" * 1_100_000 + b'"}', "longer than max.message.bytes"),
     ],
 )

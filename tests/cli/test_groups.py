@@ -89,7 +89,10 @@ def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: r
         (("create", "readers", "-t", "absent"), "There is no topic 'absent'"),
         (("reset", "readers", "-t", "orders", "--to", "noon"), "'noon' is no place"),
         (("reset", "readers", "-t", "orders=noon"), "--topic: 'noon' is no place"),
-        (("reset", "readers", "-t", "orders"), "Where in 'orders'? Say --to PLACE"),
+        (
+            ("reset", "readers", "-t", "orders"),
+            "The position in 'orders' is missing: give --to POSITION",
+        ),
     ],
 )
 def test_what_cannot_be_done_says_why(

@@ -37,4 +37,4 @@ def test_no_topic_is_made_beside_one_called_so_but_for_dots(
     assert run(["topics", "create", "a_b", *at]) == 2
     assert "Topic 'a_b' collides with existing topic: a.b" in capfd.readouterr().err
     assert run(["topics", "create", "a.b", *at]) == 2
-    assert "There is a topic 'a.b' already." in capfd.readouterr().err
+    assert "Topic 'a.b' exists already." in capfd.readouterr().err

@@ -1,0 +1,199 @@
+"""Options that stand before or after a command, JSON listings, completion."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.cli import run
+from korvet.scripts import bundle
+from tests.support.redis_servers import TestServer
+
+Korvet = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def korvet(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Korvet:
+    """Run a command line in an empty folder; return its exit code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
+
+    def command(*words: str) -> tuple[int, str, str]:
+        code = run(words)
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+@pytest.fixture
+def url(valkey_server: TestServer) -> str:
+    """The URL of an empty server."""
+    with valkey_server.client() as client:
+        client.flushall()
+    return valkey_server.url
+
+
+def parsed(korvet: Korvet, *words: str) -> Any:
+    code, out, err = korvet(*words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_global_options_stand_before_or_after_the_command(korvet: Korvet, url: str) -> None:
+    before = ("--redis", url, "--namespace", "mine", "--set", "num.partitions=3")
+    assert korvet(*before, "topics", "create", "a")[:2] == (0, "created a with 3 partitions\n")
+    after = ("--redis", url, "--namespace", "mine")
+    assert korvet("topics", "list", *after)[1] == "a\t3\trecord\ttime\t0\t0\n"
+    assert korvet("--namespace", "mine", "topics", "list", "--redis", url)[1].startswith("a\t3")
+    assert korvet("--namespace", "other", "topics", "list", *after)[1].startswith("a\t3")
+    assert korvet("topics", "list", "--redis", url)[1] == ""
+
+
+def test_a_config_file_serves_commands_too(korvet: Korvet, url: str) -> None:
+    Path("korvet.toml").write_text(f'redis = "{url}"\nnamespace = "filed"\nnum.partitions = 2\n')
+    file = ("--config", "korvet.toml")
+    assert korvet(*file, "topics", "create", "a", "--config", "retention.ms=5")[0] == 0
+    assert korvet("topics", "list", *file)[1].startswith("a\t2\t")
+    _, out, _ = korvet(*file, "topics", "describe", "a")
+    assert "retention.ms\t5\tdynamic_topic\n" in out
+    assert korvet(*file, "check")[1].splitlines()[1:3] == [
+        "configuration: valid, 1 settings given",
+        "  num.partitions = 2",
+    ]
+
+
+def test_a_named_data_directory_has_priority_over_the_environment(
+    korvet: Korvet, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KORVET_REDIS_URL", url)
+    assert korvet("topics", "list")[0] == 0
+    code, _, err = korvet("topics", "list", "--data-dir", "absent")
+    assert code == 2 and "There is no Korvet data in" in err
+
+
+def test_an_option_of_the_broker_is_refused_before_a_command(korvet: Korvet) -> None:
+    code, _, err = korvet("--workers", "2", "topics", "list")
+    assert (code, err) == (
+        2,
+        "korvet: --workers is an option of the broker: `korvet topics` does not take it.\n",
+    )
+
+
+def test_topics_are_listed_and_described_in_json(korvet: Korvet, url: str) -> None:
+    at = ("--redis", url)
+    korvet("topics", "create", "a", "--config", "offset.mode=dense", *at)
+    assert parsed(korvet, "topics", "list", *at) == [
+        {
+            "topic": "a",
+            "partitions": 1,
+            "format": "record",
+            "offsets": "dense",
+            "records": 0,
+            "bytes": 0,
+        }
+    ]
+    found = parsed(korvet, "topics", "describe", "a", *at)
+    assert found["partitions"] == [
+        {
+            "partition": 0,
+            "first": 0,
+            "next": 0,
+            "records": 0,
+            "bytes": 0,
+            "newest": None,
+            "stream": "korvet:a:0",
+        }
+    ]
+    configs = {each["config"]: each["value"] for each in found["configs"]}
+    assert configs["offset.mode"] == "dense"
+
+
+def test_groups_are_listed_and_described_in_json(korvet: Korvet, url: str) -> None:
+    at = ("--redis", url)
+    korvet("topics", "create", "a", "--config", "offset.mode=dense", *at)
+    korvet("groups", "create", "readers", "-t", "a", "--to", "earliest", *at)
+    assert parsed(korvet, "groups", "list", *at) == [
+        {"group": "readers", "type": "classic", "state": "Empty", "protocol": None, "members": 0}
+    ]
+    found = parsed(korvet, "groups", "describe", "readers", *at)
+    assert (found["state"], found["generation"], found["members"]) == ("Empty", 0, [])
+    (offset,) = found["offsets"]
+    assert (offset["topic"], offset["committed"], offset["lag"]) == ("a", 0, 0)
+    assert (offset["behind_ms"], offset["member"]) == (0, None)
+
+
+def test_scripts_and_findings_are_listed_in_json(korvet: Korvet, url: str) -> None:
+    scripts = parsed(korvet, "scripts", "list")
+    assert [each["name"] for each in scripts] == bundle.names()
+    contract = parsed(korvet, "scripts", "show", "log.append")
+    assert contract["sha1"] == bundle.load("log.append").sha1
+    assert [key["name"] for key in contract["keys"]][:2] == ["stream", "log"]
+    code, out, _ = korvet("doctor", "--redis", url, "--json")
+    findings = json.loads(out)
+    assert code == 1
+    assert {"persistence", "eviction"} <= {each["subject"] for each in findings}
+    assert {each["grade"] for each in findings} <= {"ok", "note", "bad"}
+
+
+def test_scripts_are_exported_with_their_contracts(korvet: Korvet) -> None:
+    code, out, _ = korvet("scripts", "export", "out")
+    names = bundle.names()
+    assert (code, out) == (0, f"{len(names)} scripts and contract.json written to out\n")
+    contracts = json.loads(Path("out/contract.json").read_text())
+    assert sorted(contracts["scripts"]) == names and contracts["errors"]["NONE"] == 0
+    for name, contract in contracts["scripts"].items():
+        text = (Path("out") / contract["file"]).read_bytes().decode()
+        assert text == bundle.load(name).text
+        assert {*contract["refuses"], *contract["signals"]} <= contracts["errors"].keys()
+    schema = json.loads(Path("out/contract.schema.json").read_text())
+    described = schema["$defs"]["ScriptContract"]["properties"]
+    assert described.keys() == contracts["scripts"]["log.append"].keys()
+
+
+def test_an_export_that_cannot_be_written_says_where(korvet: Korvet) -> None:
+    Path("file").write_text("")
+    code, _, err = korvet("scripts", "export", "file")
+    assert (code, err) == (2, "korvet: file: File exists.\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shell_completion_is_shown(shell: str) -> None:
+    words = [sys.executable, "-m", "korvet", "--show-completion", shell]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0 and "_KORVET_COMPLETE" in done.stdout
+
+
+def test_no_help_text_is_cut(korvet: Korvet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in ((), ("topics",), ("groups",), ("scripts",), ("pipeline",)):
+        _, out, _ = korvet(*command, "--help")
+        assert "..." not in out.replace("[ARGS]...", ""), command
+
+
+def test_a_progress_bar_is_not_drawn_over_piped_records(url: str, tmp_path: Path) -> None:
+    import os
+    import pty
+
+    command = [sys.executable, "-m", "korvet", "--redis", url]
+    subprocess.run([*command, "topics", "create", "a"], check=True, capture_output=True)
+    subprocess.run([*command, "produce", "a"], input=b"x\n", check=True, capture_output=True)
+    terminal, other = pty.openpty()
+    try:
+        piped = subprocess.run([*command, "consume", "a"], stdout=subprocess.PIPE, stderr=other)
+        assert piped.stdout == b"x\n"
+        os.set_blocking(terminal, False)
+        with pytest.raises(BlockingIOError):
+            os.read(terminal, 1000)
+        with (tmp_path / "file").open("wb") as file:
+            subprocess.run([*command, "consume", "a"], stdout=file, stderr=other, check=True)
+        assert b"from a" in os.read(terminal, 10_000)
+    finally:
+        os.close(terminal)
+        os.close(other)
