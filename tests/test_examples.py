@@ -1,0 +1,168 @@
+"""The examples of docstrings, of two docs pages and of `examples/` run as they stand."""
+
+import asyncio
+import doctest
+import importlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from inspect import signature
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+
+import korvet
+from korvet.testing import Broker, LuaRunner
+from korvet.testing.fixtures import korvet_broker
+from tests.interop.kafka_python import KafkaProducer
+from tests.support.redis_servers import TestServer, binary, server
+
+__all__ = ["korvet_broker"]
+PROJECT = Path(__file__).parents[1]
+MODULES = (
+    "korvet.library.async_korvet",
+    "korvet.library.korvet",
+    "korvet.testing.broker",
+    "korvet.testing.lua_runner",
+)
+PAGES = ("docs/library.md", "docs/testing.md")
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def empty_server(valkey_server: TestServer) -> TestServer:
+    """A server that is flushed before the example."""
+    with valkey_server.client() as client:
+        client.flushall()
+    return valkey_server
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_docstrings_run(
+    module: str, empty_server: TestServer, request: pytest.FixtureRequest
+) -> None:
+    found = importlib.import_module(module)
+    given = {
+        "asyncio": asyncio,
+        "getfixture": request.getfixturevalue,
+        "kafka": SimpleNamespace(KafkaProducer=KafkaProducer),
+        "redis": redis,
+        "redis_url": empty_server.url,
+        **{name: getattr(korvet, name) for name in korvet.__all__},
+        "Broker": Broker,
+        "LuaRunner": LuaRunner,
+    }
+    results = doctest.testmod(found, extraglobs=given, optionflags=doctest.ELLIPSIS)
+    assert results.attempted and not results.failed
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_examples_of_docs_pages_run(
+    page: str,
+    empty_server: TestServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """The blocks of a page run in their order, in one namespace; tests among them, too."""
+    monkeypatch.chdir(tmp_path)
+    blocks = BLOCK.findall((PROJECT / page).read_text())
+    assert blocks
+    names: dict[str, object] = {"__name__": "example"}
+    for block in blocks:
+        code = block.replace("redis://localhost:6379", empty_server.url)
+        exec(compile(code, page, "exec"), names)
+        for name in [name for name in names if name.startswith("test_")]:
+            test: Any = names.pop(name)
+            test(**{each: request.getfixturevalue(each) for each in signature(test).parameters})
+
+
+def test_the_library_example_runs(empty_server: TestServer) -> None:
+    words = [sys.executable, str(PROJECT / "examples" / "library.py"), empty_server.url]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "attempt 1 duplicate\n" in done.stdout and "orders 1 lag 0\n" in done.stdout
+
+
+def test_the_pytest_example_runs() -> None:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/pytest"]
+    done = subprocess.run(
+        words, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0 and "3 passed" in done.stdout, done.stdout
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    """The folder of the examples in other languages, with the scripts exported into it."""
+    folder = tmp_path / "example"
+    shutil.copytree(PROJECT / "examples" / "scripts", folder)
+    words = [sys.executable, "-m", "korvet", "scripts", "export", str(folder / "scripts")]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    return folder
+
+
+@pytest.fixture
+def tcp_server() -> Iterator[tuple[TestServer, int]]:
+    """A server with a port: not every client connects to a socket by URL."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    with server("valkey", "--port", str(port)) as running:
+        yield running, port
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not shutil.which("npm"), reason="needs Node.js and npm")
+def test_the_node_example_appends_records(
+    exported: Path, tcp_server: tuple[TestServer, int]
+) -> None:
+    running, port = tcp_server
+    log = korvet.Korvet.connect(running.url)
+    log.create_topic("orders", 1, {"offset.mode": "dense"})
+    subprocess.run(["npm", "install", "--silent"], cwd=exported, check=True, timeout=240)
+    url = f"redis://127.0.0.1:{port}"
+    words = ["node", "append.mjs", url, "orders", "first", "second"]
+    for expected in ("0\tfirst\n1\tsecond\n", "2\tfirst\n3\tsecond\n"):
+        done = subprocess.run(
+            words, cwd=exported, capture_output=True, text=True, check=False, timeout=60
+        )
+        assert (done.stdout, done.stderr) == (expected, "")
+    assert [record.value for record in log.records("orders", 0, 2)] == [b"first", b"second"]
+    log.close()
+    missing = subprocess.run(
+        [*words[:3], "absent", "x"], cwd=exported, capture_output=True, check=False, timeout=60
+    )
+    assert missing.returncode != 0
+
+
+@pytest.mark.interop
+def test_the_redis_cli_example_prints_offsets(exported: Path, empty_server: TestServer) -> None:
+    cli = shutil.which("redis-cli") or str(Path(binary("redis62") or "").parent / "redis-cli")
+    if not Path(cli).is_file():
+        pytest.skip("needs redis-cli")
+    with korvet.Korvet.connect(empty_server.url) as log:
+        log.create_topic("orders", 1, {"offset.mode": "dense"})
+        log.produce("orders", [korvet.Record(b"a"), korvet.Record(b"b")])
+    contract = json.loads((exported / "scripts" / "contract.json").read_text())
+    names = [row["name"] for row in contract["scripts"]["log.list_offsets"]["returns"]]
+    done = subprocess.run(
+        ["./offsets.sh", "orders", "0", "-s", empty_server.url.removeprefix("unix://")],
+        cwd=exported,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "REDIS_CLI": cli},
+    )
+    reply = dict(zip(names, map(int, done.stdout.split()), strict=True))
+    assert (reply["error"], reply["first"], reply["next"], reply["records"]) == (0, 0, 2, 2)
