@@ -20,7 +20,7 @@ from korvet.broker.dispatch import PRODUCE, Request
 from korvet.broker.receive_buffer import Frame
 from korvet.context import Context, Services
 from korvet.deferred import Deferred
-from korvet.log.validator import prepare
+from korvet.log.validator import prepare_append
 from korvet.produce.in_flight import PartitionAppend, ProduceInFlight, noted
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
@@ -97,7 +97,7 @@ class ProduceTemplate:
         if not 0 <= index < topic.partitions:
             return False
         try:
-            call = prepare(
+            call = prepare_append(
                 services.keys,
                 topic,
                 index,

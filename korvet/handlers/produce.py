@@ -38,7 +38,7 @@ from korvet.admin.auto_create import auto_create
 from korvet.context import Context
 from korvet.deferred import CloseWithoutResponse
 from korvet.errors import ErrorCode
-from korvet.log.validator import prepare
+from korvet.log.validator import prepare_append
 from korvet.produce.acks import (
     DurabilityRequirement,
     durability_required,
@@ -243,7 +243,7 @@ def _row(
             return refuse(of, wanted, error, context)
         transaction = transaction_of(transactional_id, data, context)
     try:
-        call = prepare(
+        call = prepare_append(
             context.keys,
             topic,
             index,

@@ -17,7 +17,7 @@ from korvet.library.values import (
     StoredRecord,
 )
 from korvet.log.entry import records_in
-from korvet.log.validator import prepare
+from korvet.log.validator import prepare_append
 from korvet.scripts import producer as producer_scripts
 from korvet.topics.table import Topic
 from korvet.wire.records import BadBatch
@@ -76,7 +76,7 @@ class RecordCalls(TopicCalls):
             try:
                 batch = encode_batch(records, now_ms, producer)
                 calls.append(
-                    prepare(
+                    prepare_append(
                         self.keys,
                         topic,
                         number,

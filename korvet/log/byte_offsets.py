@@ -14,16 +14,15 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import log
 from korvet.scripts.call import Arg, Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
 from korvet.wire import message_sets_v07, record_entries, records
-from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
+from korvet.wire.records import BOMB_FACTOR, BadBatch, Buffer, Record
 
-_BATCH, _SET = b"batch", b"set"
+_SET = b"set"
 
 
 class ByteEntry(NamedTuple):
@@ -52,38 +51,6 @@ def append_set(keys: Keys, topic: Topic, partition: int, data: Buffer) -> Call[A
         max_timestamp=-1,
         stamp=1,
         fields=fields,
-    )
-
-
-def append_batch(
-    keys: Keys, topic: Topic, partition: int, batch: Buffer, header: BatchHeader
-) -> Call[AppendReply]:
-    """The call that appends a newer client's batch, or BadBatch."""
-    if header.attributes & records.TRANSACTIONAL:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            "a topic with offset.mode=bytes takes no transactions: Kafka 0.7 knows none",
-        )
-    limit = topic.policy.max_message_bytes * BOMB_FACTOR
-    sizes = message_sets_v07.sizes(records.taken_apart(batch, limit=limit))
-    span = sum(sizes)
-    producer_id, producer_epoch, base_sequence = header.producer
-    return log.append(
-        keys,
-        topic.name,
-        partition,
-        topic_id=topic.id,
-        count=header.last_offset_delta + 1,
-        size=len(batch),
-        max_timestamp=header.max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        stamp=int(topic.policy.log_append_time),
-        fields=(
-            *(span, 8, _BATCH, batch, b"count", span),
-            *(b"max.timestamp", header.max_timestamp, b"tail", sizes[-1] - 1),
-        ),
     )
 
 

@@ -1,11 +1,12 @@
-"""What a producer sent, as the call that appends it: checked, converted to the topic's layout.
+"""Validate a producer's batch and make the log.append call for it (Kafka's LogValidator).
 
 Rules
-- A `batch` topic keeps a v2 batch byte for byte, unless its compression.type names another codec.
-- A `record` topic and the old message sets are taken apart once, here.
-- A transactional batch says so in its attributes; the caller says which transaction that is.
-- Decompression is bounded: BOMB_FACTOR times the topic's max.message.bytes; and a record by its
-  max.decompressed.message.bytes, where that is set.
+- A topic of layout `batch` stores a v2 batch byte for byte, unless its compression.type names
+  another codec.
+- Layout `record`, and message sets (magic 0 and 1), are split into records once, here.
+- A transactional batch says so in its attributes; the caller knows which transaction that is.
+- Decompression is bounded: a batch by BOMB_FACTOR times the topic's max.message.bytes, a record by
+  its max.decompressed.message.bytes, if set.
 """
 
 from korvet.config.setting import LONG_MAX, LONGEST_ARRAY
@@ -13,19 +14,15 @@ from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.log import byte_offsets
-from korvet.scripts import log
+from korvet.log.layouts import Layout, RecordLayout, layout_of
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
-from korvet.wire import compression, message_sets, record_entries, records
+from korvet.wire import compression, message_sets, records
 from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
 
-COPIED = 8 * 1024
-"""A batch below this is sooner copied out of its frame than handed on as a view of it."""
 
-
-def prepare(
+def prepare_append(
     keys: Keys,
     topic: Topic,
     partition: int,
@@ -36,51 +33,48 @@ def prepare(
     settings: Settings,
     transaction: int | None = None,
 ) -> Call[AppendReply]:
-    """The call that appends what Produce `version` brought for one partition, or BadBatch.
+    """Return the call that appends one partition's data of Produce `version`, or raise BadBatch.
 
-    `transaction` is that of log.append for transactional batches; None: there may be none.
+    `transaction` is log.append's, for transactional batches; None: there must be none.
     """
     if len(data) <= records.MAGIC_AT:
         raise BadBatch(ErrorCode.INVALID_RECORD, f"{len(data)} bytes are no record batch")
-    limit = topic.policy.max_message_bytes
+    layout = layout_of(topic)
     if data[records.MAGIC_AT] != records.MAGIC:
-        _refuse_magic(data[records.MAGIC_AT], version)
-        found = message_sets.parse(data, limit=limit * BOMB_FACTOR)
-        if len(data) > limit:
-            raise _too_large(len(data), limit)
-        return _append_records(keys, topic, partition, found, None, len(data), settings, now_ms)
+        return _append_message_set(keys, topic, partition, data, version, now_ms, settings)
     header = records.check(data)
-    if header.base_offset:
-        raise BadBatch(
-            ErrorCode.INVALID_RECORD,
-            f"a producer's batch begins at offset 0, not at {header.base_offset}",
+    transaction = _check_batch(topic, layout, data, header, version, transaction)
+    limit = topic.policy.max_message_bytes * BOMB_FACTOR
+    if isinstance(layout, RecordLayout):
+        found = records.taken_apart(data, limit=limit)
+        return layout.append_records(
+            keys,
+            topic,
+            partition,
+            found,
+            size=len(data),
+            max_timestamp=_check_records(topic, found, header, now_ms),
+            header=header,
+            transaction=transaction,
+            settings=settings,
         )
-    transaction = _transaction(header, transaction)
-    if transaction >= 0 and topic.is_bytes:
-        raise BadBatch(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            "a topic of byte positions takes no transactions",
-        )
-    if len(data) > limit:
-        raise _too_large(len(data), limit)
-    if header.codec == compression.ZSTD and version < 7:
-        raise BadBatch(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer"
-        )
-    if not topic.is_batch:
-        found = records.taken_apart(data, limit=limit * BOMB_FACTOR)
-        return _append_records(
-            keys, topic, partition, found, header, len(data), settings, now_ms, transaction
-        )
-    if _looks_at_each(topic, header, now_ms):
-        found = records.records_of(data, limit=limit * BOMB_FACTOR)
-        _check_sizes(topic, found, header)
-        _check_records(topic, found, now_ms)
-    return _append_batch(keys, topic, partition, _recoded(topic, data, header), header, transaction)
+    if _must_check_records(topic, header, now_ms):
+        _check_records(topic, records.records_of(data, limit=limit), header, now_ms)
+    batch = _recompressed(topic, data, header)
+    return layout.append_batch(keys, topic, partition, batch, header, transaction)
 
 
-def _refuse_magic(magic: int, version: int) -> None:
-    """BadBatch, unless it is that of a message set, in a version that has them."""
+def _append_message_set(
+    keys: Keys,
+    topic: Topic,
+    partition: int,
+    data: Buffer,
+    version: int,
+    now_ms: int,
+    settings: Settings,
+) -> Call[AppendReply]:
+    """Return the call that appends a message set of magic 0 or 1."""
+    magic, limit = data[records.MAGIC_AT], topic.policy.max_message_bytes
     if magic > records.MAGIC:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"there is no magic {magic}")
     if version >= 3:
@@ -88,10 +82,47 @@ def _refuse_magic(magic: int, version: int) -> None:
             ErrorCode.INVALID_RECORD,
             "Produce from version 3 on takes record batches of magic 2 only",
         )
+    found = message_sets.parse(data, limit=limit * BOMB_FACTOR)
+    _check_size(topic, data)
+    newest = _check_records(topic, found, None, now_ms)
+    layout = layout_of(topic)
+    if isinstance(layout, RecordLayout):
+        return layout.append_records(
+            keys, topic, partition, found, size=len(data), max_timestamp=newest, settings=settings
+        )
+    return layout.append_records(keys, topic, partition, found)
+
+
+def _check_batch(
+    topic: Topic,
+    layout: Layout,
+    data: Buffer,
+    header: BatchHeader,
+    version: int,
+    transaction: int | None,
+) -> int:
+    """Return log.append's `transaction` for a batch that the topic takes, or raise BadBatch."""
+    if header.base_offset:
+        raise BadBatch(
+            ErrorCode.INVALID_RECORD,
+            f"a producer's batch begins at offset 0, not at {header.base_offset}",
+        )
+    number = _transaction(header, transaction)
+    if number >= 0 and not layout.takes_transactions:
+        raise BadBatch(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            "a topic with offset.mode=bytes takes no transactions",
+        )
+    _check_size(topic, data)
+    if header.codec == compression.ZSTD and version < 7:
+        raise BadBatch(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer"
+        )
+    return number
 
 
 def _transaction(header: BatchHeader, transaction: int | None) -> int:
-    """What log.append is told of the batch's transaction."""
+    """Return log.append's `transaction`, -1 for a batch outside of transactions."""
     if not header.attributes & records.TRANSACTIONAL:
         return -1
     if transaction is None:
@@ -104,10 +135,10 @@ def _transaction(header: BatchHeader, transaction: int | None) -> int:
     return transaction
 
 
-def _looks_at_each(topic: Topic, header: BatchHeader, now_ms: int) -> bool:
-    """Whether the header does not say that the topic takes every record of the batch."""
+def _must_check_records(topic: Topic, header: BatchHeader, now_ms: int) -> bool:
+    """Return whether the header alone cannot show that the topic takes every record."""
     policy = topic.policy
-    if policy.compact or (header.codec and _bounds_records(policy)):
+    if policy.compact or (header.codec and _limits_records(policy)):
         return True
     if policy.log_append_time:
         return False
@@ -117,68 +148,71 @@ def _looks_at_each(topic: Topic, header: BatchHeader, now_ms: int) -> bool:
     )
 
 
-def _bounds_records(policy: TopicPolicy) -> bool:
-    """Whether records may be too large for the topic though their batch is not."""
+def _limits_records(policy: TopicPolicy) -> bool:
+    """Return whether the topic limits the size of a record in a compressed batch."""
     return policy.max_decompressed_message_bytes < LONGEST_ARRAY
 
 
-def _check_sizes(topic: Topic, found: list[Record], header: BatchHeader | None) -> None:
-    """The topic takes records as large as those of a compressed batch, or BadBatch names those it
-    does not."""
-    if header is None or not header.codec or not _bounds_records(topic.policy):
-        return
-    most = topic.policy.max_decompressed_message_bytes
-    blamed = [
-        (place, f"A record has {size} bytes; max.decompressed.message.bytes is {most}.")
-        for place, size in enumerate(map(_size, found))
-        if size > most
-    ]
-    if blamed:
-        raise BadBatch(ErrorCode.INVALID_RECORD, _refused(blamed, len(found)), blamed)
+def _check_size(topic: Topic, data: Buffer) -> None:
+    limit = topic.policy.max_message_bytes
+    if len(data) > limit:
+        raise BadBatch(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The batch has {len(data)} bytes; max.message.bytes of this topic is {limit}.",
+        )
 
 
-def _size(record: Record) -> int:
-    """The bytes of key, value and headers."""
-    _, _, key, value, headers = record
-    size = len(key or b"") + len(value or b"")
-    return size + sum(len(name) + len(told or b"") for name, told in headers)
-
-
-def _check_records(topic: Topic, found: list[Record], now_ms: int) -> int:
-    """The newest timestamp, where the topic takes every record. BadBatch names all it does not."""
+def _check_records(
+    topic: Topic, found: list[Record], header: BatchHeader | None, now_ms: int
+) -> int:
+    """Return the max timestamp; BadBatch names every record that the topic does not take."""
     policy = topic.policy
+    if header is not None and header.codec and _limits_records(policy):
+        _check_record_sizes(policy, found)
     earliest, latest = -1, LONG_MAX
     if not policy.log_append_time:
         earliest = now_ms - policy.timestamp_before_max_ms
         latest = now_ms + policy.timestamp_after_max_ms
-    newest = max(record[1] for record in found)
-    oldest = min(record[1] for record in found)
+    timestamps = [record[1] for record in found]
+    newest, oldest = max(timestamps), min(timestamps)
     keyless = policy.compact and any(record[2] is None for record in found)
     if not keyless and earliest <= oldest and newest <= latest:
         return newest
     error = ErrorCode.INVALID_RECORD
-    blamed: list[tuple[int, str]] = []
-    for place, (_, timestamp, key, _, _) in enumerate(found):
+    wrong: list[tuple[int, str]] = []
+    for at, (_, timestamp, key, _, _) in enumerate(found):
         if policy.compact and key is None:
-            blamed.append((place, "A compacted topic takes no record without a key."))
+            wrong.append((at, "A compacted topic takes no record without a key."))
         elif timestamp > latest or 0 <= timestamp < earliest:
-            blamed.append((place, _out_of_range(policy, timestamp, timestamp > latest)))
+            wrong.append((at, _out_of_range(policy, timestamp, timestamp > latest)))
             error = ErrorCode.INVALID_TIMESTAMP
-    if blamed:
-        raise BadBatch(error, _refused(blamed, len(found)), blamed)
+    if wrong:
+        raise BadBatch(error, _summary(wrong, len(found)), wrong)
     return newest
 
 
-def _refused(blamed: list[tuple[int, str]], count: int) -> str:
-    first = blamed[0][1]
-    return first if count == 1 else f"{len(blamed)} of {count} records are refused. {first}"
+def _check_record_sizes(policy: TopicPolicy, found: list[Record]) -> None:
+    """Raise BadBatch with every record above max.decompressed.message.bytes."""
+    limit = policy.max_decompressed_message_bytes
+    wrong = [
+        (at, f"A record has {size} bytes; max.decompressed.message.bytes is {limit}.")
+        for at, size in enumerate(map(_size, found))
+        if size > limit
+    ]
+    if wrong:
+        raise BadBatch(ErrorCode.INVALID_RECORD, _summary(wrong, len(found)), wrong)
 
 
-def _too_large(size: int, limit: int) -> BadBatch:
-    return BadBatch(
-        ErrorCode.MESSAGE_TOO_LARGE,
-        f"The batch has {size} bytes; max.message.bytes of this topic is {limit}.",
-    )
+def _size(record: Record) -> int:
+    """Return the bytes of key, value and headers."""
+    _, _, key, value, headers = record
+    size = len(key or b"") + len(value or b"")
+    return size + sum(len(name) + len(content or b"") for name, content in headers)
+
+
+def _summary(wrong: list[tuple[int, str]], count: int) -> str:
+    first = wrong[0][1]
+    return first if count == 1 else f"{len(wrong)} of {count} records are refused. {first}"
 
 
 def _out_of_range(policy: TopicPolicy, timestamp: int, future: bool) -> str:
@@ -188,13 +222,13 @@ def _out_of_range(policy: TopicPolicy, timestamp: int, future: bool) -> str:
         else ("before", policy.timestamp_before_max_ms)
     )
     return (
-        f"A record's timestamp {timestamp} lies more than message.timestamp.{name}.max.ms "
+        f"A record's timestamp {timestamp} is more than message.timestamp.{name}.max.ms "
         f"({most} ms) in the {'future' if future else 'past'}."
     )
 
 
-def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
-    """The batch, re-encoded when the topic names a codec that is not the producer's."""
+def _recompressed(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
+    """Return the batch, in the topic's codec if that is not the producer's."""
     wanted = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
     if wanted in (compression.NONE, header.codec):
         return data
@@ -204,78 +238,4 @@ def _recoded(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
         codec=wanted,
         transactional=bool(header.attributes & records.TRANSACTIONAL),
         producer=(header.producer_id, header.producer_epoch, header.base_sequence),
-    )
-
-
-def _append_batch(
-    keys: Keys,
-    topic: Topic,
-    partition: int,
-    batch: Buffer,
-    header: BatchHeader,
-    transaction: int = -1,
-) -> Call[AppendReply]:
-    if topic.is_bytes:
-        return byte_offsets.append_batch(keys, topic, partition, batch, header)
-    count = header.last_offset_delta + 1
-    producer = header.producer
-    return log.append(
-        keys,
-        topic.name,
-        partition,
-        topic_id=topic.id,
-        count=count,
-        size=len(batch),
-        max_timestamp=header.max_timestamp,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        base_sequence=producer[2],
-        transaction=transaction,
-        stamp=int(topic.policy.log_append_time),
-        fields=(bytes(batch) if len(batch) < COPIED else batch,),
-    )
-
-
-def _append_records(
-    keys: Keys,
-    topic: Topic,
-    partition: int,
-    found: list[Record],
-    header: BatchHeader | None,
-    size: int,
-    settings: Settings,
-    now_ms: int,
-    transaction: int = -1,
-) -> Call[AppendReply]:
-    _check_sizes(topic, found, header)
-    newest = _check_records(topic, found, now_ms)
-    if topic.is_batch:
-        wanted = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
-        built = records.build(found, codec=wanted)
-        return _append_batch(keys, topic, partition, built, records.read_header(built))
-    if header is None or header.codec:
-        size = sum(
-            len(key or b"") + len(value or b"") + record_entries.OVERHEAD
-            for _, _, key, value, _ in found
-        )
-    producer = (-1, -1, -1) if header is None else header.producer
-    return log.append(
-        keys,
-        topic.name,
-        partition,
-        topic_id=topic.id,
-        count=len(found),
-        size=size,
-        max_timestamp=newest,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        base_sequence=producer[2],
-        transaction=transaction,
-        stamp=int(topic.policy.log_append_time),
-        fields=record_entries.fields_of(
-            found,
-            codec=compression.BY_NAME[topic.policy.storage_compression],
-            threshold=settings.integer("storage.compression.min.bytes"),
-            producer_id=producer[0] if transaction >= 0 else None,
-        ),
     )

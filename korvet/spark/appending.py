@@ -23,7 +23,7 @@ import numpy as np
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.log import byte_offsets
+from korvet.log import layouts
 from korvet.log.entry_id import entry_id
 from korvet.scripts import log, writer
 from korvet.scripts.call import Call
@@ -238,7 +238,7 @@ class Outbox:
             )
         if topic.is_bytes:
             header = records.read_header(fields[0])
-            return byte_offsets.append_batch(self._keys, topic, partition, fields[0], header)
+            return layouts.BYTES.append_batch(self._keys, topic, partition, fields[0], header)
         return log.append(
             self._keys,
             topic.name,

@@ -19,7 +19,7 @@ from korvet.deferred import Deferred
 from korvet.errors import ErrorCode
 from korvet.handlers.produce import produce
 from korvet.keys import Keys
-from korvet.log.validator import prepare
+from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.scripts.call import Call
@@ -86,8 +86,8 @@ class Bench:
             metrics=Metrics(),
             memory={},
             store=None,
-            beginnings=UnknownProducers(),
-            gatherer=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
+            unknown_producers=UnknownProducers(),
+            append_batcher=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
         )
         self.shapes = TemplateCache(cast(Services, self.services))
 
@@ -160,7 +160,7 @@ def test_begun_and_answered_as_the_usual_way_does(version: int, size: int) -> No
     usual = taken_usually(frame, None)
     assert isinstance(usual.body, ProduceRequest)
     data = usual.body.topic_data[0].partition_data[0].records or b""
-    wanted = prepare(
+    wanted = prepare_append(
         Keys(), bench.topic, 2, data, version=version, now_ms=1_700_000_000_000, settings=SETTINGS
     )
     assert [bytes(x) if isinstance(x, memoryview) else x for x in call.args] == [

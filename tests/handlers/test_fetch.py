@@ -12,7 +12,7 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.log.cleaner import LogCleaner
 from korvet.log.size_estimates import STALE_S
-from korvet.log.validator import prepare
+from korvet.log.validator import prepare_append
 from korvet.scripts import log
 from korvet.wire import compression
 from korvet.wire.messages.fetch import FetchRequest
@@ -98,7 +98,7 @@ async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_f
     for _ in range(40):
         data = packed(rows(Random(7).randbytes(100_000)), 13)
         settings = broker.services.settings
-        call = prepare(
+        call = prepare_append(
             broker.services.keys, topic, 0, data, version=13, now_ms=0, settings=settings
         )
         assert (await store.run(call)).error == E.NONE
@@ -234,7 +234,7 @@ async def test_a_fetch_goes_on_where_other_brokers_appended(
         return submit(*command)
 
     async def elsewhere(value: bytes) -> None:
-        call = prepare(
+        call = prepare_append(
             broker.services.keys,
             topic,
             0,
@@ -277,7 +277,7 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
     for lane in store._router.lanes():
         lane.renew("the server is gone")
     await store.ready()
-    call = prepare(
+    call = prepare_append(
         broker.services.keys,
         topic,
         0,

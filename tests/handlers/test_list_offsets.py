@@ -9,7 +9,7 @@ import pytest
 from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.list_offsets import offset_at
-from korvet.log.validator import prepare
+from korvet.log.validator import prepare_append
 from korvet.scripts import log
 from korvet.topics.table import Topic
 from korvet.wire import records
@@ -105,7 +105,7 @@ async def test_offsets_are_found_by_what_they_stand_for(broker: Broker) -> None:
 
 async def store(broker: Broker, topic: Topic, data: bytes) -> Any:
     """A batch that a producer sends, as it came."""
-    call = prepare(
+    call = prepare_append(
         broker.services.keys,
         topic,
         0,
