@@ -87,6 +87,7 @@ class Bench:
             memory={},
             store=None,
             unknown_producers=UnknownProducers(),
+            interceptor=None,
             append_batcher=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
         )
         self.shapes = TemplateCache(cast(Services, self.services))
