@@ -94,7 +94,7 @@ class Services:
             store,
             keys,
             self.settings.integer("fetch.cache.bytes"),
-            turns=lambda: store.turns,
+            turns=lambda: store.connection_epoch,
             is_promoted=lambda key: store.is_promoted(key),
         )
         metrics.strays.ask = lambda: self.log_reader.passed_over

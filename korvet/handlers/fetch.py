@@ -74,7 +74,7 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     wanted: list[PartitionFetch] = []
     rows = [await _prepare(topic, wanted, context) for topic in request.topics]
     deadline = monotonic() + max(request.max_wait_ms, 0) / 1000
-    heard = context.notifier.heard
+    heard = context.notifier.message_count
     size, enough = await collect(wanted, request, context)
     if size < request.min_bytes and not enough and request.max_wait_ms > 0 and wanted:
         await _wait(wanted, request, context, deadline, heard)

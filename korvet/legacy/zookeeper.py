@@ -167,7 +167,7 @@ class Registry:
         self._loop = asyncio.get_running_loop()
         connected = time.monotonic()
         async with services.notifier.listen([services.keys.topics_channel()]) as bell:
-            self._ring = bell.ring
+            self._ring = bell.notify
             while True:
                 try:
                     assert self._client is not None

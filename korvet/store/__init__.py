@@ -1,5 +1,5 @@
 """The only package that talks to Redis.
 
-`aio` for the broker, `sync` for Spark workers and the command line, `wake` to wait for a change;
-all three take the calls that `korvet.scripts` builds.
+`async_store` serves the broker, `sync_store` Spark workers and the command line; `notifications`
+waits for published changes. All take the calls that `korvet.scripts` builds.
 """

@@ -1,16 +1,16 @@
-"""Where Redis is and how to enter: a URL, taken apart once.
+"""The Redis URL, parsed once: servers, credentials, TLS.
 
-    redis://[user:password@]host[:port][/db]      rediss:// the same under TLS
-    unix:///path/to.sock[?db=N]
-    redis+sentinel://[user:password@]host:port,host:port/master[/db]
-    redis+cluster://[user:password@]host:port[,host:port]
+redis://[user:password@]host[:port][/db]      rediss:// the same under TLS
+unix:///path/to.sock[?db=N]
+redis+sentinel://[user:password@]host:port,host:port/master[/db]
+redis+cluster://[user:password@]host:port[,host:port]
 
-`rediss+sentinel` and `rediss+cluster` are the same under TLS. The query takes redis-py's options
-(`ssl_ca_certs`, `ssl_cert_reqs`, ...), and for Sentinel `sentinel_username`, `sentinel_password`.
+`rediss+sentinel` and `rediss+cluster` use TLS. The query takes redis-py's options (`ssl_ca_certs`,
+`ssl_cert_reqs`, ...), and for Sentinel `sentinel_username`, `sentinel_password`.
 
-Others read the same URL: what is for their clients alone (`decode_responses`, `protocol`,
-`timeout`, what other libraries know) is passed over. What is about TLS and not understood is
-refused: the connection would not be what the URL says.
+Other clients may read the same URL. Options for those clients alone (`decode_responses`,
+`protocol`, `timeout`, options of other libraries) are ignored. An unknown option about TLS is
+refused: the connection would be less safe than the URL asks for.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 _PLAIN = ("redis", "rediss", "unix")
 _ENTRY = ("host", "port", "path", "db", "username", "password")
 _SYNC = ("socket_timeout", "socket_connect_timeout", "socket_keepalive", "health_check_interval")
-"""What a store of redis-py's clients can be told."""
+"""Options of redis-py's connections that SyncStore passes on."""
 _FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _TLS = (*_FILES, "ssl_ca_data", "ssl_cert_reqs", "ssl_check_hostname", "ssl_password")
 _NEWER = ("ssl_min_version", "ssl_include_verify_flags", "ssl_exclude_verify_flags")
-"""Not every redis-py can read these from a URL."""
+"""Options that only newer versions of redis-py read from a URL."""
 _HEEDED = {*_ENTRY, *_SYNC, "client_name"}
 
 
 class BadAddress(ValueError):
-    """The URL names no Redis; the message says what a right one looks like."""
+    """The URL names no Redis server; the message shows a valid URL."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """One server and how to enter it."""
+    """One server: address, credentials, database, TLS."""
 
     host: str = "localhost"
     port: int = 6379
@@ -52,13 +52,13 @@ class Address:
         return self.path or f"{self.host}:{self.port}"
 
     def at(self, host: str, port: int) -> "Address":
-        """Another server of the same deployment, entered the same way."""
+        """Return the address of another server of the same deployment."""
         return replace(self, host=host, port=port, path=None)
 
 
 @dataclass(frozen=True)
 class Location:
-    """A deployment: one server, the nodes to ask for a cluster's map, or the Sentinels to ask."""
+    """A deployment: one server, the nodes of a cluster, or the Sentinels."""
 
     kind: str
     seeds: tuple[Address, ...]
@@ -72,7 +72,7 @@ class Location:
 
 
 def parse(url: str) -> Location:
-    """What the URL says; BadAddress when it says nothing usable."""
+    """Parse a Redis URL. Raises BadAddress."""
     scheme, _, rest = url.partition("://")
     base, _, kind = scheme.partition("+")
     if base not in _PLAIN or kind not in ("", "sentinel", "cluster") or (kind and base == "unix"):
@@ -104,8 +104,10 @@ def _single(url: str) -> Address:
 
 
 def _entry(url: str) -> dict[str, Any]:
-    """What redis-py's own parser says of the URL; only its options need redis-py, whose import
-    takes longer than all of ours."""
+    """Parse one server's URL with redis-py.
+
+    redis-py is imported only if the URL has options: its import takes longer than all others.
+    """
     parts = urlsplit(url)
     found: dict[str, Any] = {"username": parts.username, "password": parts.password}
     number = unquote(parts.path).replace("/", "")
@@ -122,7 +124,7 @@ def _entry(url: str) -> dict[str, Any]:
 
 
 def _heeded(query: str) -> dict[str, Any]:
-    """What the query says that matters here."""
+    """Return the options of the query that the store uses."""
     given = parse_qs(query).items()
     asked = {name: each for name, each in given if name in _HEEDED or name.startswith("ssl")}
     if not asked:
@@ -132,7 +134,7 @@ def _heeded(query: str) -> dict[str, Any]:
     known = {*_TLS, "ssl_ciphers", *(URL_QUERY_ARGUMENT_PARSERS.keys() & _NEWER)}
     unknown = [name for name in asked if name.startswith("ssl") and name not in known]
     if unknown:
-        raise ValueError(f"there is no option {min(unknown)!r} (but {', '.join(_TLS)})")
+        raise ValueError(f"unknown option {min(unknown)!r} (known: {', '.join(_TLS)})")
     options = parse_url(f"redis://?{urlencode(asked, doseq=True)}")  # type: ignore[no-untyped-call]
     return {name: value for name, value in options.items() if name in asked}
 
@@ -160,7 +162,7 @@ def _several(base: str, kind: str, rest: str) -> Location:
         if host
     )
     if not seeds:
-        raise BadAddress(f"no host stands in the {kind} URL")
+        raise BadAddress(f"the {kind} URL has no host")
     return Location(
         kind,
         seeds,
@@ -175,7 +177,7 @@ def _has_port(host: str) -> bool:
 
 
 def _tls(options: dict[str, Any]) -> "ssl.SSLContext":
-    """The context those options ask for; BadAddress where there can be none."""
+    """Return the TLS context that the options ask for. Raises BadAddress."""
     import ssl
 
     named = ", ".join(f"{name}={value}" for name, value in options.items() if name in _FILES)
@@ -188,9 +190,9 @@ def _tls(options: dict[str, Any]) -> "ssl.SSLContext":
         ) from None
     except ssl.SSLError:
         raise BadAddress(
-            f"{named or 'ssl_ca_data'} in the Redis URL: no certificate, or key to it, to be used"
+            f"{named or 'ssl_ca_data'} in the Redis URL: not a usable certificate or key"
         ) from None
-    except (TypeError, ValueError) as error:  # NUL in a name, a version of TLS there is none of
+    except (TypeError, ValueError) as error:  # NUL in a file name, or an unknown TLS version
         raise BadAddress(f"{error} in the Redis URL") from None
     except OSError as error:
         raise BadAddress(f"{named} in the Redis URL: {error.strerror}") from None
@@ -230,4 +232,4 @@ def _choose(context: "ssl.SSLContext", ciphers: str) -> None:
     try:
         context.set_ciphers(ciphers)
     except ssl.SSLError:
-        raise ValueError(f"there are no ssl_ciphers {ciphers!r}") from None
+        raise ValueError(f"unknown ssl_ciphers {ciphers!r}") from None

@@ -1,13 +1,13 @@
-"""The broker's store: many tasks, few connections, one burst a turn.
+"""The broker's store: many tasks, few connections, one write per event-loop iteration.
 
-What callers may rely on
-- Calls of groups' scripts that write run in the order of submission, and so do those of all other
-  scripts that write (`link` names the one exception, after a SCRIPT FLUSH). Each of the two has a
-  connection of its own, as have scripts that only read, with plain commands: see `lanes`. What goes
-  another way sees every write that was *answered* before it was submitted, and maybe later ones.
-- `StoreUnavailable` means that nobody knows whether the call happened; it is never sent again here.
-- No blocking command (BLPOP, XREAD BLOCK, WAIT): it would hold up everybody. `Wake` waits.
-- A buffer passed as an argument must not change until its call is answered.
+Guarantees
+- Writing calls of group scripts run in the order of submission. So do writing calls of all other
+  scripts (exception: `connection`, after SCRIPT FLUSH). Each of the two has its own connection;
+  read-only scripts and plain commands share a third (`connections`). A call on another connection
+  sees every write that was *answered* before it was submitted, and perhaps later ones.
+- `StoreUnavailable` means that the outcome of the call is unknown. The store never sends it again.
+- No blocking command (BLPOP, XREAD BLOCK, WAIT): it would block every other caller. Use Notifier.
+- The caller must not change a buffer passed as an argument before its call is answered.
 """
 
 import asyncio
@@ -30,16 +30,18 @@ OnCall = Callable[[str, float, str], None]
 
 
 class AsyncStore(Listener):
-    """Runs calls on Redis. Made by `connect`; belongs to the event loop that made it."""
+    """Runs calls on Redis. Create it with `connect`; it belongs to that event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, max_pending_bytes: int, on_call: OnCall | None
     ) -> None:
         self.on_call = on_call
         self.max_pending_bytes = max_pending_bytes
-        self.turns = 0
-        """Grows with every connection made and every call sent elsewhere: a replica may have taken
-        over by then, and not know all that was answered before."""
+        self.connection_epoch = 0
+        """Incremented when a connection is made or calls go to another server.
+
+        A replica may have taken over by then, without everything that was answered before.
+        """
         self._router: Router
         self._loop = loop
         self._crowd: deque[asyncio.Future[None]] = deque()
@@ -56,30 +58,30 @@ class AsyncStore(Listener):
         max_pending_bytes: int = 8 * 1024 * 1024,
         on_call: OnCall | None = None,
     ) -> Self:
-        """A store that is connected; RedisUnreachable or RedisTooOld say what to do otherwise.
+        """Connect to Redis. Raises RedisUnreachable or RedisTooOld.
 
-        `on_call(name, seconds, outcome)` hears of every answered call, with the script's or the
-        command's name and `ok`, `error` or `unavailable`. `timeout_s` of silence while something
-        is in flight ends a connection.
+        `on_call(name, seconds, outcome)` is called for every answered call, with the name of the
+        script or command and `ok`, `error` or `unavailable`. `timeout_s` without a reply while
+        commands are in flight closes the connection.
         """
         try:
             location = parse(url)
         except BadAddress as error:
             raise RedisUnreachable(str(error)) from error
-        manner = ConnectOptions(client_name, connect_s, timeout_s)
+        options = ConnectOptions(client_name, connect_s, timeout_s)
         store = cls(asyncio.get_running_loop(), max_pending_bytes, on_call)
-        await store._open(location, manner)
+        await store._open(location, options)
         return store
 
-    async def _open(self, location: Location, manner: ConnectOptions) -> None:
+    async def _open(self, location: Location, options: ConnectOptions) -> None:
         try:
             if location.kind != "cluster":
-                self._router = SingleRouter(location, manner, self)
+                self._router = SingleRouter(location, options, self)
                 await self._router.open()
                 if not self._router.server.cluster:
                     return
                 await self._router.close()
-            self._router = ClusterRouter(location, manner, self)
+            self._router = ClusterRouter(location, options, self)
             await self._router.open()
         except BaseException:
             await self._router.close()
@@ -92,17 +94,17 @@ class AsyncStore(Listener):
         await self.close()
 
     async def close(self) -> None:
-        """All connections are gone; what was in flight has failed."""
+        """Close all connections and fail what is in flight."""
         await self._router.close()
         for future in self._waiting:
             if not future.done():
                 future.set_exception(StoreUnavailable("the store was closed"))
 
-    # What the store is.
+    # State.
 
     @property
     def server(self) -> Server:
-        """What the server said about itself at the first connection."""
+        """Return what the server reported at the first connection."""
         return self._router.server
 
     @property
@@ -111,11 +113,11 @@ class AsyncStore(Listener):
 
     @property
     def connected(self) -> bool:
-        """Whether every connection stands right now."""
-        return all(lane.up for lane in self._router.lanes())
+        """Return whether every connection is up."""
+        return all(connection.up for connection in self._router.connections())
 
     async def ready(self) -> None:
-        """Every connection stands; after a loss this is the moment to go on."""
+        """Wait until every connection is up."""
         while not self.connected:
             future = self._loop.create_future()
             self._waiting.append(future)
@@ -123,19 +125,19 @@ class AsyncStore(Listener):
 
     @property
     def pending_bytes(self) -> int:
-        """The size of all that was submitted and is not answered yet."""
+        """Return the bytes submitted and not yet answered."""
         pending = 0
-        for lane in self._router.lanes():
-            pending += lane.link.pending_bytes
+        for connection in self._router.connections():
+            pending += connection.pipeline.pending_bytes
         return pending
 
     @property
     def round_trips(self) -> int:
-        """How many bursts have left so far."""
-        return sum(lane.bursts for lane in self._router.lanes())
+        """Return the number of writes to sockets so far."""
+        return sum(connection.writes for connection in self._router.connections())
 
     async def room(self) -> None:
-        """`pending_bytes` is below `max_pending_bytes`. First come, first served."""
+        """Wait until `pending_bytes` is below `max_pending_bytes`, in order of arrival."""
         while self.pending_bytes >= self.max_pending_bytes:
             future = self._loop.create_future()
             self._crowd.append(future)
@@ -143,71 +145,77 @@ class AsyncStore(Listener):
         if self._crowd:
             self._loop.call_soon(self.progressed)
 
-    # What the store does.
+    # Calls.
 
     def submit(self, call: Call[R]) -> asyncio.Future[R]:
-        """The call leaves with this turn's burst; the future gets its reply."""
+        """Send the call with this iteration's commands; return the future of its reply."""
         future: asyncio.Future[R] = self._loop.create_future()
         self.send(call, future)
         return future
 
     def send(self, call: Call[R], waiter: ReplyWaiter[R]) -> None:
-        """The call leaves with this turn's burst; the waiter gets its reply."""
+        """Send the call with this iteration's commands; its reply goes to the waiter."""
         started = perf_counter() if self.on_call is not None else 0.0
-        self._router.for_call(call).link.send(PendingCommand(waiter, call, (), started))
+        self._router.for_call(call).pipeline.send(PendingCommand(waiter, call, (), started))
 
     async def run(self, call: Call[R]) -> R:
-        """The call's reply."""
+        """Run the call and return its reply."""
         return await self.submit(call)
 
     async def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
-        """The replies in the order of the calls; all in one burst. The first failure
-        is raised; the other calls run all the same."""
+        """Run the calls in one write and return the replies in order.
+
+        The first failure is raised; the other calls run all the same.
+        """
         return await _all([self.submit(call) for call in calls])
 
     def submit_command(self, *command: Arg) -> asyncio.Future[Any]:
-        """A plain command, on the connection for reads; the future gets the raw reply."""
+        """Send a plain command on the read connection; return the future of the raw reply."""
         future: asyncio.Future[Any] = self._loop.create_future()
         started = perf_counter() if self.on_call is not None else 0.0
-        self._router.for_command(command).link.send(PendingCommand(future, None, command, started))
+        self._router.for_command(command).pipeline.send(
+            PendingCommand(future, None, command, started)
+        )
         return future
 
     async def command(self, *command: Arg) -> Any:
-        """The raw reply to a plain command: bytes, int, None or a list of these."""
+        """Return the raw reply to a plain command: bytes, int, None or a list of these."""
         return await self.submit_command(*command)
 
     def place_of(self, key: str) -> Address:
-        """The server that takes what is written to the key."""
+        """Return the address of the server that takes writes to the key."""
         return self._router.for_write(key).place
 
     def run_of(self, key: str) -> str:
-        """Which run of that server: one that fails over, or starts again, may lack what was written
-        before. Empty while there is none."""
+        """Return the run id of that server, empty while there is none.
+
+        A server with another run id (failover, restart) may lack what was written before.
+        """
         return self._router.for_write(key).run
 
     def is_promoted(self, key: str) -> bool:
-        """Whether that server has taken over from another one, as far as it knows."""
+        """Return whether that server was promoted from replica, as far as it reports."""
         return self._router.for_write(key).promoted
 
-    # What the lanes call.
+    # Callbacks of the connections.
 
-    def settled(self, ticket: PendingCommand, outcome: str) -> None:
+    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
         if self.on_call is not None:
-            self.on_call(ticket.name, perf_counter() - ticket.started, outcome)
+            self.on_call(pending_command.name, perf_counter() - pending_command.started, outcome)
 
-    def opened(self, lane: ReconnectingConnection, link: PipelinedConnection) -> None:
-        self.turns += 1
+    def opened(self, connection: ReconnectingConnection, pipeline: PipelinedConnection) -> None:
+        self.connection_epoch += 1
         self.progressed()
 
-    def dropped(self, lane: ReconnectingConnection) -> None:
-        self._router.dropped(lane)
+    def dropped(self, connection: ReconnectingConnection) -> None:
+        self._router.dropped(connection)
         self.progressed()
 
     def redirected(
-        self, lane: ReconnectingConnection, ticket: PendingCommand, message: str
+        self, connection: ReconnectingConnection, pending_command: PendingCommand, message: str
     ) -> bool:
-        taken = self._router.redirected(lane, ticket, message)
-        self.turns += taken
+        taken = self._router.redirected(connection, pending_command, message)
+        self.connection_epoch += taken
         return taken
 
     def progressed(self) -> None:
@@ -234,7 +242,7 @@ async def _all(futures: list[asyncio.Future[R]]) -> list[R]:
 
 
 def let_go(future: asyncio.Future[Any]) -> None:
-    """Nobody awaits the future any more: its outcome counts as seen."""
+    """Mark the future's exception as retrieved: its caller is gone."""
     future.add_done_callback(_look_at)
 
 

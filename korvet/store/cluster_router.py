@@ -1,16 +1,15 @@
-"""A Redis Cluster: lanes to every master, and a map from slots to masters.
+"""A Redis Cluster: connections to every master, and a map from slots to masters.
 
-- A call goes to the master of its first key's slot. Calls without keys, and commands without, go
-  to any master that is up.
-- MOVED: the map is corrected, the call goes to the right node, and the whole map is read again.
-  ASK: the call goes there once, right behind ASKING and by EVAL, because ASKING holds for one
-  command only. Redis did nothing in either case, so nothing can happen twice.
-- When a connection breaks the map is read again until it can be: that is how a failover is seen.
-- A master that has answered nothing for a while may stand still, and have been replaced: the map is
-  asked of another. If it has been, what it has not answered fails: should it go on, it would take
-  writes for a moment that are lost, and tell of them.
-- Order holds for the calls of one lane and slot as it does on one server, except for calls that
-  are redirected.
+- A call goes to the master of its first key's slot. Calls and commands without keys go to any
+  master that is up.
+- MOVED: the router corrects the map, sends the call to the right node and reads the whole map
+  again. ASK: the router sends the call there once, after ASKING and by EVAL, because ASKING covers
+  one command only. Redis executed nothing in either case, so nothing can happen twice.
+- When a connection breaks, the router reads the map until it can: this is how it sees a failover.
+- A master without replies for some time may have been replaced: the router asks another node for
+  the map. If it was replaced, its unanswered calls fail: a stopped master that resumes acknowledges
+  writes that are then lost.
+- Calls of one connection and slot keep their order, except for redirected calls.
 """
 
 import asyncio
@@ -38,31 +37,31 @@ from korvet.store.slots import (
     slot_of_key,
 )
 
-# A call that is sent from node to node so often is caught in a quarrel about its slot.
+# Redirections of one call after which the router gives up: two nodes disagree about the slot.
 _MOST_MOVES = 5
 _REFRESH_S = 0.25
 _SILENT_S = 1.0
 
 
 class ClusterNode(ConnectionSet):
-    """One master and the lanes to it."""
+    """One master and the connections to it."""
 
-    def __init__(self, address: Address, manner: ConnectOptions, listener: Listener) -> None:
+    def __init__(self, address: Address, options: ConnectOptions, listener: Listener) -> None:
         async def find() -> Address:
             return address
 
-        super().__init__(find, manner, listener)
+        super().__init__(find, options, listener)
         self.address = address
 
 
 class ClusterRouter:
-    """Finds the lane for a call by its slot."""
+    """Finds the connection for a call by its slot."""
 
     is_cluster = True
 
-    def __init__(self, location: Location, manner: ConnectOptions, listener: Listener) -> None:
+    def __init__(self, location: Location, options: ConnectOptions, listener: Listener) -> None:
         self._seeds = location.seeds
-        self._manner = manner
+        self._options = options
         self._listener = listener
         self._nodes: dict[tuple[str, int], ClusterNode] = {}
         self._slots: list[ClusterNode | None] = [None] * SLOTS
@@ -74,7 +73,7 @@ class ClusterRouter:
         self.server: Server
 
     async def open(self) -> None:
-        """The map is read and every master of it is connected."""
+        """Read the map and connect to every master in it."""
         failure: StoreError = RedisUnreachable("the cluster URL names no node")
         for seed in self._seeds:
             node = self._node(seed.host, seed.port)
@@ -89,8 +88,8 @@ class ClusterRouter:
             raise failure
         known = {node for node in self._slots if node is not None}
         for node in known:
-            for lane in node.all:
-                await lane.open()
+            for connection in node.all:
+                await connection.open()
         await self._forget(set(self._nodes.values()) - known)
         self._watching = asyncio.create_task(self._keep_watching())
 
@@ -103,69 +102,73 @@ class ClusterRouter:
     def for_write(self, key: str) -> ReconnectingConnection:
         return self._node_of(slot_of_key(key)).writes
 
-    def lanes(self) -> Sequence[ReconnectingConnection]:
-        return [lane for node in self._nodes.values() for lane in node.all]
+    def connections(self) -> Sequence[ReconnectingConnection]:
+        return [connection for node in self._nodes.values() for connection in node.all]
 
     async def close(self) -> None:
         self._closed = True
         for task in (*self._strays, self._refreshing, self._watching):
             if task is not None:
                 task.cancel()
-        for lane in self.lanes():
-            await lane.close()
+        for connection in self.connections():
+            await connection.close()
 
-    def dropped(self, lane: ReconnectingConnection) -> None:
-        """A connection broke: a replica may have become master."""
+    def dropped(self, connection: ReconnectingConnection) -> None:
+        """Read the map again: a replica may have become master."""
         self._refresh()
 
     def redirected(
-        self, lane: ReconnectingConnection, ticket: PendingCommand, message: str
+        self, connection: ReconnectingConnection, pending_command: PendingCommand, message: str
     ) -> bool:
-        """Redis says that the ticket belongs elsewhere; True when it is on its way there."""
-        asked = next((n.address.host for n in self._nodes.values() if lane in n.all), "")
+        """Send a redirected command to its node; return False if it cannot be redirected."""
+        asked = next((n.address.host for n in self._nodes.values() if connection in n.all), "")
         target = parse_redirect(message, asked)
         if target is None:
             if code_of(message) in ("CLUSTERDOWN", *A_REPLICA):
                 self._refresh()
             return False
-        ticket.moves += 1
-        if ticket.moves > _MOST_MOVES:
+        pending_command.moves += 1
+        if pending_command.moves > _MOST_MOVES:
             return False
         node = self._node(target.host, target.port)
         if not target.asking:
             self._slots[target.slot] = node
             self._refresh()
-        lane = node.for_call(ticket.call) if ticket.call is not None else node.reads
-        self._send_to(lane, ticket, target.asking)
+        connection = (
+            node.for_call(pending_command.call) if pending_command.call is not None else node.reads
+        )
+        self._send_to(connection, pending_command, target.asking)
         return True
 
-    # Inside.
+    # Implementation.
 
-    def _send_to(self, lane: ReconnectingConnection, ticket: PendingCommand, asking: bool) -> None:
-        if not lane.up:
-            task = asyncio.create_task(self._send_later(lane, ticket, asking))
+    def _send_to(
+        self, connection: ReconnectingConnection, pending_command: PendingCommand, asking: bool
+    ) -> None:
+        if not connection.up:
+            task = asyncio.create_task(self._send_later(connection, pending_command, asking))
             self._strays.add(task)
             task.add_done_callback(self._strays.discard)
             return
         if asking:
-            ticket.tries = 1
-            lane.link.send(PendingCommand(None, command=("ASKING",)))
-        lane.link.send(ticket)
+            pending_command.tries = 1
+            connection.pipeline.send(PendingCommand(None, command=("ASKING",)))
+        connection.pipeline.send(pending_command)
 
     async def _send_later(
-        self, lane: ReconnectingConnection, ticket: PendingCommand, asking: bool
+        self, connection: ReconnectingConnection, pending_command: PendingCommand, asking: bool
     ) -> None:
         try:
-            await lane.open()
+            await connection.open()
         except StoreError as error:
-            ticket.fail(StoreUnavailable(f"redirected, but {error}"))
+            pending_command.fail(StoreUnavailable(f"redirected, but {error}"))
         else:
-            self._send_to(lane, ticket, asking)
+            self._send_to(connection, pending_command, asking)
 
     def _node(self, host: str, port: int) -> ClusterNode:
         node = self._nodes.get((host, port))
         if node is None:
-            node = ClusterNode(self._seeds[0].at(host, port), self._manner, self._listener)
+            node = ClusterNode(self._seeds[0].at(host, port), self._options, self._listener)
             self._nodes[host, port] = node
         return node
 
@@ -177,9 +180,9 @@ class ClusterRouter:
         return next((node for node in nodes if node.reads.up), nodes[0])
 
     async def _read_map(self, node: ClusterNode) -> None:
-        """The map is as this node knows it."""
+        """Read the map from this node."""
         future = asyncio.get_running_loop().create_future()
-        node.reads.link.send(PendingCommand(future, command=("CLUSTER", "SLOTS")))
+        node.reads.pipeline.send(PendingCommand(future, command=("CLUSTER", "SLOTS")))
         rows = parse_slots(await future, node.address.host)
         slots: list[ClusterNode | None] = [None] * SLOTS
         for first, last, host, port in rows:
@@ -195,40 +198,44 @@ class ClusterRouter:
             self._refreshing = asyncio.create_task(self._keep_refreshing())
 
     async def _keep_refreshing(self) -> None:
-        """The map is read until every master in it is connected; nodes outside it are let go."""
+        """Read the map until every master in it is connected; close connections to other nodes."""
         while True:
             await self._read_from_any()
             known = {node for node in self._slots if node is not None}
             for node in known:
-                for lane in node.all:
-                    lane.ensure_opening()
-            if all(lane.up for node in known for lane in node.all):
+                for connection in node.all:
+                    connection.ensure_opening()
+            if all(connection.up for node in known for connection in node.all):
                 await self._forget(set(self._nodes.values()) - known)
                 self._listener.progressed()
                 return
             await asyncio.sleep(_REFRESH_S)
 
     async def _keep_watching(self) -> None:
-        """Masters that stand still are left once others call another one the master."""
+        """Leave masters that do not answer once other nodes name another master."""
         before: dict[ReconnectingConnection, PendingCommand | None] = {}
         while True:
             await asyncio.sleep(_SILENT_S)
-            now = {lane: lane.oldest for lane in self.lanes()}
-            same = {lane for lane, ticket in now.items() if ticket and before.get(lane) is ticket}
+            now = {connection: connection.oldest for connection in self.connections()}
+            same = {
+                connection
+                for connection, pending_command in now.items()
+                if pending_command and before.get(connection) is pending_command
+            }
             self._silent = {node for node in self._nodes.values() if not same.isdisjoint(node.all)}
             before = now
             if self._silent:
                 await self._read_from_any()
                 for node in self._silent.difference(self._slots):
-                    for lane in node.all:
-                        lane.leave("another node has become the master")
-                self._refresh()  # others may have new masters as well, which nobody calls yet
+                    for connection in node.all:
+                        connection.leave("another node has become the master")
+                self._refresh()  # other masters may have failed over too
 
     async def _read_from_any(self) -> None:
         for node in sorted(self._nodes.values(), key=self._silent.__contains__):
             if node.reads.up:
                 try:
-                    async with asyncio.timeout(self._manner.connect_s):
+                    async with asyncio.timeout(self._options.connect_s):
                         await self._read_map(node)
                 except (StoreError, TimeoutError):
                     continue
@@ -239,5 +246,5 @@ class ClusterRouter:
     async def _forget(self, nodes: set[ClusterNode]) -> None:
         for node in nodes:
             self._nodes.pop((node.address.host, node.address.port), None)
-            for lane in node.all:
-                await lane.close()
+            for connection in node.all:
+                await connection.close()

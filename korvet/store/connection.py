@@ -1,14 +1,14 @@
-"""One pipelined connection: commands out in bursts, replies in the order of the commands.
+"""One pipelined connection: many commands per write, replies in the order of the commands.
 
 Rules
-- All that is sent in one turn of the loop leaves in one write, at the beginning of the next turn.
-- Replies resolve futures right where the bytes arrive; a cancelled future's reply is dropped.
-- A script is loaded on a connection before its first call there, in the same burst. Redis may
-  forget it any time (SCRIPT FLUSH, a failover): the calls that meet NOSCRIPT are then collected,
-  new ones are held back until everything in flight is answered, and all are sent in their old
-  order, the collected ones by EVAL. So calls of one script run in the order they were sent; a
-  call may only be overtaken by one that was in flight with it and whose script was still there.
-- A connection that breaks fails every ticket it holds. Nothing is sent twice.
+- All commands sent in one event-loop iteration leave in one write, at the start of the next.
+- Replies resolve futures where the bytes arrive; the reply of a cancelled future is dropped.
+- A script is loaded on a connection before its first call, in the same write. Redis may lose it at
+  any time (SCRIPT FLUSH, failover). The connection then collects the calls that got NOSCRIPT and
+  holds back new ones. Once everything in flight is answered, it sends all in their old order, the
+  collected ones by EVAL. So calls of one script run in the order they were sent. Only a call that
+  was in flight at the same time, with its script still loaded, can overtake another.
+- A broken connection fails every command it holds. Nothing is sent twice.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ RECEIVE = 256 * 1024
 
 
 class PendingCommand:
-    """One command on its way: who waits for it, what it is, and what it weighs."""
+    """One command in flight: its waiter, its name, its size."""
 
     __slots__ = ("call", "command", "future", "moves", "size", "started", "then", "tries")
 
@@ -50,40 +50,40 @@ class PendingCommand:
 
     @property
     def name(self) -> str:
-        """The script's name, or the command's."""
+        """Return the name of the script or command."""
         if self.call is not None:
             return self.call.script.name
         word = self.command[0]
         return word if isinstance(word, str) else bytes(word).decode() if word else ""
 
     def fail(self, error: BaseException) -> None:
-        """Whoever waits gets the error; nobody waiting is fine too."""
+        """Fail the waiter with the error, if there is one."""
         if self.future is not None and not self.future.done():
             self.future.set_exception(error)
 
 
 class Owner(Protocol):
-    """Who opened a link and hears what happens to it."""
+    """Opened the connection and receives its events."""
 
-    def lost(self, link: "PipelinedConnection", reason: str) -> None:
-        """The connection ended; its tickets have failed already."""
+    def lost(self, pipeline: "PipelinedConnection", reason: str) -> None:
+        """The connection ended; its commands have already failed."""
 
-    def settled(self, ticket: PendingCommand, outcome: str) -> None:
-        """A ticket with a start time was answered: `ok`, `error` or `unavailable`."""
+    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
+        """A timed command was answered: `ok`, `error` or `unavailable`."""
 
-    def redirected(self, ticket: PendingCommand, message: str) -> bool:
-        """Redis refused the ticket; True when the owner has taken it over."""
+    def redirected(self, pending_command: PendingCommand, message: str) -> bool:
+        """Redis redirected the command; return True if the owner has taken it over."""
 
     def progressed(self) -> None:
         """Some replies have arrived."""
 
 
 class PipelinedConnection(asyncio.BufferedProtocol):
-    """One connection. Made by `asyncio`'s create_connection, then used through `send`."""
+    """One connection, created by asyncio's create_connection and used through `send`."""
 
     def __init__(self, owner: Owner, timeout_s: float) -> None:
         self.pending_bytes = 0
-        self.bursts = 0
+        self.writes = 0
         self._owner = owner
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -92,7 +92,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self._feed: Callable[[bytearray, int, int], object] = made.feed  # type: ignore[assignment]
         self._gets: Callable[[], object] = made.gets
         self._buffer = bytearray(RECEIVE)
-        # asyncio's TLS slices what it is given and writes into the slice: a bytearray's is a copy.
+        # asyncio's TLS slices its input and writes into the slice: slicing a bytearray copies.
         self._view = memoryview(self._buffer)
         self._packer = Packer()
         self._pending: deque[PendingCommand] = deque()
@@ -107,49 +107,49 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self._why = "Redis closed the connection"
         self._retiring = False
 
-    # What the store calls.
+    # Called by the store.
 
     @property
     def oldest(self) -> PendingCommand | None:
-        """What has waited longest for its reply."""
+        """Return the command that has waited longest for its reply."""
         return self._pending[0] if self._pending else None
 
-    def send(self, ticket: PendingCommand) -> None:
-        """The ticket leaves with this turn's burst."""
+    def send(self, pending_command: PendingCommand) -> None:
+        """Send the command with this iteration's write."""
         if self._held is not None or self._transport is None:
-            self._hold(ticket)
+            self._hold(pending_command)
             return
-        call = ticket.call
+        call = pending_command.call
         if call is None:
-            size = self._packer.add(ticket.command)
+            size = self._packer.add(pending_command.command)
         else:
             script = call.script
             keys = call.keys
-            if ticket.tries:
+            if pending_command.tries:
                 size = self._packer.add(("EVAL", script.text, len(keys), *keys, *call.args))
             else:
                 sha1 = self._loaded.get(script) or self._load(script)
                 size = self._packer.add(("EVALSHA", sha1, len(keys), *keys, *call.args))
-        ticket.size = size
+        pending_command.size = size
         self.pending_bytes += size
-        self._pending.append(ticket)
+        self._pending.append(pending_command)
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
     def close(self, reason: str) -> None:
-        """The connection ends now; what it holds fails with the reason."""
+        """Close now; fail the commands in flight with the reason."""
         self._why = reason
         if self._transport is not None:
             self._transport.abort()
 
     def retire(self, reason: str) -> None:
-        """The connection ends as soon as all that is in flight is answered."""
+        """Close as soon as everything in flight is answered."""
         self._why = reason
         self._retiring = True
         self._end_if_idle()
 
-    # What the transport calls.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -164,21 +164,21 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         pending = self._pending
         try:
             while (reply := gets()) is not NOTHING:
-                ticket = pending.popleft()
-                self.pending_bytes -= ticket.size
-                future = ticket.future
+                pending_command = pending.popleft()
+                self.pending_bytes -= pending_command.size
+                future = pending_command.future
                 if future is None or type(reply) is ErrorReply:
-                    self._answer_special(ticket, reply)
+                    self._answer_special(pending_command, reply)
                 elif not future.done():
-                    call = ticket.call
+                    call = pending_command.call
                     if call is None:
                         future.set_result(reply)
                     else:
                         self._answer(future, call, reply)
-                    if ticket.started:
-                        self._owner.settled(ticket, "ok")
+                    if pending_command.started:
+                        self._owner.settled(pending_command, "ok")
         except (hiredis.ProtocolError, IndexError) as error:
-            self.close(f"Redis sent what is no reply: {error}")
+            self.close(f"invalid reply from Redis: {error}")
             return
         self._owner.progressed()
         if self._retiring:
@@ -189,17 +189,17 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         if self._watch_handle is not None:
             self._watch_handle.cancel()
         reason = str(exc) if exc is not None else self._why
-        tickets = [*self._missing, *self._pending, *(self._held or ())]
+        pending_commands = [*self._missing, *self._pending, *(self._held or ())]
         self._missing, self._held = [], None
         self._pending.clear()
         self.pending_bytes = 0
-        for ticket in tickets:
-            ticket.fail(StoreUnavailable(f"the connection to Redis broke: {reason}"))
-            if ticket.started:
-                self._owner.settled(ticket, "unavailable")
+        for pending_command in pending_commands:
+            pending_command.fail(StoreUnavailable(f"the connection to Redis broke: {reason}"))
+            if pending_command.started:
+                self._owner.settled(pending_command, "unavailable")
         self._owner.lost(self, reason)
 
-    # Inside.
+    # Implementation.
 
     def _flush(self) -> None:
         self._flushing = False
@@ -211,7 +211,7 @@ class PipelinedConnection(asyncio.BufferedProtocol):
             transport.write(buffers[0])
         elif buffers:
             transport.writelines(buffers)
-        self.bursts += 1
+        self.writes += 1
 
     def _answer(self, waiter: ReplyWaiter[Any], call: Call[Any], reply: object) -> None:
         try:
@@ -221,30 +221,30 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         else:
             waiter.set_result(decoded)
 
-    def _answer_special(self, ticket: PendingCommand, reply: object) -> None:
-        """A reply nobody awaits as it is: our own commands', and errors."""
-        if ticket.then is not None:
-            ticket.then(reply)
-        if ticket.future is None:
+    def _answer_special(self, pending_command: PendingCommand, reply: object) -> None:
+        """Handle a reply that no waiter takes as it is: our own commands' replies, and errors."""
+        if pending_command.then is not None:
+            pending_command.then(reply)
+        if pending_command.future is None:
             return
         message = str(reply)
-        call = ticket.call
+        call = pending_command.call
         if call is not None and message.startswith("NOSCRIPT"):
-            if not ticket.tries:
-                self._collect(ticket)
+            if not pending_command.tries:
+                self._collect(pending_command)
                 return
             message = self._broken.get(call.script, message)
-        if self._owner.redirected(ticket, message):
+        if self._owner.redirected(pending_command, message):
             return
         if call is None:
-            ticket.fail(command_refusal(ticket.name, message))
+            pending_command.fail(command_refusal(pending_command.name, message))
         else:
-            ticket.fail(refusal(call.script.name, call.script.version, message))
-        if ticket.started:
-            self._owner.settled(ticket, "error")
+            pending_command.fail(refusal(call.script.name, call.script.version, message))
+        if pending_command.started:
+            self._owner.settled(pending_command, "error")
 
     def _load(self, script: Script[Any]) -> str:
-        """The script's sha1; the burst loads the text before anything that is sent from now on."""
+        """Return the script's sha1; load its text before anything sent from now on."""
 
         def loaded(reply: object) -> None:
             if isinstance(reply, ErrorReply):
@@ -254,33 +254,33 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         self.send(PendingCommand(None, command=("SCRIPT", "LOAD", script.text), then=loaded))
         return script.sha1
 
-    def _collect(self, ticket: PendingCommand) -> None:
-        """The ticket will go again, after all that is in flight and before all that is new."""
-        ticket.tries = 1
-        self._missing.append(ticket)
+    def _collect(self, pending_command: PendingCommand) -> None:
+        """Keep the command to send it again, after everything in flight and before new commands."""
+        pending_command.tries = 1
+        self._missing.append(pending_command)
         if self._held is None:
             self.send(PendingCommand(None, command=("PING",), then=self._resume))
             self._held = []
 
     def _resume(self, _: object) -> None:
-        tickets = [*self._missing, *(self._held or ())]
+        pending_commands = [*self._missing, *(self._held or ())]
         self._missing, self._held = [], None
         self._loaded.clear()
-        for ticket in tickets:
-            self.send(ticket)
+        for pending_command in pending_commands:
+            self.send(pending_command)
 
-    def _hold(self, ticket: PendingCommand) -> None:
+    def _hold(self, pending_command: PendingCommand) -> None:
         if self._held is not None:
-            self._held.append(ticket)
+            self._held.append(pending_command)
         else:
-            ticket.fail(StoreUnavailable(f"there is no connection to Redis: {self._why}"))
+            pending_command.fail(StoreUnavailable(f"there is no connection to Redis: {self._why}"))
 
     def _end_if_idle(self) -> None:
         if not self._pending and not self._held and self._transport is not None:
             self._transport.close()
 
     def _watch(self) -> None:
-        """A server that answers nothing for a whole period is as good as gone."""
+        """Close the connection if the server answers nothing for a whole period."""
         self._watch_handle = self._loop.call_later(self._timeout_s / 2, self._watch)
         oldest = self._pending[0] if self._pending else None
         self._silent = self._silent + 1 if oldest is not None and oldest is self._oldest else 0

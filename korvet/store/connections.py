@@ -1,7 +1,7 @@
 """The connections to one server, and which of them takes a call.
 
-Three, so that the long does not stand before the short: a thousand records on their way into a log
-hold up no heartbeat, and a long reply holds up neither. Each keeps the order of what it takes.
+Three connections, so that long work does not delay short work: an append of a thousand records
+delays no heartbeat, and a long reply delays neither. Each keeps the order of its calls.
 """
 
 from typing import Any
@@ -11,20 +11,20 @@ from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnect
 from korvet.store.sentinel_lookup import Find
 
 GROUPS = "group."
-"""What membership and commits are called; a log never waits for them, nor they for a log."""
+"""Prefix of membership and commit scripts: they and the log's scripts never wait for each other."""
 
 
 class ConnectionSet:
-    """A lane for what groups write, one for all else that writes, one for what only reads."""
+    """One connection for writes of groups, one for other writes, one for reads."""
 
-    def __init__(self, find: Find, manner: ConnectOptions, listener: Listener) -> None:
-        self.writes = ReconnectingConnection(find, manner, listener)
-        self.groups = ReconnectingConnection(find, manner, listener)
-        self.reads = ReconnectingConnection(find, manner, listener)
+    def __init__(self, find: Find, options: ConnectOptions, listener: Listener) -> None:
+        self.writes = ReconnectingConnection(find, options, listener)
+        self.groups = ReconnectingConnection(find, options, listener)
+        self.reads = ReconnectingConnection(find, options, listener)
         self.all = (self.writes, self.groups, self.reads)
 
     def for_call(self, call: Call[Any]) -> ReconnectingConnection:
-        """The lane that takes the call: always the same one for a script."""
+        """Return the connection that takes the call: always the same one for a script."""
         if not call.script.writes:
             return self.reads
         return self.groups if call.script.name.startswith(GROUPS) else self.writes

@@ -1,28 +1,28 @@
-"""What can go wrong between a call and its answer. Each exception has one cause.
+"""What can fail between a call and its reply. Each exception has one cause.
 
 StoreError
-  StoreUnavailable      nobody knows whether it happened, or Redis refused for now: try later
+  StoreUnavailable      the outcome is unknown, or Redis refused for now: try later
     RedisUnreachable    no connection could be made, or its handshake was refused
     StoreRefused        Redis answered, but cannot do it now (OOM, READONLY, LOADING, ...)
   RedisTooOld           the server lacks what the scripts need
-  ScriptFailed          a script ran into an error: a broken contract, ours to repair
+  ScriptFailed          a script raised an error: a broken contract, to be fixed in Korvet
   CommandFailed         the same for a plain command
 """
 
 import re
 
-# First words of Redis errors that pass: the same call can succeed later, or at another node.
+# Error codes that pass: the same call can succeed later, or at another node.
 PASSING = frozenset(
     {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
      "TRYAGAIN", "UNBLOCKED"}
 )  # fmt: skip
 
-# What a replica refuses writes with, and reads while it has no master.
+# Codes with which a replica refuses writes, and reads while it has no master.
 A_REPLICA = ("READONLY", "MASTERDOWN")
 
-# Redis 6.2 wraps an error that a command inside a script met; newer servers begin with its word.
+# Redis 6.2 wraps an error of a command inside a script; newer servers begin with its code.
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*? -([A-Z]+) ", re.DOTALL)
-# These put a word of their own before what a script caught and throws again (log.append_many does).
+# Prefixes of scripts that catch an error and raise it again (log.append_many does).
 _AGAIN = re.compile(rf"ERR ({'|'.join(sorted(PASSING))}) ")
 
 
@@ -55,11 +55,11 @@ _ADVICE = tuple(
 
 
 class StoreError(Exception):
-    """Something between a call and its answer went wrong."""
+    """A call failed between submission and reply."""
 
 
 class StoreUnavailable(StoreError):
-    """The call was not answered, and may or may not have happened. It was not sent again."""
+    """The call got no reply: it may have happened. It was not sent again."""
 
 
 class RedisUnreachable(StoreUnavailable):
@@ -67,7 +67,7 @@ class RedisUnreachable(StoreUnavailable):
 
 
 class StoreRefused(StoreUnavailable):
-    """Redis answered that it cannot do this now, and did nothing. `code` is its word for why."""
+    """Redis cannot do this now and did nothing. `code` is its error code."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class StoreRefused(StoreUnavailable):
 
 
 class RedisTooOld(StoreError):
-    """The server is older than the scripts can run on."""
+    """The server is older than the scripts need."""
 
 
 class ScriptFailed(StoreError):
@@ -98,31 +98,33 @@ class CommandFailed(StoreError):
 
 
 def code_of(message: str) -> str:
-    """The word that a Redis error begins with; that of the command, where a script met it, and
-    perhaps threw it again."""
+    """Return the code of a Redis error.
+
+    For an error inside a script, the code of the command that failed there.
+    """
     found = _IN_SCRIPT.match(message) or _AGAIN.match(message)
     return found[1] if found else message.partition(" ")[0]
 
 
 def passing(message: str) -> bool:
-    """Whether a Redis error says "not now" rather than "not like this"."""
+    """Return whether a Redis error is transient."""
     return code_of(message) in PASSING
 
 
 def refusal(script: str, version: int, message: str) -> StoreError:
-    """The exception for an error that Redis answered to a script's call."""
+    """Return the exception for an error reply to a script's call."""
     if passing(message):
         return StoreRefused(message)
     return ScriptFailed(script, version, message)
 
 
 def command_refusal(command: str, message: str) -> StoreError:
-    """The exception for an error that Redis answered to a plain command."""
+    """Return the exception for an error reply to a plain command."""
     return StoreRefused(message) if passing(message) else CommandFailed(command, message)
 
 
 def advised(error: StoreError) -> str:
-    """The error as a sentence for a person, with what to do about it."""
+    """Return the error as a sentence for a person, with what to do about it."""
     text = _SCRIPT.sub("", str(error)).rstrip(". ")
     advice = next((advice for words, advice in _ADVICE if words.search(text)), "")
     said = f"{text}; {advice}" if advice else text

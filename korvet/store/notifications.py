@@ -1,18 +1,19 @@
-"""Waiting for a change without asking for it: messages on channels ring bells.
+"""Pub/sub notifications for long polls (Fetch, JoinGroup, SyncGroup).
 
-A waiter opens a bell, looks at the data, and waits only when there is nothing yet: whatever is
-published after the bell was opened rings it, so nothing falls between looking and waiting.
+A waiter subscribes, checks the data, and waits only if there is none yet. Whatever is published
+after the subscription ends the wait, so no change is missed between check and wait.
 
-    async with wake.listen(channels) as bell:
-        while not enough(await look()):
-            await bell.wait(timeout_s)
+async with notifier.listen(channels) as subscription:
+    while not enough(await check()):
+        await subscription.wait(timeout_s)
 
-- `wait` says on which channels, so that a waiter looks at nothing else. Who has looked already
-  tells `listen` how much was `heard` by then: channels with news since ring at once.
-- A bell is a hint. It may ring for nothing, and while the connection is down it does not ring at
-  all: look again when `wait` times out. After a reconnect every bell rings once, as soon as Redis
-  listens for it again: who looked before that may have missed something.
-- A channel nobody listens to any more stays subscribed for a while: the next fetch of a consumer
+- `wait` returns the channels with news, so that a waiter checks nothing else. A waiter that has
+  checked already passes `listen` the `message_count` of that time: channels with news since then
+  notify at once.
+- A notification is a hint. It may come without a change, and none comes while the connection is
+  down: check again when `wait` times out. After a reconnect every subscription is notified once, as
+  soon as Redis has confirmed it: a message may have been missed.
+- A channel without subscriptions stays subscribed for some time: the next fetch of a consumer then
   costs no round trip.
 """
 
@@ -27,13 +28,13 @@ from korvet.store.pubsub import PubSubConnection
 from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection
 from korvet.store.sentinel_watch import SentinelWatcher
 
-Hear = Callable[[bytes], None]
+OnMessage = Callable[[bytes], None]
 
 LINGER_S = 30.0
 
 
 class Subscription:
-    """Rings when something is published on one of its channels; opened by `async with`."""
+    """Notified when a message is published on one of its channels; opened by `async with`."""
 
     __slots__ = ("_future", "_rung", "_wake", "channels", "since")
 
@@ -51,14 +52,14 @@ class Subscription:
     async def __aexit__(self, *_: object) -> None:
         self._wake.detach(self)
 
-    def ring(self, *channels: str) -> None:
-        """Whoever waits, or waits next, goes on: with these channels, or with all."""
+    def notify(self, *channels: str) -> None:
+        """Wake the current or the next wait, for these channels or for all."""
         self._rung.update(channels or self.channels)
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     async def wait(self, timeout_s: float) -> set[str]:
-        """The channels it rang for since it was opened or last waited for; none: the time is up."""
+        """Return the channels with news since the last wait; empty on timeout."""
         if not self._rung and timeout_s > 0:
             loop = asyncio.get_running_loop()
             future = self._future = loop.create_future()
@@ -78,20 +79,20 @@ def _expire(future: "asyncio.Future[None]") -> None:
 
 
 class Notifier(Listener):
-    """Bells and watchers of one process, over one connection of its own."""
+    """Subscriptions and watchers of one process, over one connection."""
 
     def __init__(self, linger_s: float = LINGER_S) -> None:
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
-        self._lane: ReconnectingConnection
+        self._connection: ReconnectingConnection
         self._follower: SentinelWatcher
-        self._ear: PubSubConnection | None = None
-        self._bells: dict[str, set[Subscription]] = {}
-        self._watchers: dict[str, list[Hear]] = {}
+        self._pubsub: PubSubConnection | None = None
+        self._subscriptions: dict[str, set[Subscription]] = {}
+        self._watchers: dict[str, list[OnMessage]] = {}
         self._confirmed: set[str] = set()
         self._news: dict[str, int] = {}
-        self.heard = 0
-        """Grows with everything that is heard."""
+        self.message_count = 0
+        """Incremented with every message."""
         self._asked: dict[str, asyncio.Future[None]] = {}
         self._idle: dict[str, float] = {}
         self._missed: set[str] = set()
@@ -107,16 +108,18 @@ class Notifier(Listener):
         timeout_s: float = 30.0,
         linger_s: float = LINGER_S,
     ) -> Self:
-        """It listens; RedisUnreachable or RedisTooOld say what to do otherwise."""
+        """Connect and listen. Raises RedisUnreachable or RedisTooOld."""
         try:
             location = parse(url)
         except BadAddress as error:
             raise RedisUnreachable(str(error)) from error
         wake = cls(linger_s)
-        manner = ConnectOptions(client_name, connect_s, timeout_s)
-        wake._follower = SentinelWatcher(location, manner, lambda: [wake._lane])
-        wake._lane = ReconnectingConnection(wake._follower.find, manner, wake, PubSubConnection)
-        await wake._lane.open()
+        options = ConnectOptions(client_name, connect_s, timeout_s)
+        wake._follower = SentinelWatcher(location, options, lambda: [wake._connection])
+        wake._connection = ReconnectingConnection(
+            wake._follower.find, options, wake, PubSubConnection
+        )
+        await wake._connection.open()
         wake._follower.open()
         wake._sweep_handle = wake._loop.call_later(linger_s, wake._sweep)
         return wake
@@ -128,43 +131,48 @@ class Notifier(Listener):
         await self.close()
 
     async def close(self) -> None:
-        """The connection is gone; open bells ring no more."""
+        """Close the connection; open subscriptions get no more notifications."""
         if self._sweep_handle is not None:
             self._sweep_handle.cancel()
         await self._follower.close()
-        await self._lane.close()
+        await self._connection.close()
 
     @property
     def connected(self) -> bool:
-        """Whether messages can arrive right now."""
-        return self._lane.up
+        """Return whether messages can arrive right now."""
+        return self._connection.up
 
     def listen(self, channels: Iterable[str], since: int | None = None) -> Subscription:
-        """A bell for these channels, to be opened by `async with`. With `since`, what `heard` was
-        once, it rings at once for the channels that may have had news from then on."""
+        """Return a subscription to these channels, to be opened by `async with`.
+
+        With `since`, an earlier `message_count`, it notifies at once for channels that may have
+        had news from then on.
+        """
         return Subscription(self, tuple(channels), since)
 
-    async def watch(self, channel: str, hear: Hear) -> None:
-        """`hear(message)` is called for every message from now on, and with an empty message after
-        a reconnect, when some may have been missed."""
-        self._watchers.setdefault(channel, []).append(hear)
+    async def watch(self, channel: str, on_message: OnMessage) -> None:
+        """Call `on_message(message)` for every message from now on.
+
+        After a reconnect it is called with an empty message: some may have been missed.
+        """
+        self._watchers.setdefault(channel, []).append(on_message)
         await self._subscribe([channel])
 
-    def ring(self, channel: str) -> None:
-        """This process' bells of the channel ring, without Redis having been asked."""
-        self.heard += 1
+    def notify(self, channel: str) -> None:
+        """Notify this process's subscriptions of the channel without a message from Redis."""
+        self.message_count += 1
         if channel in self._confirmed:
-            self._news[channel] = self.heard
-        for bell in self._bells.get(channel, ()):
-            bell.ring(channel)
+            self._news[channel] = self.message_count
+        for subscription in self._subscriptions.get(channel, ()):
+            subscription.notify(channel)
 
-    # What a bell calls.
+    # Called by subscriptions.
 
-    async def attach(self, bell: Subscription) -> None:
-        """Everything published from now on rings the bell."""
+    async def attach(self, subscription: Subscription) -> None:
+        """Notify the subscription of everything published from now on."""
         missing = []
-        for channel in bell.channels:
-            self._bells.setdefault(channel, set()).add(bell)
+        for channel in subscription.channels:
+            self._subscriptions.setdefault(channel, set()).add(subscription)
             self._idle.pop(channel, None)
             if channel not in self._confirmed:
                 missing.append(channel)
@@ -172,41 +180,46 @@ class Notifier(Listener):
             try:
                 await self._subscribe(missing)
             except BaseException:
-                self.detach(bell)
+                self.detach(subscription)
                 raise
-        if bell.since is not None:
-            news, never = self._news, self.heard + 1  # not subscribed: nothing is known
-            fresh = [name for name in bell.channels if news.get(name, never) > bell.since]
+        if subscription.since is not None:
+            news, never = (
+                self._news,
+                self.message_count + 1,
+            )  # not subscribed yet: changes until then are unknown
+            fresh = [
+                name for name in subscription.channels if news.get(name, never) > subscription.since
+            ]
             if fresh or missing:
-                bell.ring(*fresh, *missing)
+                subscription.notify(*fresh, *missing)
 
-    def detach(self, bell: Subscription) -> None:
-        """Nothing rings the bell any more."""
+    def detach(self, subscription: Subscription) -> None:
+        """Stop notifying the subscription."""
         now = self._loop.time()
-        for channel in bell.channels:
-            bells = self._bells.get(channel)
-            if bells is None:
+        for channel in subscription.channels:
+            subscriptions = self._subscriptions.get(channel)
+            if subscriptions is None:
                 continue
-            bells.discard(bell)
-            if not bells:
-                del self._bells[channel]
+            subscriptions.discard(subscription)
+            if not subscriptions:
+                del self._subscriptions[channel]
                 self._idle[channel] = now
 
-    # What the lane calls.
+    # Called by the connection.
 
-    def opened(self, lane: ReconnectingConnection, link: PipelinedConnection) -> None:
-        assert isinstance(link, PubSubConnection)
-        self._ear = link
+    def opened(self, connection: ReconnectingConnection, pipeline: PipelinedConnection) -> None:
+        assert isinstance(pipeline, PubSubConnection)
+        self._pubsub = pipeline
         self._confirmed.clear()
         self._news.clear()
         self._idle.clear()
-        link.hear(self._hear)
-        channels = [*self._bells, *(self._watchers.keys() - self._bells.keys())]
+        pipeline.on_message(self._on_message)
+        channels = [*self._subscriptions, *(self._watchers.keys() - self._subscriptions.keys())]
         self._missed = set(channels)
         self._ask(channels)
 
-    def dropped(self, lane: ReconnectingConnection) -> None:
-        self._ear = None
+    def dropped(self, connection: ReconnectingConnection) -> None:
+        self._pubsub = None
         self._confirmed.clear()
         self._news.clear()
         for future in self._asked.values():
@@ -214,11 +227,11 @@ class Notifier(Listener):
                 future.set_result(None)
         self._asked.clear()
 
-    # Inside.
+    # Implementation.
 
     async def _subscribe(self, channels: Sequence[str]) -> None:
-        """Redis has confirmed the channels, or there is no connection to do so."""
-        if not self._lane.up:
+        """Wait until Redis has confirmed the channels, or there is no connection."""
+        if not self._connection.up:
             return
         self._ask([name for name in channels if name not in self._asked])
         waiting = [self._asked[name] for name in channels if name in self._asked]
@@ -227,38 +240,38 @@ class Notifier(Listener):
 
     def _ask(self, channels: Sequence[str]) -> None:
         asked = [name for name in channels if name not in self._confirmed]
-        if not asked or self._ear is None:
+        if not asked or self._pubsub is None:
             return
         for name in asked:
             if name not in self._asked:
                 self._asked[name] = self._loop.create_future()
-        self._ear.say("SUBSCRIBE", *asked)
+        self._pubsub.say("SUBSCRIBE", *asked)
 
-    def _hear(self, message: list[Any]) -> None:
+    def _on_message(self, message: list[Any]) -> None:
         kind = message[0]
         if kind == b"message":
             channel = message[1].decode()
-            self.ring(channel)
-            for hear in self._watchers.get(channel, ()):
-                hear(message[2])
+            self.notify(channel)
+            for on_message in self._watchers.get(channel, ()):
+                on_message(message[2])
         elif kind == b"subscribe":
             channel = message[1].decode()
             self._confirmed.add(channel)
-            self.heard += 1
-            self._news[channel] = self.heard
+            self.message_count += 1
+            self._news[channel] = self.message_count
             future = self._asked.pop(channel, None)
             if future is not None and not future.done():
                 future.set_result(None)
             if channel in self._missed:
                 self._missed.discard(channel)
-                self.ring(channel)
-                for hear in self._watchers.get(channel, ()):
-                    hear(b"")
+                self.notify(channel)
+                for on_message in self._watchers.get(channel, ()):
+                    on_message(b"")
 
     def _sweep(self) -> None:
         self._sweep_handle = self._loop.call_later(self._linger_s, self._sweep)
         before = self._loop.time() - self._linger_s
-        # What Redis has not confirmed yet would be confirmed behind our back: it stays until then.
+        # An unconfirmed channel stays: its late confirmation would be taken for another's.
         tired = [
             name
             for name, since in self._idle.items()
@@ -270,5 +283,5 @@ class Notifier(Listener):
         self._confirmed.difference_update(gone)
         for name in gone:
             self._news.pop(name, None)
-        if gone and self._ear is not None and self._lane.up:
-            self._ear.say("UNSUBSCRIBE", *gone)
+        if gone and self._pubsub is not None and self._connection.up:
+            self._pubsub.say("UNSUBSCRIBE", *gone)

@@ -1,4 +1,4 @@
-"""A connection that listens: once subscribed it takes messages where others take replies."""
+"""A connection for pub/sub: it takes messages instead of replies."""
 
 import logging
 from collections.abc import Callable
@@ -12,39 +12,39 @@ logger = logging.getLogger("korvet.store")
 
 
 class PubSubConnection(PipelinedConnection):
-    """A link that, once `hear` was called, takes messages instead of replies."""
+    """A connection that takes messages instead of replies once `on_message` was called."""
 
-    _hear: Callable[[list[Any]], None] | None = None
+    _on_message: Callable[[list[Any]], None] | None = None
     _alive = True
     _refused = False
 
-    def hear(self, heard: Callable[[list[Any]], None]) -> None:
-        """From now on whatever arrives goes to `heard`."""
-        self._hear = heard
+    def on_message(self, on_message: Callable[[list[Any]], None]) -> None:
+        """Deliver everything that arrives from now on to `on_message`."""
+        self._on_message = on_message
 
     def say(self, *command: Arg) -> None:
-        """The command is on its way; its reply will be heard."""
+        """Send the command; its reply arrives as a message."""
         packer = Packer()
         packer.add(command)
         if self._transport is not None:
             self._transport.writelines(packer.take())
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._hear is None:
+        if self._on_message is None:
             super().buffer_updated(nbytes)
             return
         self._alive = True
         self._feed(self._buffer, 0, nbytes)
         while (reply := self._gets()) is not NOTHING:
             if isinstance(reply, list):
-                self._hear(reply)
+                self._on_message(reply)
             elif isinstance(reply, ErrorReply) and not self._refused:
                 self._refused = True
-                logger.warning("Redis or a Sentinel refuses to be listened to: %s", reply)
+                logger.warning("subscription failed: %s", reply)
 
     def _watch(self) -> None:
-        """Silence is normal here, so the server is asked; no answer until next time is the end."""
-        if self._hear is None:
+        """Ping the silent server; close the connection if no answer comes by the next check."""
+        if self._on_message is None:
             super()._watch()
             return
         self._watch_handle = self._loop.call_later(self._timeout_s, self._watch)

@@ -1,9 +1,9 @@
-"""A large reply as the bytes that Redis sent, for whoever can read them without an object a value.
+"""A large reply as the bytes that Redis sent, for callers that decode without an object per value.
 
 Rules
-- An ECHO of sixteen random bytes goes behind the command, and one of others behind what follows it:
-  where they come back the reply ends, and where all replies end. Nothing else is searched for.
-- The bytes stand in one buffer, which the next reply overwrites.
+- An ECHO of sixteen random bytes follows the command, and another one the commands after it: the
+  echoed bytes mark the end of the reply and of all replies. Nothing else is searched for.
+- All bytes are in one buffer, which the next reply overwrites.
 """
 
 import os
@@ -19,19 +19,19 @@ _TOKEN = 16
 
 
 class _Asked(NamedTuple):
-    """Commands whose replies are on their way."""
+    """Commands whose replies are in flight."""
 
     pool: Any
     connection: Any
     behind: bytes
-    """What comes behind the reply to the first of them."""
+    """The bytes that mark the end of the first reply."""
     last: bytes
-    """What comes behind all replies."""
+    """The bytes that mark the end of all replies."""
     more: int
 
 
 class RawReply:
-    """Takes large replies, one after another. The next can be asked for while one is in use."""
+    """Takes large replies, one after another. The next one can be requested while one is in use."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(FIRST_BUFFER)
@@ -39,13 +39,13 @@ class RawReply:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a reply is on its way."""
+        """Return whether a reply is in flight."""
         return self._asked is not None
 
     def ask(self, client: Any, command: Sequence[Any], then: Sequence[Sequence[Any]]) -> None:
-        """The commands are on their way; `reply` waits for what Redis says to them.
+        """Send the commands; `reply` waits for the replies.
 
-        Raises what redis-py raises when the connection breaks; it is then closed.
+        Raises redis-py's exception if the connection breaks; it is then closed.
         """
         self.forget()
         behind, last = os.urandom(_TOKEN), os.urandom(_TOKEN)
@@ -60,9 +60,9 @@ class RawReply:
             raise
 
     def reply(self) -> tuple[memoryview, list[Any]]:
-        """The reply to the command as bytes, and those to what was sent behind it parsed.
+        """Return the first reply as bytes and the replies of the commands after it parsed.
 
-        Raises what redis-py raises when the connection breaks; it is then closed.
+        Raises redis-py's exception if the connection breaks; it is then closed.
         """
         assert self._asked is not None
         asked = self._asked
@@ -76,14 +76,14 @@ class RawReply:
         return found
 
     def forget(self) -> None:
-        """Nobody waits for a reply; one that is on its way is lost with its connection."""
+        """Drop the reply in flight, together with its connection."""
         asked, self._asked = self._asked, None
         if asked is not None:
             asked.connection.disconnect()
             asked.pool.release(asked.connection)
 
     def _receive(self, asked: _Asked) -> tuple[memoryview, list[Any]]:
-        # redis-py has no reply without parsing; nothing waits in its parser between two commands.
+        # redis-py has no reply without parsing; its parser holds no bytes between two commands.
         socket, last = asked.connection._sock, asked.last
         filled = ends = 0
         while not self._buffer.startswith(last, ends, filled):
@@ -96,7 +96,7 @@ class RawReply:
         return memoryview(self._buffer)[:end].toreadonly(), found
 
     def _read(self, socket: Any, filled: int) -> int:
-        """How much the buffer holds after another read."""
+        """Read from the socket; return the length of the buffer's content."""
         if filled == len(self._buffer):
             larger = bytearray(2 * filled)
             larger[:filled] = self._buffer
@@ -109,12 +109,12 @@ class RawReply:
 
 
 def _echoed(token: bytes) -> bytes:
-    """The reply to an ECHO."""
+    """Return the reply to an ECHO."""
     return b"$%d\r\n%b\r\n" % (len(token), token)
 
 
 def parsed(reply: memoryview) -> Any:
-    """The reply as redis-py would give it."""
+    """Parse a reply as redis-py does."""
     reader = hiredis.Reader()
     reader.feed(bytes(reply))
     return reader.gets()

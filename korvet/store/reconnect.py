@@ -1,7 +1,7 @@
-"""A connection that comes back: opens a link, greets the server, opens the next when one breaks.
+"""A Redis connection that reconnects with backoff and fails fast while down.
 
-While there is none, tickets fail at once. It returns by itself: the first attempt at once, the
-next after pauses that double up to two seconds.
+Without a connection, commands fail at once. The first attempt to reconnect is immediate, the next
+ones follow pauses that double up to two seconds.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 
 @dataclass(frozen=True)
 class Server:
-    """What a server said about itself when it was greeted."""
+    """What a server reported in its handshake."""
 
     name: str
     version: str
@@ -45,165 +45,169 @@ class ConnectOptions:
 
 
 class Listener:
-    """What a lane tells its store; the store overrides what it wants to hear."""
+    """Events of a connection; the store overrides what it needs."""
 
-    def settled(self, ticket: PendingCommand, outcome: str) -> None:
-        """A ticket with a start time was answered."""
+    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
+        """A timed command was answered."""
 
     def redirected(
-        self, lane: "ReconnectingConnection", ticket: PendingCommand, message: str
+        self, connection: "ReconnectingConnection", pending_command: PendingCommand, message: str
     ) -> bool:
-        """Redis refused the ticket; True when it was taken over."""
+        """Redis redirected the command; return True if it was taken over."""
         return False
 
     def progressed(self) -> None:
         """Some replies have arrived."""
 
-    def opened(self, lane: "ReconnectingConnection", link: PipelinedConnection) -> None:
-        """The lane has a link to a server that was greeted."""
+    def opened(self, connection: "ReconnectingConnection", pipeline: PipelinedConnection) -> None:
+        """A connection passed its handshake."""
 
-    def dropped(self, lane: "ReconnectingConnection") -> None:
-        """The lane has lost its link."""
+    def dropped(self, connection: "ReconnectingConnection") -> None:
+        """The connection was lost."""
 
 
 class Disconnected:
-    """Stands in for a link while there is none: every ticket fails at once."""
+    """Replaces a connection while there is none: every command fails at once."""
 
     pending_bytes = 0
-    bursts = 0
+    writes = 0
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def send(self, ticket: PendingCommand) -> None:
-        """The ticket has failed; nothing was sent."""
-        ticket.fail(RedisUnreachable(f"there is no connection to Redis: {self.reason}"))
+    def send(self, pending_command: PendingCommand) -> None:
+        """Fail the command; nothing is sent."""
+        pending_command.fail(RedisUnreachable(f"there is no connection to Redis: {self.reason}"))
 
 
 class ReconnectingConnection:
-    """One connection to the place that `find` names. `link` takes tickets at any time."""
+    """One connection to the server that `find` names. `pipeline` takes commands at any time."""
 
     def __init__(
         self,
         find: Callable[[], Awaitable[Address]],
-        manner: ConnectOptions,
+        options: ConnectOptions,
         listener: Listener,
         link_type: type[PipelinedConnection] = PipelinedConnection,
     ) -> None:
-        self.link: PipelinedConnection | Disconnected = Disconnected("it was never opened")
+        self.pipeline: PipelinedConnection | Disconnected = Disconnected(
+            "the connection was never opened"
+        )
         self.reconnects = 0
         self.place = Address()
-        """Where the newest link leads."""
+        """The address of the newest connection."""
         self._find = find
-        self._manner = manner
+        self._options = options
         self._listener = listener
-        self._link_type = link_type
+        self._pipeline_type = link_type
         self._closed = False
         self._task: asyncio.Task[None] | None = None
-        self._bursts = 0
+        self._writes = 0
         self._opening = asyncio.Lock()
         self._server: Server | None = None
 
     @property
-    def bursts(self) -> int:
-        """How many writes have gone out, all links of the past included."""
-        return self._bursts + self.link.bursts
+    def writes(self) -> int:
+        """Return the number of writes, past connections included."""
+        return self._writes + self.pipeline.writes
 
     @property
     def up(self) -> bool:
-        return isinstance(self.link, PipelinedConnection)
+        return isinstance(self.pipeline, PipelinedConnection)
 
     @property
     def oldest(self) -> PendingCommand | None:
-        """What has waited longest for its reply."""
-        return self.link.oldest if isinstance(self.link, PipelinedConnection) else None
+        """Return the command that has waited longest for its reply."""
+        return self.pipeline.oldest if isinstance(self.pipeline, PipelinedConnection) else None
 
     @property
     def run(self) -> str:
-        """Which run of which server the link leads to; empty while there is none."""
+        """Return the server's run id; empty while there is no connection."""
         return self._server.info.get("run_id", "") if self.up and self._server else ""
 
     @property
     def promoted(self) -> bool:
-        """Whether the server was a replica once, or began anew from a file: it may lack what was
-        acknowledged before."""
+        """Return whether the server was a replica once, or restarted from a file.
+
+        It may lack what was acknowledged before.
+        """
         info = self._server.info if self._server else {}
         return int(info.get("second_repl_offset", "-1")) >= 0
 
     async def open(self) -> Server:
-        """There is a link and its server is known; or the exception says what to do."""
+        """Connect and read the server's properties, or raise the exception that says what to do."""
         async with self._opening:
             if not self.up or self._server is None:
                 self._server = await self._open()
             return self._server
 
     async def close(self) -> None:
-        """There is no link any more, and none will come."""
+        """Close for good."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
-        if isinstance(self.link, PipelinedConnection):
-            self.link.close("the store was closed")
+        if isinstance(self.pipeline, PipelinedConnection):
+            self.pipeline.close("the store was closed")
             self._set_down("the store was closed")
             await asyncio.sleep(0)
 
     def renew(self, reason: str) -> None:
-        """The link ends once it is idle, and another is opened where `find` then says."""
-        if isinstance(self.link, PipelinedConnection):
-            self.link.retire(reason)
+        """Close once idle, and connect again to the server that `find` then names."""
+        if isinstance(self.pipeline, PipelinedConnection):
+            self.pipeline.retire(reason)
             self._set_down(reason)
             self._reopen()
 
     def leave(self, reason: str) -> None:
-        """The link has ended, what it held has failed, and another is opened where `find` says."""
-        if isinstance(self.link, PipelinedConnection):
-            self.link.close(reason)
+        """Close now, fail what is in flight, and connect again to the server that `find` names."""
+        if isinstance(self.pipeline, PipelinedConnection):
+            self.pipeline.close(reason)
 
     def ensure_opening(self) -> None:
-        """There is a link, or one is being opened."""
+        """Start to connect, unless connected or connecting."""
         if not self.up:
             self._reopen()
 
-    # What the link calls.
+    # Called by the connection.
 
-    def lost(self, link: PipelinedConnection, reason: str) -> None:
-        if link is self.link:
+    def lost(self, pipeline: PipelinedConnection, reason: str) -> None:
+        if pipeline is self.pipeline:
             self._set_down(reason)
             self._reopen()
 
-    def settled(self, ticket: PendingCommand, outcome: str) -> None:
-        self._listener.settled(ticket, outcome)
+    def settled(self, pending_command: PendingCommand, outcome: str) -> None:
+        self._listener.settled(pending_command, outcome)
 
-    def redirected(self, ticket: PendingCommand, message: str) -> bool:
-        return self._listener.redirected(self, ticket, message)
+    def redirected(self, pending_command: PendingCommand, message: str) -> bool:
+        return self._listener.redirected(self, pending_command, message)
 
     def progressed(self) -> None:
         self._listener.progressed()
 
-    # Inside.
+    # Implementation.
 
     async def _open(self) -> Server:
         address = await self._find()
-        link = await _connect(address, self._manner, self, self._link_type)
+        pipeline = await _connect(address, self._options, self, self._pipeline_type)
         try:
-            async with asyncio.timeout(self._manner.connect_s):
-                server = await _greet(link, address, self._manner)
+            async with asyncio.timeout(self._options.connect_s):
+                server = await _handshake(pipeline, address, self._options)
         except TimeoutError:
-            link.close("the greeting was not answered")
+            pipeline.close("the handshake got no answer")
             raise RedisUnreachable(
-                f"Redis at {address} does not answer within {self._manner.connect_s:g} s"
+                f"Redis at {address} does not answer within {self._options.connect_s:g} s"
             ) from None
         except BaseException:
-            link.close("the greeting was refused")
+            pipeline.close("the handshake was refused")
             raise
-        self.link = link
+        self.pipeline = pipeline
         self.place = address
-        self._listener.opened(self, link)
+        self._listener.opened(self, pipeline)
         return server
 
     def _set_down(self, reason: str) -> None:
-        self._bursts += self.link.bursts
-        self.link = Disconnected(reason)
+        self._writes += self.pipeline.writes
+        self.pipeline = Disconnected(reason)
         self._listener.dropped(self)
 
     def _reopen(self) -> None:
@@ -218,7 +222,7 @@ class ReconnectingConnection:
             try:
                 await self.open()
             except StoreError as error:
-                self.link = Disconnected(str(error))
+                self.pipeline = Disconnected(str(error))
                 attempt += 1
             else:
                 self.reconnects += 1
@@ -227,27 +231,27 @@ class ReconnectingConnection:
 
 async def _connect(
     address: Address,
-    manner: ConnectOptions,
-    lane: ReconnectingConnection,
+    options: ConnectOptions,
+    connection: ReconnectingConnection,
     kind: type[PipelinedConnection],
 ) -> PipelinedConnection:
     loop = asyncio.get_running_loop()
 
     def make() -> PipelinedConnection:
-        return kind(lane, manner.timeout_s)
+        return kind(connection, options.timeout_s)
 
     try:
-        async with asyncio.timeout(manner.connect_s):
+        async with asyncio.timeout(options.connect_s):
             if address.path:
-                _, link = await loop.create_unix_connection(make, address.path)
+                _, pipeline = await loop.create_unix_connection(make, address.path)
             else:
                 server_name = address.host if address.tls else None
-                _, link = await loop.create_connection(
+                _, pipeline = await loop.create_connection(
                     make, address.host, address.port, ssl=address.tls, server_hostname=server_name
                 )
     except TimeoutError:
         raise RedisUnreachable(
-            f"no connection to Redis at {address} within {manner.connect_s:g} s: "
+            f"no connection to Redis at {address} within {options.connect_s:g} s: "
             "is the address right, and no firewall in between?"
         ) from None
     except OSError as error:
@@ -255,18 +259,20 @@ async def _connect(
         raise RedisUnreachable(
             f"no connection to Redis at {address}: {why}; start it, or give another --redis URL"
         ) from error
-    return link
+    return pipeline
 
 
-async def ask(link: PipelinedConnection, *command: Arg) -> Any:
-    """The reply to one plain command on this very link."""
+async def ask(pipeline: PipelinedConnection, *command: Arg) -> Any:
+    """Return the reply to one plain command on this very connection."""
     future = asyncio.get_running_loop().create_future()
-    link.send(PendingCommand(future, command=command))
+    pipeline.send(PendingCommand(future, command=command))
     return await future
 
 
-async def _greet(link: PipelinedConnection, address: Address, manner: ConnectOptions) -> Server:
-    """The link is authenticated, named and in its database, and the server is one we can use."""
+async def _handshake(
+    pipeline: PipelinedConnection, address: Address, options: ConnectOptions
+) -> Server:
+    """Authenticate, name the connection, select the database, check the server's version."""
     steps: list[Sequence[Arg]] = []
     if address.password is not None:
         user = [address.username] if address.username else []
@@ -275,14 +281,14 @@ async def _greet(link: PipelinedConnection, address: Address, manner: ConnectOpt
         steps.append(["SELECT", address.db])
     try:
         for step in steps:
-            await ask(link, *step)
-        await ask(link, "CLIENT", "SETNAME", manner.client_name)
+            await ask(pipeline, *step)
+        await ask(pipeline, "CLIENT", "SETNAME", options.client_name)
         info = {
-            **parse_info(await ask(link, "INFO", "server")),
-            **parse_info(await ask(link, "INFO", "cluster")),
-            **parse_info(await ask(link, "INFO", "replication")),
+            **parse_info(await ask(pipeline, "INFO", "server")),
+            **parse_info(await ask(pipeline, "INFO", "cluster")),
+            **parse_info(await ask(pipeline, "INFO", "replication")),
         }
-        await _wait_until_loaded(link)
+        await _wait_until_loaded(pipeline)
     except CommandFailed as error:
         raise RedisUnreachable(
             f"Redis at {address} refused {error.command}: {error.message}"
@@ -297,13 +303,13 @@ async def _greet(link: PipelinedConnection, address: Address, manner: ConnectOpt
     return server
 
 
-async def _wait_until_loaded(link: PipelinedConnection) -> None:
+async def _wait_until_loaded(pipeline: PipelinedConnection) -> None:
     while True:
         try:
-            await ask(link, "PING")
+            await ask(pipeline, "PING")
         except StoreRefused as error:
             if error.code != "LOADING":
-                return  # A replica without its master still counts: calls will say it themselves.
+                return  # A replica without its master is accepted: calls report the error.
         else:
             return
         await asyncio.sleep(0.05)
@@ -320,6 +326,6 @@ def _describe(info: dict[str, str]) -> Server:
 
 
 def parse_info(reply: bytes) -> dict[str, str]:
-    """The lines `name:value` of an INFO reply."""
+    """Parse the `name:value` lines of an INFO reply."""
     rows = (line.partition(":") for line in reply.decode().splitlines())
     return {name: value for name, colon, value in rows if colon}

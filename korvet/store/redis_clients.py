@@ -1,4 +1,4 @@
-"""redis-py clients for an address: RESP2, and nothing is ever sent twice."""
+"""redis-py clients for an address: RESP2, and no command is ever sent twice."""
 
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -14,19 +14,19 @@ from korvet.store.address import Address, Location
 
 CONNECT_S = 5.0
 SILENT_S = 15.0
-"""As long as a broker's `redis.timeout.ms`."""
+"""Seconds without a reply that end a connection: the broker's `redis.timeout.ms`."""
 AGAIN_S = 0.1
 
 
 def open_client(address: Address) -> redis.Redis:
-    """A client of that server; it connects when first used."""
+    """Return a client of that server; it connects at its first command."""
     return redis.Redis(
         host=address.host, port=address.port, unix_socket_path=address.path, **_entry(address)
     )
 
 
 class Watchers(Sentinel):
-    """The Sentinels, all of them asked: the first to answer may be the last to know."""
+    """The Sentinels of a deployment. All are asked: the first to answer may know least."""
 
     def __init__(self, location: Location) -> None:
         self._location = location
@@ -37,8 +37,10 @@ class Watchers(Sentinel):
             client.response_callbacks = {}  # type: ignore[assignment]
 
     def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Where the master is; redis-py asks before each connection. What a master takes that is
-        failed over is lost: whoever asks then waits for the new one."""
+        """Return the master's address; redis-py asks before each connection.
+
+        During a failover the call waits for the new master: writes to the old one are lost.
+        """
         began = time.monotonic()
         while True:
             found, failures = self._told()
@@ -51,20 +53,20 @@ class Watchers(Sentinel):
         return named
 
     def _told(self) -> tuple[list[sentinel.SentinelView], list[BaseException]]:
-        """What those say that answer soon, and why others did not."""
+        """Return the views of the Sentinels that answer in time, and why the others did not."""
         pool = ThreadPoolExecutor(len(self.sentinels))
         asked = {pool.submit(self._ask, client) for client in self.sentinels}
         pool.shutdown(wait=False)
-        waiting, told = set(asked), list[Future[Any]]()
-        while waiting and not any(each.exception() is None for each in told):
+        waiting, views = set(asked), list[Future[Any]]()
+        while waiting and not any(each.exception() is None for each in views):
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            told += done
-        told += wait(waiting, timeout=sentinel.GRACE_S).done
-        failures = [error for each in told if (error := each.exception()) is not None]
-        found = [sentinel.opinion(each.result()) for each in told if each.exception() is None]
+            views += done
+        views += wait(waiting, timeout=sentinel.GRACE_S).done
+        failures = [error for each in views if (error := each.exception()) is not None]
+        found = [sentinel.view(each.result()) for each in views if each.exception() is None]
         return [each for each in found if each is not None], failures
 
-    def _ask(self, client: redis.Redis) -> sentinel.Told:
+    def _ask(self, client: redis.Redis) -> sentinel.Views:
         pipe: Any = client.pipeline(transaction=False)
         for question in sentinel.QUESTIONS:
             pipe.execute_command(*question, self._location.master)
@@ -73,7 +75,7 @@ class Watchers(Sentinel):
 
 
 def open_master(location: Location) -> redis.Redis:
-    """A client of whichever server the Sentinels call the master, asked at every connection."""
+    """Return a client of the server that Sentinels name as master, asked at every connection."""
     watchers = Watchers(location)
     client: redis.Redis = watchers.master_for(location.master, **_entry(location.seeds[0]))  # type: ignore[no-untyped-call]
     return client
@@ -91,7 +93,7 @@ def _entry(address: Address) -> dict[str, Any]:
         "password": address.password,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
-        # Before its version 8, redis-py waits for a silent server for ever.
+        # Before version 8, redis-py waits for a silent server without limit.
         "socket_connect_timeout": CONNECT_S,
         "socket_timeout": SILENT_S,
         **options,

@@ -1,14 +1,14 @@
-"""Waiting until replicas, or the disk, have what was written.
+"""Extra durability: wait for replicas (WAIT) and for fsync (WAITAOF).
 
 Rules
-- WAIT and WAITAOF hold up their whole connection: each waiting caller has one to itself, from a
-  pool, to the very server that took the write.
-- They cover what their own connection wrote. So each begins with a write that leaves nothing: by
-  then the server has everything that was answered before. A PUBLISH will not do: on a cluster it
-  goes to replicas by another way, and from Redis 7.2 on nothing is waited for then.
-- They say nothing of what another server took: the caller tells which run of which server it was.
-- A server that the store has left is not waited for: another is the master by now, and what its
-  replicas have is worth nothing. It may live on for long without any.
+- WAIT and WAITAOF block their connection: each caller has one of its own from a pool, to the server
+  that took the write.
+- They cover only writes of their own connection. So each begins with a write without effect: by
+  then the server has everything that was answered before. PUBLISH does not work: on a cluster it
+  reaches replicas another way, and since Redis 7.2 the server waits for nothing after it.
+- They say nothing about writes on another server: the caller passes the run id of the server.
+- The wait ends if the store leaves the server: another one is the master by then, and what the old
+  one's replicas have does not count. The old server may live on without replicas.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ LONGEST_S = 60.0
 FRESH_S = 1.0
 LOOK_S = 0.1
 OURS = b"korvet"
-"""What a server that Korvet has started is called in its configuration."""
+"""The name that Korvet gives in the configuration of a server it starts."""
 OWNER_SYNCS = [b"appendfsync", b"no"]
 
 
 class ReplicaWait:
-    """Asks the servers behind a store how many copies there are."""
+    """Waits for the replicas and the disk of the servers of a store."""
 
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
@@ -46,14 +46,14 @@ class ReplicaWait:
         self._known: dict[str, tuple[float, int]] = {}
 
     async def replicas(self, key: str) -> int:
-        """How many replicas the server of `key` has online; at most a second old."""
+        """Return how many replicas of the key's server are online, at most one second old."""
         place = self._store.place_of(key)
         until, count = self._known.get(str(place), (0.0, 0))
         if monotonic() < until:
             return count
         run = self._store.run_of(key)
-        async with self._room, self._connected(place) as (link, _):
-            rows = parse_info(await self._ask(key, run, link, "INFO", "replication"))
+        async with self._room, self._connected(place) as (pipeline, _):
+            rows = parse_info(await self._ask(key, run, pipeline, "INFO", "replication"))
         count = sum(
             "state=online" in value
             for name, value in rows.items()
@@ -65,68 +65,76 @@ class ReplicaWait:
     async def wait(
         self, key: str, *, run: str, replicas: int, fsync: bool, timeout_s: float
     ) -> bool:
-        """Whether so many replicas, and the server's own disk when `fsync`, have what was answered
-        before this call, within the time; `run` is the store's `run_of` the key before that."""
+        """Wait for replicas, and for the server's disk if `fsync`.
+
+        Returns whether they have everything that was answered before this call, within the time.
+        `run` is the store's `run_of` the key before that.
+        """
         limit_ms = max(1, int(min(timeout_s, LONGEST_S) * 1000))
-        async with self._room, self._connected(self._store.place_of(key)) as (link, here):
+        async with self._room, self._connected(self._store.place_of(key)) as (pipeline, here):
             if here != run:
                 return False
             if fsync:
-                await _let_it_sync(link)
-            # Behind one another in one burst: the wait is for what stands before it.
+                await _let_it_sync(pipeline)
+            # One write: WAIT covers the command before it.
             written = asyncio.get_running_loop().create_future()
-            link.send(PendingCommand(written, command=("SET", replica_wait_key(key), "", "PX", 1)))
+            pipeline.send(
+                PendingCommand(written, command=("SET", replica_wait_key(key), "", "PX", 1))
+            )
             let_go(written)
             words = ("WAITAOF", 1, replicas) if fsync else ("WAIT", replicas)
-            reply = await self._ask(key, run, link, *words, limit_ms)
+            reply = await self._ask(key, run, pipeline, *words, limit_ms)
             if not fsync:
                 reply = [1, reply]
             await written
         enough = bool(reply[0] >= 1 and reply[1] >= replicas)
         return enough and self._store.run_of(key) == run
 
-    async def _ask(self, key: str, run: str, link: PipelinedConnection, *command: Arg) -> Any:
-        """The reply, unless the store leaves that run of the key's server meanwhile."""
-        asked = asyncio.ensure_future(ask(link, *command))
+    async def _ask(self, key: str, run: str, pipeline: PipelinedConnection, *command: Arg) -> Any:
+        """Return the reply, unless the store leaves that run of the key's server meanwhile."""
+        asked = asyncio.ensure_future(ask(pipeline, *command))
         try:
             while not asked.done() and self._store.run_of(key) == run:
                 await asyncio.wait([asked], timeout=LOOK_S)
             if not asked.done():
-                raise StoreUnavailable("its server is not the master any more")
+                raise StoreUnavailable("the server is no longer the master")
             return asked.result()
         finally:
             asked.cancel()
 
     @asynccontextmanager
     async def _connected(self, place: Address) -> AsyncIterator[tuple[PipelinedConnection, str]]:
-        """A connection for one caller alone, and which run of which server it leads to."""
+        """Yield a connection for one caller, and the run id of its server."""
         idle = self._idle[str(place)]
-        lane = idle.pop() if idle else _lane(place)
+        connection = idle.pop() if idle else _connection(place)
         try:
-            await lane.open()
-            assert isinstance(lane.link, PipelinedConnection)
-            yield lane.link, lane.run
+            await connection.open()
+            assert isinstance(connection.pipeline, PipelinedConnection)
+            yield connection.pipeline, connection.run
         except BaseException:
-            await lane.close()
+            await connection.close()
             raise
-        idle.append(lane)
+        idle.append(connection)
 
     async def close(self) -> None:
-        """All connections are gone."""
-        for lanes in self._idle.values():
-            for lane in lanes:
-                await lane.close()
+        """Close all connections."""
+        for connections in self._idle.values():
+            for connection in connections:
+                await connection.close()
 
 
-async def _let_it_sync(link: PipelinedConnection) -> None:
-    """A server of ours, which its owner syncs, from now on does so by itself: WAITAOF needs it."""
-    with suppress(CommandFailed):  # not everybody may ask
-        told = await ask(link, "CONFIG", "GET", "syslog-ident")
-        if told[1:] == [OURS] and await ask(link, "CONFIG", "GET", "appendfsync") == OWNER_SYNCS:
-            await ask(link, "CONFIG", "SET", "appendfsync", "everysec")
+async def _let_it_sync(pipeline: PipelinedConnection) -> None:
+    """Let a server that Korvet started fsync by itself from now on: WAITAOF needs it."""
+    with suppress(CommandFailed):  # the user may lack the right to ask
+        views = await ask(pipeline, "CONFIG", "GET", "syslog-ident")
+        if (
+            views[1:] == [OURS]
+            and await ask(pipeline, "CONFIG", "GET", "appendfsync") == OWNER_SYNCS
+        ):
+            await ask(pipeline, "CONFIG", "SET", "appendfsync", "everysec")
 
 
-def _lane(place: Address) -> ReconnectingConnection:
+def _connection(place: Address) -> ReconnectingConnection:
     async def find() -> Address:
         return place
 

@@ -1,4 +1,4 @@
-"""Who takes the reply to a call: a future, or what takes it without a turn of the loop between."""
+"""The receiver of a reply: a future, or an object that needs no event-loop iteration."""
 
 from typing import Protocol, TypeVar
 
@@ -6,28 +6,28 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class ReplyWaiter(Protocol[R_contra]):
-    """What a store asks of it; an `asyncio.Future` is one.
+    """What a store needs of a receiver; an `asyncio.Future` is one.
 
-    Called where replies are read: it returns soon, and raises nothing.
+    Its methods are called where replies are read: they return quickly and raise nothing.
     """
 
     def done(self) -> bool:
-        """Whether it takes no reply any more."""
+        """Return whether it takes no more replies."""
 
     def set_result(self, result: R_contra, /) -> None:
-        """This is the reply."""
+        """Take the reply."""
 
     def set_exception(self, error: BaseException, /) -> None:
-        """There is none, and this is why."""
+        """Take the error in place of the reply."""
 
 
 def settle(waiter: ReplyWaiter[R_contra], reply: R_contra) -> None:
-    """The waiter has the reply, if it still wants it."""
+    """Give the waiter its reply, unless it is done."""
     if not waiter.done():
         waiter.set_result(reply)
 
 
 def fail(waiter: ReplyWaiter[R_contra], error: BaseException) -> None:
-    """The waiter knows that there is no reply, if it still wants to."""
+    """Give the waiter the error, unless it is done."""
     if not waiter.done():
         waiter.set_exception(error)

@@ -1,8 +1,8 @@
-"""Commands as buffers for a socket, and the reader of replies.
+"""Commands as buffers for a socket, and the parser of replies.
 
-A command of small arguments is one bytes object, packed by hiredis in C. An argument of `BIG`
-bytes or more is left where it is: the command is then several buffers, and the payload one of
-them, so that the kernel is the first to copy it.
+A command of small arguments is one bytes object, packed by hiredis in C. An argument of `BIG` bytes
+or more is not copied: the command is then several buffers, one of them the argument, so that the
+kernel makes the first copy.
 """
 
 from collections.abc import Sequence
@@ -12,31 +12,31 @@ import hiredis
 from korvet.scripts.call import Arg
 
 BIG = 8 * 1024
-# Beyond so many arguments looking at each costs more than copying: they are small then.
+# Above this number of arguments, a check of each costs more than a copy: they are small then.
 MANY = 40
 _END = b"\r\n"
 
 
 class ErrorReply(Exception):
-    """An error that Redis sent as a reply; the message begins with its code."""
+    """An error reply of Redis; the message begins with its code."""
 
 
 class Nothing:
-    """What the reader returns when it holds no whole reply; None is a reply."""
+    """What the parser returns without a complete reply; None is a reply."""
 
 
 NOTHING = Nothing()
 
 
 def reader() -> hiredis.Reader:
-    """A fresh reader; it keeps its buffer between replies, up to a megabyte."""
+    """Return a new parser; it keeps its buffer between replies, up to 1 MiB."""
     made = hiredis.Reader(replyError=ErrorReply, notEnoughData=NOTHING)
     made.setmaxbuf(1 << 20)
     return made
 
 
 class Packer:
-    """Collects the commands of one loop turn; `take` gives the buffers to write, in order."""
+    """Collects the commands of one event-loop iteration; `take` returns the buffers in order."""
 
     __slots__ = ("_buffers", "_small")
 
@@ -45,7 +45,7 @@ class Packer:
         self._small: list[bytes] = []
 
     def take(self) -> list[bytes | memoryview]:
-        """Everything added since the last time, neighbouring small pieces joined."""
+        """Return everything added since the last call, with adjacent small pieces joined."""
         buffers, self._buffers = self._buffers, []
         if self._small:
             small, self._small = self._small, []
@@ -53,7 +53,7 @@ class Packer:
         return buffers
 
     def add(self, command: Sequence[Arg]) -> int:
-        """The command is queued; returns its size in bytes."""
+        """Queue the command; return its size in bytes."""
         packable: Sequence[Arg] = command
         if len(command) <= MANY:
             for at, arg in enumerate(command):
@@ -63,7 +63,7 @@ class Packer:
                 if len(arg) >= BIG:  # type: ignore[arg-type]
                     return self._add_mixed(command)
                 if kind is not bytes:
-                    # A small buffer is copied sooner than it is sent by itself.
+                    # Copying a small buffer costs less than a write of its own.
                     if packable is command:
                         packable = list(command)
                     packable[at] = bytes(arg)  # type: ignore[index, arg-type]
@@ -94,7 +94,7 @@ class Packer:
 
 
 def _buffer(arg: Arg) -> bytes | memoryview:
-    """The argument as bytes or as a flat memoryview of itself; a str and an int become text."""
+    """Return the argument as bytes or as a flat memoryview; str and int become text."""
     if isinstance(arg, str):
         return arg.encode()
     if isinstance(arg, int):

@@ -1,4 +1,4 @@
-"""Which connection takes a call: the one question that differs between deployments."""
+"""Which connection takes a call: the only difference between deployments."""
 
 from collections.abc import Sequence
 from time import monotonic
@@ -13,12 +13,14 @@ from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnect
 from korvet.store.sentinel_watch import SentinelWatcher
 
 LEFT_FOR_S = 0.5
-"""How soon a replica is left again: the address may lead to it for long, and who leaves a server
-answers no read for some milliseconds."""
+"""Seconds between two attempts to leave a replica.
+
+The address may lead to it for a long time, and each attempt stops reads for some milliseconds.
+"""
 
 
 class Router(Protocol):
-    """Finds the lane for a call or a command."""
+    """Finds the connection for a call or a command."""
 
     is_cluster: bool
     server: Server
@@ -29,12 +31,12 @@ class Router(Protocol):
 
     def for_write(self, key: str) -> ReconnectingConnection: ...
 
-    def lanes(self) -> Sequence[ReconnectingConnection]: ...
+    def connections(self) -> Sequence[ReconnectingConnection]: ...
 
-    def dropped(self, lane: ReconnectingConnection) -> None: ...
+    def dropped(self, connection: ReconnectingConnection) -> None: ...
 
     def redirected(
-        self, lane: ReconnectingConnection, ticket: PendingCommand, message: str
+        self, connection: ReconnectingConnection, pending_command: PendingCommand, message: str
     ) -> bool: ...
 
     async def open(self) -> None: ...
@@ -47,46 +49,49 @@ class SingleRouter:
 
     is_cluster = False
 
-    def __init__(self, location: Location, manner: ConnectOptions, listener: Listener) -> None:
-        self._follower = SentinelWatcher(location, manner, self.lanes)
-        self._lanes = ConnectionSet(self._follower.find, manner, listener)
+    def __init__(self, location: Location, options: ConnectOptions, listener: Listener) -> None:
+        self._follower = SentinelWatcher(location, options, self.connections)
+        self._connections = ConnectionSet(self._follower.find, options, listener)
         self._left_at = -LEFT_FOR_S
         self.server: Server
 
     async def open(self) -> None:
-        """Every lane is open and `server` is known."""
-        for lane in self._lanes.all:
-            self.server = await lane.open()
+        """Open every connection and read the server's properties."""
+        for connection in self._connections.all:
+            self.server = await connection.open()
         self._follower.open()
 
     def for_call(self, call: Call[Any]) -> ReconnectingConnection:
-        return self._lanes.for_call(call)
+        return self._connections.for_call(call)
 
     def for_command(self, command: Sequence[Arg]) -> ReconnectingConnection:
-        return self._lanes.reads
+        return self._connections.reads
 
     def for_write(self, key: str) -> ReconnectingConnection:
-        return self._lanes.writes
+        return self._connections.writes
 
-    def lanes(self) -> Sequence[ReconnectingConnection]:
-        return self._lanes.all
+    def connections(self) -> Sequence[ReconnectingConnection]:
+        return self._connections.all
 
-    def dropped(self, lane: ReconnectingConnection) -> None:
-        """Nothing to do: the lane comes back by itself."""
+    def dropped(self, connection: ReconnectingConnection) -> None:
+        """Nothing to do: the connection reconnects by itself."""
 
     def redirected(
-        self, lane: ReconnectingConnection, ticket: PendingCommand, message: str
+        self, connection: ReconnectingConnection, pending_command: PendingCommand, message: str
     ) -> bool:
-        """Never taken over. All lanes leave a server that has become a replica, now and then while
-        they find no other: it would refuse no read, and answer with what it knows."""
+        """Return False: calls are never redirected.
+
+        If the server has become a replica, all connections leave it, at most once per LEFT_FOR_S: a
+        replica answers reads from old data.
+        """
         now = monotonic()
         if code_of(message) in A_REPLICA and now - self._left_at >= LEFT_FOR_S:
             self._left_at = now
-            for each in self._lanes.all:
+            for each in self._connections.all:
                 each.renew("the server has become a replica")
         return False
 
     async def close(self) -> None:
         await self._follower.close()
-        for lane in self.lanes():
-            await lane.close()
+        for connection in self.connections():
+            await connection.close()

@@ -1,10 +1,10 @@
-"""Which server the Sentinels call the master.
+"""The master according to the Sentinels.
 
 Rules
 - Sentinels learn of a failover one after another: the one with the greatest configuration epoch
-  knows best.
-- All are asked at once. Who stands still is waited for GRACE_S after the first answer.
-- From the moment a failover begins until one of them names another server there is no master.
+  knows most.
+- All are asked at once. After the first answer the others have GRACE_S.
+- From the start of a failover until one of them names another server there is no master.
 """
 
 import asyncio
@@ -22,20 +22,23 @@ from korvet.store.errors import RedisUnreachable
 
 GRACE_S = 0.3
 HOLD_S = 5.0
-"""So long a failover may keep those waiting who ask for the master: it may come to nothing."""
+"""Seconds that a failover may block callers that ask for the master: it may be given up."""
 DOWN = frozenset({"s_down", "o_down"})
 FAILING_OVER = "failover_in_progress"
 
-Told = tuple[Any, Any]
-"""The replies to the two QUESTIONS, as they came."""
+Views = tuple[Any, Any]
+"""The raw replies to the two QUESTIONS."""
 QUESTIONS = (("SENTINEL", "MASTER"), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"))
-"""The second names the new master from its promotion on, the first only once all is done."""
+"""The second names the new master from its promotion on, the first only at the end."""
 
 
 @dataclass(frozen=True)
 class SentinelView:
-    """What one Sentinel says: who is the master since which epoch, whether it misses it, and
-    whether it is making another server the master, which it does not name yet."""
+    """One Sentinel's view: the master, its epoch, whether it is unreachable, and whether a failover
+    runs.
+
+    During a failover the new master has no name yet.
+    """
 
     epoch: int
     host: str
@@ -44,9 +47,9 @@ class SentinelView:
     leaves: bool = False
 
 
-def opinion(told: Told) -> SentinelView | None:
-    """What the replies to the two questions say; None where they say nothing."""
-    state, address = told
+def view(views: Views) -> SentinelView | None:
+    """Parse the replies to the two questions; None if they say nothing."""
+    state, address = views
     if not isinstance(state, list) or not isinstance(address, list):
         return None
     rows = {
@@ -60,21 +63,21 @@ def opinion(told: Told) -> SentinelView | None:
 
 
 def elected(opinions: Iterable[SentinelView]) -> tuple[str, int] | None:
-    """The master that those name who know best, if one of them does not miss it."""
+    """Return the master of the views with the greatest epoch, unless one of them misses it."""
     known = list(opinions)
     newest = max((each.epoch for each in known), default=0)
     return next(((e.host, e.port) for e in known if e.epoch == newest and not e.down), None)
 
 
 def leaves(opinions: Iterable[SentinelView]) -> bool:
-    """Whether one of those that know best is making another server the master."""
+    """Return whether a view with the greatest epoch shows a failover in progress."""
     known = list(opinions)
     newest = max((each.epoch for each in known), default=0)
     return any(each.leaves for each in known if each.epoch == newest)
 
 
 def entry(location: Location, connect_s: float) -> dict[str, Any]:
-    """What redis-py's clients of the Sentinels are made with, beside host and port."""
+    """Return the options for redis-py's clients of the Sentinels, besides host and port."""
     first = location.seeds[0]
     options: dict[str, Any] = {
         "socket_timeout": connect_s,
@@ -90,13 +93,13 @@ def entry(location: Location, connect_s: float) -> dict[str, Any]:
 
 
 def unnamed(location: Location, why: Sequence[BaseException]) -> RedisUnreachable:
-    """The error that says that no Sentinel names a master."""
-    told = f": {why[0]}" if why else ""
-    return RedisUnreachable(f"no Sentinel at {location} names a master {location.master!r}{told}")
+    """Return the error for the case that no Sentinel names a master."""
+    views = f": {why[0]}" if why else ""
+    return RedisUnreachable(f"no Sentinel at {location} names a master {location.master!r}{views}")
 
 
 async def master(location: Location, connect_s: float) -> Address:
-    """The address of the master; RedisUnreachable where there is none to be known."""
+    """Return the master's address. Raises RedisUnreachable."""
     asked = [asyncio.create_task(_ask(location, seed, connect_s)) for seed in location.seeds]
     try:
         await _first(asked)
@@ -105,17 +108,17 @@ async def master(location: Location, connect_s: float) -> Address:
         for task in asked:
             task.cancel()
         await asyncio.wait(asked)
-    told = [task for task in asked if not task.cancelled()]
-    failures = [error for task in told if (error := task.exception()) is not None]
-    found = [opinion(task.result()) for task in told if task.exception() is None]
+    views = [task for task in asked if not task.cancelled()]
+    failures = [error for task in views if (error := task.exception()) is not None]
+    found = [view(task.result()) for task in views if task.exception() is None]
     named = elected(each for each in found if each is not None)
     if named is None:
         raise unnamed(location, failures)
     return location.seeds[0].at(*named)
 
 
-async def _first(asked: Sequence["asyncio.Task[Told]"]) -> None:
-    """One of them has answered, or none will."""
+async def _first(asked: Sequence["asyncio.Task[Views]"]) -> None:
+    """Wait until one of them has answered, or none will."""
     for task in asyncio.as_completed(asked):
         try:
             await task
@@ -124,7 +127,7 @@ async def _first(asked: Sequence["asyncio.Task[Told]"]) -> None:
         return
 
 
-async def _ask(location: Location, seed: Address, connect_s: float) -> Told:
+async def _ask(location: Location, seed: Address, connect_s: float) -> Views:
     client = Redis(
         host=seed.host, port=seed.port, retry=Retry(NoBackoff(), 0), **entry(location, connect_s)
     )

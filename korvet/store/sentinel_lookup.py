@@ -1,4 +1,4 @@
-"""Where to connect right now: asked before every connection, so that a failover is followed."""
+"""The address to connect to, found before every connection, so that a failover is followed."""
 
 import itertools
 from collections.abc import Awaitable, Callable
@@ -10,8 +10,10 @@ Find = Callable[[], Awaitable[Address]]
 
 
 def finder(location: Location, connect_s: float) -> Find:
-    """A function that names the server to connect to: the one there is, the master that Sentinels
-    know, or the nodes of a cluster in turn."""
+    """Return a function that finds the server to connect to.
+
+    That is the only server, the master that Sentinels name, or the nodes of a cluster in turn.
+    """
     if location.kind == "sentinel":
 
         async def ask_sentinels() -> Address:

@@ -1,4 +1,4 @@
-"""Redis Cluster's arithmetic: which slot a call belongs to, and what redirections say."""
+"""Redis Cluster's hash slots and redirections."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from korvet.scripts.call import Arg, Call
 
 SLOTS = 16384
 
-# Commands of ours without a key, answered by any node; every other has it first, or as below.
+# Commands without a key, which any node answers; others have it first, or as below.
 _NO_KEY = """
     ASKING CLIENT CLUSTER COMMAND CONFIG DBSIZE DEBUG ECHO FLUSHALL FLUSHDB INFO KEYS LATENCY PING
     PUBLISH PUBSUB SCAN SCRIPT SLOWLOG TIME WAIT WAITAOF
@@ -22,7 +22,7 @@ _SECOND = frozenset(("OBJECT", "MEMORY", "XGROUP", "XINFO"))
 
 @dataclass(frozen=True)
 class Redirect:
-    """MOVED: the slot lives there now. ASK: this once, ask there."""
+    """MOVED: the slot has another node. ASK: send this command there once."""
 
     asking: bool
     slot: int
@@ -32,17 +32,17 @@ class Redirect:
 
 @lru_cache(maxsize=1 << 16)
 def slot_of_key(key: str) -> int:
-    """The slot of a key, its hash tag considered."""
+    """Return the slot of a key, with its hash tag."""
     return key_slot(key.encode())
 
 
 def slot_of_call(call: Call[Any]) -> int | None:
-    """The slot of the first key, which has to be that of all; None without keys."""
+    """Return the slot of a call's keys, which is one; None without keys."""
     return slot_of_key(call.keys[0]) if call.keys else None
 
 
 def slot_of_command(command: Sequence[Arg]) -> int | None:
-    """The slot of a plain command's first key; None where it has none."""
+    """Return the slot of a plain command's first key; None without one."""
     word = _text(command[0]).upper()
     if word in _KEYLESS or len(command) < 2:
         return None
@@ -59,8 +59,10 @@ def slot_of_command(command: Sequence[Arg]) -> int | None:
 
 
 def parse_slots(reply: Sequence[Any], asked: str) -> list[tuple[int, int, str, int]]:
-    """First slot, last slot, host and port of each master, from a CLUSTER SLOTS reply. A node that
-    does not know its own name is at the host that was asked."""
+    """Parse a CLUSTER SLOTS reply: first slot, last slot, host and port of each master.
+
+    A node that does not know its own name has the host that was asked.
+    """
     rows = []
     for first, last, master, *_ in reply:
         host = master[0].decode() if master[0] else ""
@@ -70,7 +72,7 @@ def parse_slots(reply: Sequence[Any], asked: str) -> list[tuple[int, int, str, i
 
 
 def parse_redirect(message: str, asked: str) -> Redirect | None:
-    """What a MOVED or ASK error says; None for other errors."""
+    """Parse a MOVED or ASK error; None for other errors."""
     word, _, rest = message.partition(" ")
     if word not in ("MOVED", "ASK"):
         return None

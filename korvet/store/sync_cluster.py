@@ -1,6 +1,6 @@
-"""What SyncStore needs of a client, on a Redis Cluster: one redis-py client to every master.
+"""The client of SyncStore on a Redis Cluster: one redis-py client per master.
 
-The same rules as `cluster`: the first key's slot says where a command goes, MOVED and ASK are
+The rules are those of `cluster_router`: the first key's slot selects the node, MOVED and ASK are
 followed, nothing is sent again when a connection breaks.
 """
 
@@ -21,7 +21,7 @@ _AWAY = (redis.ConnectionError, redis.TimeoutError, OSError)
 
 
 class SyncCluster:
-    """Executes commands on the node that has their slot; replies are as Redis sent them."""
+    """Executes commands on the node of their slot; replies are as Redis sent them."""
 
     def __init__(self, seeds: Sequence[Address], connect: Open) -> None:
         self._seeds = seeds
@@ -30,7 +30,7 @@ class SyncCluster:
         self._slots: list[tuple[str, int] | None] = [None] * SLOTS
 
     def execute_command(self, *command: Arg) -> Any:
-        """The raw reply of the right node."""
+        """Return the raw reply of the right node."""
         slot = slot_of_command(command)
         where = self._place(slot)
         asking = False
@@ -49,21 +49,21 @@ class SyncCluster:
             except AskError as error:
                 where, asking = (error.host, error.port), True
             except _AWAY:
-                # Whether it happened is unknown; the next command asks for the map again.
+                # The outcome is unknown; the next command reads the map again.
                 self.forget()
                 raise
-        raise RedisClusterException(f"slot {slot} is sent from node to node")
+        raise RedisClusterException(f"too many redirections for slot {slot}")
 
     def client_of(self, command: Sequence[Arg]) -> Any:
-        """The client of the node that has the command's slot, as far as is known."""
+        """Return the client of the node that has the command's slot, by the current map."""
         return self._client(self._place(slot_of_command(tuple(command))))
 
     def forget(self) -> None:
-        """The next command asks for the map again."""
+        """Read the map again before the next command."""
         self._slots = [None] * SLOTS
 
     def close(self) -> None:
-        """The connections are gone."""
+        """Close the connections."""
         for client in self._clients.values():
             client.close()
 
@@ -73,7 +73,7 @@ class SyncCluster:
             self._read_map()
             place = self._slots[slot or 0]
         if place is None:
-            raise RedisClusterException(f"nobody has slot {slot} of the cluster")
+            raise RedisClusterException(f"no node of the cluster has slot {slot}")
         return place
 
     def _client(self, where: tuple[str, int]) -> Any:

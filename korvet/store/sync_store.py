@@ -1,9 +1,8 @@
 """The store of Spark workers and the command line: one redis-py client, one call after another.
 
-redis-py sends a command again by itself when a connection breaks, unless told otherwise.
-`SyncStore.connect` tells it so: whoever passes a client of their own should do the same
-(`retry=Retry(NoBackoff(), 0)`), or an append can happen twice. Whoever knows that everything they
-ask may happen twice sets `patience_s`.
+redis-py resends a command when a connection breaks, unless told not to. `SyncStore.connect` turns
+that off. Callers that pass their own client must do the same (`retry=Retry(NoBackoff(), 0)`), or an
+append can happen twice. Callers whose calls may all happen twice set `patience_s`.
 """
 
 import copy
@@ -42,24 +41,24 @@ T = TypeVar("T")
 _AWAY = (redis.ConnectionError, redis.TimeoutError, RedisClusterException, OSError)
 
 _LASTING = frozenset({"MISCONF", "OOM"})
-"""Refusals that waiting does not mend: somebody has to."""
+"""Refusals that a retry does not fix: an operator has to act."""
 _PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Before asking again; the last one from then on."""
+"""Seconds before each retry; the last one repeats."""
 
 logger = logging.getLogger("korvet.store")
 
 
 class SyncStore:
-    """Runs calls on a redis-py client, or on anything that behaves like one (fakeredis)."""
+    """Runs calls on a redis-py client, or on one with its interface (fakeredis)."""
 
     patience_s: float = 0.0
-    """While Redis is away, what is asked is sent again for so many seconds."""
+    """Seconds for which calls are sent again while Redis is unavailable."""
 
     def __init__(self, client: Any, address: Address | None = None, where: object = None) -> None:
         self._client = client
         self._address = address
         self._where = f" at {where or address}" if where or address else ""
-        # A twin on the same connections, that gives replies as Redis sent them.
+        # A second client on the same connections, whose replies are as Redis sent them.
         self._raw = copy.copy(client)
         self._loaded: set[Script[Any]] = set()
         self._raw.response_callbacks = {}
@@ -69,8 +68,10 @@ class SyncStore:
 
     @classmethod
     def connect(cls, url: str) -> Self:
-        """A store for the URL, which may name Sentinels or a cluster. Nothing is sent before the
-        first call; RedisUnreachable says that it is no Redis URL."""
+        """Return a store for the URL, which may name Sentinels or a cluster.
+
+        Nothing is sent before the first call. Raises RedisUnreachable if the URL is invalid.
+        """
         try:
             location = parse(url)
         except BadAddress as error:
@@ -87,7 +88,7 @@ class SyncStore:
         return isinstance(self._raw, SyncCluster)
 
     def close(self) -> None:
-        """The connections are gone."""
+        """Close the connections."""
         self._bulk.forget()
         self._raw.close()
         self._client.close()
@@ -99,12 +100,14 @@ class SyncStore:
         self.close()
 
     def run(self, call: Call[R]) -> R:
-        """The call's reply."""
+        """Run the call and return its reply."""
         return self._patiently(lambda: self._finish(call, self._send(call)))
 
     def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
-        """The replies in the order of the calls, in one round trip (on a cluster, one each). The
-        first failure is raised after every call has been answered."""
+        """Return the replies in the order of the calls, in one round trip (on a cluster, one each).
+
+        The first failure is raised after every call has been answered.
+        """
         todo = list(calls)
         return self._patiently(lambda: self._run_many(todo))
 
@@ -116,7 +119,7 @@ class SyncStore:
         return [self._finish(call, raw) for call, raw in zip(todo, raws, strict=True)]
 
     def command(self, *command: Arg) -> Any:
-        """The raw reply to a plain command: bytes, int, None or a list of these."""
+        """Return the raw reply to a plain command: bytes, int, None or a list of these."""
         return self._patiently(lambda: self._command(command))
 
     def _command(self, command: Sequence[Arg]) -> Any:
@@ -128,8 +131,7 @@ class SyncStore:
             raise self._away(error) from error
 
     def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
-        """The raw replies to plain commands, in their order, in one round trip (on a cluster, one
-        each)."""
+        """Return the raw replies in order, in one round trip (on a cluster, one each)."""
         todo = [tuple(map(_plain, command)) for command in commands]
         return self._patiently(lambda: self._commands(todo))
 
@@ -153,8 +155,12 @@ class SyncStore:
         return replies
 
     def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
-        """The raw reply to a plain command of one key, and whether so many replicas have, within
-        the time, all that the very server had that gave it."""
+        """Return the raw reply to a command of one key, and whether replicas have that server's
+        data.
+
+        The second value is true if that many replicas have, within the time, everything that the
+        answering server had.
+        """
         words = tuple(map(_plain, command))
         return self._patiently(lambda: self._ask_copied(words, replicas, limit_s))
 
@@ -163,16 +169,16 @@ class SyncStore:
     ) -> tuple[Any, bool]:
         client = self._raw
         if isinstance(client, SyncCluster):
-            self._command(command)  # from now on it is known who has the key
+            self._command(command)  # from now on the key's node is known
             client = client.client_of(command)
-        # Behind one another on one connection; WAIT is for what its connection wrote, see `copies`.
+        # Both on one connection: WAIT covers writes of its own connection, see `replica_wait`.
         pipeline = client.pipeline(transaction=False)
         pipeline.execute_command(*command)
         pipeline.execute_command("SET", replica_wait_key(str(command[1])), "", "PX", 1)
         pipeline.execute_command("WAIT", replicas, int(limit_s * 1000))
         try:
             reply, _, count = pipeline.execute()
-        except AskError as error:  # or MOVED: the slot is on its way to another node
+        except AskError as error:  # or MOVED: the slot migrates to another node
             raise self._away(error) from error
         except ResponseError as error:
             raise command_refusal(str(command[0]), _message(error)) from error
@@ -181,14 +187,18 @@ class SyncStore:
         return reply, count >= replicas
 
     def ask_bulk(self, command: Sequence[Arg], then: Iterable[Sequence[Arg]] = ()) -> None:
-        """A plain command and others behind it are sent, and `bulk_reply` waits for the replies:
-        one can be in use while the next is on its way. The keys of all are in one slot."""
+        """Send a plain command and others after it; `bulk_reply` waits for the replies.
+
+        One reply can be in use while the next is in flight. All keys are in one slot.
+        """
         self._wanted = (command, list(then))
         self._patiently(self._ask_wanted)
 
     def bulk_reply(self) -> tuple[memoryview, list[Any]] | None:
-        """The reply to the command asked last as the bytes that Redis sent, until the next such
-        reply, and the replies to those behind it; None where Redis refused: `command` says why."""
+        """Return the reply to the last command as raw bytes, and the replies of those after it.
+
+        The bytes are valid until the next such reply. None if Redis refused: `command` says why.
+        """
         reply, more = self._patiently(self._wanted_reply)
         if reply[0] == ord("-") or any(isinstance(each, Exception) for each in more):
             return None
@@ -213,11 +223,11 @@ class SyncStore:
             raise self._away(error) from error
 
     def forget_bulk(self) -> None:
-        """What was asked for and not waited for is not wanted any more."""
+        """Drop what was requested and not waited for."""
         self._bulk.forget()
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """What `ask` answers, at last."""
+        """Return the result of `ask`, with retries."""
         began, tries = time.monotonic(), 0
         while True:
             try:
@@ -230,32 +240,34 @@ class SyncStore:
                 if lasting or time.monotonic() - began >= self.patience_s:
                     raise
                 if tries == 1:
-                    logger.warning("%s; asked again for %d seconds", error, self.patience_s)
+                    logger.warning("%s; retrying for up to %d s", error, self.patience_s)
                 self._pause(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
 
     def _away(self, error: object) -> StoreUnavailable:
         if isinstance(error, redis.AuthenticationError):
-            # No wait makes a password the right one.
-            return RedisUnreachable(f"Redis{self._where} takes no such user and password: {error}")
+            # A retry does not make a password right.
+            return RedisUnreachable(f"Redis{self._where} refused user or password: {error}")
         return StoreUnavailable(f"no answer from Redis{self._where}: {error}")
 
     def look_again(self) -> None:
-        """The next command goes to whoever is the master by then. One that fails over may live on
-        for long, and answer whoever does not ask."""
+        """Connect again before the next command, to the current master.
+
+        An old master may stay up for a long time and answer reads.
+        """
         if isinstance(self._raw, SyncCluster):
             self._raw.forget()
         else:
             self._leave()
 
     def _leave(self) -> None:
-        """The next command opens a connection, wherever the address leads by then."""
-        pool = getattr(self._raw, "connection_pool", None)  # a cluster follows its own map
+        """Open another connection for the next command."""
+        pool = getattr(self._raw, "connection_pool", None)  # a cluster has its own map
         if pool is not None:
             pool.disconnect(inuse_connections=False)
 
     def _send(self, call: Call[Any]) -> Any:
-        """The raw reply, or the error that Redis answered."""
+        """Return the raw reply, or the error that Redis answered."""
         evalsha = _evalsha(call)
         try:
             try:
@@ -279,7 +291,7 @@ class SyncStore:
         except _AWAY as error:
             raise self._away(error) from error
         self._loaded.update(scripts)
-        # These two errors say that nothing was done.
+        # After these two errors nothing was executed.
         again = (NoScriptError, MovedError)
         return [
             self._send(call) if isinstance(raw, again) else raw
@@ -290,7 +302,7 @@ class SyncStore:
         try:
             return self._raw.execute_command(*command)
         except MovedError:
-            # The plain URL of a cluster's node: from now on we know.
+            # The URL names one node of a cluster: use the cluster client from now on.
             if self._address is None or isinstance(self._raw, SyncCluster):
                 raise
             self._raw = SyncCluster([self._address], open_client)
@@ -316,7 +328,7 @@ def _plain(arg: Arg) -> bytes | str | int:
 
 
 def _message(error: Exception) -> str:
-    """The message with its code: redis-py drops the code of the errors that it has a class for."""
+    """Return the message with its code: redis-py drops the code of errors that have a class."""
     text = str(error)
     code = _CODES.get(type(error))
     return f"{code} {text}" if code and not text.startswith(code) else text

@@ -71,7 +71,7 @@ class EnlistedPartitions:
 def joined(context: "Context") -> EnlistedPartitions:
     """What the node remembers."""
     found = context.services.enlisted
-    found.outlived(context.store.turns)
+    found.outlived(context.store.connection_epoch)
     return found
 
 

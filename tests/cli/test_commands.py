@@ -74,7 +74,7 @@ REFUSED = [
     (("doctor",), "There is no Korvet data in"),
     (("doctor", "--redis", "redis://127.0.0.1:1"), "start it, or give another --redis URL."),
     (("doctor", "--redis", "nonsense"), "redis+sentinel://HOST:PORT/MASTER"),
-    (("doctor", "--redis", "redis://h?ssl_ca=/a.pem"), "there is no option 'ssl_ca' (but ssl_ca_"),
+    (("doctor", "--redis", "redis://h?ssl_ca=/a.pem"), "unknown option 'ssl_ca' (known: ssl_ca_"),
     (("scripts", "show", "log.nothing"), "there is no script 'log.nothing'"),
     (("produce", "orders", "--format", "xml"), "--format must be text or json, not 'xml'"),
     (

@@ -84,7 +84,7 @@ class Broker:
             await store.command("UNLINK", key)
             if dumped is not None:
                 await store.command("RESTORE", key, 0, dumped)
-        for lane in store._router.lanes():
+        for lane in store._router.connections():
             lane.renew("the server is gone")
         await store.ready()
 

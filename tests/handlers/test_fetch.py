@@ -274,7 +274,7 @@ async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
     assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"lost"]
     for key, dumped in seen.items():
         await store.command("RESTORE", key, 0, dumped, "REPLACE")
-    for lane in store._router.lanes():
+    for lane in store._router.connections():
         lane.renew("the server is gone")
     await store.ready()
     call = prepare_append(
@@ -332,7 +332,7 @@ async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
     await broker.create("t", offset_mode="dense")
     await produce(broker, packed(rows(b"a"), 13))
     await fetch(broker, 0)  # from now on both are asked at once
-    for lane in broker.services.store._router.lanes():
+    for lane in broker.services.store._router.connections():
         lane.leave("the server is gone")
     assert E((await fetch(broker, 0)).error_code) is E.KAFKA_STORAGE_ERROR
     gc.collect()

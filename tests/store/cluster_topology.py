@@ -53,8 +53,8 @@ class TestCluster:
 
     def is_copied_to(self, node: int) -> bool:
         """Whether the node is a replica that has all of its master's data."""
-        link = b"master_link_status:up"
-        return link in bytes(self.ask(node, "INFO", "replication"))  # type: ignore[call-overload]
+        pipeline = b"master_link_status:up"
+        return pipeline in bytes(self.ask(node, "INFO", "replication"))  # type: ignore[call-overload]
 
     def ids(self) -> list[str]:
         """The node ids, in the order of the ports."""

@@ -405,15 +405,16 @@ async def test_a_password_and_a_database_are_used() -> None:
 
 
 async def test_the_metrics_hook_hears_of_every_call(redis_server: TestServer) -> None:
-    heard: list[tuple[str, str]] = []
+    answered: list[tuple[str, str]] = []
     async with await AsyncStore.connect(
-        redis_server.url, on_call=lambda name, seconds, outcome: heard.append((name, outcome))
+        redis_server.url,
+        on_call=lambda name, seconds, outcome: answered.append((name, outcome)),
     ) as store:
         await store.run(push(b"x"))
         await store.command("PING")
         with pytest.raises(ScriptFailed):
             await store.run(fail())
-    assert heard == [("list.push", "ok"), ("PING", "ok"), ("text.fail", "error")]
+    assert answered == [("list.push", "ok"), ("PING", "ok"), ("text.fail", "error")]
 
 
 async def test_pending_bytes_hold_back_who_asks_for_room(redis_server: TestServer) -> None:

@@ -119,14 +119,14 @@ async def test_keys_in_two_slots_are_an_error_of_the_script(nodes: TestCluster) 
 async def test_a_message_published_at_any_node_wakes(nodes: TestCluster) -> None:
     async with (
         connect(nodes.url) as store,
-        await Notifier.connect(nodes.url) as wake,
-        wake.listen(["a"]) as bell,
+        await Notifier.connect(nodes.url) as notifier,
+        notifier.listen(["a"]) as subscription,
     ):
         for node in range(3):
             nodes.ask(node, "PUBLISH", "a", "x")
-            assert await bell.wait(30)
+            assert await subscription.wait(30)
         await store.command("PUBLISH", "a", "x")
-        assert await bell.wait(30)
+        assert await subscription.wait(30)
 
 
 def test_the_sync_store_finds_every_node(nodes: TestCluster) -> None:

@@ -24,7 +24,7 @@ def test_an_error_of_a_script_itself_does_not_pass() -> None:
     assert errors.code_of("ERR OOMPH is no word of Redis's") == "ERR"
 
 
-_NOBODY = "Redis at h:1 takes no such user and password"
+_NOBODY = "Redis at h:1 refused user or password"
 ADVICE = {
     "Redis at h:1 refused CLIENT: NOAUTH Authentication required.": "redis://:PASSWORD@HOST:PORT.",
     f"{_NOBODY}: Authentication required.": "redis://:PASSWORD@HOST:PORT.",

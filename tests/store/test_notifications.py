@@ -20,17 +20,17 @@ LONG = 30.0
 @asynccontextmanager
 async def connect(running: TestServer) -> AsyncIterator[tuple[Notifier, AsyncStore]]:
     async with (
-        await Notifier.connect(running.url) as wake,
+        await Notifier.connect(running.url) as notifier,
         await AsyncStore.connect(running.url) as store,
     ):
-        yield wake, store
+        yield notifier, store
 
 
 async def test_a_message_rings_the_bell_of_its_channel_only(redis_server: TestServer) -> None:
     async with (
-        connect(redis_server) as (wake, store),
-        wake.listen(["a"]) as a,
-        wake.listen(["b", "c"]) as b,
+        connect(redis_server) as (notifier, store),
+        notifier.listen(["a"]) as a,
+        notifier.listen(["b", "c"]) as b,
     ):
         await store.command("PUBLISH", "a", "x")
         assert await a.wait(LONG)
@@ -42,58 +42,60 @@ async def test_a_message_rings_the_bell_of_its_channel_only(redis_server: TestSe
 async def test_what_is_published_before_waiting_begins_is_not_missed(
     redis_server: TestServer,
 ) -> None:
-    async with connect(redis_server) as (wake, store):
+    async with connect(redis_server) as (notifier, store):
         for _ in range(50):
-            async with wake.listen(["a"]) as bell:
+            async with notifier.listen(["a"]) as subscription:
                 assert await store.command("PUBLISH", "a", "x") == 1
-                assert await bell.wait(LONG)
+                assert await subscription.wait(LONG)
 
 
 async def test_a_bell_rings_at_once_for_what_had_news_since_its_waiter_looked(
     redis_server: TestServer,
 ) -> None:
-    async with connect(redis_server) as (wake, store), wake.listen(["a", "b"]) as first:
-        heard = wake.heard
+    async with connect(redis_server) as (notifier, store), notifier.listen(["a", "b"]) as first:
+        message_count = notifier.message_count
         await store.command("PUBLISH", "b", "x")
         assert await first.wait(LONG) == {"b"}
-        async with wake.listen(["a", "b", "new"], heard) as bell:
-            assert await bell.wait(0) == {"b", "new"}
-        async with wake.listen(["a", "b", "new"], wake.heard) as bell:
-            assert not await bell.wait(0)
-            bell.ring()
-            assert await bell.wait(0) == {"a", "b", "new"}
+        async with notifier.listen(["a", "b", "new"], message_count) as subscription:
+            assert await subscription.wait(0) == {"b", "new"}
+        async with notifier.listen(["a", "b", "new"], notifier.message_count) as subscription:
+            assert not await subscription.wait(0)
+            subscription.notify()
+            assert await subscription.wait(0) == {"a", "b", "new"}
 
 
 async def test_a_bell_that_did_not_ring_says_so(redis_server: TestServer) -> None:
-    async with connect(redis_server) as (wake, _), wake.listen(["a"]) as bell:
-        assert not await bell.wait(0.01)
-        assert not await bell.wait(0)
+    async with connect(redis_server) as (notifier, _), notifier.listen(["a"]) as subscription:
+        assert not await subscription.wait(0.01)
+        assert not await subscription.wait(0)
 
 
 async def test_every_bell_of_a_channel_rings(redis_server: TestServer) -> None:
-    async with connect(redis_server) as (wake, store):
-        bells = [wake.listen(["a", f"own-{n}"]) for n in range(20)]
-        await asyncio.gather(*(bell.__aenter__() for bell in bells))
+    async with connect(redis_server) as (notifier, store):
+        subscriptions = [notifier.listen(["a", f"own-{n}"]) for n in range(20)]
+        await asyncio.gather(*(subscription.__aenter__() for subscription in subscriptions))
         await store.command("PUBLISH", "a", "x")
-        assert all(await asyncio.gather(*(bell.wait(LONG) for bell in bells)))
-        for bell in bells:
-            await bell.__aexit__()
+        assert all(
+            await asyncio.gather(*(subscription.wait(LONG) for subscription in subscriptions))
+        )
+        for subscription in subscriptions:
+            await subscription.__aexit__()
 
 
 async def test_a_channel_stays_subscribed_for_a_while(redis_server: TestServer) -> None:
     async with (
-        await Notifier.connect(redis_server.url, linger_s=0.02) as wake,
+        await Notifier.connect(redis_server.url, linger_s=0.02) as notifier,
         await AsyncStore.connect(redis_server.url) as store,
     ):
-        async with wake.listen(["a"]):
+        async with notifier.listen(["a"]):
             pass
         assert await store.command("PUBSUB", "NUMSUB", "a") == [b"a", 1]
         async with asyncio.timeout(10):
             while await store.command("PUBSUB", "NUMSUB", "a") != [b"a", 0]:
                 pass
-        async with wake.listen(["a"]) as bell:
+        async with notifier.listen(["a"]) as subscription:
             await store.command("PUBLISH", "a", "x")
-            assert await bell.wait(LONG)
+            assert await subscription.wait(LONG)
 
 
 async def test_a_channel_is_not_given_up_before_redis_has_confirmed_it(
@@ -101,40 +103,40 @@ async def test_a_channel_is_not_given_up_before_redis_has_confirmed_it(
 ) -> None:
     async with (
         proxy(redis_server.url) as wire,
-        await Notifier.connect(wire.url, linger_s=0) as wake,
+        await Notifier.connect(wire.url, linger_s=0) as notifier,
         await AsyncStore.connect(redis_server.url) as store,
     ):
         wire.hold()
-        gone = asyncio.create_task(wake.listen(["a"]).__aenter__())
+        gone = asyncio.create_task(notifier.listen(["a"]).__aenter__())
         await asyncio.sleep(0)
         gone.cancel()
         for _ in range(5):  # each turn has a sweep
             await asyncio.sleep(0)
-        opening = asyncio.create_task(wake.listen(["a"]).__aenter__())
+        opening = asyncio.create_task(notifier.listen(["a"]).__aenter__())
         await asyncio.sleep(0)
         wire.release()
-        bell = await opening
+        subscription = await opening
         assert await store.command("PUBLISH", "a", "x") == 1
-        assert await bell.wait(LONG)
+        assert await subscription.wait(LONG)
 
 
 async def test_a_watcher_hears_every_message(redis_server: TestServer) -> None:
-    heard: list[bytes] = []
-    async with connect(redis_server) as (wake, store):
-        await wake.watch("topics", heard.append)
-        async with wake.listen(["topics"]) as bell:
+    message_count: list[bytes] = []
+    async with connect(redis_server) as (notifier, store):
+        await notifier.watch("topics", message_count.append)
+        async with notifier.listen(["topics"]) as subscription:
             for n in range(3):
                 await store.command("PUBLISH", "topics", n)
-            while len(heard) < 3:
-                await bell.wait(LONG)
-    assert heard == [b"0", b"1", b"2"]
+            while len(message_count) < 3:
+                await subscription.wait(LONG)
+    assert message_count == [b"0", b"1", b"2"]
 
 
 async def test_our_own_appends_ring_without_a_round_trip(redis_server: TestServer) -> None:
-    async with connect(redis_server) as (wake, _), wake.listen(["a"]) as bell:
-        wake.ring("a")
-        wake.ring("unknown")
-        assert await bell.wait(0)
+    async with connect(redis_server) as (notifier, _), notifier.listen(["a"]) as subscription:
+        notifier.notify("a")
+        notifier.notify("unknown")
+        assert await subscription.wait(0)
 
 
 async def test_after_a_reconnect_a_bell_rings_once_redis_listens_for_it_again(
@@ -143,16 +145,16 @@ async def test_after_a_reconnect_a_bell_rings_once_redis_listens_for_it_again(
     missed: list[bytes] = []
     async with (
         proxy(redis_server.url) as wire,
-        await Notifier.connect(wire.url) as wake,
+        await Notifier.connect(wire.url) as notifier,
         await AsyncStore.connect(redis_server.url) as store,
     ):
-        await wake.watch("topics", missed.append)
-        async with wake.listen(["a"]) as bell:
+        await notifier.watch("topics", missed.append)
+        async with notifier.listen(["a"]) as subscription:
             wire.cut()
-            assert await bell.wait(LONG)
+            assert await subscription.wait(LONG)
             assert wire.connections == 2
             assert await store.command("PUBLISH", "a", "x") == 1
-            assert await bell.wait(LONG)
+            assert await subscription.wait(LONG)
             assert missed == [b""]
 
 
@@ -165,44 +167,44 @@ async def test_a_bell_does_not_ring_before_redis_listens_for_it_again(
     say = PubSubConnection.say
     async with (
         proxy(redis_server.url) as wire,
-        await Notifier.connect(wire.url) as wake,
-        wake.listen(["a"]) as bell,
+        await Notifier.connect(wire.url) as notifier,
+        notifier.listen(["a"]) as subscription,
     ):
         monkeypatch.setattr(
             PubSubConnection, "say", lambda ear, *command: kept.set_result((ear, command))
         )
         wire.cut()
         ear, command = await asyncio.wait_for(kept, LONG)
-        assert not await bell.wait(0), "who looks now may miss what comes next"
+        assert not await subscription.wait(0), "who looks now may miss what comes next"
         monkeypatch.undo()
         say(ear, *command)
-        assert await bell.wait(LONG) == {"a"}
+        assert await subscription.wait(LONG) == {"a"}
 
 
 async def test_a_bell_opened_while_the_connection_is_down_does_not_hang(
     redis_server: TestServer,
 ) -> None:
-    async with proxy(redis_server.url) as wire, await Notifier.connect(wire.url) as wake:
+    async with proxy(redis_server.url) as wire, await Notifier.connect(wire.url) as notifier:
         wire.hold()
-        opening = asyncio.create_task(wake.listen(["a"]).__aenter__())
+        opening = asyncio.create_task(notifier.listen(["a"]).__aenter__())
         await asyncio.sleep(0)
         wire.cut()
         async with asyncio.timeout(10):
-            bell = await opening
-            assert await bell.wait(LONG)
+            subscription = await opening
+            assert await subscription.wait(LONG)
 
 
 async def test_a_silent_server_is_given_up(redis_server: TestServer) -> None:
     async with (
         proxy(redis_server.url) as wire,
-        await Notifier.connect(wire.url, timeout_s=0.05) as wake,
-        wake.listen(["a"]) as bell,
+        await Notifier.connect(wire.url, timeout_s=0.05) as notifier,
+        notifier.listen(["a"]) as subscription,
     ):
         wire.hold()
         while wire.connections < 2:
-            await bell.wait(0.01)
+            await subscription.wait(0.01)
         wire.release()
-        assert await bell.wait(LONG)
+        assert await subscription.wait(LONG)
 
 
 async def test_nobody_at_the_address_is_said() -> None:

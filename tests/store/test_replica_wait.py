@@ -27,7 +27,7 @@ async def test_a_server_that_was_left_is_not_waited_for(
         while b"cmd=wait" not in await store.command("CLIENT", "LIST"):
             pass
         monkeypatch.setattr(store, "run_of", lambda key: "another")
-        with pytest.raises(StoreUnavailable, match="not the master any more"):
+        with pytest.raises(StoreUnavailable, match="no longer the master"):
             await waiting
         await copies.close()
 
@@ -43,7 +43,7 @@ async def test_a_server_that_was_left_is_not_asked_for_its_replicas_either(
 
         monkeypatch.setattr(module, "ask", silence)
         monkeypatch.setattr(store, "run_of", lambda key: next(runs, "another"))
-        with pytest.raises(StoreUnavailable, match="not the master any more"):
+        with pytest.raises(StoreUnavailable, match="no longer the master"):
             await copies.replicas("k")
         await copies.close()
 
@@ -58,9 +58,9 @@ async def test_what_replicas_of_a_server_that_was_left_have_is_worth_nothing(
         left = False
         ask_it = module.ask
 
-        async def ask_and_leave(link: PipelinedConnection, *command: Arg) -> Any:
+        async def ask_and_leave(pipeline: PipelinedConnection, *command: Arg) -> Any:
             nonlocal left
-            reply = await ask_it(link, *command)
+            reply = await ask_it(pipeline, *command)
             left = command[0] == "WAIT"
             return reply
 

@@ -31,8 +31,8 @@ def answers(store: SyncStore) -> bool:
 async def test_the_master_is_found_and_followed(watched: Watched) -> None:
     async with (
         await AsyncStore.connect(watched.url) as store,
-        await Notifier.connect(watched.url) as wake,
-        wake.listen(["a"]) as bell,
+        await Notifier.connect(watched.url) as notifier,
+        notifier.listen(["a"]) as subscription,
     ):
         assert (await store.run(push(b"before"))).length == 1
         assert not store.is_promoted("list")
@@ -60,8 +60,8 @@ async def test_the_master_is_found_and_followed(watched: Watched) -> None:
             assert sync.run(push(b"after")).length == reply.length + 1
         async with asyncio.timeout(30):
             while not watched.ask(watched.replica, "PUBLISH", "a", "x"):
-                await bell.wait(0.01)
-            assert await bell.wait(30)
+                await subscription.wait(0.01)
+            assert await subscription.wait(30)
 
 
 async def test_a_master_nobody_watches_is_said() -> None:

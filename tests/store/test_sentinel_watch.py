@@ -16,7 +16,7 @@ from korvet.store.address import parse
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreUnavailable
 from korvet.store.notifications import Notifier
-from korvet.store.sentinel import SentinelView, elected, leaves, opinion
+from korvet.store.sentinel import SentinelView, elected, leaves, view
 from korvet.store.sync_store import SyncStore
 from tests.store.cluster_topology import free_ports
 from tests.store.scripts import Counted, push
@@ -79,7 +79,7 @@ def test_a_failover_that_comes_to_nothing_keeps_nobody_for_ever(
 def said(port: int, flags: str, named: int) -> SentinelView | None:
     rows = {"ip": "h", "port": str(port), "flags": flags, "config-epoch": "3"}
     state = [word.encode() for row in rows.items() for word in row]
-    return opinion((state, [b"h", b"%d" % named]))
+    return view((state, [b"h", b"%d" % named]))
 
 
 def test_a_dead_master_is_none_but_its_successor_is_while_the_failover_lasts() -> None:
@@ -87,7 +87,7 @@ def test_a_dead_master_is_none_but_its_successor_is_while_the_failover_lasts() -
     assert said(1, "master,failover_in_progress", 1) == SentinelView(3, "h", 1, False, True)
     assert said(1, "master,o_down,failover_in_progress", 2) == SentinelView(3, "h", 2, False)
     assert said(1, "master", 1) == SentinelView(3, "h", 1, False)
-    assert opinion((ValueError("no such master"), None)) is None
+    assert view((ValueError("no such master"), None)) is None
 
 
 @dataclass
@@ -203,15 +203,15 @@ async def test_a_master_that_lives_is_left_when_one_sentinel_tells_of_another(sp
     async with (
         asyncio.timeout(30),
         await AsyncStore.connect(split.url) as store,
-        await Notifier.connect(split.url) as wake,
-        wake.listen(["a"]) as bell,
+        await Notifier.connect(split.url) as notifier,
+        notifier.listen(["a"]) as subscription,
     ):
         assert [await length(store) for _ in range(3)] == [1, 2, 3]
         await split.promote()
         while await length(store) > 3:
             pass
         while (await store.command("PUBLISH", "a", "x")) == 0:
-            await bell.wait(0.01)
+            await subscription.wait(0.01)
 
 
 @pytest.mark.parametrize("ending", ["+switch-master", "-failover-abort-slave-timeout", ""])
@@ -276,7 +276,7 @@ async def test_a_sentinel_that_must_not_be_listened_to_is_in_the_log(
         while not caplog.messages:
             await length(store)
     (message,) = caplog.messages
-    assert "listened to" in message
+    assert "subscription failed" in message
     assert f"NOPERM {refused.decode()}" in message
 
 
@@ -298,7 +298,7 @@ async def test_what_a_master_that_stands_still_has_not_answered_fails_at_the_swi
         try:
             unanswered = store.submit(push(b"x"))
             await split.promote()
-            with pytest.raises(StoreUnavailable, match=r"Sentinels call .* the master"):
+            with pytest.raises(StoreUnavailable, match=r"Sentinels name .* as master"):
                 await unanswered
             assert await length(store) == 1
         finally:

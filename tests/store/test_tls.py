@@ -38,12 +38,12 @@ async def use(running: TestServer) -> None:
     payload = bytes(range(256)) * 10_000
     async with secured(running) as address:
         url = f"{address}?ssl_ca_certs={TLS / 'cert.pem'}"
-        async with await AsyncStore.connect(url) as store, await Notifier.connect(url) as wake:
+        async with await AsyncStore.connect(url) as store, await Notifier.connect(url) as notifier:
             replies = await store.run_many([echo(memoryview(payload))] * 5)
             assert [reply.payload == payload for reply in replies] == [True] * 5
-            async with wake.listen(["a"]) as bell:
+            async with notifier.listen(["a"]) as subscription:
                 await store.command("PUBLISH", "a", "x")
-                assert await bell.wait(30)
+                assert await subscription.wait(30)
         with SyncStore.connect(url) as sync:
             assert await asyncio.to_thread(sync.command, "PING") == b"PONG"
         with pytest.raises(RedisUnreachable, match="certificate verify failed"):
