@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from benchmarks import processes
 from benchmarks.spark.filling import Target, fill_kafka, fill_korvet, kafka_target, korvet_target
 from korvet.store.sync_store import SyncStore
-from tests.spark.sessions import session
+from tests.spark.spark_sessions import session
 
 RUNS = 5
 WRITE = "write half as many"

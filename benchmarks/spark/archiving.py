@@ -14,14 +14,14 @@ from typing import Any
 
 from benchmarks.spark.__main__ import Case, folder, report
 from benchmarks.spark.filling import fill_korvet, korvet_target
-from korvet.pipeline.archive import Archiver, Job
-from korvet.pipeline.opening import open_table
-from korvet.pipeline.places import parse
-from korvet.pipeline.session import open_session
-from korvet.pipeline.table import Making
-from korvet.pipeline.verify import verify
+from korvet.pipeline.archive import ArchiveJob, Archiver
+from korvet.pipeline.open_table import open_table
+from korvet.pipeline.spark_session import open_session
+from korvet.pipeline.table import TableCreation
+from korvet.pipeline.table_location import parse_location
+from korvet.pipeline.verify import verify_archive
 from korvet.spark.options import Connection
-from tests.spark.sessions import environment
+from tests.spark.spark_sessions import environment
 
 FORMS = ("batch", "record")
 CASES = ("archive", "verify")
@@ -50,8 +50,8 @@ def main() -> None:
 
 def _into(spark: Any, given: argparse.Namespace, form: str, lake: Path) -> int:
     """How many records were archived into the lake."""
-    table = open_table(spark, parse(str(lake), "parquet"), Making())
-    job = Job(Connection(given.redis), (f"bench-{form}",))
+    table = open_table(spark, parse_location(str(lake), "parquet"), TableCreation())
+    job = ArchiveJob(Connection(given.redis), (f"bench-{form}",))
     return Archiver(spark, table, job).catch_up(lambda _: None)
 
 
@@ -67,10 +67,10 @@ def _verify(spark: Any, given: argparse.Namespace, form: str) -> Any:
     """The lake of the last time is taken if it is there: then the session has done nothing yet."""
     lake = Path(given.lakes, form)
     _into(spark, given, form, lake)
-    table = open_table(spark, parse(str(lake), "parquet"))
+    table = open_table(spark, parse_location(str(lake), "parquet"))
 
     def run() -> None:
-        verdict = verify(spark, table, Connection(given.redis), [f"bench-{form}"])
+        verdict = verify_archive(spark, table, Connection(given.redis), [f"bench-{form}"])
         assert verdict.equal and verdict.rows == given.records, verdict
 
     return run

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from korvet.store.sync_store import SyncStore
-from tests.spark.logs import Log
+from tests.spark.topic_log import Log
 
 PARTITIONS = 4
 BATCH = 1000

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import processes
 from benchmarks.fresh import Column, Running, korvet
-from korvet.pipeline import amounts
+from korvet.pipeline import units
 
 TOPIC = "busy"
 PARTITIONS = 4
@@ -90,10 +90,10 @@ def complaints(line: dict[str, Any], given: argparse.Namespace) -> list[str]:
     found = []
     if line["produced_per_s"] < 0.98 * given.rate:
         found.append(f"only {line['produced_per_s']} records/s could be produced")
-    every = amounts.milliseconds("--every", given.every) / 1000
+    every = units.milliseconds("--every", given.every) / 1000
     if line["behind_s_most"] > every:
         found.append(f"the table was {line['behind_s_most']} s behind when a commit was done")
-    target = amounts.size("--target-file-size", given.target_file_size) / 2**20
+    target = units.size("--target-file-size", given.target_file_size) / 2**20
     if not 0.5 * target <= line["file_mb_median"] <= 1.25 * target:
         found.append(f"files have {line['file_mb_median']} MiB")
     for name in ("redis_mb_most", "archiver_mb_most"):
@@ -141,7 +141,7 @@ def _beside(running: Running, given: argparse.Namespace, lake: Path) -> dict[str
         archiver.wait(60)
     sizes = [file.stat().st_size / 2**20 for file in lake.rglob("part-*.parquet")]
     sizes = sizes or [file.stat().st_size / 2**20 for file in lake.rglob("data/**/*.parquet")]
-    commits = _behind([each for each in heard if each.at <= began + seconds])
+    commits = _next_offset([each for each in heard if each.at <= began + seconds])
     spent_committing = sum(each.seconds for each, _ in commits)
     return {
         "case": "keeping up",
@@ -169,7 +169,7 @@ def _beside(running: Running, given: argparse.Namespace, lake: Path) -> dict[str
     }
 
 
-def _behind(commits: Sequence[Heard]) -> list[tuple[Heard, int]]:
+def _next_offset(commits: Sequence[Heard]) -> list[tuple[Heard, int]]:
     """Each commit, and how many records had been produced by then that were not archived."""
     archived, found = 0, []
     for each in commits:

@@ -10,7 +10,7 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 
 if TYPE_CHECKING:
-    from korvet.pipeline.verify import Compared, Verdict
+    from korvet.pipeline.verify import PartitionComparison, Verdict
 
 app = typer.Typer(help="Run Spark jobs: archive, replay, verify.")
 
@@ -70,30 +70,30 @@ def archive(
     Each record exactly once; a later run continues where the table ends.
     """
     _need_spark()
-    from korvet.pipeline import amounts
-    from korvet.pipeline.archive import Archiver, Job, run
-    from korvet.pipeline.opening import open_table
-    from korvet.pipeline.table import Making
-    from korvet.pipeline.told import telling
-    from korvet.pipeline.values import check_mode
+    from korvet.pipeline import units
+    from korvet.pipeline.archive import ArchiveJob, Archiver, run_archiver
+    from korvet.pipeline.open_table import open_table
+    from korvet.pipeline.progress import progress_reporter
+    from korvet.pipeline.table import TableCreation
+    from korvet.pipeline.typed_columns import check_mode
 
-    every_s = None if every is None else amounts.milliseconds("--every", every) / 1000
+    every_s = None if every is None else units.milliseconds("--every", every) / 1000
     if once and every is not None:
         raise typer.BadParameter("--once and --every exclude each other")
     older_ms = None
     if delete_archived_before is not None:
-        older_ms = amounts.milliseconds("--delete-archived-before", delete_archived_before)
-    target_bytes = amounts.size("--target-file-size", target_file_size)
+        older_ms = units.milliseconds("--delete-archived-before", delete_archived_before)
+    target_bytes = units.size("--target-file-size", target_file_size)
     schema = None if avro_schema is None else _text_of(avro_schema)
     check_mode(value, schema)
     with _spark(
         "archive", to, format, target, master, conf, topics=topics, avro=value == "avro"
     ) as (
         spark,
-        place,
+        location,
         connection,
     ):
-        job = Job(
+        job = ArchiveJob(
             connection=connection,
             topics=tuple(topics),
             values=value,
@@ -103,10 +103,10 @@ def archive(
             trim_older_ms=older_ms,
             skip_lost=skip_lost,
         )
-        table = open_table(spark, place, Making(values=value))
+        table = open_table(spark, location, TableCreation(values=value))
         archiver = Archiver(spark, table, job)
-        with telling(f"archive to {place}", archiver.waiting) as watch:
-            run(archiver, watch, every_s=every_s, stop=_stopper())
+        with progress_reporter(f"archive to {location}", archiver.waiting) as watch:
+            run_archiver(archiver, watch, every_s=every_s, stop=_stopper())
         if compact:
             gone = table.compact(job.target_bytes)
             table_output.line(f"compacted: {gone} files fewer")
@@ -145,18 +145,18 @@ def replay(
     Each row once; run it again after a crash to continue.
     """
     _need_spark()
-    from korvet.pipeline.opening import open_table
-    from korvet.pipeline.replay import Wanted
+    from korvet.pipeline.open_table import open_table
+    from korvet.pipeline.progress import print_line
+    from korvet.pipeline.replay import ReplayOptions
     from korvet.pipeline.replay import replay as again
-    from korvet.pipeline.told import line
 
-    wanted = Wanted(since, until, where, rate, keep_timestamps, name)
+    wanted = ReplayOptions(since, until, where, rate, keep_timestamps, name)
     with _spark("replay", table, format, target, master, conf, topics=[to], there=True) as (
         spark,
-        place,
+        location,
         connection,
     ):
-        line(again(spark, open_table(spark, place), place, connection, to, wanted))
+        print_line(again(spark, open_table(spark, location), location, connection, to, wanted))
 
 
 @o.command(app, "verify")
@@ -174,15 +174,15 @@ def verify(
     Counts, ranges, duplicates and checksums. Exit code 1 on a difference.
     """
     _need_spark()
-    from korvet.pipeline.opening import open_table
-    from korvet.pipeline.verify import verify as verdict_of
+    from korvet.pipeline.open_table import open_table
+    from korvet.pipeline.verify import verify_archive as verdict_of
 
     with _spark("verify", table, format, target, master, conf, topics=topics, there=True) as (
         spark,
-        place,
+        location,
         connection,
     ):
-        verdict = verdict_of(spark, open_table(spark, place), connection, topics)
+        verdict = verdict_of(spark, open_table(spark, location), connection, topics)
     _print(verdict, as_json=json)
     if not verdict.equal:
         raise typer.Exit(1)
@@ -208,9 +208,9 @@ def stats(
 
     import msgspec
 
-    from korvet.pipeline.page import page
-    from korvet.pipeline.report import show as report
+    from korvet.pipeline.html_report import render_html
     from korvet.pipeline.stats import stats as numbers
+    from korvet.pipeline.text_report import print_report as report
 
     with _spark("stats", None, None, target, master, conf, topics=topics) as (
         spark,
@@ -223,7 +223,7 @@ def stats(
     else:
         report(found)
     if html is not None:
-        Path(html).write_text(page(found))
+        Path(html).write_text(render_html(found))
 
 
 def _print(verdict: "Verdict", *, as_json: bool) -> None:
@@ -248,7 +248,7 @@ def _print(verdict: "Verdict", *, as_json: bool) -> None:
     )
 
 
-def _row(each: "Compared") -> tuple[object, ...]:
+def _row(each: "PartitionComparison") -> tuple[object, ...]:
     held = None if each.held is None else f"[{each.held.start}, {each.held.end})"
     return (
         each.topic,
@@ -292,45 +292,54 @@ def _spark(
     import sys
 
     from korvet.cli import redis_target
-    from korvet.pipeline.places import parse
-    from korvet.pipeline.session import open_session, plain, stop, submitted
+    from korvet.pipeline.spark_session import (
+        open_session,
+        plain_error,
+        stop_session,
+        submitted_settings,
+    )
+    from korvet.pipeline.table_location import parse_location
     from korvet.spark.options import Connection
 
     # An archive draws its own progress bar; other jobs have Spark's.
     bars = sys.stderr.isatty() and app_name != "archive"
     given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
-    place = None if table is None else parse(table, format, {**submitted(), **given})
+    location = (
+        None if table is None else parse_location(table, format, {**submitted_settings(), **given})
+    )
     with redis_target.url(target) as url:
         connection = Connection(url, target.namespace)
-        _look(connection, topics, place if there else None)
-        spark = open_session(place, app=f"korvet {app_name}", master=master, conf=given, avro=avro)
+        _look(connection, topics, location if there else None)
+        spark = open_session(
+            location, app=f"korvet {app_name}", master=master, conf=given, avro=avro
+        )
         try:
-            yield spark, place, connection
+            yield spark, location, connection
         except Exception as error:
-            raise plain(error) from error
+            raise plain_error(error) from error
         finally:
-            stop(spark)
+            stop_session(spark)
 
 
-def _look(connection: Any, topics: list[str], place: Any) -> None:
+def _look(connection: Any, topics: list[str], location: Any) -> None:
     """StartError if a topic or the table does not exist: Spark needs seconds to find out."""
     from pathlib import Path
 
     from korvet.config.broker_config import StartError
-    from korvet.pipeline.table import missing
-    from korvet.spark.catalog import Catalog
+    from korvet.pipeline.table import no_archive_error
     from korvet.spark.errors import UnknownTopic
+    from korvet.spark.metadata import MetadataClient
 
     try:
-        with Catalog(connection) as catalog:
+        with MetadataClient(connection) as metadata:
             for name in topics:
-                catalog.topic(name)
+                metadata.topic(name)
     except UnknownTopic as error:
         raise StartError(str(error)) from None
     # Delta's paths depend on Spark's settings (fs.defaultFS); other paths are on this machine.
-    local = place is not None and place.is_path and place.format != "delta"
-    if local and not Path(place.path).exists():
-        raise missing(place)
+    local = location is not None and location.is_path and location.format != "delta"
+    if local and not Path(location.path).exists():
+        raise no_archive_error(location)
 
 
 def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:

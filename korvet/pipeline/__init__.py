@@ -1,8 +1,8 @@
-"""Jobs between the log and a lake, on Spark: archive, replay, verify, stats.
+"""Spark jobs between Korvet and a data lake: archive, replay, verify, stats.
 
 Rules
-- What is archived is told by the table alone: every commit carries, with its rows and in the same
-  atomic step, which offsets of which partition the table holds from then on.
-- The log forgets only what a commit says the table has.
+- The table alone records what is archived: every commit stores, atomically with its rows, which
+  offsets of which partitions the table holds.
+- The log is trimmed only up to what a commit says the table holds.
 docs/pipeline.md is the guide.
 """

@@ -1,10 +1,10 @@
-"""`archive`: topics into a table, each record once.
+"""`archive`: copy topics into a table, each record exactly once.
 
 Rules
-- One round: read what the table has; read the log behind it; write the rows and, in the same
-  commit, which offsets they are. A crash before the commit leaves nothing, one after it leaves all.
-- Whoever is overtaken by another archiver reads the table's state again and goes on behind it.
-- The log is trimmed only up to what a commit that was read back says the table has.
+- One round: read what the table holds, read the log after it, commit the rows together with their
+  offsets. A crash before the commit leaves nothing, a crash after it leaves everything.
+- After a concurrent commit by another archiver, read the table's state again and continue from it.
+- Trim the log only up to what a commit, read back from the table, says the table holds.
 """
 
 import time
@@ -15,43 +15,50 @@ from typing import Any
 import msgspec
 
 from korvet.pipeline import trim
-from korvet.pipeline.errors import Overtaken
-from korvet.pipeline.plan import (
-    Aim,
-    Step,
-    aim,
-    next_step,
-    reading,
-    replaced,
-    tail_lost,
+from korvet.pipeline.commit_metadata import CommitMetadata, next_commit
+from korvet.pipeline.errors import ConcurrentCommit
+from korvet.pipeline.next_commit import (
+    ArchiveTarget,
+    NextCommit,
+    archive_target,
+    find_replaced_tails,
+    plan_next_commit,
+    read_options,
+    tail_lost_error,
 )
-from korvet.pipeline.ranges import Commit, followed
-from korvet.pipeline.rows import DDL, checksum, dated, row_hash, sums, within
-from korvet.pipeline.table import Table
-from korvet.pipeline.values import Typing
-from korvet.spark.catalog import Catalog
+from korvet.pipeline.row_hash import (
+    DDL,
+    checksum,
+    partial_sums,
+    row_hash,
+    with_date,
+    within_spans,
+)
+from korvet.pipeline.table import ArchiveTable
+from korvet.pipeline.typed_columns import TypedColumns
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
 
-TRIES = 8
-LEAST_FILE = 16 << 20
+MAX_ATTEMPTS = 8
+MIN_FILE_BYTES = 16 << 20
 
 
-class Job(msgspec.Struct, frozen=True):
+class ArchiveJob(msgspec.Struct, frozen=True):
     """What to archive and how."""
 
     connection: Connection
     topics: tuple[str, ...]
     values: str = "bytes"
     most: int = 4_000_000
-    """About so many records a commit: what a crash costs, and what one job has to hold."""
+    """Approximate records per commit: the work lost in a crash, and the size of one Spark job."""
     target_bytes: int = 128 << 20
     trim_older_ms: int | None = None
     skip_lost: bool = False
     avro_schema: str | None = None
 
 
-class Done(msgspec.Struct, frozen=True):
-    """One commit, told to whoever watches."""
+class ArchivedCommit(msgspec.Struct, frozen=True):
+    """One commit, as reported to the user."""
 
     commit: int
     records: int
@@ -60,60 +67,60 @@ class Done(msgspec.Struct, frozen=True):
     trimmed: int = 0
 
 
-Watch = Callable[[Done], None]
+Watch = Callable[[ArchivedCommit], None]
 
 
 class Archiver:
-    """Archives into one table, round by round."""
+    """Archives topics into one table, commit by commit."""
 
-    def __init__(self, spark: Any, table: Table, job: Job) -> None:
+    def __init__(self, spark: Any, table: ArchiveTable, job: ArchiveJob) -> None:
         self._spark = spark
         self._table = table
         self._job = job
-        self._typing = Typing(spark, job.values, job.avro_schema)
+        self._typing = TypedColumns(spark, job.values, job.avro_schema)
 
     def waiting(self) -> int:
-        """How many records the log has that the table has not."""
-        with Catalog(self._job.connection) as catalog:
-            step = self._next(catalog, aim(catalog, self._job.topics), 2**52)
+        """Return how many records are in the log but not in the table."""
+        with MetadataClient(self._job.connection) as metadata:
+            step = self._next(metadata, archive_target(metadata, self._job.topics), 2**52)
         return 0 if step is None else step.records
 
     def catch_up(self, watch: Watch) -> int:
-        """The table has what the log had when this began; how many records were added."""
-        with Catalog(self._job.connection) as catalog:
-            target = aim(catalog, self._job.topics)
-            catalog.patient()
-            records = overtaken = 0
+        """Archive what is in the log now and return how many records were added."""
+        with MetadataClient(self._job.connection) as metadata:
+            target = archive_target(metadata, self._job.topics)
+            metadata.with_reconnect()
+            records = conflicts = 0
             while True:
                 began = time.monotonic()
                 try:
-                    state = self._table.settle(self._table.state(), self._recounted)
-                    step = next_step(
-                        catalog, state, target, self._job.most, skip_lost=self._job.skip_lost
+                    state = self._table.settle(self._table.state(), self._recount)
+                    step = plan_next_commit(
+                        metadata, state, target, self._job.most, skip_lost=self._job.skip_lost
                     )
                     if step is None:
-                        self.trim(catalog, target)
+                        self.trim(metadata, target)
                         return records
-                    commit = self._write(catalog, state, step)
-                except Overtaken:
-                    overtaken += 1
-                    if overtaken == TRIES:
+                    commit = self._write(metadata, state, step)
+                except ConcurrentCommit:
+                    conflicts += 1
+                    if conflicts == MAX_ATTEMPTS:
                         raise
                     continue
-                overtaken = 0
+                conflicts = 0
                 records += commit.rows
-                trimmed = self.trim(catalog, target)
-                watch(_done(commit, began, trimmed))
+                trimmed = self.trim(metadata, target)
+                watch(_archived_commit(commit, began, trimmed))
 
-    def trim(self, catalog: Catalog, target: Aim) -> int:
-        """What the table has and is old enough has left the log; how many entries."""
+    def trim(self, metadata: MetadataClient, target: ArchiveTarget) -> int:
+        """Trim archived records that are old enough; return how many entries were removed."""
         if self._job.trim_older_ms is None:
             return 0
         moment = int(time.time() * 1000) - self._job.trim_older_ms
         state = self._table.state()
-        held = [(part, state.held(part.topic, part.partition)) for part in target.logs]
-        return trim.trim(
-            catalog,
+        held = [(part, state.archived_range(part.topic, part.partition)) for part in target.logs]
+        return trim.trim_archived(
+            metadata,
             [
                 (part, span.end)
                 for part, span in held
@@ -122,32 +129,36 @@ class Archiver:
             moment,
         )
 
-    def _next(self, catalog: Catalog, target: Aim, most: int) -> Step | None:
+    def _next(
+        self, metadata: MetadataClient, target: ArchiveTarget, most: int
+    ) -> NextCommit | None:
         state = self._table.state()
-        return next_step(catalog, state, target, most, skip_lost=self._job.skip_lost)
+        return plan_next_commit(metadata, state, target, most, skip_lost=self._job.skip_lost)
 
-    def _write(self, catalog: Catalog, state: Commit, step: Step) -> Commit:
+    def _write(
+        self, metadata: MetadataClient, state: CommitMetadata, step: NextCommit
+    ) -> CommitMetadata:
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
         seen = Observation(f"archived-{uuid.uuid4().hex}")
-        hashes = [each.alias(f"hash{n}") for n, each in enumerate(sums(row_hash()))]
-        typed, columns = self._typing.typed(self._read(catalog, step), state.columns)
-        # Watched last: finding out the columns' types is a query of its own.
-        rows = dated(typed).observe(seen, f.count(f.lit(1)).alias("rows"), *hashes)
+        hashes = [each.alias(f"hash{n}") for n, each in enumerate(partial_sums(row_hash()))]
+        typed, columns = self._typing.typed(self._read(metadata, step), state.columns)
+        # Observe last: inferring the columns' types runs a query of its own.
+        rows = with_date(typed).observe(seen, f.count(f.lit(1)).alias("rows"), *hashes)
 
         def counted() -> tuple[int, int]:
-            # A topic deleted and made again meanwhile would stand under the old one's id.
-            catalog.bounds([each.log for each in step.ranges])
+            # Fails if a topic was deleted and created again meanwhile: its id would be wrong.
+            metadata.bounds([each.log for each in step.ranges])
             if not step.ranges:
                 return 0, 0
-            # Nor may what was read be others than those that the marks are of.
-            if others := replaced(catalog, step.marked):
-                raise tail_lost(others)
+            # Fails if the records read are not those of the fingerprints.
+            if others := find_replaced_tails(metadata, step.fingerprinted):
+                raise tail_lost_error(others)
             found = seen.get
             return found["rows"], checksum(*(found[f"hash{n}"] for n in range(len(hashes))))
 
-        planned = followed(
+        planned = next_commit(
             state,
             step.spans,
             id=uuid.uuid4().hex,
@@ -157,48 +168,50 @@ class Archiver:
         )
         return self._table.append(rows, state, planned, counted)
 
-    def _recounted(self, commit: Commit) -> tuple[int, int]:
-        """The rows of a commit that is in the table, as they are there."""
+    def _recount(self, commit: CommitMetadata) -> tuple[int, int]:
+        """Return row count and checksum of a commit from the table."""
         from pyspark.sql import functions as f
 
-        rows = self._table.frame().where(within(s for s in commit.spans if not s.lost))
-        found = rows.agg(f.count(f.lit(1)), *sums(row_hash())).first()
+        rows = self._table.frame().where(within_spans(s for s in commit.spans if not s.lost))
+        found = rows.agg(f.count(f.lit(1)), *partial_sums(row_hash())).first()
         return found[0], checksum(*found[1:])
 
-    def _read(self, catalog: Catalog, step: Step) -> Any:
+    def _read(self, metadata: MetadataClient, step: NextCommit) -> Any:
         if not step.ranges:
             return self._spark.createDataFrame([], DDL)
-        options = reading(step.ranges)
+        options = read_options(step.ranges)
         options["redis"] = self._job.connection.redis
         options["namespace"] = self._job.connection.namespace
         cores = self._spark.sparkContext.defaultParallelism
-        size = _size(catalog, step)
-        pieces = max(-(-size // self._job.target_bytes), min(cores, -(-size // LEAST_FILE)), 1)
+        size = _estimate_bytes(metadata, step)
+        pieces = max(-(-size // self._job.target_bytes), min(cores, -(-size // MIN_FILE_BYTES)), 1)
         options["minPartitions"] = str(pieces)
-        options["maxBytesPerPartition"] = str(max(LEAST_FILE, -(-size // pieces)))
+        options["maxBytesPerPartition"] = str(max(MIN_FILE_BYTES, -(-size // pieces)))
         options["joinPartitions"] = "true"
         frame = self._spark.read.format("korvet").options(**options).load()
         return frame.coalesce(pieces)
 
 
-def _size(catalog: Catalog, step: Step) -> int:
-    """About how many bytes the step's records have in the log."""
-    from korvet.spark.plan import bytes_in
+def _estimate_bytes(metadata: MetadataClient, step: NextCommit) -> int:
+    """Return the approximate size of the commit's records in the log."""
+    from korvet.spark.plan.splits import range_sizes
 
-    return sum(bytes_in(catalog, step.ranges))
+    return sum(range_sizes(metadata, step.ranges))
 
 
-def _done(commit: Commit, began: float, trimmed: int) -> Done:
+def _archived_commit(commit: CommitMetadata, began: float, trimmed: int) -> ArchivedCommit:
     spans = tuple(str(span) for span in commit.spans if span.start < span.end)
-    return Done(commit.number, commit.rows, round(time.monotonic() - began, 3), spans, trimmed)
+    return ArchivedCommit(
+        commit.number, commit.rows, round(time.monotonic() - began, 3), spans, trimmed
+    )
 
 
-def run(
+def run_archiver(
     archiver: Archiver, watch: Watch, *, every_s: float | None, stop: Callable[[float], bool]
 ) -> int:
-    """Archives once, or again and again until `stop` (which waits so many seconds) says so.
+    """Archive once, or repeatedly until `stop` returns True; it waits for the given seconds.
 
-    A round begins `every_s` after the one before it began; at once, if that took longer.
+    A round starts `every_s` after the start of the previous one, or at once if that took longer.
     """
     total = 0
     while True:
@@ -208,6 +221,6 @@ def run(
             return total
 
 
-def topics_of(state: Commit) -> Sequence[str]:
-    """The topics that a table holds."""
+def topics_of(state: CommitMetadata) -> Sequence[str]:
+    """Return the topics in a table."""
     return sorted({span.topic for span in state.archived})

@@ -1,35 +1,35 @@
-"""Why a job cannot go on, in one sentence each. Each exception has one cause."""
+"""Errors that stop a job. Each class has one cause."""
 
 from korvet.config.setting import StartError
 
 
 class PipelineError(StartError):
-    """A job cannot start, or cannot go on; nothing is half done."""
+    """A job cannot start or continue; no commit is incomplete."""
 
 
 class ForeignTable(PipelineError):
-    """There is something at the table's place, and no archive of ours has made it."""
+    """The location has a table or files that were not made by korvet pipeline."""
 
 
 class NoArchive(PipelineError):
-    """There is no archive where one should be read."""
+    """There is no archive at the location."""
 
 
 class MissingRuntime(PipelineError):
-    """A table format needs a Spark package that is not there; the message names it."""
+    """A Spark package that the table format needs is missing; the message names it."""
 
 
-class Overtaken(PipelineError):
-    """Somebody else committed to the table first; nothing of this batch is in it."""
+class ConcurrentCommit(PipelineError):
+    """Another process committed to the table first; none of these rows were committed."""
 
 
 class TrimmedEarly(PipelineError):
-    """Offsets left the log before they were archived."""
+    """Offsets were removed from the log before they were archived."""
 
 
-class OtherLog(PipelineError):
-    """The table holds a topic that is not this one, though the name is the same."""
+class TopicMismatch(PipelineError):
+    """The table holds another topic of the same name, or a log that had more records."""
 
 
 class TailLost(PipelineError):
-    """The log lost records that the table has, and gave their offsets to others since."""
+    """The log lost records that the table has, and later appends reused their offsets."""

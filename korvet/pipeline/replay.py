@@ -1,12 +1,11 @@
-"""`replay`: a table's rows become records of a topic, each once, however often it is run.
+"""`replay`: write a table's rows to a topic, exactly once over all runs.
 
 Rules
-- What is to be replayed is pinned in Redis by the first run: up to which offsets, into how many
-  tasks, and how many partitions the topic had. Later runs of the same replay find the same rows in
-  the same tasks and partitions, whatever table and topic have got meanwhile; the sink then knows
-  which of them it has.
-- A table that holds nothing yet pins nothing: what it gets later would never be replayed.
-- All rows of one partition are in one task, in order of their offsets.
+- The first run stores a plan in Redis: end offsets, number of tasks, partition count of the topic.
+  Later runs of the same replay then have the same rows in the same tasks and partitions, even if
+  table and topic have grown, and the sink skips what is already written.
+- An empty table stores no plan: rows that it gets later would never be replayed.
+- All rows of a partition are in one task, in order of their offsets.
 """
 
 import hashlib
@@ -16,22 +15,22 @@ from typing import Any
 
 import msgspec
 
+from korvet.pipeline.commit_metadata import Span
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.places import Place
-from korvet.pipeline.ranges import Span
-from korvet.pipeline.rows import within
-from korvet.pipeline.session import said
-from korvet.pipeline.table import Table
+from korvet.pipeline.row_hash import within_spans
+from korvet.pipeline.spark_session import error_text
+from korvet.pipeline.table import ArchiveTable
+from korvet.pipeline.table_location import TableLocation
 from korvet.scripts import writer
-from korvet.spark.catalog import Catalog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
 from korvet.topics.table import Topic
 
 COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """Which rows, and how they are written. Times are ISO 8601, UTC where they do not say."""
+class ReplayOptions(msgspec.Struct, frozen=True):
+    """Which rows to write and how. Times are ISO 8601, in UTC unless they have an offset."""
 
     since: str | None = None
     until: str | None = None
@@ -39,20 +38,20 @@ class Wanted(msgspec.Struct, frozen=True):
     rate: int | None = None
     keep_timestamps: bool = False
     name: str | None = None
-    """A replay of another name happens again."""
+    """A replay with another name is written again."""
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """What the first run settled."""
+class ReplayPlan(msgspec.Struct, frozen=True):
+    """The plan that the first run stored."""
 
     archived: tuple[Span, ...]
     tasks: int
-    partitions: int = 0
-    """Of the topic; 0: nobody settled that."""
+    partitions: int
+    """Partition count of the topic."""
 
 
-class Replayed(msgspec.Struct, frozen=True):
-    """What a run found and did."""
+class ReplayResult(msgspec.Struct, frozen=True):
+    """The result of a run."""
 
     replay: str
     records: int
@@ -61,29 +60,34 @@ class Replayed(msgspec.Struct, frozen=True):
 
 
 def replay(
-    spark: Any, table: Table, place: Place, connection: Connection, topic: str, wanted: Wanted
-) -> Replayed:
-    """The rows are in the topic, once."""
+    spark: Any,
+    table: ArchiveTable,
+    location: TableLocation,
+    connection: Connection,
+    topic: str,
+    wanted: ReplayOptions,
+) -> ReplayResult:
+    """Write the selected rows to the topic, exactly once over all runs of this replay."""
     began = time.monotonic()
     state = table.state()
-    with Catalog(connection) as catalog:
-        target = catalog.topic(topic)
-        name = _name(place, target, wanted)
+    with MetadataClient(connection) as metadata:
+        target = metadata.topic(topic)
+        name = _writer_id(location, target, wanted)
         if not state.archived:
-            return Replayed(name, 0, 0.0, False)
+            return ReplayResult(name, 0, 0.0, False)
         tasks = max(2, spark.sparkContext.defaultParallelism, min(64, len(state.archived)))
-        mine = msgspec.json.encode(Plan(state.archived, tasks, target.partitions))
-        found = catalog.store.run(
-            writer.pin_plan(catalog.keys, f"job-{name}", plan=mine, keep_ms=writer.KEEP_MS)
+        plan = msgspec.json.encode(ReplayPlan(state.archived, tasks, target.partitions))
+        found = metadata.store.run(
+            writer.pin_plan(metadata.keys, f"job-{name}", plan=plan, keep_ms=writer.KEEP_MS)
         )
     if found.committed >= 0:
-        return Replayed(name, 0, 0.0, True)
-    plan = msgspec.json.decode(found.plan, type=Plan)
-    rows = _rows(table.frame(), plan, wanted, plan.partitions or target.partitions)
+        return ReplayResult(name, 0, 0.0, True)
+    stored = msgspec.json.decode(found.plan, type=ReplayPlan)
+    rows = _select_rows(table.frame(), stored, wanted)
     records = rows.count()
     if wanted.rate is not None:
-        at_once = min(plan.tasks, spark.sparkContext.defaultParallelism)
-        rows = rows.mapInArrow(_throttled(wanted.rate, at_once), rows.schema)
+        at_once = min(stored.tasks, spark.sparkContext.defaultParallelism)
+        rows = rows.mapInArrow(_throttle(wanted.rate, at_once), rows.schema)
     options = {
         "redis": connection.redis,
         "namespace": connection.namespace,
@@ -92,19 +96,19 @@ def replay(
         "includeTimestamp": str(wanted.keep_timestamps).lower(),
     }
     rows.write.format("korvet").options(**options).mode("append").save()
-    return Replayed(name, records, round(time.monotonic() - began, 3), False)
+    return ReplayResult(name, records, round(time.monotonic() - began, 3), False)
 
 
-def _name(place: Place, target: Topic, wanted: Wanted) -> str:
-    told = msgspec.structs.replace(wanted, rate=None)
-    text = "\n".join((str(place), target.id, msgspec.json.encode(told).decode()))
+def _writer_id(location: TableLocation, target: Topic, wanted: ReplayOptions) -> str:
+    identity = msgspec.structs.replace(wanted, rate=None)
+    text = "\n".join((str(location), target.id, msgspec.json.encode(identity).decode()))
     return "replay-" + hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _rows(frame: Any, plan: Plan, wanted: Wanted, partitions: int) -> Any:
+def _select_rows(frame: Any, plan: ReplayPlan, wanted: ReplayOptions) -> Any:
     from pyspark.sql import functions as f
 
-    frame = frame.where(within(plan.archived))
+    frame = frame.where(within_spans(plan.archived))
     try:
         if wanted.since is not None:
             frame = frame.where(f.col("timestamp") >= f.lit(wanted.since).cast("timestamp"))
@@ -115,15 +119,15 @@ def _rows(frame: Any, plan: Plan, wanted: Wanted, partitions: int) -> Any:
         ordered = frame.repartition(plan.tasks, "topic", "partition").sortWithinPartitions(
             "topic", "partition", "offset"
         )
-        # Records stay in their partition where there is one of that number.
-        fits = f.when(f.col("partition") < partitions, f.col("partition"))
+        # Rows keep their partition if the topic has one of that number.
+        fits = f.when(f.col("partition") < plan.partitions, f.col("partition"))
         return ordered.withColumn("partition", fits).select(*COLUMNS)
     except Exception as error:
-        raise PipelineError(f"Which rows? {said(error)}") from error
+        raise PipelineError(f"Rows cannot be selected: {error_text(error)}") from error
 
 
-def _throttled(rate: int, at_once: int) -> Any:
-    """Lets about `rate` rows a second through, so many tasks running at once."""
+def _throttle(rate: int, at_once: int) -> Any:
+    """Limit the rows to about `rate` per second over `at_once` parallel tasks."""
     pace = max(1.0, rate / at_once)
 
     def slowly(batches: Iterator[Any]) -> Iterator[Any]:

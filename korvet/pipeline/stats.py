@@ -1,4 +1,4 @@
-"""`stats`: what is in topics, counted on Spark in a few passes; numbers only, no drawing."""
+"""`stats`: count the content of topics with Spark in a few passes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from korvet.pipeline.errors import PipelineError
-from korvet.spark.catalog import Catalog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection, Selection
 
 QUANTILES = (0.0, 0.5, 0.9, 0.99, 0.999, 1.0)
@@ -15,13 +15,13 @@ TOP = 10
 
 
 class Quantiles(msgspec.Struct, frozen=True):
-    """The least, the median, 90, 99 and 99.9 per cent, the greatest; empty for no values."""
+    """Minimum, median, 90th, 99th and 99.9th percentile, maximum; empty without values."""
 
     values: tuple[float, ...]
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One partition."""
+    """Totals of one partition."""
 
     partition: int
     records: int
@@ -29,7 +29,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """Records and bytes from a moment on, for one interval."""
+    """Records and bytes of one time interval."""
 
     at_ms: int
     records: int
@@ -44,7 +44,7 @@ class Key(msgspec.Struct, frozen=True):
 
 
 class TopicStats(msgspec.Struct, frozen=True):
-    """One topic."""
+    """Statistics of one topic."""
 
     topic: str
     records: int
@@ -57,24 +57,26 @@ class TopicStats(msgspec.Struct, frozen=True):
     without_key: int
     tombstones: int
     keys: int
-    """How many different keys, to about 2 per cent."""
+    """Number of distinct keys, within about 2 %."""
     top: tuple[Key, ...]
     sizes: Quantiles
     latency_ms: Quantiles | None
-    """Append time minus timestamp, where offsets tell the append time (offset.mode `time`)."""
+    """Append time minus timestamp, if offsets contain the append time (offset.mode `time`)."""
 
 
 def stats(spark: Any, connection: Connection, topics: Sequence[str]) -> list[TopicStats]:
-    """The topics' numbers, as their logs are now."""
-    with Catalog(connection) as catalog:
+    """Return the statistics of the topics as they are now."""
+    with MetadataClient(connection) as metadata:
         modes = {
             part.topic: (part.mode, part.bits)
-            for part in catalog.logs(Selection(topics=tuple(topics)))
+            for part in metadata.logs(Selection(topics=tuple(topics)))
         }
-    return [_of(spark, connection, topic, *modes[topic]) for topic in topics]
+    return [_topic_stats(spark, connection, topic, *modes[topic]) for topic in topics]
 
 
-def _of(spark: Any, connection: Connection, topic: str, mode: str, bits: int) -> TopicStats:
+def _topic_stats(
+    spark: Any, connection: Connection, topic: str, mode: str, bits: int
+) -> TopicStats:
     from pyspark.sql import functions as f
 
     frame = (
@@ -157,7 +159,7 @@ def _points(grouped: Sequence[Any]) -> tuple[Point, ...]:
 
 
 def _step(span_ms: int) -> int:
-    """An interval that people count in, of which about BARS make the span."""
+    """Return a round interval that divides the time span into about BARS parts."""
     wanted = max(1, span_ms // BARS)
     nice: list[int] = [m * unit for unit in (1, 10, 100) for m in (1, 2, 5)]
     nice += [s * 1000 for s in (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600)]

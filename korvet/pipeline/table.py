@@ -1,4 +1,4 @@
-"""What the jobs ask of a table, whatever its format."""
+"""The interface of an archive table, independent of its format."""
 
 import re
 from collections.abc import Callable
@@ -7,52 +7,56 @@ from typing import Any, Protocol
 
 import msgspec
 
+from korvet.pipeline.commit_metadata import CommitMetadata
 from korvet.pipeline.errors import NoArchive
-from korvet.pipeline.places import Place
-from korvet.pipeline.ranges import Commit
+from korvet.pipeline.table_location import TableLocation
 
-Counted = Callable[[], tuple[int, int]]
-"""How many rows were written and the sum of their hashes, once they have been."""
-Recounted = Callable[[Commit], tuple[int, int]]
-"""The same of a commit that is in the table already."""
+RowCount = Callable[[], tuple[int, int]]
+"""Returns rows written and the sum of their hashes, after the write."""
+CommitRecount = Callable[[CommitMetadata], tuple[int, int]]
+"""Returns the row count and sum of hashes of a commit, read from the table."""
 
 
-class Table(Protocol):
-    """A table of ours. Making one refuses what is not."""
+class ArchiveTable(Protocol):
+    """An archive table. Opening one rejects tables of others."""
 
-    def state(self) -> Commit:
-        """The newest commit; number 0 where there is none yet."""
+    def state(self) -> CommitMetadata:
+        """Return the newest commit, or EMPTY."""
 
-    def append(self, frame: Any, before: Commit, planned: Commit, counted: Counted) -> Commit:
-        """The rows and the commit are in the table, in one step; or Overtaken, and nothing is.
+    def append(
+        self, frame: Any, before: CommitMetadata, planned: CommitMetadata, counted: RowCount
+    ) -> CommitMetadata:
+        """Commit the rows with their metadata atomically, or raise ConcurrentCommit.
 
-        `planned` follows `before` and does not know its rows; the commit returned does.
+        `planned` follows `before` without row counts; the returned commit has them.
         """
 
-    def settle(self, state: Commit, recounted: Recounted) -> Commit:
-        """The state, with the newest commit's rows in its sums; a crash may have left them out."""
+    def settle(self, state: CommitMetadata, recounted: CommitRecount) -> CommitMetadata:
+        """Return the state after adding a pending commit's rows to its sums."""
 
     def frame(self) -> Any:
-        """The table's rows, as of one commit."""
+        """Return the table's rows as of one commit."""
 
     def compact(self, target_bytes: int) -> int:
-        """Small files are fewer, no reader saw less or more; how many files are gone."""
+        """Merge small files without readers noticing; return how many files fewer there are."""
 
 
-class Making(msgspec.Struct, frozen=True):
-    """What a table is made with when there is none."""
+class TableCreation(msgspec.Struct, frozen=True):
+    """Options for creating a table."""
 
     values: str = "bytes"
 
 
-def missing(place: Place) -> NoArchive:
-    """What to raise where a table should be read and none is."""
-    return NoArchive(f"There is no archive at {place}.")
+def no_archive_error(location: TableLocation) -> NoArchive:
+    """Build the error for reading a table that does not exist."""
+    return NoArchive(f"There is no archive at {location}.")
 
 
-def fresh(root: Path, unmade: re.Pattern[str]) -> bool:
-    """Whether a table can be made there: there is nothing, or what is left of whoever died while
-    they made one, by these names."""
+def is_creatable(root: Path, unmade: re.Pattern[str]) -> bool:
+    """Return whether a table can be created at the path.
+
+    The path must not exist, or have only files of an interrupted creation, by the pattern.
+    """
     if not root.is_dir():
         return not root.exists()
     names = (each.relative_to(root).as_posix() for each in root.iterdir())

@@ -1,36 +1,38 @@
-"""What leaves the log once a table has it: what is old enough.
+"""Remove archived records from the log once they are old enough.
 
 Rules
-- What the log is told of times at an append leaves out two kinds of records. Those without a
-  timestamp are as old as their append. Entries that others XADD stand behind all appends: they are
-  as old as the milliseconds of their ids, or, where ids tell no time, not old yet: but those that
-  appends stand behind are as old as these, where log.find_timestamp believes any of them to be new.
-- Some partitions are asked, and trimmed, in one round trip. Redis serves nobody else meanwhile: all
-  of them together let go of as much as one would alone.
+- The log's newest timestamp does not cover two kinds of records. Records without a timestamp are as
+  old as their append. Foreign entries (added by XADD) are as old as the milliseconds of their ids
+  in time mode; in dense mode their age is unknown, so they count as new, unless an older append
+  follows them and log.find_timestamp believes them to be new.
+- Read and trim up to MAX_CALLS partitions in one pipeline. Redis serves no other client meanwhile,
+  so together they remove at most as much as one partition alone would.
 """
 
 from collections.abc import Sequence
 
-from korvet.pipeline.plan import had_natives
+from korvet.pipeline.next_commit import has_foreign_entries
 from korvet.scripts import log
-from korvet.spark.catalog import Catalog, Live, Log, refuse
+from korvet.spark.metadata import MetadataClient, PartitionBounds, PartitionLog, raise_if_gone
 
-AT_ONCE = 32
-"""Calls that Redis is given together."""
+MAX_CALLS = 32
+"""Max partitions per pipeline."""
 STEPS = 256
-"""So many steps of their indexes, of 64 KiB each, they remove together: some milliseconds."""
+"""Max index steps (64 KiB each) that one pipeline removes: a few ms of Redis."""
 
 
-def trim(catalog: Catalog, held: Sequence[tuple[Log, int]], moment: int) -> int:
-    """No log has any more what lies before the offset that a table has of it and is older than the
-    moment; how many entries that were."""
+def trim_archived(
+    metadata: MetadataClient, held: Sequence[tuple[PartitionLog, int]], moment: int
+) -> int:
+    """Remove records below each archived offset that are older than `moment`; return how many."""
     return sum(
-        _trim(catalog, held[low : low + AT_ONCE], moment) for low in range(0, len(held), AT_ONCE)
+        _trim(metadata, held[low : low + MAX_CALLS], moment)
+        for low in range(0, len(held), MAX_CALLS)
     )
 
 
-def _trim(catalog: Catalog, held: Sequence[tuple[Log, int]], moment: int) -> int:
-    bounds, olds = _old_until(catalog, [part for part, _ in held], moment)
+def _trim(metadata: MetadataClient, held: Sequence[tuple[PartitionLog, int]], moment: int) -> int:
+    bounds, olds = _old_until(metadata, [part for part, _ in held], moment)
     left = [
         (part, min(end, old))
         for (part, end), bound, old in zip(held, bounds, olds, strict=True)
@@ -39,9 +41,9 @@ def _trim(catalog: Catalog, held: Sequence[tuple[Log, int]], moment: int) -> int
     removed = 0
     while left:
         steps = max(1, STEPS // len(left))
-        replies = catalog.store.run_many(
+        replies = metadata.store.run_many(
             log.delete_records(
-                catalog.keys,
+                metadata.keys,
                 part.topic,
                 part.partition,
                 topic_id=part.topic_id,
@@ -51,7 +53,7 @@ def _trim(catalog: Catalog, held: Sequence[tuple[Log, int]], moment: int) -> int
             for part, before in left
         )
         for (part, _), reply in zip(left, replies, strict=True):
-            refuse(part, reply.error)
+            raise_if_gone(part, reply.error)
             removed += reply.removed
         left = [
             (part, reply.again)
@@ -61,54 +63,58 @@ def _trim(catalog: Catalog, held: Sequence[tuple[Log, int]], moment: int) -> int
     return removed
 
 
-def _old_until(catalog: Catalog, parts: Sequence[Log], moment: int) -> tuple[list[Live], list[int]]:
-    """The bounds of each log, and before which of its offsets every record is older than that."""
-    # In this order: what comes meanwhile is young, and counts for none of it.
-    sought = catalog.store.run_many(
+def _old_until(
+    metadata: MetadataClient, parts: Sequence[PartitionLog], moment: int
+) -> tuple[list[PartitionBounds], list[int]]:
+    """Return each log's bounds, and the offset below which every record is older than `moment`."""
+    # Read in this order: records appended meanwhile are new and change none of the results.
+    sought = metadata.store.run_many(
         log.find_timestamp(
-            catalog.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment
+            metadata.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment
         )
         for part in parts
     )
     for part, found in zip(parts, sought, strict=True):
-        refuse(part, found.error)
-    names = [catalog.keys.partition(part.topic, part.partition).log for part in parts]
-    told = catalog.store.commands(
+        raise_if_gone(part, found.error)
+    names = [metadata.keys.partition(part.topic, part.partition).log for part in parts]
+    states = metadata.store.commands(
         [("HMGET", name, "next", "untimed_append_ms", "entries") for name in names]
     )
-    bounds = catalog.bounds(parts)
+    bounds = metadata.bounds(parts)
     return bounds, [
-        _old(catalog, part, moment, int(found.offset), state, bound)
-        for part, found, state, bound in zip(parts, sought, told, bounds, strict=True)
+        _old(metadata, part, moment, int(found.offset), state, bound)
+        for part, found, state, bound in zip(parts, sought, states, bounds, strict=True)
     ]
 
 
 def _old(
-    catalog: Catalog,
-    part: Log,
+    metadata: MetadataClient,
+    part: PartitionLog,
     moment: int,
     older: int,
     state: Sequence[bytes | None],
-    bound: Live,
+    bound: PartitionBounds,
 ) -> int:
     appended, untimed, entries = state
     if appended is None or max(bound.newest, int(untimed or -1)) >= moment:
-        natives = had_natives(part, bound.end, int(entries or 0))
-        step = _old_step(catalog, part, moment) if natives else 0
+        foreign = has_foreign_entries(part, bound.end, int(entries or 0))
+        step = _old_step(metadata, part, moment) if foreign else 0
         return max(older, step)
     if part.mode != "time" or bound.first == bound.end:
         return int(appended)
     return max(int(appended), moment << part.bits)
 
 
-def _old_step(catalog: Catalog, part: Log, moment: int) -> int:
-    """The last step of the index before which all that was appended is older than the moment, or 0.
-    A trim meanwhile moves the steps: then there may be a later one."""
-    index = catalog.keys.partition(part.topic, part.partition).index
-    found, low, high = 0, 0, int(catalog.store.command("ZCARD", index))
+def _old_step(metadata: MetadataClient, part: PartitionLog, moment: int) -> int:
+    """Return the last index row's offset below which all appends are older than `moment`, or 0.
+
+    A concurrent trim shifts the rows: the result may then be too low.
+    """
+    index = metadata.keys.partition(part.topic, part.partition).index
+    found, low, high = 0, 0, int(metadata.store.command("ZCARD", index))
     while low < high:
         middle = (low + high) // 2
-        row = catalog.store.command("ZRANGE", index, middle, middle)
+        row = metadata.store.command("ZRANGE", index, middle, middle)
         offset, newest, *_ = map(int, row[0].split(b":")) if row else (0, moment)
         if newest < moment:
             found, low = offset, middle + 1

@@ -1,17 +1,15 @@
-"""`verify`: log and table hold the same records, partition by partition.
+"""`verify`: check that log and table hold the same records, partition by partition.
 
 Rules
-- Compared is what both can know: from the later of the log's first record and the table's, to the
-  end of what the table says it has. What the log has forgotten is judged by the table alone.
-- The table as a whole is held to its own account: as many rows, and the same sum of hashes, as
-  were counted when they were written. So rows that were lost or altered later are noticed even
-  where the log has forgotten them.
-- The sums do not depend on the order of rows; both are made by Spark in one pass each, in pieces
-  of each partition's range. A piece that a trim reached while the log was read is judged by the
-  table's account instead, and rows of later commits are left for the next time: so an archiver may
-  go on meanwhile.
-- Native entries without a time have, where ids tell none, that of the moment of reading: in topics
-  with such entries times are judged by the table's account alone.
+- Compare the range that both have: from the later of both starts up to the table's end. Rows that
+  the log has trimmed are checked against the table's own commits.
+- Check the whole table against its commits: row count and checksum as counted at the write. This
+  detects rows that were lost or changed later, even if the log has trimmed them.
+- Sums do not depend on row order. Spark computes each side in one pass, in pieces of each
+  partition's range. Pieces that a trim reached during the read, and rows of later commits, are left
+  to the check against commits: an archiver may run meanwhile.
+- Foreign entries (added by XADD) without a timestamp have the time of reading in dense mode: in
+  topics with such entries do not compare timestamps with the log.
 """
 
 from collections.abc import Sequence
@@ -19,30 +17,35 @@ from typing import Any
 
 import msgspec
 
-from korvet.pipeline.errors import OtherLog
-from korvet.pipeline.plan import had_natives, reading
-from korvet.pipeline.ranges import UNKNOWN, Commit, Span
-from korvet.pipeline.rows import checksum, exact_hash, row_hash, sums, within
-from korvet.pipeline.table import Table
-from korvet.spark.catalog import Catalog, Log, Range
+from korvet.pipeline.commit_metadata import UNKNOWN, CommitMetadata, Span
+from korvet.pipeline.errors import TopicMismatch
+from korvet.pipeline.next_commit import has_foreign_entries, read_options
+from korvet.pipeline.row_hash import (
+    checksum,
+    partial_sums,
+    row_hash,
+    within_spans,
+)
+from korvet.pipeline.table import ArchiveTable
+from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
 from korvet.spark.options import Connection, Selection
 
-PIECES = 64
-"""Into so many pieces goes what is compared of a partition."""
+MAX_PIECES = 64
+"""Pieces per partition."""
 
 
-class Sum(msgspec.Struct, frozen=True):
-    """Some rows of one partition, taken together."""
+class RowSum(msgspec.Struct, frozen=True):
+    """Row count, checksum and offset range of some rows of one partition."""
 
     rows: int = 0
     checksum: int = 0
     first: int | None = None
     last: int | None = None
 
-    def __add__(self, other: "Sum") -> "Sum":
+    def __add__(self, other: "RowSum") -> "RowSum":
         firsts = [each for each in (self.first, other.first) if each is not None]
         lasts = [each for each in (self.last, other.last) if each is not None]
-        return Sum(
+        return RowSum(
             self.rows + other.rows,
             (self.checksum + other.checksum) % 2**64,
             min(firsts, default=None),
@@ -50,105 +53,109 @@ class Sum(msgspec.Struct, frozen=True):
         )
 
 
-class Compared(msgspec.Struct, frozen=True):
-    """One partition: the log's side, the table's side, and what is wrong."""
+class PartitionComparison(msgspec.Struct, frozen=True):
+    """The comparison of one partition, with the problems found."""
 
     topic: str
     partition: int
     log_first: int
     log_next: int
     held: Span | None
-    log: Sum
-    table: Sum
-    """Of the range that both have."""
-    whole: Sum
-    """Of all the table's rows."""
+    log: RowSum
+    table: RowSum
+    """Rows in the range that both have."""
+    whole: RowSum
+    """All rows of the partition in the table."""
     duplicates: int
     waiting: int
     problems: tuple[str, ...]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """All partitions, and the table against its own account."""
+    """The comparison of all partitions, and of the table with its commits."""
 
-    partitions: tuple[Compared, ...]
+    partitions: tuple[PartitionComparison, ...]
     rows: int
     problems: tuple[str, ...]
 
     @property
     def equal(self) -> bool:
-        """Whether nothing is wrong anywhere."""
+        """Return whether there are no problems."""
         return not self.problems and not any(each.problems for each in self.partitions)
 
 
-class _Side(msgspec.Struct, frozen=True):
-    part: Log
+class _ComparedRange(msgspec.Struct, frozen=True):
+    part: PartitionLog
     start: int
-    """What lies before has left the log; `first` is a record, or `next`."""
+    """Log start offset; `first` is the first record's offset, or `next`."""
     first: int
     next: int
     held: Span | None
     begun: bool
-    """The table has some partition of the topic."""
+    """Whether the table has a partition of the topic."""
     compacted: bool
-    """The log lets go of records that have newer ones of their key; the table keeps them."""
+    """Whether the log drops records with newer ones of the same key; the table keeps them."""
     untimed: bool
-    """There may be records whose time is that of their reading."""
+    """Whether there may be records with the time of reading as their timestamp."""
 
     @property
     def low(self) -> int:
-        """Where both begin."""
+        """Return the start of the compared range."""
         return self.first if self.held is None else max(self.first, self.held.start)
 
     @property
     def high(self) -> int:
-        """Where both end."""
+        """Return the end of the compared range."""
         return self.low if self.held is None else max(self.low, min(self.next, self.held.end))
 
     @property
     def step(self) -> int:
-        """How many offsets a piece has."""
-        return max(1, -(-(self.high - self.low) // PIECES))
+        """Return the number of offsets in a piece."""
+        return max(1, -(-(self.high - self.low) // MAX_PIECES))
 
     def whole(self, first: int) -> int:
-        """The first piece that has not begun before `first`."""
+        """Return the first piece that starts at or after offset `first`."""
         return max(0, -(-(first - self.low) // self.step))
 
 
-def verify(spark: Any, table: Table, connection: Connection, topics: Sequence[str]) -> Verdict:
-    """The verdict."""
+def verify_archive(
+    spark: Any, table: ArchiveTable, connection: Connection, topics: Sequence[str]
+) -> Verdict:
+    """Compare the topics with the table."""
     state = table.state()
-    with Catalog(connection) as catalog:
-        sides = _sides(catalog, state, topics)
-        catalog.patient()
-        backlog = _waiting(catalog, sides)
+    with MetadataClient(connection) as metadata:
+        sides = _compared_ranges(metadata, state, topics)
+        metadata.with_reconnect()
+        backlog = _waiting(metadata, sides)
         logs = _sums_of_log(spark, connection, sides)
-        trimmed = [bound.first for bound in catalog.bounds([each.part for each in sides])]
+        trimmed = [bound.first for bound in metadata.bounds([each.part for each in sides])]
     ours = _sums_of_table(table.frame(), sides, state)
     later = table.state()
     compared = tuple(
         _compare(each, logs, ours, later, first, waiting)
         for each, first, waiting in zip(sides, trimmed, backlog, strict=True)
     )
-    return Verdict(compared, *_account(state, later, ours))
+    return Verdict(compared, *_check_commits(state, later, ours))
 
 
-def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side]:
-    logs = catalog.logs(Selection(topics=tuple(topics)))
-    compacted = {name for name in topics if catalog.topic(name).policy.compact}
+def _compared_ranges(
+    metadata: MetadataClient, state: CommitMetadata, topics: Sequence[str]
+) -> list[_ComparedRange]:
+    logs = metadata.logs(Selection(topics=tuple(topics)))
+    compacted = {name for name in topics if metadata.topic(name).policy.compact}
     begun = {span.topic for span in state.archived}
     found = []
-    appended = _appended(catalog, logs)
-    bounds = catalog.bounds(logs, committed=True)
+    appended = _appended(metadata, logs)
+    bounds = metadata.bounds(logs, committed=True)
     for part, bound, entries in zip(logs, bounds, appended, strict=True):
-        held = state.held(part.topic, part.partition)
+        held = state.archived_range(part.topic, part.partition)
         if held is not None and held.topic_id != part.topic_id:
-            raise OtherLog(
+            raise TopicMismatch(
                 f"The table holds another topic {part.topic!r} (id {held.topic_id}) than the log "
                 f"(id {part.topic_id})."
             )
         found.append(
-            _Side(
+            _ComparedRange(
                 part,
                 bound.start,
                 bound.first,
@@ -156,29 +163,31 @@ def _sides(catalog: Catalog, state: Commit, topics: Sequence[str]) -> list[_Side
                 held,
                 part.topic in begun,
                 part.topic in compacted,
-                had_natives(part, bound.end, entries),
+                has_foreign_entries(part, bound.end, entries),
             )
         )
     return found
 
 
-def _appended(catalog: Catalog, logs: Sequence[Log]) -> list[int]:
-    """How many entries were ever appended to each log; those of others do not count."""
-    names = [catalog.keys.partition(part.topic, part.partition) for part in logs]
-    found = catalog.store.commands([("HGET", each.log, "entries") for each in names])
+def _appended(metadata: MetadataClient, logs: Sequence[PartitionLog]) -> list[int]:
+    """Return how many entries were appended to each log, without foreign entries."""
+    names = [metadata.keys.partition(part.topic, part.partition) for part in logs]
+    found = metadata.store.commands([("HGET", each.log, "entries") for each in names])
     return [int(entries or 0) for entries in found]
 
 
-def _untimed_topics(sides: Sequence[_Side]) -> list[str]:
+def _untimed_topics(sides: Sequence[_ComparedRange]) -> list[str]:
     return sorted({each.part.topic for each in sides if each.untimed})
 
 
-def _waiting(catalog: Catalog, sides: Sequence[_Side]) -> list[int]:
+def _waiting(metadata: MetadataClient, sides: Sequence[_ComparedRange]) -> list[int]:
     found = []
     for each in sides:
         begin = each.first if each.held is None else max(each.first, each.held.end)
         found.append(
-            catalog.count([Range(each.part, begin, each.next)])[0] if begin < each.next else 0
+            metadata.count([OffsetRange(each.part, begin, each.next)])[0]
+            if begin < each.next
+            else 0
         )
     return found
 
@@ -187,34 +196,34 @@ _Key = tuple[str, int]
 
 
 def _sums_of_log(
-    spark: Any, connection: Connection, sides: Sequence[_Side]
-) -> dict[_Key, dict[int, Sum]]:
-    """Per partition, the records of each piece that both have."""
+    spark: Any, connection: Connection, sides: Sequence[_ComparedRange]
+) -> dict[_Key, dict[int, RowSum]]:
+    """Return the sums of each piece of the log, by partition."""
     from pyspark.sql import functions as f
 
-    ranges = [Range(each.part, each.low, each.high) for each in sides if each.low < each.high]
+    ranges = [OffsetRange(each.part, each.low, each.high) for each in sides if each.low < each.high]
     if not ranges:
         return {}
-    options = reading(ranges) | {"redis": connection.redis, "namespace": connection.namespace}
+    options = read_options(ranges) | {"redis": connection.redis, "namespace": connection.namespace}
     options["minPartitions"] = str(spark.sparkContext.defaultParallelism)
     options["joinPartitions"] = "true"
     options["failOnDataLoss"] = "false"
     frame = spark.read.format("korvet").options(**options).load()
     rows = (
-        frame.groupBy("topic", "partition", _piece(sides).alias("piece"))
-        .agg(f.count(f.lit(1)), *_edges(), *sums(exact_hash(_untimed_topics(sides))))
+        frame.groupBy("topic", "partition", _piece_number(sides).alias("piece"))
+        .agg(f.count(f.lit(1)), *_edges(), *partial_sums(row_hash(_untimed_topics(sides))))
         .collect()
     )
-    found: dict[_Key, dict[int, Sum]] = {}
+    found: dict[_Key, dict[int, RowSum]] = {}
     for topic, number, piece, count, first, last, *hashes in rows:
         if piece is not None:
-            sum_ = Sum(count, checksum(*hashes), first, last)
+            sum_ = RowSum(count, checksum(*hashes), first, last)
             found.setdefault((topic, number), {})[piece] = sum_
     return found
 
 
-def _piece(sides: Sequence[_Side]) -> Any:
-    """The piece of its partition that a row belongs to; null outside of what is compared."""
+def _piece_number(sides: Sequence[_ComparedRange]) -> Any:
+    """Return the piece number of a row, or null outside of the compared ranges."""
     from pyspark.sql import functions as f
 
     found = [f.lit(None).cast("bigint")]
@@ -222,27 +231,28 @@ def _piece(sides: Sequence[_Side]) -> Any:
         if each.low < each.high:
             span = Span(each.part.topic, each.part.partition, "", each.low, each.high)
             number = f.expr(f"(offset - {each.low}) div {each.step}")
-            found.append(f.when(within([span]), number))
+            found.append(f.when(within_spans([span]), number))
     return f.coalesce(*found)
 
 
-class _Ours(msgspec.Struct, frozen=True):
-    pieces: dict[int, Sum]
-    """Of exact hashes, as the log's; the other sums are of the hashes that the table's account is
-    kept in."""
-    whole: Sum
-    """All rows that the state knows of."""
-    beyond: Sum
-    """Rows that it does not."""
+class _TableSums(msgspec.Struct, frozen=True):
+    pieces: dict[int, RowSum]
+    """Sums to compare with the log. The other sums are to compare with the commits."""
+    whole: RowSum
+    """Rows that the state covers."""
+    beyond: RowSum
+    """Rows that it does not cover."""
     distinct: int
 
 
-def _sums_of_table(frame: Any, sides: Sequence[_Side], state: Commit) -> dict[_Key, _Ours]:
-    """Per partition: the rows of each piece, of all, and how many offsets there are."""
+def _sums_of_table(
+    frame: Any, sides: Sequence[_ComparedRange], state: CommitMetadata
+) -> dict[_Key, _TableSums]:
+    """Return the sums of each piece, of all rows, and the number of offsets, by partition."""
     from pyspark.sql import functions as f
 
-    # Rows with one offset fall together first: what is left to add up has no duplicates.
-    hashes = [*sums(f.col("kept")), *sums(f.col("exact"))]
+    # Group by offset first, to count duplicates.
+    hashes = [*partial_sums(f.col("kept")), *partial_sums(f.col("exact"))]
     names = [f"hash{n}" for n in range(len(hashes))]
     inner = (
         frame.select(
@@ -250,31 +260,33 @@ def _sums_of_table(frame: Any, sides: Sequence[_Side], state: Commit) -> dict[_K
             "partition",
             "offset",
             row_hash().alias("kept"),
-            exact_hash(_untimed_topics(sides)).alias("exact"),
+            row_hash(_untimed_topics(sides)).alias("exact"),
         )
         .groupBy("topic", "partition", "offset")
         .agg(
             f.count(f.lit(1)).alias("n"),
             *(each.alias(name) for each, name in zip(hashes, names, strict=True)),
         )
-        .withColumn("known", within(state.archived))
-        .withColumn("piece", _piece(sides))
+        .withColumn("known", within_spans(state.archived))
+        .withColumn("piece", _piece_number(sides))
     )
     rows = (
         inner.groupBy("topic", "partition", "known", "piece")
         .agg(f.count(f.lit(1)), f.sum("n"), *_edges(), *(f.sum(name) for name in names))
         .collect()
     )
-    found: dict[_Key, _Ours] = {}
+    found: dict[_Key, _TableSums] = {}
     for topic, number, known, piece, distinct, count, first, last, *parts in rows:
         before, half = found.get((topic, number), _NONE), len(parts) // 2
-        kept = Sum(count, checksum(*parts[:half]), first, last)
+        kept = RowSum(count, checksum(*parts[:half]), first, last)
         if not known:
             after = msgspec.structs.replace(before, beyond=before.beyond + kept)
         else:
-            exact = Sum(count, checksum(*parts[half:]), first, last)
+            exact = RowSum(count, checksum(*parts[half:]), first, last)
             pieces = before.pieces if piece is None else {**before.pieces, piece: exact}
-            after = _Ours(pieces, before.whole + kept, before.beyond, before.distinct + distinct)
+            after = _TableSums(
+                pieces, before.whole + kept, before.beyond, before.distinct + distinct
+            )
         found[topic, number] = after
     return found
 
@@ -285,31 +297,31 @@ def _edges() -> tuple[Any, Any]:
     return f.min("offset"), f.max("offset")
 
 
-_NONE = _Ours({}, Sum(), Sum(), 0)
+_NONE = _TableSums({}, RowSum(), RowSum(), 0)
 
 
 def _compare(
-    side: _Side,
-    logs: dict[_Key, dict[int, Sum]],
-    tables: dict[_Key, _Ours],
-    later: Commit,
+    side: _ComparedRange,
+    logs: dict[_Key, dict[int, RowSum]],
+    tables: dict[_Key, _TableSums],
+    later: CommitMetadata,
     trimmed: int,
     waiting: int,
-) -> Compared:
+) -> PartitionComparison:
     key = (side.part.topic, side.part.partition)
     ours = tables.get(key, _NONE)
     theirs, first = logs.get(key, {}), side.whole(trimmed)
-    pieces = range(first, PIECES)
-    log = sum((theirs.get(n, Sum()) for n in pieces), Sum())
-    table = sum((ours.pieces.get(n, Sum()) for n in pieces), Sum())
-    both = {n: (theirs.get(n, Sum()), ours.pieces.get(n, Sum())) for n in pieces}
+    pieces = range(first, MAX_PIECES)
+    log = sum((theirs.get(n, RowSum()) for n in pieces), RowSum())
+    table = sum((ours.pieces.get(n, RowSum()) for n in pieces), RowSum())
+    both = {n: (theirs.get(n, RowSum()), ours.pieces.get(n, RowSum())) for n in pieces}
     doubles = ours.whole.rows - ours.distinct
     problems = [
         *([f"{doubles} duplicate rows in the table"] if doubles else []),
         *_differences(side, both),
         *_problems(side, later),
     ]
-    return Compared(
+    return PartitionComparison(
         *key,
         side.first,
         side.next,
@@ -323,8 +335,8 @@ def _compare(
     )
 
 
-def _differences(side: _Side, both: dict[int, tuple[Sum, Sum]]) -> list[str]:
-    """What differs between log and table, piece by piece, and where."""
+def _differences(side: _ComparedRange, both: dict[int, tuple[RowSum, RowSum]]) -> list[str]:
+    """Describe the differences of log and table and where they are."""
     missing = {n: a.rows - b.rows for n, (a, b) in both.items() if a.rows > b.rows}
     more = {n: b.rows - a.rows for n, (a, b) in both.items() if a.rows < b.rows}
     if side.compacted:
@@ -343,21 +355,23 @@ def _differences(side: _Side, both: dict[int, tuple[Sum, Sum]]) -> list[str]:
     return found
 
 
-def _problems(side: _Side, later: Commit) -> list[str]:
-    """What the log and the commits say that cannot be true together."""
+def _problems(side: _ComparedRange, later: CommitMetadata) -> list[str]:
+    """Describe contradictions of the log and the commits."""
     found = []
-    # Of a topic that the table has, a partition that was trimmed may have been so all the time.
+    # A trimmed partition of a topic in the table may have been empty all the time.
     if side.held is None and (side.first < side.next or (side.start > 0 and not side.begun)):
         found.append("nothing of it has been archived")
-    # The log was asked after the table: an archiver may have trimmed behind a later commit.
-    held = later.held(side.part.topic, side.part.partition)
+    # The log was read after the table: an archiver may have trimmed after a later commit.
+    held = later.archived_range(side.part.topic, side.part.partition)
     if side.held is not None and held is not None and held.end < side.start:
         found.append(f"offsets {held.end} to {side.start - 1} are in neither")
     return found
 
 
-def _account(state: Commit, later: Commit, ours: dict[_Key, _Ours]) -> tuple[int, tuple[str, ...]]:
-    """The table against what its commits say: those when we began, and those since."""
+def _check_commits(
+    state: CommitMetadata, later: CommitMetadata, ours: dict[_Key, _TableSums]
+) -> tuple[int, tuple[str, ...]]:
+    """Compare the table's rows with its commits, including those made during the run."""
     rows = sum(each.whole.rows for each in ours.values())
     total = sum(each.whole.checksum for each in ours.values()) % 2**64
     wrote = state.total_rows + (state.rows if state.pending else 0)
@@ -367,8 +381,8 @@ def _account(state: Commit, later: Commit, ours: dict[_Key, _Ours]) -> tuple[int
     elif not state.pending and state.checksum not in (total, UNKNOWN):
         problems.append("the table's rows are not those that its commits wrote")
     for (topic, number), each in sorted(ours.items()):
-        held, known = later.held(topic, number), state.held(topic, number)
-        if each.beyond.rows and not _explained(each.beyond, known, held):
+        held, known = later.archived_range(topic, number), state.archived_range(topic, number)
+        if each.beyond.rows and not _is_explained(each.beyond, known, held):
             problems.append(
                 f"{topic}-{number}: {each.beyond.rows} rows are outside of what the commits say"
             )
@@ -376,8 +390,8 @@ def _account(state: Commit, later: Commit, ours: dict[_Key, _Ours]) -> tuple[int
     return rows, tuple(problems)
 
 
-def _explained(beyond: Sum, known: Span | None, held: Span | None) -> bool:
-    """Whether a later commit has added these rows."""
+def _is_explained(beyond: RowSum, known: Span | None, held: Span | None) -> bool:
+    """Return whether a later commit added these rows."""
     if held is None or beyond.first is None or beyond.last is None:
         return False
     return beyond.first >= (held.start if known is None else known.end) and beyond.last < held.end

@@ -1,5 +1,5 @@
-"""Spark reads and writes the log: `spark.read.format("korvet")`, `df.write.format("korvet")`.
+"""Spark data source `korvet`: `spark.read.format("korvet")`, `df.write.format("korvet")`.
 
-Tasks talk to Redis directly, through the scripts and codecs that the broker uses; no broker need
-run. docs/spark.md is the guide; `korvet.spark.source.KorvetDataSource` is what Spark registers.
+Tasks talk to Redis directly, through the scripts and codecs of the broker: no broker is needed.
+docs/spark.md is the guide; Spark registers `korvet.spark.data_source.KorvetDataSource`.
 """

@@ -1,4 +1,4 @@
-"""The columns of a DataFrame over topics: those of Spark's Kafka source, same names, same types."""
+"""The DataFrame columns of a topic: names and types of Spark's Kafka source."""
 
 from collections.abc import Sequence
 
@@ -17,12 +17,14 @@ CREATE_TIME, APPEND_TIME = 0, 1
 
 
 def ddl(names: Sequence[str]) -> str:
-    """The schema of these columns as Spark's DDL. What `timestamp` stands for there is a setting
-    of the session (spark.sql.timestampType); `timestamp_ltz` is always the type that we mean."""
-    said = {**TYPES, "timestamp": "timestamp_ltz"}
-    return ", ".join(f"{name} {said[name]}" for name in names)
+    """Return the columns as Spark DDL.
+
+    `timestamp` depends on the session setting spark.sql.timestampType: use `timestamp_ltz`.
+    """
+    types = {**TYPES, "timestamp": "timestamp_ltz"}
+    return ", ".join(f"{name} {types[name]}" for name in names)
 
 
-def unknown(names: Sequence[str]) -> list[str]:
-    """Those of the names that are no column of ours."""
+def unknown_columns(names: Sequence[str]) -> list[str]:
+    """Return the names that are not columns of the source."""
     return [name for name in names if name not in TYPES]

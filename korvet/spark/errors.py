@@ -1,40 +1,40 @@
-"""What a Spark user did or met, in one sentence. Each exception has one cause."""
+"""Errors of the Spark source and sink. Each class has one cause."""
 
 
-class BadOption(ValueError):
-    """An option cannot be honoured; the message names it."""
+class InvalidOption(ValueError):
+    """An option cannot be honoured; the message names the option."""
 
     def __init__(self, option: str, reason: str) -> None:
         super().__init__(f"Option {option!r}: {reason}")
 
 
-class BadFrame(ValueError):
-    """A DataFrame cannot be written: a column is missing or has the wrong type or value."""
+class InvalidDataFrame(ValueError):
+    """A DataFrame cannot be written: a column is missing or has a wrong type or value."""
 
 
 class UnknownTopic(ValueError):
-    """A topic, or a partition of one, does not exist."""
+    """A topic or partition does not exist."""
 
 
-class Vanished(UnknownTopic):
-    """A topic went, or was made anew, while a query was at work on it."""
+class TopicChanged(UnknownTopic):
+    """A topic was deleted or created again during a query."""
 
 
-class DataLost(RuntimeError):
-    """Records that were asked for are no longer in the log (or never were)."""
+class DataLoss(RuntimeError):
+    """Requested records are not in the log: they were removed, or lost in a failover."""
 
 
-class TooFewCopies(RuntimeError):
-    """Replicas do not have what was written. Redis has it, and a repetition does not double it."""
+class NotEnoughReplicas(RuntimeError):
+    """Too few replicas have the written records. Redis has them; a retry writes no duplicates."""
 
 
-class OtherTopic(RuntimeError):
-    """A checkpoint speaks of a topic that has since been deleted and created again."""
+class TopicRecreated(RuntimeError):
+    """A checkpoint names a topic that was deleted and created again since."""
 
 
 class NotRepeatable(RuntimeError):
-    """A task was run again and brought other rows than its first attempt had written."""
+    """A repeated task produced other rows than its first attempt wrote."""
 
 
 class UnsupportedSpark(RuntimeError):
-    """This PySpark or pyarrow cannot run the source; the message names what is needed."""
+    """This version of PySpark or pyarrow cannot run the source; the message says which can."""

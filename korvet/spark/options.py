@@ -1,20 +1,18 @@
-"""The options of a source or a sink, once their text is understood (`parsing`): frozen values."""
+"""Parsed options of a source or sink, as frozen values."""
 
 import msgspec
 
 DEFAULT_SPLIT_BYTES = 32 << 20
 DEFAULT_TRIGGER_DELAY_MS = 15 * 60_000
 EARLIEST, LATEST = -2, -1
-CUT, FROM = "/cut", "/from"
-"""What a stream's offset may have beside topics, none of which can have such a name."""
-MARKS = "marks"
-"""Stands in CUT, of which drivers of before take what they know."""
+SPLITTING, BATCH_START, FINGERPRINTS = "/splits", "/start", "/tails"
+"""Keys of a stream offset other than topics. A topic name cannot contain a slash."""
 
 Offsets = dict[str, dict[int, int]]
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Which topics: by name, by pattern, or partition by partition."""
+    """Selected topics: by name, by pattern or by partition."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -26,54 +24,54 @@ class Selection(msgspec.Struct, frozen=True):
         return ", ".join(self.assigned if self.assigned is not None else self.topics)
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A place in the log: one for all partitions, or one for each; offsets or moments (ms)."""
+class OffsetSpec(msgspec.Struct, frozen=True):
+    """A position in every partition: earliest, latest, offsets or timestamps (ms)."""
 
     option: str
-    everywhere: int | None = None
+    every_partition: int | None = None
     offsets: Offsets | None = None
     timestamp: int | None = None
     timestamps: Offsets | None = None
-    or_latest: bool = False
-    """A moment behind the last record means the end, where it would otherwise be an error."""
+    latest_if_missing: bool = False
+    """Use the end of the log if no record is at or after the timestamp, instead of failing."""
 
     def named(self, topic: str, partition: int) -> int | None:
-        """The offset that is named for the partition, which may be -1 or -2; None where none is."""
+        """Return the partition's configured offset: None if there is none; may be -1 or -2."""
         return None if self.offsets is None else self.offsets[topic][partition]
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """Where Redis is, and the namespace of the keys in it."""
+    """The Redis URL and the namespace of the keys."""
 
     redis: str
     namespace: str = "korvet"
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """A checked set of read options."""
+    """Validated read options."""
 
     connection: Connection
     selection: Selection
-    start: Place
-    end: Place
+    start: OffsetSpec
+    end: OffsetSpec
     names: tuple[str, ...]
     fail_on_data_loss: bool = True
     min_partitions: int | None = None
     max_records: int | None = None
     split_bytes: int = DEFAULT_SPLIT_BYTES
     joined: bool | None = None
-    """Small partitions share a task; None: where there are very many of them."""
+    """Whether small partitions share a task; None: if there are more than JOIN_ABOVE of them."""
     max_per_trigger: int | None = None
     min_per_trigger: int | None = None
     trigger_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS
     committed_only: bool = True
     archive: str | None = None
-    """An archive's path: what it holds is read from there, what lies behind it from Redis."""
+    """Path or name of an archive table: offsets it holds are read from it, others from Redis."""
     archive_format: str | None = None
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """A checked set of write options. An empty `write_id` is replaced by one of the job's own."""
+    """Validated write options. An empty `write_id` means that the job generates one."""
 
     connection: Connection
     topic: str | None = None
@@ -82,4 +80,4 @@ class WriteOptions(msgspec.Struct, frozen=True):
     headers: bool = True
     timestamps: bool = False
     replicas: int = 0
-    """So many Redis replicas have what a task, or an epoch, calls done."""
+    """Redis replicas that must have the data before a task or epoch is reported as done."""

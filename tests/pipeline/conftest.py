@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from korvet.pipeline import packages, session
-from korvet.pipeline.places import Place, parse
+from korvet.pipeline import maven_packages, spark_session
+from korvet.pipeline.table_location import TableLocation, parse_location
 from korvet.store.sync_store import SyncStore
-from tests.spark.logs import Log
-from tests.spark.sessions import QUICK
+from tests.spark.spark_sessions import QUICK
+from tests.spark.topic_log import Log
 from tests.support.redis_servers import TestServer
 
 
@@ -39,14 +39,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark for all tests of the jobs, with the runtimes of Delta and Iceberg in it."""
     from pyspark.sql import SparkSession
 
-    from korvet.spark.source import KorvetDataSource
+    from korvet.spark.data_source import KorvetDataSource
 
     _end_spark()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]")
-    settings = session._defaults() | session._ALWAYS
-    given = {"spark.jars.packages": packages.runtime("iceberg")}
-    settings |= packages.fetched("delta", given, avro=True)
+    settings = spark_session._local_defaults() | spark_session._ALWAYS
+    given = {"spark.jars.packages": maven_packages.runtime_package("iceberg")}
+    settings |= maven_packages.package_settings("delta", given, avro=True)
     settings["spark.sql.shuffle.partitions"] = "2"
     settings["spark.driver.extraJavaOptions"] = QUICK
     settings["spark.driver.host"] = "127.0.0.1"
@@ -57,7 +57,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         )
     )
-    settings |= session._for_format(Place("delta", "/lake", "")) | {"spark.sql.extensions": both}
+    settings |= spark_session._format_settings(TableLocation("delta", "/lake", "")) | {
+        "spark.sql.extensions": both
+    }
     settings |= SMALL
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -71,13 +73,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     _end_spark()
 
 
-def place_for(spark: Any, directory: Path, format: str) -> Place:
+def location_for(spark: Any, directory: Path, format: str) -> TableLocation:
     """A place of that format in the directory, known to the session."""
-    place = parse(str(directory / f"table_{format}"), format)
-    for name, value in session._for_format(place).items():
-        if name.startswith(f"spark.sql.catalog.{place.catalog}"):
+    location = parse_location(str(directory / f"table_{format}"), format)
+    for name, value in spark_session._format_settings(location).items():
+        if name.startswith(f"spark.sql.catalog.{location.catalog}"):
             spark.conf.set(name, value)
-    return place
+    return location
 
 
 def _end_spark() -> None:

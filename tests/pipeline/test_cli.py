@@ -9,10 +9,10 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from korvet.cli import run
-from korvet.pipeline import session
+from korvet.pipeline import spark_session
 from korvet.pipeline.errors import PipelineError
-from tests.spark.driving import read
-from tests.spark.logs import Log, plain
+from tests.spark.data_source_driver import read
+from tests.spark.topic_log import Log, plain
 
 # Py4J leaves its sockets to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -34,7 +34,7 @@ class Kept:
 @pytest.fixture
 def shared(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs find a running Spark."""
-    monkeypatch.setattr(session, "open_session", lambda *_, **__: Kept(spark))
+    monkeypatch.setattr(spark_session, "open_session", lambda *_, **__: Kept(spark))
 
 
 def job(log: Log, *words: str) -> int:
@@ -87,7 +87,7 @@ def test_what_cannot_be_done_is_told_before_spark_starts(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(session, "open_session", None)
+    monkeypatch.setattr(spark_session, "open_session", None)
     log.create("orders")
     lake = str(tmp_path / "lake")
     assert job(log, *(lake if word == "LAKE" else word for word in words)) == 2
@@ -96,7 +96,7 @@ def test_what_cannot_be_done_is_told_before_spark_starts(
 
 @pytest.mark.parametrize("place", ["/nowhere/lake", "s3a://bucket/lake"])
 def test_where_delta_tables_are_is_for_spark_to_know(
-    log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+    log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], location: str
 ) -> None:
     """Without a scheme it is a path of Spark's default file system, which need not be ours."""
     log.create("orders")
@@ -104,8 +104,8 @@ def test_where_delta_tables_are_is_for_spark_to_know(
     def started(*_: object, **__: object) -> None:
         raise PipelineError("Spark was asked")
 
-    monkeypatch.setattr(session, "open_session", started)
-    assert job(log, "verify", "orders", place, "--format", "delta") == 2
+    monkeypatch.setattr(spark_session, "open_session", started)
+    assert job(log, "verify", "orders", location, "--format", "delta") == 2
     assert "Spark was asked" in capsys.readouterr().err
 
 
@@ -154,7 +154,7 @@ def test_what_ends_a_job_is_no_difference(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: Exception,
-    told: str,
+    submitted: str,
 ) -> None:
     class Gone:
         """A session whose Java is not there any more."""
@@ -165,11 +165,11 @@ def test_what_ends_a_job_is_no_difference(
     def ends(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(session, "open_session", lambda *_, **__: Gone())
-    monkeypatch.setattr("korvet.pipeline.opening.open_table", ends)
+    monkeypatch.setattr(spark_session, "open_session", lambda *_, **__: Gone())
+    monkeypatch.setattr("korvet.pipeline.open_table.open_table", ends)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 2
-    assert told in capsys.readouterr().err
+    assert submitted in capsys.readouterr().err
 
 
 def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
@@ -184,8 +184,8 @@ def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
     def ends(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(session, "open_session", lambda *_, **__: Idle())
-    monkeypatch.setattr("korvet.pipeline.opening.open_table", ends)
+    monkeypatch.setattr(spark_session, "open_session", lambda *_, **__: Idle())
+    monkeypatch.setattr("korvet.pipeline.open_table.open_table", ends)
     monkeypatch.setattr("korvet.cli._hang_up", lambda: 0)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 0
@@ -197,14 +197,14 @@ def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
     [
         ("org.apache.X: a\nCaused by: java.io.IOException: No space left on device\n", "no space"),
         ("first\nCaused by: a.B: one\n\tat\nCaused by: java.io.C: Mkdirs failed", "Mkdirs failed"),
-        ("korvet.spark.errors.DataLost: orders-0: offsets are gone", "offsets are gone"),
+        ("korvet.spark.errors.DataLoss: orders-0: offsets are gone", "offsets are gone"),
     ],
 )
-def test_what_spark_says_becomes_a_sentence(said: str, told: str) -> None:
+def test_what_spark_says_becomes_a_sentence(said: str, submitted: str) -> None:
     from pyspark.errors import PySparkException
 
-    found = session.plain(PySparkException(said))
-    assert isinstance(found, PipelineError) and told in str(found) and "\n" not in str(found)
+    found = spark_session.plain_error(PySparkException(said))
+    assert isinstance(found, PipelineError) and submitted in str(found) and "\n" not in str(found)
 
 
 @pytest.mark.parametrize("java", [True, False])
@@ -217,8 +217,8 @@ def test_a_spark_that_does_not_start_says_what_it_needs(
         raise RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited.")
 
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", exits)
-    monkeypatch.setattr(session, "_has_java", lambda: java)
+    monkeypatch.setattr(spark_session, "_has_java", lambda: java)
     with pytest.raises(PipelineError, match="needs Java 17 or newer"):
-        session.open_session(None, app="test", conf={})
+        spark_session.open_session(None, app="test", conf={})
     with pytest.raises(PipelineError, match="which this job needs" if java else "Java 17"):
-        session.open_session(None, app="test", conf={"spark.jars.packages": "a:b:1"})
+        spark_session.open_session(None, app="test", conf={"spark.jars.packages": "a:b:1"})

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from korvet.pipeline.archive import Archiver, Job
-from korvet.pipeline.opening import open_table
-from korvet.pipeline.ranges import UNKNOWN
-from korvet.pipeline.table import Making
-from korvet.pipeline.verify import verify
+from korvet.pipeline.archive import ArchiveJob, Archiver
+from korvet.pipeline.commit_metadata import UNKNOWN
+from korvet.pipeline.open_table import open_table
+from korvet.pipeline.table import TableCreation
+from korvet.pipeline.verify import verify_archive
 from korvet.spark.options import Connection
-from tests.pipeline.conftest import QUICK, place_for
-from tests.pipeline.reading import offsets_in
+from tests.pipeline.archive_readers import offsets_in
+from tests.pipeline.conftest import QUICK, location_for
 from tests.support.redis_servers import server
 
 KILLS = int(os.environ.get("KORVET_TEST_KILLS", "3"))
@@ -107,8 +107,8 @@ class Producing:
 
     def _heard(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
-            place = (message.topic(), message.partition(), message.offset())
-            self.acknowledged.add(place)  # type: ignore[arg-type]
+            location = (message.topic(), message.partition(), message.offset())
+            self.acknowledged.add(location)  # type: ignore[arg-type]
 
     def stop(self) -> set[tuple[str, int, int]]:
         """All that was acknowledged."""
@@ -154,22 +154,31 @@ def test_no_kill_at_any_moment_loses_or_doubles_a_record(
     spark: Any, tmp_path: Path, format: str, layout: str
 ) -> None:
     draw = random.Random(f"{format}-{KILLS}-{SEED}")
-    place = place_for(spark, tmp_path, format)
+    location = location_for(spark, tmp_path, format)
     kills = verified = 0
     with server("valkey") as redis, running(redis.url) as broker:
         where = ("--redis", redis.url)
         layout_config = ("--config", f"storage.format={layout}")
         done("topics", "create", "orders", "-p", str(PARTITIONS), *layout_config, *where)
-        archive = ("pipeline", "archive", "orders", "--to", place.path, "--format", format, *where)
+        archive = (
+            "pipeline",
+            "archive",
+            "orders",
+            "--to",
+            location.path,
+            "--format",
+            format,
+            *where,
+        )
         archive = (*archive, *quick(spark, format), "--master", "local[2]")
         archive = (*archive, "--delete-archived-before", "1s")
 
         def compare() -> None:
             """Log and table are compared while records come, are archived and trimmed."""
             nonlocal verified
-            if Path(place.path).exists():
-                table = open_table(spark, place)
-                verdict = verify(spark, table, Connection(redis.url), ["orders"])
+            if Path(location.path).exists():
+                table = open_table(spark, location)
+                verdict = verify_archive(spark, table, Connection(redis.url), ["orders"])
                 strange = {*verdict.problems, *(p for e in verdict.partitions for p in e.problems)}
                 assert strange <= {"nothing of it has been archived"}, verdict
                 verified += 1
@@ -185,14 +194,14 @@ def test_no_kill_at_any_moment_loses_or_doubles_a_record(
                     broker.start()
         finally:
             acknowledged = producing.stop()
-        table = open_table(spark, place, Making())
-        job = Job(Connection(redis.url), ("orders",), trim_older_ms=1000)
+        table = open_table(spark, location, TableCreation())
+        job = ArchiveJob(Connection(redis.url), ("orders",), trim_older_ms=1000)
         Archiver(spark, table, job).catch_up(lambda _: None)
         table.compact(128 << 20)
-        verdict = verify(spark, table, Connection(redis.url), ["orders"])
+        verdict = verify_archive(spark, table, Connection(redis.url), ["orders"])
         assert verdict.equal, verdict
         assert table.state().checksum != UNKNOWN
-        found = offsets_in(Path(place.path), format)
+        found = offsets_in(Path(location.path), format)
         assert len(found) == len(set(found))
         # A record may have been stored though its acknowledgement was lost with the broker.
         assert acknowledged <= set(found)

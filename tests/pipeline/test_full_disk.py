@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from korvet.pipeline.archive import Archiver, Job
+from korvet.pipeline.archive import ArchiveJob, Archiver
 from korvet.pipeline.errors import PipelineError
-from korvet.pipeline.opening import open_table
-from korvet.pipeline.session import plain
-from korvet.pipeline.table import Making, Table
-from korvet.pipeline.verify import verify
+from korvet.pipeline.open_table import open_table
+from korvet.pipeline.spark_session import plain_error
+from korvet.pipeline.table import ArchiveTable, TableCreation
+from korvet.pipeline.verify import verify_archive
 from korvet.spark.options import Connection
 from korvet.wire.records import Record
-from tests.pipeline.conftest import place_for
-from tests.pipeline.reading import offsets_in
-from tests.spark.logs import Log
+from tests.pipeline.archive_readers import offsets_in
+from tests.pipeline.conftest import location_for
+from tests.spark.topic_log import Log
 
 # Py4J leaves its sockets to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -52,13 +52,13 @@ def said(archiver: Archiver) -> str:
     try:
         archiver.catch_up(lambda _: None)
     except Exception as error:
-        found = plain(error)
+        found = plain_error(error)
         assert isinstance(found, PipelineError), error
         return str(found)
     return ""
 
 
-def exact(table: Table, path: Path, format: str) -> int:
+def exact(table: ArchiveTable, path: Path, format: str) -> int:
     """How many rows others read: those that the state names, each once."""
     found = offsets_in(path, format)
     held = {
@@ -76,10 +76,10 @@ def test_whatever_cannot_be_written_nothing_is_half_committed_and_the_next_run_g
 ) -> None:
     topic = log.create("orders", 2, "batch", "dense")
     log.append(topic, 0, incompressible(100))
-    place = place_for(spark, tmp_path, format)
-    path = Path(place.path)
-    table = open_table(spark, place, Making())
-    archiver = Archiver(spark, table, Job(Connection(log.url), ("orders",), trim_older_ms=0))
+    location = location_for(spark, tmp_path, format)
+    path = Path(location.path)
+    table = open_table(spark, location, TableCreation())
+    archiver = Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), trim_older_ms=0))
     assert not said(archiver)
     jvm = spark.sparkContext._gateway.proc.pid
     sentences = []
@@ -94,4 +94,4 @@ def test_whatever_cannot_be_written_nothing_is_half_committed_and_the_next_run_g
     assert all("file too large" in each for each in sentences[:-1])
     assert not said(archiver)
     assert exact(table, path, format) == 100 + 400 * len(LIMITS)
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal

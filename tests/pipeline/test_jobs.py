@@ -6,21 +6,21 @@ from typing import Any
 
 import pytest
 
-from korvet.pipeline import iceberg
-from korvet.pipeline.archive import Archiver, Done, Job
-from korvet.pipeline.errors import ForeignTable, NoArchive, Overtaken, PipelineError
-from korvet.pipeline.opening import open_table
-from korvet.pipeline.ranges import NOTHING, followed
-from korvet.pipeline.replay import Wanted, replay
+from korvet.pipeline import iceberg_table
+from korvet.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
+from korvet.pipeline.commit_metadata import EMPTY, next_commit
+from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, NoArchive, PipelineError
+from korvet.pipeline.open_table import open_table
+from korvet.pipeline.replay import ReplayOptions, replay
 from korvet.pipeline.stats import stats
-from korvet.pipeline.table import Making, Table
-from korvet.pipeline.verify import verify
+from korvet.pipeline.table import ArchiveTable, TableCreation
+from korvet.pipeline.verify import verify_archive
 from korvet.spark.options import Connection
 from korvet.wire.records import Record
-from tests.pipeline.conftest import place_for
-from tests.pipeline.reading import offsets_in
-from tests.spark.driving import read
-from tests.spark.logs import Log, plain
+from tests.pipeline.archive_readers import offsets_in
+from tests.pipeline.conftest import location_for
+from tests.spark.data_source_driver import read
+from tests.spark.topic_log import Log, plain
 
 # Py4J leaves its sockets to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -51,14 +51,14 @@ def keys_of(log: Log, topic: str) -> set[tuple[str, int, int]]:
     }
 
 
-def nobody(done: Done) -> None:
+def nobody(done: ArchivedCommit) -> None:
     """Nobody watches."""
 
 
 class Dying:
     """A table whose archiver dies in the middle of its `at`-th append."""
 
-    def __init__(self, table: Table, before: bool) -> None:
+    def __init__(self, table: ArchiveTable, before: bool) -> None:
         self._table = table
         self._before = before
 
@@ -84,11 +84,11 @@ def filled(log: Log) -> Iterator[Log]:
 def test_a_topic_is_archived_once_whatever_happens(
     spark: Any, filled: Log, tmp_path: Path, format: str
 ) -> None:
-    place = place_for(spark, tmp_path, format)
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, format)
+    table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
-    job = Job(connection, ("orders",), most=200)
-    told: list[Done] = []
+    job = ArchiveJob(connection, ("orders",), most=200)
+    told: list[ArchivedCommit] = []
     assert Archiver(spark, table, job).catch_up(told.append) == 340
     assert len(told) == 2
     topic = filled_topic(filled)
@@ -96,25 +96,25 @@ def test_a_topic_is_archived_once_whatever_happens(
     for before in (True, False):
         with pytest.raises(KeyboardInterrupt):
             Archiver(spark, Dying(table, before), job).catch_up(nobody)
-    assert Archiver(spark, open_table(spark, place), job).catch_up(nobody) == 0
-    stale = followed(NOTHING, [])
-    with pytest.raises(Overtaken):
-        table.append(table.frame().limit(1), NOTHING, stale, lambda: (1, 0))
-    verdict = verify(spark, table, connection, ["orders"])
+    assert Archiver(spark, open_table(spark, location), job).catch_up(nobody) == 0
+    stale = next_commit(EMPTY, [])
+    with pytest.raises(ConcurrentCommit):
+        table.append(table.frame().limit(1), EMPTY, stale, lambda: (1, 0))
+    verdict = verify_archive(spark, table, connection, ["orders"])
     assert verdict.equal, verdict
     assert verdict.rows == 390
-    path = Path(place.path)
+    path = Path(location.path)
     assert read_by_others(path, format) == keys_of(filled, "orders")
     assert table.compact(128 << 20) > 0
     assert read_by_others(path, format) == keys_of(filled, "orders")
-    trimming = Archiver(spark, table, Job(connection, ("orders",), trim_older_ms=0))
+    trimming = Archiver(spark, table, ArchiveJob(connection, ("orders",), trim_older_ms=0))
     filled.append(topic, 1, odd(3))
     assert trimming.catch_up(nobody) == 3
-    verdict = verify(spark, table, connection, ["orders"])
+    verdict = verify_archive(spark, table, connection, ["orders"])
     assert verdict.equal and verdict.rows == 393
     assert filled.store.command("XLEN", "korvet:orders:0") == 0
     filled.append(topic, 0, plain(7))
-    both = read(filled.url, subscribe="orders", archive=place.path)
+    both = read(filled.url, subscribe="orders", archive=location.path)
     assert {(row["topic"], row["partition"], row["offset"]) for row in both} == keys_of(
         filled, "orders"
     )
@@ -122,63 +122,63 @@ def test_a_topic_is_archived_once_whatever_happens(
 
 
 def filled_topic(log: Log) -> Any:
-    from korvet.spark.catalog import Catalog
+    from korvet.spark.metadata import MetadataClient
 
-    return Catalog(Connection(log.url), log.store).topic("orders")
+    return MetadataClient(Connection(log.url), log.store).topic("orders")
 
 
 @pytest.mark.parametrize("hint", ["1", None])
 def test_an_iceberg_table_is_read_at_its_last_commit_whatever_the_hint_says(
     spark: Any, filled: Log, tmp_path: Path, hint: str | None
 ) -> None:
-    place = place_for(spark, tmp_path, "iceberg")
-    table = open_table(spark, place, Making())
-    job = Job(Connection(filled.url), ("orders",), trim_older_ms=0)
+    location = location_for(spark, tmp_path, "iceberg")
+    table = open_table(spark, location, TableCreation())
+    job = ArchiveJob(Connection(filled.url), ("orders",), trim_older_ms=0)
     Archiver(spark, table, job).catch_up(nobody)
     # An archiver that dies between commit and hint leaves an old one, or none.
-    file = Path(place.path, "metadata", "version-hint.text")
+    file = Path(location.path, "metadata", "version-hint.text")
     file.unlink()
     if hint is not None:
         file.write_text(hint)
-    assert len(read(filled.url, subscribe="orders", archive=place.path)) == 340
+    assert len(read(filled.url, subscribe="orders", archive=location.path)) == 340
 
 
 def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
     spark: Any, filled: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iceberg, "EXPIRE_EVERY", 2)
-    place = place_for(spark, tmp_path, "iceberg")
-    table = open_table(spark, place, Making())
+    monkeypatch.setattr(iceberg_table, "EXPIRE_EVERY", 2)
+    location = location_for(spark, tmp_path, "iceberg")
+    table = open_table(spark, location, TableCreation())
     soon = "'history.expire.max-snapshot-age-ms' = '1'"
     few = "'write.metadata.previous-versions-max' = '4'"
-    spark.sql(f"ALTER TABLE {place.sql} SET TBLPROPERTIES ({few}, {soon})")
+    spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ({few}, {soon})")
     connection = Connection(filled.url)
-    job = Job(connection, ("orders",), most=90, trim_older_ms=0)
+    job = ArchiveJob(connection, ("orders",), most=90, trim_older_ms=0)
     assert Archiver(spark, table, job).catch_up(nobody) == 340
     assert table.state().number == 4
-    folder = Path(place.path, "metadata")
+    folder = Path(location.path, "metadata")
     assert len(list(folder.glob("*.metadata.json"))) == 5
     assert len(list(folder.glob("snap-*.avro"))) == 1
-    assert len(offsets_in(Path(place.path), "iceberg")) == 340
-    assert verify(spark, table, connection, ["orders"]).equal
+    assert len(offsets_in(Path(location.path), "iceberg")) == 340
+    assert verify_archive(spark, table, connection, ["orders"]).equal
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_a_table_of_somebody_else_is_refused(spark: Any, tmp_path: Path, format: str) -> None:
-    place = place_for(spark, tmp_path, format)
-    spark.sql(f"CREATE TABLE {place.sql} (n INT) USING {format}")
+    location = location_for(spark, tmp_path, format)
+    spark.sql(f"CREATE TABLE {location.sql} (n INT) USING {format}")
     with pytest.raises(ForeignTable):
-        open_table(spark, place, Making())
+        open_table(spark, location, TableCreation())
 
 
 def test_verify_names_what_differs(spark: Any, filled: Log, tmp_path: Path) -> None:
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     connection = Connection(filled.url)
-    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
     state = table.state()
-    twice = followed(state, [], id="x")
+    twice = next_commit(state, [], id="x")
     table.append(table.frame().where("partition = 1 AND offset = 3"), state, twice, lambda: (1, 7))
-    verdict = verify(spark, table, connection, ["orders"])
+    verdict = verify_archive(spark, table, connection, ["orders"])
     assert not verdict.equal
     assert [each.duplicates for each in verdict.partitions] == [0, 1]
     assert verdict.problems == ("the table's rows are not those that its commits wrote",)
@@ -187,14 +187,14 @@ def test_verify_names_what_differs(spark: Any, filled: Log, tmp_path: Path) -> N
 def test_a_replay_writes_each_row_once_however_often_it_runs(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
-    place = place_for(spark, tmp_path, "parquet")
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, "parquet")
+    table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
-    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
     filled.create("again", 2, "record", "dense")
-    wanted = Wanted(where="offset >= 10", keep_timestamps=True)
-    assert replay(spark, table, place, connection, "again", wanted).records == 320
-    assert replay(spark, table, place, connection, "again", wanted).done_before
+    wanted = ReplayOptions(where="offset >= 10", keep_timestamps=True)
+    assert replay(spark, table, location, connection, "again", wanted).records == 320
+    assert replay(spark, table, location, connection, "again", wanted).done_before
     names = ("partition", "timestamp", "key", "value", "headers")
     found = (
         spark.read.format("korvet")
@@ -210,19 +210,19 @@ def test_a_replay_writes_each_row_once_however_often_it_runs(
 def test_a_replay_into_a_topic_that_has_grown_since_its_first_run_doubles_nothing(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
-    place = place_for(spark, tmp_path, "parquet")
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, "parquet")
+    table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
     again = filled.create("again", 1, "record", "dense")
-    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
-    first = replay(spark, table, place, connection, "again", Wanted())
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
+    first = replay(spark, table, location, connection, "again", ReplayOptions())
     assert first.records == 340
     # It died before it could say that all is written: what its tasks began with is still there.
     job = filled.keys.writer(f"job-{first.replay}")
     filled.store.command("HDEL", job, "committed")
     filled.store.command("HSET", job, f"spread:{again.id}", "0:1:0")
     filled.grow(again, 2)
-    second = replay(spark, table, place, connection, "again", Wanted())
+    second = replay(spark, table, location, connection, "again", ReplayOptions())
     assert (second.replay, second.done_before) == (first.replay, False)
     lengths = [filled.store.command("XLEN", f"korvet:again:{number}") for number in range(2)]
     assert lengths == [340, 0]
@@ -231,14 +231,14 @@ def test_a_replay_into_a_topic_that_has_grown_since_its_first_run_doubles_nothin
 def test_a_replay_of_a_table_that_has_nothing_yet_does_not_keep_later_ones_from_it(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
-    place = place_for(spark, tmp_path, "parquet")
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, "parquet")
+    table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
     filled.create("again", 1, "record", "dense")
-    nothing = replay(spark, table, place, connection, "again", Wanted())
+    nothing = replay(spark, table, location, connection, "again", ReplayOptions())
     assert (nothing.records, nothing.done_before) == (0, False)
-    Archiver(spark, table, Job(connection, ("orders",))).catch_up(nobody)
-    assert replay(spark, table, place, connection, "again", Wanted()).records == 340
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
+    assert replay(spark, table, location, connection, "again", ReplayOptions()).records == 340
 
 
 def test_json_fields_become_columns_and_nothing_is_lost(
@@ -249,8 +249,10 @@ def test_json_fields_become_columns_and_nothing_is_lost(
     def put(*values: bytes | None) -> None:
         log.append(topic, 0, [(n, 1_700_000_000_000, None, v, []) for n, v in enumerate(values)])
 
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="json"))
-    archiver = Archiver(spark, table, Job(Connection(log.url), ("orders",), values="json"))
+    table = open_table(
+        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="json")
+    )
+    archiver = Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), values="json"))
     put(b'{"n": 1, "to": {"city": "Bern"}}', b"no json", None, b"[1]")
     archiver.catch_up(nobody)
     put(b'{"n": "many", "new": true}', b'{"to": {"zip": 3000}}')
@@ -269,7 +271,7 @@ def test_json_fields_become_columns_and_nothing_is_lost(
         None,
     ]
     assert bytes(rows[1]["value"]) == b"no json"
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
 
 
 def test_json_objects_without_a_field_that_a_column_could_have_are_kept(
@@ -278,8 +280,10 @@ def test_json_objects_without_a_field_that_a_column_could_have_are_kept(
     topic = log.create("orders", 1, "record", "dense")
     values = [b'{"n": 1, "of": [{"a b": 2}], "in": {"to": [[{"c;d": 3}]]}}']
     log.append(topic, 0, [(n, 1_700_000_000_000, None, v, []) for n, v in enumerate(values)])
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="json"))
-    job = Job(Connection(log.url), ("orders",), values="json")
+    table = open_table(
+        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="json")
+    )
+    job = ArchiveJob(Connection(log.url), ("orders",), values="json")
     assert Archiver(spark, table, job).catch_up(nobody) == 1
     [row] = table.frame().collect()
     assert row["value_n"] == 1 and bytes(row["value"]) == values[0]
@@ -296,8 +300,10 @@ def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
         '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}, '
         '{"name": "name", "type": "string"}]}'
     )
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="avro"))
-    job = Job(Connection(log.url), ("orders",), values="avro", avro_schema=schema)
+    table = open_table(
+        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="avro")
+    )
+    job = ArchiveJob(Connection(log.url), ("orders",), values="avro", avro_schema=schema)
     Archiver(spark, table, job).catch_up(nobody)
     rows = table.frame().orderBy("offset").collect()
     assert [(row["value_id"], row["value_name"]) for row in rows] == [
@@ -311,13 +317,15 @@ def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
 
 def test_a_column_never_gets_another_type(spark: Any, log: Log, tmp_path: Path) -> None:
     topic = log.create("orders", 1, "record", "dense")
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making(values="avro"))
+    table = open_table(
+        spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="avro")
+    )
 
     def archive(value: bytes, **more: Any) -> int:
         log.append(topic, 0, [(0, 1_700_000_000_000, None, value, [])])
-        return Archiver(spark, table, Job(Connection(log.url), ("orders",), **more)).catch_up(
-            nobody
-        )
+        return Archiver(
+            spark, table, ArchiveJob(Connection(log.url), ("orders",), **more)
+        ).catch_up(nobody)
 
     def avro(**fields: str) -> dict[str, str]:
         told = ", ".join(f'{{"name": "{n}", "type": "{t}"}}' for n, t in fields.items())
@@ -334,7 +342,7 @@ def test_a_column_never_gets_another_type(spark: Any, log: Log, tmp_path: Path) 
     rows = table.frame().orderBy("offset").collect()
     assert [row["value_id"] for row in rows] == [1, 1, 1, None, None]
     assert [row["value_new"] for row in rows] == [None, None, None, None, 1]
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
 
 
 def test_spans_without_a_record_are_a_table_that_can_be_read(
@@ -344,26 +352,26 @@ def test_spans_without_a_record_are_a_table_that_can_be_read(
     log.append(topic, 0, plain(5))
     # As if they were a transaction's that was aborted.
     log.store.command("XTRIM", "korvet:orders:0", "MAXLEN", 0)
-    place = place_for(spark, tmp_path, "parquet")
-    table = open_table(spark, place, Making())
-    job = Job(Connection(log.url), ("orders",))
+    location = location_for(spark, tmp_path, "parquet")
+    table = open_table(spark, location, TableCreation())
+    job = ArchiveJob(Connection(log.url), ("orders",))
     assert Archiver(spark, table, job).catch_up(nobody) == 0
     assert [(each.start, each.end) for each in table.state().archived] == [(0, 5)]
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
     log.create("again", 1)
-    found = replay(spark, table, place, Connection(log.url), "again", Wanted())
+    found = replay(spark, table, location, Connection(log.url), "again", ReplayOptions())
     assert found.records == 0 and not found.done_before
-    assert read(log.url, subscribe="orders", archive=place.path) == []
+    assert read(log.url, subscribe="orders", archive=location.path) == []
     log.append(topic, 0, plain(5))
     assert Archiver(spark, table, job).catch_up(nobody) == 5
-    assert verify(spark, table, Connection(log.url), ["orders"]).rows == 5
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).rows == 5
 
 
 @formats
 def test_who_died_while_making_a_table_is_followed_by_who_makes_it(
     spark: Any, tmp_path: Path, format: str
 ) -> None:
-    place = place_for(spark, tmp_path, format)
+    location = location_for(spark, tmp_path, format)
     left = {
         "parquet": ("_korvet/staging/", "_korvet/table.0123456789abcdef0123456789abcdef"),
         "delta": (
@@ -374,33 +382,33 @@ def test_who_died_while_making_a_table_is_followed_by_who_makes_it(
         "iceberg": ("metadata/", "metadata/e1f8d7a0-7d6e-4f52-9e5c-0d3c8b3b1f55.metadata.json"),
     }[format]
     for n, name in enumerate(left):
-        path = Path(place.path, name)
+        path = Path(location.path, name)
         if name.endswith("/"):
             path.mkdir(parents=True)
         else:
             path.write_bytes(b"{")
         with pytest.raises((NoArchive, ForeignTable)):
-            open_table(spark, place)
+            open_table(spark, location)
         if n == len(left) - 1:
-            assert open_table(spark, place, Making()).state() == NOTHING
-            assert open_table(spark, place).state() == NOTHING
+            assert open_table(spark, location, TableCreation()).state() == EMPTY
+            assert open_table(spark, location).state() == EMPTY
 
 
 @formats
 def test_what_nobody_leaves_while_making_a_table_is_somebody_elses(
     spark: Any, tmp_path: Path, format: str
 ) -> None:
-    place = place_for(spark, tmp_path, format)
+    location = location_for(spark, tmp_path, format)
     theirs = {
         "parquet": "data/part.parquet",
         "delta": "_delta_log/00000000000000000000.crc",
         "iceberg": "metadata/00000-e1f8d7a0-7d6e-4f52-9e5c-0d3c8b3b1f55.metadata.json",
     }[format]
-    path = Path(place.path, theirs)
+    path = Path(location.path, theirs)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"{")
     with pytest.raises(ForeignTable):
-        open_table(spark, place, Making())
+        open_table(spark, location, TableCreation())
     assert path.read_bytes() == b"{"
 
 

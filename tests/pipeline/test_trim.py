@@ -8,33 +8,33 @@ from typing import Any
 import pytest
 
 from korvet.pipeline import trim
-from korvet.pipeline.archive import Archiver, Job
-from korvet.pipeline.parquet import ParquetTable
-from korvet.pipeline.places import parse
-from korvet.pipeline.plan import aim, next_step
-from korvet.pipeline.ranges import followed
-from korvet.pipeline.table import Making
+from korvet.pipeline.archive import ArchiveJob, Archiver
+from korvet.pipeline.commit_metadata import next_commit
+from korvet.pipeline.next_commit import archive_target, plan_next_commit
+from korvet.pipeline.parquet_table import ParquetTable
+from korvet.pipeline.table import TableCreation
+from korvet.pipeline.table_location import parse_location
 from korvet.scripts.call import Call
 from korvet.scripts.log.lifecycle import DELETE_RECORDS
-from korvet.spark.catalog import Catalog
+from korvet.spark.metadata import MetadataClient
 from korvet.spark.options import Connection
 from korvet.store.sync_store import SyncStore
-from tests.spark.logs import LAYOUTS, Log, plain
-from tests.spark.test_transactions import Transaction
+from tests.spark.decode.test_aborted_transactions import Transaction
+from tests.spark.topic_log import LAYOUTS, Log, plain
 
 HOUR_MS = 3_600_000
 
 
 def trimmed(log: Log, path: Path, older_ms: int = HOUR_MS) -> int:
     """How many entries left the log, of which a table has everything."""
-    table = ParquetTable.open(None, parse(str(path / "lake"), "parquet"), Making())
-    catalog = Catalog(Connection(log.url), log.store)
-    target = aim(catalog, ["orders"])
-    step = next_step(catalog, table.state(), target, 10**6)
+    table = ParquetTable.open(None, parse_location(str(path / "lake"), "parquet"), TableCreation())
+    metadata = MetadataClient(Connection(log.url), log.store)
+    target = archive_target(metadata, ["orders"])
+    step = plan_next_commit(metadata, table.state(), target, 10**6)
     if step is not None:
-        table.publish(table.staging(), table.state(), followed(table.state(), step.spans))
-    job = Job(Connection(log.url), ("orders",), trim_older_ms=older_ms)
-    return Archiver(None, table, job).trim(catalog, target)
+        table.publish(table.staging(), table.state(), next_commit(table.state(), step.spans))
+    job = ArchiveJob(Connection(log.url), ("orders",), trim_older_ms=older_ms)
+    return Archiver(None, table, job).trim(metadata, target)
 
 
 def add_natively(log: Log, count: int, id_: str = "*") -> None:

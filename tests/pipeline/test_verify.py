@@ -9,19 +9,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from korvet.pipeline import delta
+from korvet.pipeline import delta_table
 from korvet.pipeline import verify as module
-from korvet.pipeline.archive import Archiver, Done, Job
-from korvet.pipeline.opening import open_table
-from korvet.pipeline.places import Place
-from korvet.pipeline.ranges import UNKNOWN, followed
-from korvet.pipeline.rows import checksum, sums
-from korvet.pipeline.table import Making, Table
-from korvet.pipeline.verify import verify
+from korvet.pipeline.archive import ArchivedCommit, ArchiveJob, Archiver
+from korvet.pipeline.commit_metadata import UNKNOWN, next_commit
+from korvet.pipeline.open_table import open_table
+from korvet.pipeline.row_hash import checksum, partial_sums
+from korvet.pipeline.table import ArchiveTable, TableCreation
+from korvet.pipeline.table_location import TableLocation
+from korvet.pipeline.verify import verify_archive
 from korvet.spark.options import Connection
 from korvet.topics.table import Topic
-from tests.pipeline.conftest import place_for
-from tests.spark.logs import Log, plain
+from tests.pipeline.conftest import location_for
+from tests.spark.topic_log import Log, plain
 
 # Py4J leaves its sockets to the collector.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 NOT_THOSE = "the table's rows are not those that its commits wrote"
 
 
-def nobody(done: Done) -> None:
+def nobody(done: ArchivedCommit) -> None:
     """Nobody watches."""
 
 
@@ -42,23 +42,23 @@ def topic(log: Log) -> Iterator[Topic]:
     yield made
 
 
-def archiver(spark: Any, log: Log, table: Table, **more: Any) -> Archiver:
-    return Archiver(spark, table, Job(Connection(log.url), ("orders",), **more))
+def archiver(spark: Any, log: Log, table: ArchiveTable, **more: Any) -> Archiver:
+    return Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), **more))
 
 
-def alter(spark: Any, place: Place) -> None:
+def alter(spark: Any, location: TableLocation) -> None:
     """Some record of the table has another value than before."""
-    if place.format != "parquet":
+    if location.format != "parquet":
         mine = "partition = 1 AND offset = 7"
-        rows = spark.table(place.sql)
+        rows = spark.table(location.sql)
         value = f"IF({mine}, X'00', value) AS value"
         names = [value if name == "value" else name for name in rows.columns]
-        if place.format == "delta":
-            spark.sql(f"UPDATE {place.sql} SET value = X'00' WHERE {mine}")
+        if location.format == "delta":
+            spark.sql(f"UPDATE {location.sql} SET value = X'00' WHERE {mine}")
         else:
-            rows.selectExpr(*names).writeTo(place.sql).overwritePartitions()
+            rows.selectExpr(*names).writeTo(location.sql).overwritePartitions()
         return
-    for file in Path(place.path, "data").rglob("*.parquet"):
+    for file in Path(location.path, "data").rglob("*.parquet"):
         rows = pq.read_table(file, partitioning=None)
         mine = pc.and_(pc.equal(rows["partition"], 1), pc.equal(rows["offset"], 7))
         values = pc.if_else(mine, pa.scalar(b"\0", pa.binary()), rows["value"])
@@ -71,24 +71,24 @@ def alter(spark: Any, place: Place) -> None:
 def test_a_row_that_was_altered_after_the_log_forgot_it_is_noticed(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, format: str
 ) -> None:
-    place = place_for(spark, tmp_path, format)
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, format)
+    table = open_table(spark, location, TableCreation())
     archiver(spark, log, table, trim_older_ms=0).catch_up(nobody)
     assert log.store.command("XLEN", "korvet:orders:1") == 0
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
-    alter(spark, place)
-    verdict = verify(spark, open_table(spark, place), Connection(log.url), ["orders"])
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
+    alter(spark, location)
+    verdict = verify_archive(spark, open_table(spark, location), Connection(log.url), ["orders"])
     assert verdict.problems == (NOT_THOSE,)
 
 
 def test_rows_that_the_log_still_has_are_told_by_their_offsets(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
-    place = place_for(spark, tmp_path, "parquet")
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, "parquet")
+    table = open_table(spark, location, TableCreation())
     archiver(spark, log, table).catch_up(nobody)
-    alter(spark, place)
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    alter(spark, location)
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     problems = [each.problems for each in verdict.partitions]
     assert problems == [(), ("same count, other contents (offsets 4 to 7)",)]
 
@@ -96,32 +96,32 @@ def test_rows_that_the_log_still_has_are_told_by_their_offsets(
 def test_a_crash_before_delta_knows_the_sum_is_made_good_by_the_next_run(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = place_for(spark, tmp_path, "delta")
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, "delta")
+    table = open_table(spark, location, TableCreation())
     # Not each runtime of Delta can read its own checkpoints on each Spark.
-    spark.sql(f"ALTER TABLE {place.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
-    honest = delta.DeltaTable._commit
+    spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    honest = delta_table.DeltaTable._commit
 
-    def dying(self: delta.DeltaTable, frame: Any, told: Any, app: str) -> None:
-        if app == delta._SUMS:
+    def dying(self: delta_table.DeltaTable, frame: Any, told: Any, app: str) -> None:
+        if app == delta_table._SUMS:
             raise KeyboardInterrupt
         honest(self, frame, told, app)
 
     with monkeypatch.context() as patch:
-        patch.setattr(delta.DeltaTable, "_commit", dying)
+        patch.setattr(delta_table.DeltaTable, "_commit", dying)
         with pytest.raises(KeyboardInterrupt):
             archiver(spark, log, table).catch_up(nobody)
     state = table.state()
     assert state.pending and (state.rows, state.total_rows) == (400, 0)
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal and verdict.rows == 400
     assert archiver(spark, log, table).catch_up(nobody) == 0
     state = table.state()
     assert not state.pending and state.total_rows == 400 and state.checksum != UNKNOWN
-    told = spark.sql(f"DESCRIBE HISTORY {place.sql}").select(*delta._HISTORY).collect()
+    told = spark.sql(f"DESCRIBE HISTORY {location.sql}").select(*delta_table._HISTORY).collect()
     assert list(table._history(None)) == [tuple(row) for row in told]
     assert list(table._history(1)) == [tuple(told[0])]
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
 
 
 Meanwhile = Callable[[], object]
@@ -146,7 +146,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Meanwhile]]:
 def test_a_trim_and_a_commit_meanwhile_are_no_difference(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, meanwhile: list[Meanwhile]
 ) -> None:
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(nobody)
 
     def go_on() -> None:
@@ -156,7 +156,7 @@ def test_a_trim_and_a_commit_meanwhile_are_no_difference(
         log.truncate(topic, 1, 200)
 
     meanwhile.append(go_on)
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal, verdict
     # Pieces have four offsets each; the one that the trim went into is not compared.
     assert [each.log.rows for each in verdict.partitions] == [200 - 92, 0]
@@ -166,9 +166,9 @@ def test_a_trim_and_a_commit_meanwhile_are_no_difference(
 def test_a_trim_behind_a_later_commit_is_no_gap(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(nobody)
-    honest = module._sides
+    honest = module._compared_ranges
 
     def late(*arguments: Any) -> Any:
         log.append(topic, 1, plain(30))
@@ -176,8 +176,8 @@ def test_a_trim_behind_a_later_commit_is_no_gap(
         log.truncate(topic, 1, 210)
         return honest(*arguments)
 
-    monkeypatch.setattr(module, "_sides", late)
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    monkeypatch.setattr(module, "_compared_ranges", late)
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal, verdict
     assert [each.log.rows for each in verdict.partitions] == [200, 0]
 
@@ -187,13 +187,13 @@ def test_a_gap_between_table_and_log_is_a_difference_only_if_records_left_the_lo
 ) -> None:
     topic = log.create("orders", 1, "record", "time")
     log.append(topic, 0, plain(10))
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table, trim_older_ms=0).catch_up(nobody)
     for since in (1_700_000_100_000, 1_700_000_200_000):
         log.append(topic, 0, plain(10, since=since))
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
     log.truncate(topic, 0, log.written["orders", 0][-5][0])
-    [found] = verify(spark, table, Connection(log.url), ["orders"]).partitions
+    [found] = verify_archive(spark, table, Connection(log.url), ["orders"]).partitions
     [problem] = found.problems
     assert problem.endswith("are in neither")
 
@@ -203,25 +203,25 @@ def test_rows_that_no_commit_speaks_of_are_a_difference(
 ) -> None:
     from pyspark.sql import functions as f
 
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(nobody)
     state = table.state()
     stray = table.frame().limit(1).withColumn("offset", f.lit(1_000_000).cast("bigint"))
-    table.append(stray, state, followed(state, [], id="x"), lambda: (1, 7))
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    table.append(stray, state, next_commit(state, [], id="x"), lambda: (1, 7))
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert any("1 rows are outside of what the commits say" in each for each in verdict.problems)
 
 
 def test_a_topic_that_left_the_log_unarchived_is_not_equal(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(nobody)
     other = log.create("payments", 1)
-    assert verify(spark, table, Connection(log.url), ["payments"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["payments"]).equal
     log.append(other, 0, plain(10))
     log.truncate(other, 0, 10)
-    [found] = verify(spark, table, Connection(log.url), ["payments"]).partitions
+    [found] = verify_archive(spark, table, Connection(log.url), ["payments"]).partitions
     assert found.problems == ("nothing of it has been archived",)
 
 
@@ -230,20 +230,20 @@ def test_a_partition_that_was_empty_at_first_waits_and_is_no_difference(
 ) -> None:
     made = log.create("orders", 2)
     log.append(made, 0, plain(10))
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(nobody)
     log.append(made, 1, plain(10))
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal and [each.waiting for each in verdict.partitions] == [0, 10]
     log.truncate(made, 1, 5)
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.partitions[1].problems == ("offsets 0 to 4 are in neither",)
 
 
-def copied(spark: Any, path: Path, table: Table, rows: Any) -> Table:
+def copied(spark: Any, path: Path, table: ArchiveTable, rows: Any) -> ArchiveTable:
     """Another table that claims to have all of this one, but has these rows; the sum unknown."""
-    copy = open_table(spark, place_for(spark, path / "copy", "parquet"), Making())
-    planned = followed(copy.state(), table.state().archived, id="x")
+    copy = open_table(spark, location_for(spark, path / "copy", "parquet"), TableCreation())
+    planned = next_commit(copy.state(), table.state().archived, id="x")
     copy.append(rows, copy.state(), planned, zero)
     return copy
 
@@ -259,7 +259,7 @@ def test_what_kept_sums_do_not_tell_apart_is_told_by_those_of_the_log(
     made = log.create("orders", 1, "batch")
     bare = [("a", None), ("b", None)]
     log.append(made, 0, [(n, 1_700_000_000_000, b"k", b"v", bare) for n in range(100)])
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(nobody)
     frame = table.frame()
     one = "offset = 70"
@@ -268,7 +268,7 @@ def test_what_kept_sums_do_not_tell_apart_is_told_by_those_of_the_log(
         wrong = f"IF({one}, {value}, {name}) AS {name}"
         rows = frame.selectExpr(*(wrong if each == name else each for each in frame.columns))
         copy = copied(spark, tmp_path / name, table, rows)
-        [found] = verify(spark, copy, Connection(log.url), ["orders"]).partitions
+        [found] = verify_archive(spark, copy, Connection(log.url), ["orders"]).partitions
         assert found.problems == ("same count, other contents (offsets 70 to 71)",)
 
 
@@ -277,19 +277,19 @@ def test_what_compaction_let_go_of_hides_no_record_that_the_table_lacks(
 ) -> None:
     made = log.create("orders", 1, cleanup_policy="compact")
     log.append(made, 0, plain(128))
-    table = open_table(spark, place_for(spark, tmp_path, "parquet"), Making())
+    table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     archiver(spark, log, table).catch_up(nobody)
     for offset in range(100, 105):
         log.store.command("XDEL", "korvet:orders:0", f"1000000000000000-{offset}")
-    assert verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
     copy = copied(spark, tmp_path, table, table.frame().where("offset <> 3"))
-    [found] = verify(spark, copy, Connection(log.url), ["orders"]).partitions
+    [found] = verify_archive(spark, copy, Connection(log.url), ["orders"]).partitions
     assert found.problems == ("1 records missing from the table (offsets 2 to 3)",)
 
 
 def test_sums_of_hashes_leave_room_for_years_of_rows(spark: Any) -> None:
     rows = spark.createDataFrame([(-1,), (5,), (-(2**63),)], "hash BIGINT")
-    [parts] = rows.agg(*sums(rows["hash"])).collect()
+    [parts] = rows.agg(*partial_sums(rows["hash"])).collect()
     assert all(0 <= part < 3 << 22 for part in parts)
     assert checksum(*parts) == (-1 + 5 - 2**63) % 2**64
     assert checksum(*(None for _ in parts)) == 0
@@ -303,10 +303,10 @@ def test_native_records_without_a_time_are_equal_whenever_they_are_read(
     for _ in range(3):
         log.store.command("XADD", "korvet:orders:0", "*", "value", "native")
     log.append(topic, 0, plain(20))
-    place = place_for(spark, tmp_path, "parquet")
-    table = open_table(spark, place, Making())
+    location = location_for(spark, tmp_path, "parquet")
+    table = open_table(spark, location, TableCreation())
     archiver(spark, log, table).catch_up(nobody)
-    verdict = verify(spark, table, Connection(log.url), ["orders"])
+    verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert (verdict.equal, verdict.rows) == (True, 43)
     log.store.command("XDEL", "korvet:orders:0", "1000000000000000-25")
-    assert not verify(spark, table, Connection(log.url), ["orders"]).equal
+    assert not verify_archive(spark, table, Connection(log.url), ["orders"]).equal

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from korvet.store.sync_store import SyncStore
-from tests.spark.logs import Log
-from tests.spark.sessions import QUICK, session
+from tests.spark.spark_sessions import QUICK, session
+from tests.spark.topic_log import Log
 from tests.support.redis_servers import TestServer
 
 

@@ -17,9 +17,9 @@ from korvet.embedded_redis.socket import socket_path
 from korvet.store.sync_store import SyncStore
 from tests.interop import librdkafka
 from tests.interop.brokers import Broker
-from tests.spark.driving import read
-from tests.spark.logs import Log, plain
-from tests.spark.sessions import PROJECT, environment
+from tests.spark.data_source_driver import read
+from tests.spark.spark_sessions import PROJECT, environment
+from tests.spark.topic_log import Log, plain
 
 PATIENCE_S = 120
 FORMS = os.environ.get("KORVET_TEST_LAYOUTS", "record").split(",")
@@ -30,7 +30,7 @@ class Driver:
 
     def __init__(self, url: str, checkpoint: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.relay", url, str(checkpoint)],
+            [sys.executable, "-m", "tests.spark.copy_job", url, str(checkpoint)],
             cwd=PROJECT,
             env=environment(),
             stdout=subprocess.PIPE,

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from korvet.topics.table import Topic
-from tests.spark.driving import read
-from tests.spark.logs import Log
-from tests.spark.sessions import PROJECT, environment
+from tests.spark.data_source_driver import read
+from tests.spark.spark_sessions import PROJECT, environment
+from tests.spark.topic_log import Log
 
 EXAMPLES = PROJECT / "examples"
 MINUTE = 60_000

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from tests.spark.logs import Log, plain
-from tests.spark.sessions import environment
+from tests.spark.spark_sessions import environment
+from tests.spark.topic_log import Log, plain
 
 SLOW = {"pandas", "aiokafka", "redis", "redis.asyncio", "crc32c", "pyarrow.compute", "ssl"}
 
@@ -21,11 +21,11 @@ known = set(sys.modules)
 print(json.dumps(sorted(set(sys.modules) - known)))
 """
 _MAKE = """
-from korvet.spark.source import KorvetDataSource
+from korvet.spark.data_source import KorvetDataSource
 KorvetDataSource({"redis": url, "subscribe": "s"}).schema()
 """
 _READ = """
-from tests.spark.driving import source, schema_of
+from tests.spark.data_source_driver import source, schema_of
 made = source(url, subscribe="s")
 reader = made.reader(schema_of(made))
 [piece] = reader.partitions()
@@ -33,10 +33,10 @@ assert sum(batch.num_rows for batch in reader.read(piece)) == 500
 """
 _WRITE = """
 import pyarrow as pa
-from korvet.spark.parsing import parse_write
-from korvet.spark.writer import append
+from korvet.spark.option_parser import parse_write
+from korvet.spark.write.writers import write_task
 options = parse_write({"redis": url, "topic": "s"}, streaming=False)
-assert append(options, "job", 0, 0, [rows]).records == 500
+assert write_task(options, "job", 0, 0, [rows]).records == 500
 """
 _ROWS = """
 import pyarrow
@@ -88,7 +88,7 @@ def test_writing_single_records_imports_neither_pandas_nor_a_kafka_client(log: L
     ("lacks", "told"),
     [
         ("del pyspark.sql.datasource.DataSourceStreamArrowWriter", "needs PySpark 4.1 or newer"),
-        ("sys.modules['msgspec'] = None", "is not whole: pip install 'korvet[spark]'"),
+        ("sys.modules['msgspec'] = None", "is incomplete: pip install 'korvet[spark]'"),
         ("pass", ""),
     ],
 )

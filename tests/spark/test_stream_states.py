@@ -11,8 +11,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.spark.logs import LAYOUTS, Log, plain
-from tests.spark.test_stream_read import Query
+from tests.spark.test_stream_reader import Query
+from tests.spark.topic_log import LAYOUTS, Log, plain
 
 
 def machine(log: Log, form: str, mode: str) -> type[RuleBasedStateMachine]:

@@ -1,0 +1,230 @@
+"""An archive as an Iceberg table.
+
+Rules
+- The state is in the summary of our newest snapshot. Snapshots by others (compaction) may be newer.
+- Iceberg does not reject an append because of a concurrent one. So append rows to a branch that
+  starts at the snapshot whose state was read, add an empty snapshot with the commit, then
+  fast-forward `main` to it: atomically, and only if `main` has not moved. One of two archivers
+  wins. A crash leaves a branch, which a later commit drops.
+- Iceberg recreates a dropped branch from `main` on the next commit to it. So check before the
+  fast-forward that only our snapshots are between `main` and the end of the branch.
+- Expire snapshots: the table metadata lists them all, and every commit writes it again.
+"""
+
+import re
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, decode, encode, with_rows
+from korvet.pipeline.errors import ConcurrentCommit, ForeignTable, PipelineError
+from korvet.pipeline.row_hash import DDL
+from korvet.pipeline.spark_session import error_text
+from korvet.pipeline.table import (
+    CommitRecount,
+    RowCount,
+    TableCreation,
+    is_creatable,
+    no_archive_error,
+)
+from korvet.pipeline.table_location import TableLocation
+from korvet.spark.tiered.archive_table import PROPERTY, SUMMARY
+
+BRANCH = "korvet_"
+_BRANCH_NAME = re.compile(BRANCH + r"(\d+)_[0-9a-f]{32}")
+"""A branch of ours: its name has the time of its creation in ms."""
+_UNMADE = re.compile(
+    r"metadata(/\.?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.metadata\.json(\.crc)?)?"
+)
+"""Files of a Hadoop table before its first version: metadata files get their final name last."""
+STALE_MS = 3_600_000
+DAY_MS = 86_400_000
+EXPIRE_EVERY = 20
+
+
+class IcebergTable:
+    """An Iceberg table with our commits."""
+
+    def __init__(self, spark: Any, location: TableLocation) -> None:
+        self._spark = spark
+        self._location = location
+
+    @classmethod
+    def open(cls, spark: Any, location: TableLocation, creation: TableCreation | None) -> Self:
+        """Open the table at the location; create it if there is none and `creation` is given."""
+        table = cls(spark, location)
+        if not table._exists():
+            if creation is None:
+                raise no_archive_error(location)
+            if location.is_path and not is_creatable(Path(location.path), _UNMADE):
+                raise ForeignTable(
+                    f"{location} is not empty and not an Iceberg table: nothing written."
+                )
+            table._make()
+        elif PROPERTY not in dict(table._load().properties()):
+            raise ForeignTable(
+                f"{location} is an Iceberg table that korvet pipeline did not create."
+            )
+        return table
+
+    def _exists(self) -> bool:
+        if self._location.is_path and not (Path(self._location.path) / "metadata").is_dir():
+            return False
+        return bool(self._spark.catalog.tableExists(self._location.sql))
+
+    def _load(self) -> Any:
+        """Return the Java table, refreshed."""
+        loader = self._spark._jvm.org.apache.iceberg.spark.Spark3Util
+        table = loader.loadIcebergTable(self._spark._jsparkSession, self._location.sql)
+        table.refresh()
+        return table
+
+    def _make(self) -> None:
+        catalog, *within = self._location.name.split(".")[:-1] or [""]
+        try:
+            if within:
+                # Most catalogs require the namespace of a table to exist.
+                self._spark.sql(
+                    f"CREATE NAMESPACE IF NOT EXISTS `{catalog}`.`{'`.`'.join(within)}`"
+                )
+            self._spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self._location.sql} ({DDL}, date DATE) USING iceberg "
+                f"PARTITIONED BY (date) TBLPROPERTIES ('{PROPERTY}' = '1', "
+                "'format-version' = '2', 'write.spark.accept-any-schema' = 'true', "
+                "'write.distribution-mode' = 'none', 'write.parquet.compression-codec' = 'snappy', "
+                # One commit makes five of Iceberg's, and each writes all metadata again.
+                "'write.metadata.delete-after-commit.enabled' = 'true', "
+                "'write.metadata.previous-versions-max' = '20', "
+                f"'history.expire.max-snapshot-age-ms' = '{DAY_MS}')"
+            )
+        except Exception as error:
+            raise PipelineError(
+                f"{self._location} cannot be created: {error_text(error)}"
+            ) from error
+
+    def state(self) -> CommitMetadata:
+        return _read_state(self._load())
+
+    def append(
+        self, frame: Any, before: CommitMetadata, planned: CommitMetadata, counted: RowCount
+    ) -> CommitMetadata:
+        table = self._load()
+        if table.currentSnapshot() is None:
+            table.newAppend().commit()
+            table.refresh()
+        if _read_state(table).number != before.number:
+            raise self._concurrent_commit()
+        _drop_stale_branches(table)
+        branch = f"{BRANCH}{_now_ms()}_{uuid.uuid4().hex}"
+        base = table.currentSnapshot().snapshotId()
+        table.manageSnapshots().createBranch(branch, base).commit()
+        try:
+            self._write(frame, branch)
+            written, rows = self._written(branch, base)
+            self._set_summary(branch, with_rows(before, planned, rows, *counted()))
+            self._fast_forward(branch, written)
+        finally:
+            table.refresh()
+            if branch in dict(table.refs()):
+                table.manageSnapshots().removeBranch(branch).commit()
+        if planned.number % EXPIRE_EVERY == 0:
+            # Directly after a commit of ours, so that the newest is kept. A table property says
+            # how old a snapshot may become.
+            table.refresh()
+            table.expireSnapshots().commit()
+        return self.state()
+
+    def _write(self, frame: Any, branch: str) -> None:
+        """Append the rows to the branch."""
+        try:
+            (
+                frame.writeTo(f"{self._location.sql}.branch_{branch}")
+                .option("fanout-enabled", "true")
+                .option("mergeSchema", "true")
+                .option("check-ordering", "false")
+                .append()
+            )
+        except Exception as error:
+            if self._load().snapshot(branch) is None:
+                raise self._concurrent_commit() from error
+            raise
+
+    def _written(self, branch: str, base: int) -> tuple[int, int]:
+        """Return the branch's snapshot after its base and the rows added to it.
+
+        Raises ConcurrentCommit if the branch has other snapshots.
+        """
+        snapshot = self._load().snapshot(branch)
+        if snapshot is not None and snapshot.snapshotId() == base:
+            return base, 0
+        if snapshot is None or snapshot.parentId() != base:
+            raise self._concurrent_commit()
+        return snapshot.snapshotId(), int(snapshot.summary().get("added-records") or 0)
+
+    def _set_summary(self, branch: str, commit: CommitMetadata) -> None:
+        """Append an empty snapshot with the commit metadata to the branch."""
+        self._load().newAppend().toBranch(branch).set(SUMMARY, encode(commit)).commit()
+
+    def _fast_forward(self, branch: str, written: int) -> None:
+        """Move `main` to the end of the branch, or raise ConcurrentCommit.
+
+        The end must be the snapshot after `written`.
+        """
+        table = self._load()
+        end = table.snapshot(branch)
+        if end is None or end.parentId() != written:
+            raise self._concurrent_commit()
+        try:
+            table.manageSnapshots().fastForwardBranch("main", branch).commit()
+        except Exception as error:
+            if "ancestor" in str(error) or "CommitFailed" in str(error):
+                raise self._concurrent_commit() from error
+            raise
+
+    def _concurrent_commit(self) -> ConcurrentCommit:
+        return ConcurrentCommit(f"Another process archives into {self._location} at the same time.")
+
+    def frame(self) -> Any:
+        return self._spark.table(self._location.sql)
+
+    def settle(self, state: CommitMetadata, recounted: CommitRecount) -> CommitMetadata:
+        return state
+
+    def compact(self, target_bytes: int) -> int:
+        catalog, _, name = self._location.sql.partition(".")
+        found = self._spark.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{name}', "
+            f"options => map('target-file-size-bytes', '{target_bytes}', 'min-input-files', '2'))"
+        ).first()
+        return int(found["rewritten_data_files_count"]) - int(found["added_data_files_count"])
+
+
+def _read_state(table: Any) -> CommitMetadata:
+    snapshot = table.currentSnapshot()
+    while snapshot is not None:
+        summary = snapshot.summary()
+        text = summary.get(SUMMARY)
+        if text is not None:
+            return decode(text)
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else table.snapshot(parent)
+        if parent is not None and snapshot is None:
+            raise PipelineError(
+                f"{table.name()}: the snapshots with our commits have expired. Roll back to one of "
+                "them, or archive into another table."
+            )
+    return EMPTY
+
+
+def _drop_stale_branches(table: Any) -> None:
+    """Drop branches that a crash left more than STALE_MS ago."""
+    oldest = _now_ms() - STALE_MS
+    for name in dict(table.refs()):
+        created = _BRANCH_NAME.fullmatch(name)
+        if created is not None and int(created[1]) < oldest:
+            table.manageSnapshots().removeBranch(name).commit()
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,184 @@
+"""Batch reading: plan splits on the driver, read them as Arrow batches in tasks."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from korvet.spark.errors import DataLoss, TopicChanged
+from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
+from korvet.spark.options import ReadOptions
+from korvet.spark.plan.offset_resolution import batch_ranges
+from korvet.spark.plan.pushdown import Bounds, Pushdown, narrow_bounds, narrow_ranges
+from korvet.spark.plan.splits import group_batch_splits, split_ranges
+from korvet.spark.worker_process import task_scope
+
+logger = logging.getLogger("korvet.spark")
+
+
+class RangeSplit(InputPartition):
+    """An offset range that one task reads."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        self.wanted = wanted
+
+    def __repr__(self) -> str:
+        return f"{self.wanted.log} [{self.wanted.start}, {self.wanted.end})"
+
+
+class ArchiveSplit(RangeSplit):
+    """An offset range that one task reads from the archive: the log was trimmed above it."""
+
+
+class SplitGroup(InputPartition):
+    """Several splits that one task reads in order."""
+
+    def __init__(self, splits: Sequence[RangeSplit]) -> None:
+        self.splits = tuple(splits)
+
+    def __repr__(self) -> str:
+        return ", ".join(map(repr, self.splits))
+
+
+def make_split(ranges: Sequence[OffsetRange]) -> InputPartition:
+    """Return the split of a task that reads these ranges."""
+    found = [*map(RangeSplit, ranges)]
+    return found[0] if len(found) == 1 else SplitGroup(found)
+
+
+def splits_in(partition: InputPartition | None) -> Sequence[RangeSplit]:
+    """Return the range splits of a task, in order."""
+    if isinstance(partition, SplitGroup):
+        return partition.splits
+    return [partition] if isinstance(partition, RangeSplit) else []
+
+
+class BatchReader(DataSourceReader):
+    """Reads the ranges that its options select when the query is planned."""
+
+    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = tuple(names)
+        self._bounds = Bounds()
+        self.pushFilters = Pushdown(self)  # type: ignore[method-assign]
+
+    def apply_filters(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Narrow the read by the filters and return those that Spark must still apply."""
+        left = []
+        for each in filters:
+            bounds, exact = narrow_bounds(self._bounds, each)
+            self._bounds = bounds
+            if not exact:
+                left.append(each)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        with task_scope(), MetadataClient(self._options.connection) as metadata:
+            return metadata.retry_on_change(
+                self._options.selection, lambda logs: self._plan_splits(metadata, logs)
+            )
+
+    def _plan_splits(
+        self, metadata: MetadataClient, selected: Sequence[PartitionLog]
+    ) -> list[InputPartition]:
+        archived: list[OffsetRange] = []
+        if self._options.archive is None:
+            # Resolve all selected partitions first: the options must name exactly these.
+            whole = batch_ranges(metadata, self._options, selected)
+            hot = narrow_ranges(
+                metadata, self._bounds, [each for each in whole if self._covers(each)]
+            )
+        else:
+            archived, hot = self._plan_tiered(metadata, selected)
+        found = split_ranges(metadata, self._options, hot)
+        return [
+            *map(ArchiveSplit, archived),
+            *map(make_split, group_batch_splits(metadata, self._options, found)),
+        ]
+
+    def _plan_tiered(
+        self, metadata: MetadataClient, logs: Sequence[PartitionLog]
+    ) -> tuple[list[OffsetRange], list[OffsetRange]]:
+        """Return the ranges that only the archive has, and those that Redis has."""
+        from korvet.spark.tiered.tiered_read import split_by_storage
+
+        # Do not narrow by timestamp: Redis may trim a range before its task reads it from the
+        # archive.
+        bounds = msgspec.structs.replace(self._bounds, since=None)
+        archived, hot = (
+            [each for each in found if self._covers(each)]
+            for found in split_by_storage(metadata, self._options, logs)
+        )
+        return narrow_ranges(metadata, bounds, archived), narrow_ranges(metadata, bounds, hot)
+
+    def _covers(self, each: OffsetRange) -> bool:
+        return self._bounds.covers(each.log.topic, each.log.partition)
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        for split in splits_in(partition):
+            yield from self._read(split)
+
+    def _read(self, split: RangeSplit) -> Iterator[Any]:
+        if self._options.archive is None:
+            yield from read_range(self._options, self._names, split.wanted)
+            return
+        from korvet.spark.tiered import tiered_read
+
+        args = self._options, self._names, split.wanted
+        yield from (
+            tiered_read.read_archive_only(*args)
+            if isinstance(split, ArchiveSplit)
+            else tiered_read.read_tiered(*args, read_range)
+        )
+
+
+def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) -> Iterator[Any]:
+    """Read a range from Redis as Arrow record batches with these columns."""
+    from korvet.spark.decode.decoder import OFFSET_COLUMNS, Decoder
+    from korvet.spark.decode.range_scan import RangeScan, aborted_transactions
+    from korvet.spark.decode.schema import arrow_schema
+
+    with task_scope(), MetadataClient(options.connection).with_reconnect() as metadata:
+        store, keys = metadata.store, metadata.keys
+        aborted = aborted_transactions(store, keys, wanted) if options.committed_only else ()
+        decoder = Decoder(wanted, arrow_schema(tuple(names)), aborted)
+        scan = RangeScan(store, keys, wanted, fail_on_data_loss=options.fail_on_data_loss)
+        try:
+            dense = scan.dense_range() if OFFSET_COLUMNS.issuperset(names) else None
+            if dense is not None:
+                yield from decoder.offset_batches(dense)
+            else:
+                for rows in scan:
+                    yield from decoder.decode(rows)
+            if scan.seen_end < wanted.end:
+                _check_log_end(metadata, options, wanted)
+        except DataLoss:
+            if options.archive is None or scan.position >= wanted.end:
+                raise
+            from korvet.spark.tiered.tiered_read import read_after_trim
+
+            rest = OffsetRange(wanted.log, scan.position, wanted.end)
+            yield from read_after_trim(options, names, rest, read_range)
+        except TopicChanged as gone:
+            if options.fail_on_data_loss:
+                raise
+            logger.warning("%s", gone)
+
+
+def _check_log_end(metadata: MetadataClient, options: ReadOptions, wanted: OffsetRange) -> None:
+    """Raise DataLoss if the log ends below the end of the range.
+
+    The log did not when the range was planned: a failover may lose the newest records.
+    """
+    [bound] = metadata.bounds([wanted.log])
+    if bound.end >= wanted.end:
+        return
+    error = DataLoss(
+        f"{wanted.log}: offsets up to {wanted.end - 1} were requested, but the log now ends at "
+        f"{bound.end}: Redis has lost records, as in a failover."
+    )
+    if options.fail_on_data_loss:
+        raise error
+    logger.warning("%s", error)

@@ -1,0 +1,1 @@
+"""Decode stream entries into Arrow record batches."""

@@ -1,0 +1,150 @@
+"""Decode entries of layout `batch` into columns.
+
+Rules
+- Decode the batches of a chunk together (`batch_records`). If they have an unexpected shape, decode
+  them one by one with the compiled reader.
+- Do not decompress a batch if only offsets and one append time are requested.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from korvet.log import byte_offsets
+from korvet.log.entry import batch_of
+from korvet.log.entry_id import split_id
+from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransaction
+from korvet.spark.decode.batch_records import BatchBody, decode_records
+from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
+from korvet.spark.decode.uniform_entries import NotUniform
+from korvet.spark.metadata import PartitionLog
+from korvet.wire import compression, record_entries, records
+
+_GROUP_BYTES = 4 << 20
+"""Max bytes of records to decode together; a single batch may exceed it."""
+_TIME = {"timestamp"}
+
+
+class _StoredBatch(NamedTuple):
+    """A batch whose records are requested."""
+
+    batch: bytes
+    header: records.BatchHeader
+    base: int
+    kind: tuple[bool, bool]
+    """Whether it has an append time, and whether its records need not be decoded."""
+    moment: int
+    """Its append time, if it has one (ms)."""
+    body: Any
+    """Its decompressed records."""
+
+
+class BatchLayout:
+    """Decodes the entries of one partition into columns of one schema."""
+
+    def __init__(
+        self, log: PartitionLog, schema: Any, aborted: Sequence[AbortedTransaction]
+    ) -> None:
+        self._log = log
+        self._schema = schema
+        self._names = set(schema.names)
+        self._contents = self._names & {"key", "value", "headers", "timestamp"}
+        self._aborted = AbortedIndex(aborted)
+
+    def parts(self, rows: Sequence[Any]) -> Iterator[ColumnBatch]:
+        """Yield the records of the entries."""
+        if self._log.mode == "bytes":
+            for row in rows:
+                if (part := self._positions(row[0], row[1])) is not None:
+                    yield part
+            return
+        group: list[_StoredBatch] = []
+        held = 0
+        for row in rows:
+            each = self._batch(row[0], row[1])
+            if each is None:
+                continue
+            if group and (each.kind != group[0].kind or held > _GROUP_BYTES):
+                yield self._decode_group(group)
+                group, held = [], 0
+            group.append(each)
+            held += len(each.body)
+        if group:
+            yield self._decode_group(group)
+
+    def _positions(self, raw_id: bytes, fields: Sequence[bytes]) -> ColumnBatch | None:
+        """Return the records of an entry in offset mode `bytes`."""
+        batch, count = batch_of(fields)
+        if batch is None:
+            return None
+        rows = byte_offsets.records_of(split_id(raw_id)[1] - count + 1, fields)
+        stamped = record_entries.append_time_of(fields) is not None
+        return batch_from_records(rows, self._names, shift=0, stamped=stamped) if rows else None
+
+    def _batch(self, raw_id: bytes, fields: Sequence[bytes]) -> _StoredBatch | None:
+        """Return the batch of an entry; None if it is a marker, foreign or aborted."""
+        batch, count = batch_of(fields)
+        if batch is None:
+            return None
+        appended = record_entries.append_time_of(fields)
+        milliseconds, sequence = split_id(raw_id)
+        last = sequence
+        if self._log.mode == "time":
+            last = (milliseconds << self._log.bits) | sequence
+        base = last - count + 1
+        header = records.read_header(batch)
+        attributes = header.attributes
+        if attributes & records.CONTROL:
+            return None
+        if attributes & records.TRANSACTIONAL and self._aborted.contains(header.producer_id, base):
+            return None
+        stamped = appended is not None or bool(attributes & records.LOG_APPEND_TIME)
+        moment = header.max_timestamp if appended is None else appended
+        # A compacted batch has fewer records than offsets.
+        bare = header.records == count and (
+            not self._contents or (stamped and self._contents == _TIME)
+        )
+        body: Any = b""
+        if not bare:
+            body = memoryview(batch)[records.HEADER_SIZE :]
+            if header.codec:
+                body = bytes(compression.decompress(header.codec, body, records.MAX_SPAN))
+        return _StoredBatch(batch, header, base, (stamped, bare), moment, body)
+
+    def _decode_group(self, group: Sequence[_StoredBatch]) -> ColumnBatch:
+        """Return the records of batches that have the same `kind`."""
+        stamped, bare = group[0].kind
+        counts = [each.header.records for each in group]
+        if bare:
+            spans = [
+                np.arange(each.base, each.base + n) for each, n in zip(group, counts, strict=True)
+            ]
+            part = ColumnBatch(
+                np.concatenate(spans), np.zeros(sum(counts), dtype=np.int64), stamped
+            )
+        else:
+            part = self._columns_of(group, stamped)
+        if stamped:
+            part.times = np.repeat([each.moment for each in group], counts)
+        return part
+
+    def _columns_of(self, group: Sequence[_StoredBatch], stamped: bool) -> ColumnBatch:
+        bodies = [
+            BatchBody(each.body, each.header.records, each.base, each.header.first_timestamp)
+            for each in group
+        ]
+        type_ = self._schema.field("headers").type if "headers" in self._names else None
+        try:
+            found = decode_records(bodies, self._contents, type_)
+        except NotUniform:
+            return concat_batches([self._decode_singly(each, stamped) for each in group])
+        return ColumnBatch(
+            found.offsets, found.times, stamped, found.keys, found.values, found.headers
+        )
+
+    def _decode_singly(self, each: _StoredBatch, stamped: bool) -> ColumnBatch:
+        shift = each.base - each.header.base_offset
+        return batch_from_records(
+            records.records_of(each.batch), self._names, shift=shift, stamped=stamped
+        )

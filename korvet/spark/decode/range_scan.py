@@ -1,0 +1,251 @@
+"""Read a range of a partition's stream in chunks of bounded size, in a task.
+
+Rules
+- The sparse index gives the offsets at which chunks of about CHUNK_BYTES end.
+- Read the log start offset with each chunk: a trim during the scan is then detected.
+- Request the next chunk before yielding one: Redis and Spark then work in parallel.
+- Yield entries as Redis sent them; those of layout `record` as unparsed bytes.
+- Foreign entries (added by XADD, not by a broker) are not in the index and may have any size. If
+  the log has some, the number of entries per chunk follows the size of the last chunk.
+- If the log has an entry for every offset, offsets can be read without reading entries.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import chain
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.log.entry_id import DENSE_MS, entry_id, split_id
+from korvet.scripts.call import Arg
+from korvet.spark.decode.aborted_transactions import AbortedTransaction
+from korvet.spark.decode.xrange_reply import XRangeReply
+from korvet.spark.metadata import OffsetRange, PartitionLog, data_lost_error, raise_if_gone
+from korvet.store.errors import CommandFailed
+from korvet.store.raw_reply import parsed
+from korvet.store.sync_store import SyncStore
+
+CHUNK_BYTES = {"batch": 2 << 20, "record": 1 << 20}
+"""Bytes per chunk: small enough for the CPU caches of Redis, Python and Java."""
+MAX_ENTRIES = 20_000
+TAIL_ENTRIES = 1_000
+"""Max entries per chunk after the last row of the index, where foreign entries may be."""
+FOREIGN_ENTRIES = 16
+"""Entries in the first chunk of a log with foreign entries."""
+INDEX_PAGE = 512
+
+Command = tuple[Arg, ...]
+ReadStep = tuple[int, int]
+
+logger = logging.getLogger("korvet.spark")
+
+
+class RangeScan:
+    """Reads one range.
+
+    `position` is the offset after the last entry that was yielded. No entry below `seen_end` can
+    be missing: a log that ends above it lost nothing of the range so far.
+    """
+
+    def __init__(
+        self, store: SyncStore, keys: Keys, wanted: OffsetRange, *, fail_on_data_loss: bool = True
+    ) -> None:
+        self._store = store
+        self._log = wanted.log
+        self._names = keys.partition(wanted.log.topic, wanted.log.partition)
+        self._end = wanted.end
+        self._strict = fail_on_data_loss
+        self._foreign_count = 0
+        """Entries per chunk if the log has foreign entries, else 0."""
+        self.position = self.seen_end = wanted.start
+
+    def __iter__(self) -> Iterator[XRangeReply]:
+        try:
+            yield from self._replies()
+        finally:
+            self._store.forget_bulk()
+
+    def _replies(self) -> Iterator[XRangeReply]:
+        """Yield the entries chunk by chunk, with the next chunk already requested."""
+        steps: Iterator[ReadStep] = self._steps()
+        step = self._next(steps)
+        while step is not None:
+            stop, most = step
+            at = self.position
+            reply = self._receive(at, stop, most)
+            if len(reply):
+                self._adapt_foreign_count(reply)
+                at = self.seen_end = max(at, self._next_offset(reply.last_id))
+            if len(reply) < most and not self._log.is_batch:
+                at = max(at, stop)
+            self.position = at
+            if len(reply) == most:
+                # The step was cut off by COUNT: there may be more entries before its end.
+                steps = chain([(stop, self._foreign_count or most)], steps)
+            step = self._next(steps)
+            if len(reply):
+                yield reply
+        if self._log.is_batch and self.position < self._end:
+            # The end may be inside a batch, whose entry id is its last offset.
+            self._ask(self.position, None, 1)
+            reply = self._receive(self.position, None, 1)
+            if len(reply) and self._next_offset(reply.last_id) > self._end:
+                self.seen_end = self._end
+                yield reply
+
+    def dense_range(self) -> OffsetRange | None:
+        """Return the part of the range in the log if every offset in it has a record, else None.
+
+        A dense log of layout `record` without transactions has no markers, so it has no gap if its
+        length equals the distance of its first and last offset. XINFO returns all in one reply.
+        """
+        if self._log.is_batch or self._log.mode != "dense":
+            return None
+        state = ("HMGET", self._names.log, "topic_id", "start", "stable")
+        try:
+            [topic_id, first, stable], flat = self._store.commands(
+                [state, ("XINFO", "STREAM", self._names.stream)]
+            )
+        except CommandFailed:  # an empty log has no stream
+            return None
+        self._check([topic_id, first], self.position)
+        info = dict(zip(flat[::2], flat[1::2], strict=True))
+        if stable is not None or not info[b"length"]:
+            return None
+        edges = [split_id(info[name][0]) for name in (b"first-entry", b"last-entry")]
+        (low_ms, low), (high_ms, high) = edges
+        # Ids ascend: if the first and the last are dense, all are.
+        if low_ms != DENSE_MS or high_ms != DENSE_MS or info[b"length"] != high - low + 1:
+            return None
+        self.seen_end = high + 1
+        start = max(self.position, low)
+        return OffsetRange(self._log, start, max(start, min(self._end, high + 1)))
+
+    def _steps(self) -> Iterator[ReadStep]:
+        """Yield the end offset of each chunk and the max entries to read for it."""
+        begun, base, last = self.position, -1, self.position
+        chunk = CHUNK_BYTES["batch" if self._log.is_batch else "record"]
+        self._detect_foreign_entries()
+        while True:
+            page = self._store.command(
+                "ZRANGEBYSCORE",
+                self._names.index,
+                f"({begun}",
+                f"({self._end}",
+                "LIMIT",
+                0,
+                INDEX_PAGE,
+            )
+            for member in page:
+                offset, _, size, _ = map(int, member.split(b":"))
+                base = size if base < 0 else base
+                if size - base >= chunk:
+                    yield offset, self._foreign_count or MAX_ENTRIES
+                    base, last = size, offset
+                begun = offset
+            if len(page) < INDEX_PAGE:
+                break
+        if begun > last:
+            yield begun, self._foreign_count or MAX_ENTRIES
+        yield (
+            self._end,
+            self._foreign_count or (MAX_ENTRIES if self._log.is_batch else TAIL_ENTRIES),
+        )
+
+    def _detect_foreign_entries(self) -> None:
+        """Set `_foreign_count` if the stream has more entries than the log counted.
+
+        Markers are counted; as many foreign entries as markers were trimmed stay undetected.
+        """
+        if self._log.is_batch:
+            return
+        counters = ("HMGET", self._names.log, "entries", "start_records")
+        length, counted = self._store.commands([("XLEN", self._names.stream), counters])
+        appended, gone = (int(each or 0) for each in counted)
+        if length > appended - gone:
+            self._foreign_count = FOREIGN_ENTRIES
+
+    def _adapt_foreign_count(self, reply: XRangeReply) -> None:
+        """Set `_foreign_count` to the number of entries of this size in a chunk."""
+        if self._foreign_count and reply.size:
+            fit = CHUNK_BYTES["record"] * len(reply) // reply.size
+            self._foreign_count = max(1, min(fit, 2 * self._foreign_count, TAIL_ENTRIES))
+
+    def _next(self, steps: Iterator[ReadStep]) -> ReadStep | None:
+        """Request and return the next step that ends above the position, or None."""
+        step = next((each for each in steps if each[0] > self.position), None)
+        if step is not None:
+            self._ask(self.position, *step)
+        return step
+
+    def _ask(self, start: int, stop: int | None, most: int) -> None:
+        """Request the entries from `start` up to `stop` (exclusive)."""
+        self._store.ask_bulk(*self._commands(start, stop, most))
+
+    def _receive(self, start: int, stop: int | None, most: int) -> XRangeReply:
+        """Return the reply to the last request."""
+        found = self._store.bulk_reply()
+        if found is None:
+            entries, states = self._commands(start, stop, most)
+            rows, told = self._store.commands([entries, *states])
+            reply = XRangeReply.of(rows)
+        else:
+            raw, [told] = found
+            reply = XRangeReply.of(parsed(raw)) if self._log.is_batch else XRangeReply(raw)
+        self._check(told, start)
+        return reply
+
+    def _commands(self, start: int, stop: int | None, most: int) -> tuple[Command, list[Command]]:
+        last = "+" if stop is None else self._id(stop - 1)
+        return (
+            ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most),
+            [("HMGET", self._names.log, "topic_id", "start")],
+        )
+
+    def _check(self, state: list[bytes | None], at: int) -> None:
+        topic_id, first = state
+        if topic_id is None or first is None:
+            raise_if_gone(self._log, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        elif topic_id.decode() != self._log.topic_id:
+            raise_if_gone(self._log, ErrorCode.UNKNOWN_TOPIC_ID)
+        elif int(first) > at:
+            error = data_lost_error(self._log, at, self._end, int(first))
+            if self._strict:
+                raise error
+            logger.warning("%s", error)
+
+    def _id(self, offset: int) -> str:
+        return entry_id(self._log.mode, self._log.bits, max(offset, 0))
+
+    def _next_offset(self, raw_id: bytes) -> int:
+        return next_offset(self._log, raw_id)
+
+
+def aborted_transactions(
+    store: SyncStore, keys: Keys, wanted: OffsetRange
+) -> list[AbortedTransaction]:
+    """Return the aborted transactions that have records in the range."""
+    names = keys.partition(wanted.log.topic, wanted.log.partition)
+    found: list[AbortedTransaction] = []
+    low = f"({wanted.start}"
+    while True:
+        flat = store.command(
+            "ZRANGEBYSCORE", names.aborted_txns, low, "+inf", "WITHSCORES", "LIMIT", 0, INDEX_PAGE
+        )
+        stable = wanted.start
+        for member, marker in zip(flat[::2], flat[1::2], strict=True):
+            producer_id, first, stable = map(int, member.split(b":"))
+            if first < wanted.end:
+                found.append(AbortedTransaction(producer_id, first, int(marker)))
+        # A transaction that was aborted later began at or above the last row's `stable`.
+        if len(flat) < 2 * INDEX_PAGE or stable >= wanted.end:
+            return found
+        low = "(" + flat[-1].decode()
+
+
+def next_offset(log: PartitionLog, raw_id: bytes) -> int:
+    """Return the lowest offset above an entry id, whether or not the id is a valid offset."""
+    milliseconds, sequence = split_id(raw_id)
+    if log.mode != "time":
+        return sequence + 1
+    return (milliseconds << log.bits) + min(sequence + 1, 1 << log.bits)

@@ -1,0 +1,188 @@
+"""Decode entries of layout `record` into columns.
+
+Rules
+- Use columns of entries with the same fields (`xrange_reply`). If there are too many groups, or
+  values do not fit their fields, decode entries one by one.
+- Transaction markers form a group of their own, which is left out.
+- An entry without a timestamp gets the time in its id, or in dense mode the time of reading.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from korvet.log.entry_id import DENSE_MS, split_id
+from korvet.spark import arrow
+from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransaction
+from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
+from korvet.spark.decode.uniform_entries import NotUniform, UniformEntries
+from korvet.spark.decode.xrange_reply import XRangeReply
+from korvet.spark.metadata import PartitionLog
+from korvet.wire import compression, control_records, record_entries
+
+_VALUE_CODECS = {f"value.{name}".encode(): number for number, name in enumerate(compression.NAMES)}
+_STAMP, _TRANSACTION = b"append.time", b"transaction"
+_RECORD_FIELDS = {b"key", b"value", b"timestamp", _STAMP, _TRANSACTION}
+_HEADERS = (b"header.", b"null.header.")
+_TO_MICROS = 1000
+
+
+class RecordLayout:
+    """Decodes the entries of one partition into columns of one schema."""
+
+    def __init__(
+        self, log: PartitionLog, schema: Any, aborted: Sequence[AbortedTransaction]
+    ) -> None:
+        self._log = log
+        self._schema = schema
+        self._names = set(schema.names)
+        self._aborted = AbortedIndex(aborted)
+        self._met_ms = int(time.time() * 1000)
+
+    def parts(self, reply: XRangeReply) -> Iterator[ColumnBatch]:
+        """Yield the records of the reply."""
+        part = self._merge_groups(reply.groups)
+        if part is not None:
+            yield part
+            return
+        by_stamp: list[list[Any]] = []
+        for row in reply.rows:
+            stamped = bool(row[1]) and row[1][0] == _STAMP
+            if not by_stamp or by_stamp[-1][0] != stamped:
+                by_stamp.append([stamped, []])
+            by_stamp[-1][1].append(row)
+        for stamped, group in by_stamp:
+            yield self._decode_singly(group, stamped)
+
+    def _merge_groups(self, kinds: Sequence[UniformEntries] | None) -> ColumnBatch | None:
+        """Return all groups as one sorted batch, or None if a group needs single decoding."""
+        kinds = [kind for kind in kinds or () if not _is_marker(kind)]
+        if not kinds or not all(map(_is_plain, kinds)):
+            return None
+        if len({_STAMP in kind.columns for kind in kinds}) > 1:
+            return None
+        try:
+            parts = [self._columns(kind) for kind in kinds]
+        except NotUniform:
+            return None
+        if len(parts) == 1:
+            return parts[0]
+        return concat_batches(parts).sorted_by_offset()
+
+    def _columns(self, found: UniformEntries) -> ColumnBatch:
+        """Return a group's records; raise NotUniform if an entry has no offset or time."""
+        stamped = _STAMP in found.columns
+        clock = found.columns.get(_STAMP if stamped else b"timestamp")
+        milliseconds, offsets = self._offsets(*found.ids())
+        times = milliseconds if clock is None else found.numbers(clock)
+        part = ColumnBatch(offsets, times, stamped)
+        if "key" in self._names:
+            part.keys = _column(found, b"key")
+        if "value" in self._names:
+            part.values = _value_column(found)
+        if "headers" in self._names:
+            part.headers = _headers_column(found, self._schema.field("headers").type)
+        return self._committed(part, found) if self._aborted else part
+
+    def _committed(self, part: ColumnBatch, found: UniformEntries) -> ColumnBatch:
+        """Return the batch without records of aborted transactions."""
+        if _first_names(found)[:1] != [_TRANSACTION]:
+            return part
+        producers = found.numbers(found.columns[_TRANSACTION])
+        lost = self._aborted.contain_each(producers, part.offsets)
+        return part.where(~lost) if lost.any() else part
+
+    def _offsets(self, milliseconds: Any, sequence: Any) -> tuple[Any, Any]:
+        """Return time and offset of each entry; raise NotUniform if an id has no offset."""
+        if self._log.mode != "time":
+            if milliseconds[0] != DENSE_MS or milliseconds[-1] != DENSE_MS:
+                raise NotUniform
+            return np.full(len(sequence), self._met_ms), sequence
+        if sequence.max() >= 1 << self._log.bits:
+            raise NotUniform
+        return milliseconds, (milliseconds << self._log.bits) | sequence
+
+    def _decode_singly(self, rows: Sequence[Any], stamped: bool) -> ColumnBatch:
+        found = []
+        for raw_id, fields in rows:
+            if control_records.is_marker(fields):
+                continue
+            milliseconds, sequence = split_id(raw_id)
+            if self._log.mode == "time":
+                if sequence >= 1 << self._log.bits:
+                    continue
+                offset = (milliseconds << self._log.bits) | sequence
+            elif milliseconds != DENSE_MS:
+                continue
+            else:
+                milliseconds, offset = self._met_ms, sequence
+            producer_id = control_records.producer_of(fields)
+            if producer_id is not None and self._aborted.contains(producer_id, offset):
+                continue
+            found.append(record_entries.record_of(offset, milliseconds, fields))
+        if not found:
+            return ColumnBatch(np.empty(0, np.int64), np.empty(0, np.int64), stamped)
+        return batch_from_records(found, self._names, shift=0, stamped=stamped)
+
+
+def _first_names(found: UniformEntries) -> list[bytes]:
+    """Return the field names without `append.time`."""
+    names = list(found.columns)
+    return names[1:] if names[:1] == [_STAMP] else names
+
+
+def _is_marker(found: UniformEntries) -> bool:
+    """Return whether the entries are transaction markers (see control_records.is_marker)."""
+    names = _first_names(found)
+    return len(names) > 2 and names[:2] == [b"control", _TRANSACTION]
+
+
+def _is_plain(found: UniformEntries) -> bool:
+    """Return whether the entries have only fields of records."""
+    return all(
+        name in _RECORD_FIELDS or name in _VALUE_CODECS or name.startswith(_HEADERS)
+        for name in found.columns
+    )
+
+
+def _column(found: UniformEntries, name: bytes) -> Any:
+    spans = found.columns.get(name)
+    return pa.nulls(found.count, pa.binary()) if spans is None else found.binary(spans)
+
+
+def _headers_column(found: UniformEntries, type_: Any) -> Any:
+    """Return headers of entries with the same header names, like Spark's Kafka source."""
+    fields = [name for name in found.columns if name.startswith(_HEADERS)]
+    count, width = found.count, len(fields)
+    if not fields:
+        return pa.nulls(count, type_)
+    names = pa.array([each.split(b"header.", 1)[1].decode("utf-8", "replace") for each in fields])
+    values = [
+        pa.nulls(count, pa.binary())
+        if each.startswith(b"null.")
+        else found.binary(found.columns[each])
+        for each in fields
+    ]
+    # Reorder from column by column to record by record.
+    order = np.add.outer(np.arange(count), count * np.arange(width)).ravel()
+    pairs = pa.StructArray.from_arrays(
+        [
+            names.take(arrow.to_arrow(np.tile(np.arange(width), count))),
+            pa.concat_arrays(values).take(arrow.to_arrow(order)),
+        ],
+        fields=list(type_.value_type),
+    )
+    edges = arrow.to_arrow(np.arange(0, count * width + 1, width, dtype=np.int32), pa.int32())
+    return pa.ListArray.from_arrays(edges, pairs, type=type_)
+
+
+def _value_column(found: UniformEntries) -> Any:
+    for name, spans in found.columns.items():
+        if name in _VALUE_CODECS:
+            packed = found.binary(spans).to_pylist()
+            values = [record_entries.record_of(0, 0, (name, each))[3] or b"" for each in packed]
+            return pa.array(values, pa.binary())
+    return _column(found, b"value")

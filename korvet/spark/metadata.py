@@ -1,0 +1,244 @@
+"""Read topic metadata and partition offsets from Redis, on the driver.
+
+Rules
+- A request for all partitions is one round trip.
+- Resolve offsets once, on the driver: tasks receive plain numbers.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self, TypeVar
+
+import msgspec
+
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.spark.errors import DataLoss, TopicChanged, UnknownTopic
+from korvet.spark.options import Connection, Selection
+from korvet.store.sync_store import SyncStore
+from korvet.topics.table import VERSION_FIELD, Topic, read_topic
+
+FIRST_CONNECT_TIMEOUT_S = 3.0
+"""Fail a new query after this time if Redis cannot be reached."""
+RECONNECT_TIMEOUT_S = 60.0
+"""Fail a task or a running stream after Redis was away this long, as Kafka's clients do."""
+MAX_ATTEMPTS = 10
+"""Max reads of the topic list if topics are deleted or created again meanwhile."""
+
+T = TypeVar("T")
+
+
+class PartitionLog(msgspec.Struct, frozen=True, order=True):
+    """One partition, with what a task needs to read it."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    is_batch: bool
+    mode: str
+    bits: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionBounds(msgspec.Struct, frozen=True):
+    """Readable offsets of a partition.
+
+    Offsets from `first` up to `next` (exclusive) can be read; `start` is the log start offset.
+    `end` is after all records, including those of open transactions. `newest` is a time in ms.
+    The next append gets offset `coming` or higher: in time mode offsets follow the clock.
+    """
+
+    start: int
+    first: int
+    next: int
+    end: int
+    newest: int
+    coming: int
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    """Offsets of one partition from `start` up to `end` (exclusive)."""
+
+    log: PartitionLog
+    start: int
+    end: int
+
+
+class MetadataClient:
+    """Topic metadata and offsets as stored in Redis. A context manager."""
+
+    def __init__(self, connection: Connection, store: SyncStore | None = None) -> None:
+        self.store = store or SyncStore.connect(connection.redis)
+        self.store.patience_s = FIRST_CONNECT_TIMEOUT_S
+        self.keys = Keys(connection.namespace)
+        self._configs = TopicConfigs(Settings())
+
+    def with_reconnect(self) -> Self:
+        """Tolerate RECONNECT_TIMEOUT_S without Redis from now on, and return self."""
+        self.store.patience_s = RECONNECT_TIMEOUT_S
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+    def topics(self) -> dict[str, Topic]:
+        """Return all topics by name."""
+        flat = self.store.command("HGETALL", self.keys.topics())
+        found: dict[str, Topic] = {}
+        for field, raw in zip(flat[::2], flat[1::2], strict=True):
+            name = field.decode()
+            topic = None if name == VERSION_FIELD else read_topic(name, raw, self._configs)
+            if topic is not None:
+                found[name] = topic
+        return dict(sorted(found.items()))
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of this name, or raise UnknownTopic."""
+        raw = self.store.command("HGET", self.keys.topics(), name)
+        topic = None if raw is None else read_topic(name, raw, self._configs)
+        if topic is None:
+            raise UnknownTopic(f"There is no topic {name!r}{self._known_topics_hint()}")
+        return topic
+
+    def logs(self, selection: Selection) -> list[PartitionLog]:
+        """Return the selected partitions; raise UnknownTopic if a named one does not exist."""
+        known = self.topics()
+        if selection.pattern is not None:
+            matches = re.compile(selection.pattern).search  # like Kafka: anywhere in the name
+            return [part for name in known if matches(name) for part in partitions_of(known[name])]
+        found: list[PartitionLog] = []
+        assigned = selection.assigned
+        for name in assigned if assigned is not None else selection.topics:
+            if name not in known:
+                raise UnknownTopic(f"There is no topic {name!r}{self._known_topics_hint()}")
+            parts = partitions_of(known[name])
+            if assigned is None:
+                found += parts
+                continue
+            for number in assigned[name]:
+                if not 0 <= number < len(parts):
+                    raise UnknownTopic(
+                        f"Topic {name!r} has {len(parts)} partitions, and no partition {number}."
+                    )
+                found.append(parts[number])
+        return found
+
+    def retry_on_change(self, selection: Selection, ask: Callable[[list[PartitionLog]], T]) -> T:
+        """Return `ask(logs)` for the selected partitions; repeat it if a topic changed meanwhile.
+
+        A topic that is deleted or created again makes `ask` raise TopicChanged.
+        """
+        for _ in range(MAX_ATTEMPTS - 1):
+            logs = self.logs(selection)
+            try:
+                return ask(logs)
+            except TopicChanged:
+                continue
+        return ask(self.logs(selection))
+
+    def bounds(
+        self, logs: Sequence[PartitionLog], *, committed: bool = False
+    ) -> list[PartitionBounds]:
+        """Return each partition's offsets; `committed`: up to the last stable offset."""
+        replies = self.store.run_many(
+            log.list_offsets(self.keys, part.topic, part.partition, topic_id=part.topic_id)
+            for part in logs
+        )
+        for part, reply in zip(logs, replies, strict=True):
+            raise_if_gone(part, reply.error)
+        # In time mode a transaction starts at the log end of that moment, before its first record.
+        nexts = [reply.stable if committed else reply.next for reply in replies]
+        return [
+            PartitionBounds(
+                reply.start,
+                min(reply.first, end),
+                end,
+                max(reply.next, end),
+                reply.newest,
+                max(reply.coming, end),
+            )
+            for reply, end in zip(replies, nexts, strict=True)
+        ]
+
+    def advance(
+        self, ranges: Sequence[OffsetRange], records: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Skip records in each range: return the offset after them and how many were skipped."""
+        found, left = [(each.start, 0) for each in ranges], list(range(len(ranges)))
+        while left:
+            replies = self.store.run_many(
+                log.skip_records(
+                    self.keys,
+                    ranges[n].log.topic,
+                    ranges[n].log.partition,
+                    topic_id=ranges[n].log.topic_id,
+                    offset=found[n][0],
+                    records=records[n] - found[n][1],
+                    end=ranges[n].end,
+                )
+                for n in left
+            )
+            going = []
+            for n, reply in zip(left, replies, strict=True):
+                raise_if_gone(ranges[n].log, reply.error)
+                before, counted = found[n][0], found[n][1] + reply.records
+                found[n] = reply.offset, counted
+                # One call counts only part of the entries between two rows of the index.
+                if before < reply.offset < ranges[n].end and counted < records[n]:
+                    going.append(n)
+            left = going
+        return found
+
+    def count(self, ranges: Sequence[OffsetRange]) -> list[int]:
+        """Return the number of records in each range."""
+        return [records for _, records in self.advance(ranges, [2**52] * len(ranges))]
+
+    def _known_topics_hint(self) -> str:
+        names = list(self.topics())
+        if not names:
+            return ": this Redis has no topics in this namespace."
+        return f"; there are {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}."
+
+
+def partitions_of(topic: Topic) -> list[PartitionLog]:
+    """Return the topic's partitions."""
+    policy = topic.policy
+    return [
+        PartitionLog(
+            topic.name, number, topic.id, topic.is_batch, policy.offset_mode, policy.offset_bits
+        )
+        for number in range(topic.partitions)
+    ]
+
+
+def raise_if_gone(part: PartitionLog, error: int) -> None:
+    """Raise TopicChanged with the reason if the reply's error code is not 0."""
+    if error == ErrorCode.NONE:
+        return
+    if error == ErrorCode.UNKNOWN_TOPIC_ID:
+        raise TopicChanged(f"Topic {part.topic!r} was deleted and created again during the query.")
+    raise TopicChanged(f"{part} does not exist any more: {ErrorCode(error).name}.")
+
+
+def data_lost_error(part: PartitionLog, start: int, end: int, first: int) -> DataLoss:
+    """Build the error for a read of [start, end) from a log that begins at `first`."""
+    return DataLoss(
+        f"Topic {part.topic!r} partition {part.partition}: offsets {start} to {end - 1} were asked "
+        f"for, but the log begins at {first}: retention or a trim removed the records below it. "
+        "Set failOnDataLoss to false to continue from there."
+    )
+
+
+def merge_partitions(
+    first: Iterable[PartitionLog], second: Iterable[PartitionLog]
+) -> list[PartitionLog]:
+    """Return the sorted union of both."""
+    return sorted({*first, *second})

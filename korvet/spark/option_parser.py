@@ -1,0 +1,392 @@
+"""Parse option text into frozen values. An option that cannot be honoured is an error.
+
+Rules
+- Names and meanings are those of Spark's Kafka source and sink, in any letter case.
+- Reject an option without effect instead of ignoring it: the query would silently differ from
+  what the user asked for.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from korvet.spark import columns
+from korvet.spark.errors import InvalidOption
+from korvet.spark.options import (
+    BATCH_START,
+    DEFAULT_SPLIT_BYTES,
+    DEFAULT_TRIGGER_DELAY_MS,
+    EARLIEST,
+    FINGERPRINTS,
+    LATEST,
+    SPLITTING,
+    Connection,
+    Offsets,
+    OffsetSpec,
+    ReadOptions,
+    Selection,
+    WriteOptions,
+)
+from korvet.store.address import BadAddress, parse
+
+REDIS_VARIABLE = "KORVET_REDIS_URL"
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?", re.IGNORECASE)
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SIZE = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30}
+
+_SELECT = ("subscribe", "subscribePattern", "assign")
+_READ = (
+    "redis", "namespace", *_SELECT, "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
+    "maxBytesPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
+    "failOnDataLoss", "includeHeaders", "columns", "isolation", "kafka.isolation.level",
+    "archive", "archiveFormat", "joinPartitions",
+)  # fmt: skip
+_WRITE = (
+    "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
+    "includeHeaders", "includeTimestamp", "checkpointLocation", "queryName", "kafka.acks",
+    "kafka.enable.idempotence", "waitReplicas",
+)  # fmt: skip
+STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+"""Options that only a stream accepts."""
+_TABLE_PROPERTY = "provider"
+"""A table property that Spark passes as an option when it asks for the columns of a table that was
+created without any."""
+_TABLE_HINT = (
+    "Spark does not pass a catalog table's options to a Python source: give them with each query, "
+    "as in SELECT * FROM t WITH (subscribe = 'orders'), or .option(...) before .table('t')."
+)
+_UNSUPPORTED = {
+    "kafka.bootstrap.servers": "Spark connects to Redis: set 'redis' to the Redis URL instead.",
+    "groupidprefix": "no consumer group is used: offsets live in Spark's checkpoint. Remove it.",
+    "kafka.group.id": "no consumer group is used: offsets live in Spark's checkpoint. Remove it.",
+    "kafkaconsumer.polltimeoutms": "there is no Kafka consumer. Remove it.",
+    "fetchoffset.numretries": "offsets are read from Redis. Remove it.",
+    "fetchoffset.retryintervalms": "offsets are read from Redis. Remove it.",
+    "path": "select topics with 'subscribe', 'subscribePattern' or 'assign'; write to 'topic'.",
+}
+
+
+def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Parse read options, or raise InvalidOption."""
+    given = _OptionText(options, _READ)
+    if streaming:
+        for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+            given.refuse(name, "a stream has no end.")
+        given.refuse("archive", "only a batch read can read an archive.")
+    else:
+        for name in STREAM_ONLY:
+            given.refuse(name, "a batch read has no trigger; see 'endingOffsets'.")
+    if given.text("archiveFormat") is not None and given.text("archive") is None:
+        raise InvalidOption("archiveFormat", "needs option 'archive', which is not set.")
+    return ReadOptions(
+        connection=given.connection(),
+        selection=given.selection(),
+        start=_start(given, streaming),
+        end=_end(given),
+        names=given.names(),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        min_partitions=given.number("minPartitions"),
+        max_records=given.number("maxRecordsPerPartition"),
+        split_bytes=given.size("maxBytesPerPartition", DEFAULT_SPLIT_BYTES),
+        joined=given.joined(),
+        max_per_trigger=given.number("maxOffsetsPerTrigger"),
+        min_per_trigger=given.least(),
+        trigger_delay_ms=given.duration("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_MS),
+        committed_only=given.isolation() == "read_committed",
+        archive=given.filled("archive"),
+        archive_format=given.text("archiveFormat"),
+    )
+
+
+def _start(given: "_OptionText", streaming: bool) -> OffsetSpec:
+    strategy = given.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
+    start = given.spec("starting", LATEST if streaming else EARLIEST, strategy == "latest")
+    if streaming:
+        return start
+    if start.every_partition == LATEST:
+        raise InvalidOption(start.option, "a batch read cannot start at 'latest'.")
+    _refuse_mark(start, LATEST, "a batch read of {} cannot start at -1.")
+    return start
+
+
+def _end(given: "_OptionText") -> OffsetSpec:
+    end = given.spec("ending", LATEST, True)
+    if end.every_partition == EARLIEST:
+        raise InvalidOption(end.option, "a read cannot end at 'earliest'.")
+    _refuse_mark(end, EARLIEST, "a read of {} cannot end at -2.")
+    return end
+
+
+def _refuse_mark(spec: OffsetSpec, mark: int, sentence: str) -> None:
+    for topic, number, at in _each_offset(spec.offsets):
+        if at == mark:
+            raise InvalidOption(spec.option, sentence.format(f"{topic}-{number}"))
+
+
+def _each_offset(offsets: Offsets | None) -> Iterator[tuple[str, int, int]]:
+    for topic, places in (offsets or {}).items():
+        for number, at in places.items():
+            yield topic, number, at
+
+
+def parse_write(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Parse write options, or raise InvalidOption."""
+    given = _OptionText(options, _WRITE)
+    if streaming:
+        given.refuse("writeId", "a streaming query is identified by the id in its checkpoint.")
+    if given.one_of("kafka.acks", ("all", "-1", "1", "0"), "all") == "0":
+        raise InvalidOption("kafka.acks", "a write without acknowledgement is not exactly once.")
+    if not given.flag("kafka.enable.idempotence", True):
+        raise InvalidOption("kafka.enable.idempotence", "writes are always idempotent.")
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd", "uncompressed")
+    kafkas = given.text("kafka.compression.type")
+    if kafkas is not None:
+        given.refuse("compression", "'kafka.compression.type' is set as well. Set one of them.")
+    named = "compression" if kafkas is None else "kafka.compression.type"
+    compression = given.one_of(named, codecs, "") or None
+    return WriteOptions(
+        connection=given.connection(),
+        topic=given.text("topic"),
+        write_id=given.filled("writeId") or "",
+        compression=compression,
+        headers=given.flag("includeHeaders", True),
+        timestamps=given.flag("includeTimestamp", False),
+        replicas=given.number("waitReplicas") or 0,
+    )
+
+
+class _OptionText:
+    """Option texts by name in any letter case."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._values = {name.lower(): value for name, value in options.items()}
+        names = {name.lower() for name in known}
+        if _TABLE_PROPERTY in self._values:
+            raise InvalidOption(
+                _TABLE_PROPERTY,
+                "name the table's columns, as in CREATE TABLE t (key binary, value binary), or use "
+                f"CREATE TEMPORARY VIEW, which keeps its options. {_TABLE_HINT}",
+            )
+        for name in options:
+            low = name.lower()
+            if low in names:
+                continue
+            if low in _UNSUPPORTED:
+                raise InvalidOption(name, _UNSUPPORTED[low])
+            if low.startswith("kafka."):
+                raise InvalidOption(
+                    name, "configures a Kafka client; Spark uses none here. Remove it."
+                )
+            if low in {each.lower() for each in (*_READ, *_WRITE)}:
+                kind, other = ("write", "read") if known is _READ else ("read", "write")
+                raise InvalidOption(name, f"is for a {kind}; this is a {other}. Remove it.")
+            raise InvalidOption(name, f"unknown option. Known are {', '.join(known)}.")
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def filled(self, name: str) -> str | None:
+        """Return the text of an option; raise InvalidOption if it is set but empty."""
+        value = self.text(name)
+        if value is not None and not value.strip():
+            raise InvalidOption(name, "is set but empty.")
+        return value
+
+    def refuse(self, name: str, reason: str) -> None:
+        if self.text(name) is not None:
+            raise InvalidOption(name, reason)
+
+    def one_of(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        value = self.text(name)
+        if value is None:
+            return default
+        word = value.strip().lower()
+        if word not in choices:
+            raise InvalidOption(name, f"must be one of {', '.join(choices)}, not {value!r}.")
+        return word
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.one_of(name, ("true", "false"), str(default).lower()) == "true"
+
+    def joined(self) -> bool | None:
+        """Return whether small splits share a task; None: decided by their number."""
+        asked = self.flag("joinPartitions", False)
+        return None if self.text("joinPartitions") is None else asked
+
+    def number(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit() and 0 < int(value) < 2**63):
+            raise InvalidOption(name, f"must be a whole number above 0, not {value!r}.")
+        return int(value)
+
+    def size(self, name: str, default: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        found = _SIZE.fullmatch(value.strip())
+        if not found or int(found[1]) == 0:
+            raise InvalidOption(name, f"must be a size such as 64m, not {value!r}.")
+        return int(found[1]) << _UNITS[found[2].lower()]
+
+    def least(self) -> int | None:
+        """Return minOffsetsPerTrigger and check the options that depend on it."""
+        name, limit = "minOffsetsPerTrigger", "maxOffsetsPerTrigger"
+        least, most = self.number(name), self.number(limit)
+        if least is None:
+            self.refuse("maxTriggerDelay", f"needs option {name!r}, which is not set.")
+        elif most is not None and least > most:
+            raise InvalidOption(name, f"{least} is more than {limit} {most}.")
+        return least
+
+    def duration(self, name: str, default: int) -> int:
+        """Return a duration in ms; a number without a unit is in ms."""
+        value = self.text(name)
+        if value is None:
+            return default
+        found = _DURATION.fullmatch(value.strip())
+        if not found:
+            raise InvalidOption(name, f"must be a duration such as 15m, not {value!r}.")
+        return int(found[1]) * _MILLISECONDS[(found[2] or "ms").lower()]
+
+    def connection(self) -> Connection:
+        url = self.text("redis") or os.environ.get(REDIS_VARIABLE)
+        if not url:
+            wanted = f"give the Redis URL, here or in {REDIS_VARIABLE}."
+            raise InvalidOption("redis", f"{wanted}{self._missing_options_hint()}")
+        return Connection(check_url(url), self.filled("namespace") or "korvet")
+
+    def _missing_options_hint(self) -> str:
+        """Return a hint for the case that Spark passed no options at all."""
+        return "" if self._values else f" {_TABLE_HINT}"
+
+    def selection(self) -> Selection:
+        given = [name for name in _SELECT if self.text(name) is not None]
+        if len(given) != 1:
+            what = (
+                f"not {' and '.join(given)}"
+                if given
+                else f"which topics?{self._missing_options_hint()}"
+            )
+            raise InvalidOption("subscribe", f"give one of {', '.join(_SELECT)}: {what}")
+        name, value = given[0], (self.text(given[0]) or "").strip()
+        if not value:
+            raise InvalidOption(name, "names no topic.")
+        if name == "assign":
+            return Selection(assigned=_parse_assignment(value))
+        if name == "subscribePattern":
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise InvalidOption(
+                    name, f"{value!r} is not a regular expression: {error}."
+                ) from None
+            return Selection(pattern=value)
+        topics = dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip())
+        if not topics:
+            raise InvalidOption(name, "names no topic.")
+        return Selection(topics=tuple(topics))
+
+    def isolation(self) -> str:
+        levels = ("read_committed", "read_uncommitted")
+        ours, kafkas = "isolation", "kafka.isolation.level"
+        both = [self.one_of(name, levels, "") for name in (ours, kafkas)]
+        if "" not in both and both[0] != both[1]:
+            raise InvalidOption(ours, f"{kafkas!r} has another level. Set one of them.")
+        return both[0] or both[1] or levels[0]
+
+    def names(self) -> tuple[str, ...]:
+        value = self.text("columns")
+        headers = self.flag("includeHeaders", False)
+        if value is None:
+            return (*columns.ALWAYS, "headers") if headers else columns.ALWAYS
+        by_low = {name.lower(): name for name in columns.TYPES}
+        asked = dict.fromkeys(part.strip() for part in value.split(",") if part.strip())
+        wrong = [name for name in asked if name.lower() not in by_low]
+        if wrong or not asked:
+            raise InvalidOption(
+                "columns", f"{wrong or value!r}: columns are {', '.join(columns.TYPES)}."
+            )
+        return tuple(dict.fromkeys(by_low[name.lower()] for name in asked))
+
+    def spec(self, side: str, default: int, latest_if_missing: bool) -> OffsetSpec:
+        """Return start or end. Like Kafka's source: timestamp, then timestamps, then offsets."""
+        moment, moments = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
+        option = f"{side}Offsets"
+        if (value := self.text(moment)) is not None:
+            if not (value.isascii() and value.isdigit()):
+                raise InvalidOption(moment, f"must be milliseconds since 1970, not {value!r}.")
+            return OffsetSpec(moment, timestamp=int(value), latest_if_missing=latest_if_missing)
+        if (value := self.text(moments)) is not None:
+            asked = _parse_partition_map(moments, value, "time")
+            return OffsetSpec(moments, timestamps=asked, latest_if_missing=latest_if_missing)
+        value = self.text(option)
+        if value is None:
+            return OffsetSpec(option, every_partition=default)
+        named = {"earliest": EARLIEST, "latest": LATEST}.get(value.strip().lower())
+        if named is not None:
+            return OffsetSpec(option, every_partition=named)
+        return OffsetSpec(option, offsets=_parse_partition_map(option, value, "offset"))
+
+
+def check_url(url: str) -> str:
+    """Return the URL if it is a valid Redis URL, else raise InvalidOption."""
+    try:
+        parse(url)
+    except BadAddress as error:
+        raise InvalidOption("redis", f"{error}.") from None
+    return url
+
+
+def _parse_partition_map(option: str, text: str, what: str) -> Offsets:
+    """Parse JSON of topic, partition and value: a `what`, or -1 or -2."""
+    try:
+        found = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        # Also accept a stream offset of a checkpoint, with its topic ids and other keys.
+        topics = {
+            name: msgspec.json.decode(raw, type=dict[str, int | str])
+            for name, raw in found.items()
+            if name not in (SPLITTING, BATCH_START, FINGERPRINTS)
+        }
+        parsed = {
+            topic: {
+                _parse_integer(number): _parse_integer(at)
+                for number, at in places.items()
+                if number != "id"
+            }
+            for topic, places in topics.items()
+        }
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidOption(
+            option,
+            f'expects JSON such as {{"orders": {{"0": 23, "1": -2}}}}, not {text!r}: {error}.',
+        ) from None
+    for topic, number, at in _each_offset(parsed):
+        if at < EARLIEST:
+            raise InvalidOption(option, f"{at} of {topic}-{number} is not a valid {what}.")
+    return parsed
+
+
+def _parse_integer(text: int | str) -> int:
+    """Parse digits only: int() would accept "1_0" as 10."""
+    if isinstance(text, str) and not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _parse_assignment(text: str) -> dict[str, tuple[int, ...]]:
+    try:
+        found = msgspec.json.decode(text, type=dict[str, list[int]])
+    except msgspec.DecodeError as error:
+        raise InvalidOption(
+            "assign", f'expects JSON such as {{"orders": [0, 1]}}, not {text!r}: {error}.'
+        ) from None
+    if not any(found.values()):
+        raise InvalidOption("assign", "assigns no partition.")
+    return {topic: tuple(sorted(set(numbers))) for topic, numbers in found.items()}

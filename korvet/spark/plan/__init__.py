@@ -1,0 +1,1 @@
+"""Plan a read: offsets, splits, limits and filters."""

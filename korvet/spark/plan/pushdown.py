@@ -1,0 +1,133 @@
+"""Use filters on topic, partition, offset and timestamp to narrow the ranges to read.
+
+Rules
+- Topic, partition and offset are exact: Spark need not filter again. A timestamp only narrows,
+  because timestamps may decrease within a log: Spark still filters.
+- Spark rejects a reader with `pushFilters` unless spark.sql.python.filterPushdown.enabled is set.
+  `Pushdown` looks like the method of the base class, so the source works with and without it.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from korvet.spark.metadata import MetadataClient, OffsetRange
+
+_NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
+_LAST = 2**63 - 1
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Bounds left by the filters: `since` in ms; None: not bounded."""
+
+    topics: frozenset[str] | None = None
+    numbers: frozenset[int] | None = None
+    low: int = 0
+    high: int = _LAST
+    since: int | None = None
+
+    def covers(self, topic: str, partition: int) -> bool:
+        """Return whether the bounds include any of the partition."""
+        return (self.topics is None or topic in self.topics) and (
+            self.numbers is None or partition in self.numbers
+        )
+
+
+class Pushdown:
+    """The `pushFilters` attribute of one reader."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
+        found: Iterable[Filter] = self._reader.apply_filters(filters)
+        return found
+
+
+def narrow_bounds(bounds: Bounds, each: Filter) -> tuple[Bounds, bool]:
+    """Return the bounds narrowed by the filter, and whether they express it completely."""
+    attribute: tuple[str, ...] = getattr(each, "attribute", ())
+    if len(attribute) != 1:
+        return bounds, False
+    name = attribute[0]
+    if isinstance(each, IsNotNull):
+        return bounds, name in _NEVER_NULL
+    if isinstance(each, EqualTo | In):
+        values = each.value if isinstance(each, In) else (each.value,)
+        return _narrow_to_values(bounds, name, values)
+    if name == "offset":
+        return _narrow_offset(bounds, each)
+    if name == "timestamp" and isinstance(each, GreaterThan | GreaterThanOrEqual):
+        return _narrow_timestamp(bounds, each.value), False
+    return bounds, False
+
+
+def _narrow_to_values(bounds: Bounds, name: str, values: Sequence[Any]) -> tuple[Bounds, bool]:
+    change = msgspec.structs.replace
+    found = frozenset(value for value in values if value is not None)
+    if name == "topic":
+        both = found if bounds.topics is None else found & bounds.topics
+        return change(bounds, topics=both), True
+    if name == "partition":
+        numbers = found if bounds.numbers is None else found & bounds.numbers
+        return change(bounds, numbers=numbers), True
+    if name == "offset" and found:
+        low, high = max(bounds.low, min(found)), min(bounds.high, max(found) + 1)
+        return change(bounds, low=low, high=high), len(found) == 1
+    if name == "timestamp" and len(found) == 1:
+        return _narrow_timestamp(bounds, next(iter(found))), False
+    return bounds, False
+
+
+def _narrow_offset(bounds: Bounds, each: Filter) -> tuple[Bounds, bool]:
+    change = msgspec.structs.replace
+    if isinstance(each, GreaterThan):
+        return change(bounds, low=max(bounds.low, each.value + 1)), True
+    if isinstance(each, GreaterThanOrEqual):
+        return change(bounds, low=max(bounds.low, each.value)), True
+    if isinstance(each, LessThan):
+        return change(bounds, high=min(bounds.high, each.value)), True
+    if isinstance(each, LessThanOrEqual):
+        return change(bounds, high=min(bounds.high, each.value + 1)), True
+    return bounds, False
+
+
+def _narrow_timestamp(bounds: Bounds, value: Any) -> Bounds:
+    if not isinstance(value, datetime):
+        return bounds
+    moment = int(value.timestamp() * 1000)
+    if moment <= 0:
+        return bounds  # a record without a timestamp has -1: just before 1970
+    return msgspec.structs.replace(bounds, since=max(moment, bounds.since or 0))
+
+
+def narrow_ranges(
+    metadata: MetadataClient, bounds: Bounds, ranges: Sequence[OffsetRange]
+) -> list[OffsetRange]:
+    """Return the ranges narrowed to the bounds, without empty ones."""
+    from korvet.spark.decode.offset_for_time import offset_for_time
+
+    found = []
+    for each in ranges:
+        start, end = max(each.start, bounds.low), min(each.end, bounds.high)
+        if bounds.since is not None and start < end:
+            first = offset_for_time(metadata, each.log, bounds.since, end)
+            start = end if first is None else max(start, first)
+        if start < end:
+            found.append(OffsetRange(each.log, start, end))
+    return found

@@ -1,0 +1,1 @@
+"""Read a topic from an archive table and from Redis."""

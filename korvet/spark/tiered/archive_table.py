@@ -1,0 +1,218 @@
+"""Open an archive table in a task without Spark: what it holds, and in which files.
+
+Rules
+- The newest commit written by korvet.pipeline says what the table holds.
+- Open the table again for each use: other processes commit to it and compact it.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from korvet.spark.errors import InvalidOption, TopicRecreated
+from korvet.spark.metadata import OffsetRange, PartitionLog
+from korvet.spark.tiered import catalog_table
+
+PROPERTY = "korvet.archive"
+"""Table property that marks an archive of korvet pipeline."""
+SUMMARY = "korvet.commit"
+"""Key of the commit metadata in the summary of an Iceberg snapshot."""
+_MAX_VERSIONS = 20
+_METADATA = re.compile(r"v(\d+)(?:\.gz)?\.metadata\.json")
+
+
+class ArchivedRange(msgspec.Struct, frozen=True):
+    """Offsets of one partition in the table, from `start` up to `end` (exclusive)."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    start: int
+    end: int
+
+
+class _CommitSummary(msgspec.Struct, frozen=True):
+    archived: tuple[ArchivedRange, ...]
+    spans: tuple[ArchivedRange, ...]
+    id: str
+
+
+def _no_files(_: OffsetRange) -> Iterable[str]:
+    return ()
+
+
+def _open_parquet(name: str) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(name)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A table as of one commit."""
+
+    archived: tuple[ArchivedRange, ...] = ()
+    files: Callable[[OffsetRange], Iterable[str]] = _no_files
+    """The files that may have records of a range, by the table's own metadata."""
+    open: Callable[[str], Any] = _open_parquet
+
+    def archived_range(self, part: PartitionLog) -> ArchivedRange | None:
+        """Return the archived offsets of a partition; raise TopicRecreated for another id."""
+        for each in self.archived:
+            if (each.topic, each.partition) == (part.topic, part.partition):
+                if each.topic_id != part.topic_id:
+                    raise TopicRecreated(
+                        f"The archive holds another topic {part.topic!r} (id {each.topic_id}); "
+                        f"the log's has id {part.topic_id}."
+                    )
+                return each
+        return None
+
+
+def open_archive(text: str, format: str | None) -> Archive:
+    """Open the table at a path or with a name, or raise InvalidOption."""
+    try:
+        if catalog_table.is_table_name(text, format):
+            found = catalog_table.find_table(text, format)
+            if found.table is not None:
+                return _iceberg_archive(text, found.table)
+            return _open_at(text, Path(found.path), found.format)
+        root = Path(text.removeprefix("file://"))
+        return _open_at(text, root, format or detect_format(root))
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidOption("archive", f"there is no archive at {text}: {error}.") from error
+    except ImportError as error:
+        raise InvalidOption("archive", f"{text} needs {error.name}: pip install it.") from error
+
+
+def _open_at(text: str, root: Path, format: str) -> Archive:
+    if format == "delta":
+        return _delta_archive(text, root)
+    if format == "iceberg":
+        return _hadoop_archive(text, root)
+    if format == "parquet":
+        return _parquet_archive(root)
+    raise InvalidOption("archiveFormat", f"must be parquet, delta or iceberg, not {format!r}.")
+
+
+def detect_format(root: Path) -> str:
+    """Return the format of the table in a directory; parquet if there is none."""
+    if (root / "_delta_log").is_dir():
+        return "delta"
+    return "iceberg" if (root / "metadata").is_dir() else "parquet"
+
+
+def _foreign_table_error(text: str) -> InvalidOption:
+    return InvalidOption("archive", f"{text} is a table that was not made by korvet pipeline.")
+
+
+def _parquet_archive(root: Path) -> Archive:
+    if not (root / "_korvet" / "table.json").exists():
+        raise FileNotFoundError("no _korvet/table.json")
+    batches = sorted((root / "data").glob("batch=*"))
+    if not batches:
+        return Archive()
+
+    def files(wanted: OffsetRange) -> Iterable[str]:
+        for batch in batches:
+            if any(_overlaps(span, wanted) for span in _batch_file(batch).spans):
+                yield from (str(file) for file in sorted(batch.rglob("*.parquet")))
+
+    return Archive(_batch_file(batches[-1]).archived, files)
+
+
+def _batch_file(batch: Path) -> _CommitSummary:
+    return _decode_summary((batch / "_commit.json").read_bytes())
+
+
+def _overlaps(span: ArchivedRange, wanted: OffsetRange) -> bool:
+    log = wanted.log
+    same = (span.topic, span.partition) == (log.topic, log.partition)
+    return same and span.start < wanted.end and wanted.start < span.end
+
+
+def _delta_archive(text: str, root: Path) -> Archive:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        table = DeltaTable(str(root))
+    except TableNotFoundError as error:
+        raise FileNotFoundError(f"no Delta table in {root}") from error
+    if PROPERTY not in table.metadata().configuration:
+        raise _foreign_table_error(text)
+
+    def files(wanted: OffsetRange) -> Iterable[str]:
+        import pyarrow.dataset as ds
+
+        log, offset = wanted.log, ds.field("offset")
+        sought = (ds.field("topic") == log.topic) & (ds.field("partition") == log.partition)
+        sought &= (offset >= wanted.start) & (offset < wanted.end)
+        for fragment in table.to_pyarrow_dataset().get_fragments(filter=sought):
+            yield str(root / fragment.path)
+
+    for most in (_MAX_VERSIONS, None):
+        for entry in table.history(most):
+            metadata = entry.get("userMetadata")
+            if metadata and '"archived"' in metadata:
+                return Archive(_decode_summary(metadata).archived, files)
+    return Archive()
+
+
+def _hadoop_archive(text: str, root: Path) -> Archive:
+    from pyiceberg.table import StaticTable
+
+    return _iceberg_archive(
+        text, StaticTable.from_metadata(str(_newest_metadata(root / "metadata")))
+    )
+
+
+def _iceberg_archive(text: str, table: Any) -> Archive:
+    if PROPERTY not in table.properties:
+        raise _foreign_table_error(text)
+
+    def files(wanted: OffsetRange) -> Iterable[str]:
+        log = wanted.log
+        sought = f"topic == '{log.topic}' and partition == {log.partition}"
+        sought += f" and offset >= {wanted.start} and offset < {wanted.end}"
+        for task in table.scan(row_filter=sought).plan_files():
+            if task.delete_files:
+                raise InvalidOption(
+                    "archive",
+                    f"{text} has deleted rows that are still in its data files: rewrite them first "
+                    "(Iceberg's rewrite_data_files).",
+                )
+            yield task.file.file_path
+
+    def opened(name: str) -> Any:
+        import pyarrow.parquet as pq
+
+        if name.startswith(("/", "file:")):
+            return pq.ParquetFile(name.removeprefix("file:"))
+        return pq.ParquetFile(table.io.new_input(name).open())
+
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        summary: Any = snapshot.summary
+        commit = None if summary is None else summary.additional_properties.get(SUMMARY)
+        if commit is not None:
+            return Archive(_decode_summary(commit).archived, files, opened)
+        parent = snapshot.parent_snapshot_id
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return Archive()
+
+
+def _newest_metadata(folder: Path) -> Path:
+    """Return the metadata file of the last commit; version-hint.text may lag behind it."""
+    found = {int(m[1]): file for file in folder.iterdir() if (m := _METADATA.fullmatch(file.name))}
+    if not found:
+        raise FileNotFoundError(f"no metadata of a Hadoop table in {folder}")
+    return found[max(found)]
+
+
+def _decode_summary(text: str | bytes) -> _CommitSummary:
+    return msgspec.json.decode(text, type=_CommitSummary)

@@ -1,0 +1,1 @@
+"""Append rows to topics, each row once."""

@@ -1,0 +1,310 @@
+"""Append the records of one task, each exactly once over all attempts.
+
+Rules
+- A task has its own producer id, stored in Redis under the writer id: every attempt gets the same
+  one. The Spark epoch is the producer epoch; sequence numbers count the records of each partition
+  from 0. The append script then recognises what an earlier attempt appended.
+- Batch boundaries depend on the partition's records only, so every attempt forms the same batches.
+  Exception: the last batch of an attempt that failed, as Spark ends the row iterator in both cases.
+  If an earlier attempt stored the beginning of a batch, append the rest.
+- All partition buffers together hold at most MAX_BUFFERED_BYTES.
+- The script remembers a producer's last five batches. Compare those with the log; older duplicates
+  are only known to be there.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.log import layouts
+from korvet.log.entry_id import entry_id
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply
+from korvet.scripts.producer_state import WRAP, ProducerStateEntry
+from korvet.spark.errors import InvalidDataFrame, NotRepeatable, UnknownTopic
+from korvet.spark.write import partition_buffer
+from korvet.spark.write.durability_check import AppendedUpTo, lost_append_error
+from korvet.spark.write.partition_buffer import PartitionBuffer
+from korvet.spark.write.producer_claim import ProducerClaim
+from korvet.spark.write.record_block import RecordBlock
+from korvet.store.sync_store import SyncStore
+from korvet.topics.table import Topic
+from korvet.wire import compression as codecs
+from korvet.wire import record_entries, records
+from korvet.wire.records import Record
+
+MAX_BUFFERED_BYTES = 48 << 20
+"""Max bytes in partition buffers; above it all buffers are appended."""
+MAX_IN_FLIGHT = 4
+"""Max batches in one pipeline; fewer if a record is larger than BATCH_BYTES."""
+MAX_ATTEMPTS = 10
+_SEQUENCE_ERRORS = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+"""Errors of the append script for a batch that does not follow the producer's last sequence."""
+
+logger = logging.getLogger("korvet.spark")
+
+
+class IdempotentWriter:
+    """Buffers the records of one task and appends them in batches."""
+
+    def __init__(
+        self, store: SyncStore, keys: Keys, claim: ProducerClaim, compression: str | None
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._claim = claim
+        self._compression = compression
+        self._waiting: dict[tuple[str, int], PartitionBuffer] = {}
+        self._ready: list[tuple[Topic, int, RecordBlock, int]] = []
+        self._ready_bytes = 0
+        self._held_bytes = 0
+        self.records = 0
+        self.repeated = 0
+
+    def put(self, topic: Topic, partition: int, found: RecordBlock) -> None:
+        """Buffer records for the partition, and append full batches.
+
+        Raises InvalidDataFrame if the topic does not accept the records.
+        """
+        if topic.policy.compact and found.keys.null_count:
+            raise InvalidDataFrame(
+                f"Topic {topic.name!r} is compacted: every record needs a key, and one has none."
+            )
+        waiting = self._waiting.setdefault(
+            (topic.name, partition), PartitionBuffer(topic, partition)
+        )
+        self._held_bytes -= waiting.size
+        for batch, sequence, size in waiting.add(found):
+            self._append(topic, partition, batch, sequence, size)
+        self._held_bytes += waiting.size
+        if self._held_bytes > MAX_BUFFERED_BYTES:
+            self._append_buffers()
+
+    def flush(self) -> None:
+        """Append all buffered records."""
+        self._append_buffers()
+        if self.repeated:
+            self._check_earlier_attempt()
+
+    def appended(self) -> tuple[AppendedUpTo, ...]:
+        """Return the next sequence number of each partition."""
+        producer = self._claim.producer_id, self._claim.producer_epoch
+        return tuple(
+            AppendedUpTo(each.topic.name, each.partition, *producer, each.sequence)
+            for each in self._waiting.values()
+        )
+
+    def _append_buffers(self) -> None:
+        """Append the content of all partition buffers."""
+        for waiting in self._waiting.values():
+            for batch, sequence, size in waiting.rest():
+                self._append(waiting.topic, waiting.partition, batch, sequence, size)
+        self._send()
+        self._held_bytes = 0
+
+    def _append(
+        self, topic: Topic, partition: int, batch: RecordBlock, sequence: int, size: int
+    ) -> None:
+        self._ready.append((topic, partition, batch, sequence))
+        self._ready_bytes += size
+        most_bytes = MAX_IN_FLIGHT * partition_buffer.BATCH_BYTES
+        if len(self._ready) >= MAX_IN_FLIGHT or self._ready_bytes >= most_bytes:
+            self._send()
+
+    def _check_earlier_attempt(self) -> None:
+        """Raise NotRepeatable if an earlier attempt appended more rows than this one."""
+        for waiting in self._waiting.values():
+            topic, partition = waiting.topic, waiting.partition
+            done = self._progress(topic, partition)
+            if done is not None and done.next != waiting.sequence:
+                raise _not_repeatable_error(f"{topic.name}-{partition}")
+
+    def _progress(self, topic: Topic, partition: int) -> ProducerStateEntry | None:
+        """Return the partition's stored state of this producer epoch, or None."""
+        key = self._keys.partition(topic.name, partition).producers
+        row = self._store.command("HGET", key, self._claim.producer_id)
+        done = ProducerStateEntry.of(row) if row else None
+        return done if done is not None and done.epoch == self._claim.producer_epoch else None
+
+    def _send(self) -> None:
+        calls = [self._call(*each) for each in self._ready]
+        replies = self._store.run_many(calls)
+        for each, reply in zip(self._ready, replies, strict=True):
+            if reply.error in _SEQUENCE_ERRORS:
+                self._append_rest(*each)
+            else:
+                self._check_reply(*each[:3], reply)
+        self._ready.clear()
+        self._ready_bytes = 0
+
+    def _append_rest(self, topic: Topic, partition: int, batch: RecordBlock, sequence: int) -> None:
+        """Append the part of the batch that the log does not have yet."""
+        for _ in range(MAX_ATTEMPTS):
+            done = self._progress(topic, partition)
+            # All batches before this one were acknowledged, so state below it means data loss.
+            if done is None or (done.next - sequence) % WRAP >= WRAP // 2:
+                raise lost_append_error(f"{topic.name}-{partition}")
+            stored = min((done.next - sequence) % WRAP, len(batch))
+            if stored:
+                self._compare_known(topic, partition, batch.slice(0, stored), sequence, done)
+            if stored == len(batch):
+                self.records += stored
+                self.repeated += stored
+                return
+            rest = batch.slice(stored, len(batch))
+            call = self._call(topic, partition, rest, (sequence + stored) % WRAP)
+            reply = self._store.run(call)
+            if reply.error not in _SEQUENCE_ERRORS:
+                self.records += stored
+                self.repeated += stored
+                self._check_reply(topic, partition, rest, reply)
+                return
+            # A concurrent attempt of the task appended in between: read the state again.
+        raise _not_repeatable_error(f"{topic.name}-{partition}")
+
+    def _compare_known(
+        self,
+        topic: Topic,
+        partition: int,
+        batch: RecordBlock,
+        sequence: int,
+        done: ProducerStateEntry,
+    ) -> None:
+        """Compare the batch's records with those that the script remembers."""
+        for first, last, base in done.batches:
+            low, count = (first - sequence) % WRAP, last - first + 1
+            if low < len(batch):
+                same = batch.slice(low, min(low + count, len(batch)))
+                self._compare(topic, partition, same.records(), base, count)
+
+    def _call(
+        self, topic: Topic, partition: int, batch: RecordBlock, sequence: int
+    ) -> Call[AppendReply]:
+        newest = _check_timestamps(topic, batch)
+        if topic.is_batch:
+            wanted = self._compression or topic.policy.compression_type
+            data = records.build(
+                batch.records(),
+                codec=_CODECS.get(wanted, codecs.LZ4),
+                producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),
+            )
+            size = largest = len(data)
+            fields: Sequence[Any] = (data,)
+        else:
+            sizes = batch.record_sizes()
+            size, largest = int(sizes.sum()), int(sizes.max())
+            fields = _encode_entries(batch, codecs.BY_NAME[topic.policy.storage_compression])
+        if largest > topic.policy.max_message_bytes:
+            raise InvalidDataFrame(
+                f"A record of {largest} bytes is too large for topic {topic.name!r}, whose "
+                f"max.message.bytes is {topic.policy.max_message_bytes}."
+            )
+        if topic.is_bytes:
+            header = records.read_header(fields[0])
+            return layouts.BYTES.append_batch(self._keys, topic, partition, fields[0], header)
+        return log.append(
+            self._keys,
+            topic.name,
+            partition,
+            topic_id=topic.id,
+            count=len(batch),
+            size=size,
+            max_timestamp=newest,
+            producer_id=self._claim.producer_id,
+            producer_epoch=self._claim.producer_epoch,
+            base_sequence=sequence,
+            stamp=int(topic.policy.log_append_time),
+            fields=fields,
+        )
+
+    def _check_reply(
+        self, topic: Topic, partition: int, batch: RecordBlock, reply: AppendReply
+    ) -> None:
+        where = f"{topic.name}-{partition}"
+        if reply.error == ErrorCode.NONE:
+            self.records += len(batch)
+            if not reply.stored:
+                self.repeated += len(batch)
+                self._compare(topic, partition, batch.records(), reply.base, len(batch))
+        elif reply.error == ErrorCode.INVALID_PRODUCER_EPOCH:
+            raise NotRepeatable(
+                f"{where}: a later epoch of this query was already written; this task is outdated."
+            )
+        else:
+            raise UnknownTopic(f"{where} cannot be written: {ErrorCode(reply.error).name}.")
+
+    def _compare(
+        self, topic: Topic, partition: int, batch: list[Record], base: int, count: int
+    ) -> None:
+        """Raise NotRepeatable if the stored batch at `base` has other keys or values.
+
+        A batch that was trimmed or compacted cannot be compared.
+        """
+        names = self._keys.partition(topic.name, partition)
+        mode, bits = topic.policy.offset_mode, topic.policy.offset_bits
+        last = entry_id(mode, bits, base + count - 1)
+        if topic.is_batch:
+            if topic.is_bytes:
+                first = entry_id(mode, bits, base)
+                rows = self._store.command("XRANGE", names.stream, first, "+", "COUNT", 1)
+            else:
+                rows = self._store.command("XRANGE", names.stream, last, last)
+            stored = _decode_batch(rows[0][1]) if rows else None
+            found = None if stored is None else [r[2:4] for r in records.records_of(stored)]
+        else:
+            first = entry_id(mode, bits, base)
+            rows = self._store.command("XRANGE", names.stream, first, last)
+            found = [record_entries.record_of(0, 0, fields)[2:4] for _, fields in rows]
+        if found and len(found) == count and found[: len(batch)] != [r[2:4] for r in batch]:
+            raise _not_repeatable_error(f"{topic.name}-{partition}")
+
+
+_CODECS = {**codecs.BY_NAME, "uncompressed": codecs.NONE}
+
+
+def _check_timestamps(topic: Topic, batch: RecordBlock) -> int:
+    """The newest timestamp; InvalidDataFrame where the topic does not take one of them."""
+    policy = topic.policy
+    oldest, earliest, newest = batch.timestamp_range()
+    if policy.log_append_time:
+        return newest
+    now_ms = int(time.time() * 1000)
+    if oldest < -1 or 0 <= earliest < now_ms - policy.timestamp_before_max_ms:
+        wrong = oldest if oldest < -1 else earliest
+        setting = "message.timestamp.before.max.ms"
+    elif newest > now_ms + policy.timestamp_after_max_ms:
+        wrong, setting = newest, "message.timestamp.after.max.ms"
+    else:
+        return newest
+    raise InvalidDataFrame(
+        f"Topic {topic.name!r} takes no record of the time {wrong} (ms): none before 1970, and "
+        f"{setting} bounds how far from now."
+    )
+
+
+COMPRESS_FROM = 1024
+"""Values longer than this are compressed in layout `record`, as the broker does by default."""
+
+
+def _encode_entries(batch: RecordBlock, codec: int) -> Sequence[Any]:
+    """The batch's entries in layout `record`."""
+    columns = batch.columns(COMPRESS_FROM if codec else None)
+    if columns is not None:
+        return columns
+    return record_entries.fields_of(batch.records(), codec=codec, threshold=COMPRESS_FROM)
+
+
+def _decode_batch(fields: Sequence[bytes]) -> bytes | None:
+    at = 2 if fields[0] == b"append.time" else 0
+    return fields[at + 1] if fields[at] == b"batch" else None
+
+
+def _not_repeatable_error(where: str) -> NotRepeatable:
+    return NotRepeatable(
+        f"{where}: an earlier attempt of this task wrote other rows, or in another order. Exactly "
+        "once needs rows that come back the same: sort them, or store them before writing."
+    )

@@ -1,0 +1,55 @@
+"""Claim the producer id of a task, the same in every attempt."""
+
+from hashlib import blake2b
+
+from korvet.keys import Keys
+from korvet.scripts import writer
+from korvet.scripts.writer import ClaimProducerIdReply
+from korvet.store.sync_store import SyncStore
+
+EPOCHS = 1 << 15
+"""A producer epoch has 15 bits: a Spark epoch above it uses another producer id."""
+
+
+class ProducerClaim:
+    """A task's producer id and epoch; `done` if the epoch is already committed.
+
+    Partitions remember a retryable writer's sequence numbers for writer.KEEP_MS, so that it can be
+    resumed days after a crash. The id is derived from writer and task: it stays the same even if a
+    failover of Redis lost it.
+    """
+
+    def __init__(
+        self,
+        store: SyncStore,
+        keys: Keys,
+        writer_id: str,
+        task: int,
+        epoch: int,
+        *,
+        retryable: bool = True,
+    ) -> None:
+        slot = f"{task}.{epoch // EPOCHS}"
+
+        ids_from, keep_ms = writer.IDS_FROM, writer.KEEP_MS
+        if not retryable:
+            ids_from, keep_ms = writer.JOB_IDS_FROM, writer.KEEP_JOB_MS
+
+        def claim(producer_id: int) -> ClaimProducerIdReply:
+            return store.run(
+                writer.claim_producer_id(
+                    keys, writer_id, slot=slot, producer_id=producer_id, keep_ms=keep_ms
+                )
+            )
+
+        found = claim(-1)
+        if found.producer_id < 0 and found.committed < epoch:
+            found = claim(ids_from + _stable_number(writer_id, slot) % writer.JOB_IDS_FROM)
+        self.producer_id = found.producer_id
+        self.producer_epoch = epoch % EPOCHS
+        self.done = found.committed >= epoch
+
+
+def _stable_number(writer_id: str, slot: str) -> int:
+    """Return a stable pseudo-random number derived from writer id and slot."""
+    return int.from_bytes(blake2b(f"{writer_id}/{slot}".encode(), digest_size=8).digest())

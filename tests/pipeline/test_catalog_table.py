@@ -1,0 +1,151 @@
+"""One log, hot and cold, where the archive is a table that Spark knows by name."""
+
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.pipeline.archive import ArchiveJob, Archiver
+from korvet.pipeline.delta_table import DeltaTable
+from korvet.pipeline.open_table import open_table
+from korvet.pipeline.table import ArchiveTable, TableCreation
+from korvet.pipeline.table_location import TableLocation
+from korvet.spark.errors import InvalidOption
+from korvet.spark.options import Connection
+from korvet.spark.tiered import catalog_table
+from korvet.store.sync_store import SyncStore
+from tests.pipeline.test_jobs import nobody
+from tests.spark.data_source_driver import read
+from tests.spark.topic_log import Log, plain
+
+# Py4J leaves its sockets to the collector.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
+ROUNDS = int(os.environ.get("KORVET_TEST_ROUNDS", "1"))
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> Iterator[Any]:
+    """Spark with an Iceberg catalog `lake`, and a database `sales` in its own."""
+    settings = {"": ICEBERG, ".type": "hadoop", ".warehouse": str(tmp_path / "warehouse")}
+    for name, value in settings.items():
+        spark.conf.set(f"spark.sql.catalog.lake{name}", value)
+    spark.sql("CREATE DATABASE IF NOT EXISTS sales")
+    yield spark
+    for name in settings:
+        spark.conf.unset(f"spark.sql.catalog.lake{name}")
+
+
+def table_named(
+    spark: Any, format: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> ArchiveTable:
+    """A table of ours by that name."""
+    # Spark's own catalog lasts as long as this session does, and that is long enough here.
+    monkeypatch.setattr(DeltaTable, "_check_catalog", lambda self: None)
+    return open_table(spark, TableLocation(format, "", name), TableCreation())
+
+
+def offsets(spark: Any, log: Log, archive: str, **options: str) -> list[tuple[int, int]]:
+    """Partition and offset of every record, from the table and from Redis."""
+    frame = spark.read.format("korvet").options(
+        redis=log.url, subscribe="orders", archive=archive, columns="partition,offset", **options
+    )
+    return sorted((row.partition, row.offset) for row in frame.load().collect())
+
+
+class Busy(threading.Thread):
+    """Appends, archives and trims, again and again; `told` says when it begins with something."""
+
+    def __init__(self, spark: Any, log: Log, table: ArchiveTable) -> None:
+        super().__init__()
+        self._spark, self._log, self._table = spark, log, table
+        self._topic = log.create("orders", 2)
+        self._appended = 0
+        self.told: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self.error: Exception | None = None
+        self._append()
+
+    def _append(self) -> None:
+        for number in range(2):
+            self._log.append(self._topic, number, plain(40))
+        self._appended += 40
+
+    def run(self) -> None:
+        job = ArchiveJob(Connection(self._log.url), ("orders",), trim_older_ms=0)
+        try:
+            for _ in range(ROUNDS):
+                self.told.put(self._appended)
+                Archiver(self._spark, self._table, job).catch_up(nobody)
+                self._append()
+        except Exception as error:
+            self.error = error
+        self.told.put(None)
+
+
+@pytest.mark.parametrize(("format", "name"), [("delta", "sales.Orders"), ("iceberg", "lake.db.o")])
+def test_a_table_by_name_and_the_log_are_one_while_an_archiver_commits_and_trims(
+    lake: Any, log: Log, monkeypatch: pytest.MonkeyPatch, format: str, name: str
+) -> None:
+    table = table_named(lake, format, name, monkeypatch)
+    with SyncStore.connect(log.url) as store:
+        busy = Busy(lake, Log(store, log.url), table)
+        busy.start()
+        while (least := busy.told.get()) is not None:
+            for _ in range(2):
+                found = offsets(lake, log, name)
+                each = len(found) // 2
+                assert found == [(number, offset) for number in range(2) for offset in range(each)]
+                assert each >= least
+        busy.join()
+    assert busy.error is None
+    assert log.store.command("XLEN", "korvet:orders:0") == 40
+    last = 40 * (ROUNDS + 1)
+    assert offsets(lake, log, name) == [(number, n) for number in range(2) for n in range(last)]
+    low, high = '{"orders": {"0": 5, "1": 30}}', '{"orders": {"0": 25, "1": 70}}'
+    part = offsets(lake, log, name, startingOffsets=low, endingOffsets=high)
+    assert part == [(0, n) for n in range(5, 25)] + [(1, n) for n in range(30, 70)]
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "said"),
+    [
+        ("lake.db.nothing", "", "no Iceberg table 'lake.db.nothing'"),
+        ("sales.nothing", "", "no Delta table 'sales.nothing'.*DESCRIBE DETAIL sales.nothing"),
+        ("pond.db.orders", "", "no catalog 'pond': set spark.sql.catalog.pond"),
+        ("sales.orders", "iceberg", "catalog 'spark_catalog' .*Give the table's path"),
+    ],
+)
+def test_a_name_that_is_no_tables_is_told_apart(
+    lake: Any, log: Log, name: str, format: str, said: str
+) -> None:
+    log.append(log.create("orders"), 0, plain(3))
+    given = {"archiveFormat": format} if format else {}
+    with pytest.raises(Exception, match=said):
+        offsets(lake, log, name, **given)
+
+
+def test_who_is_told_nothing_of_catalogs_says_so(log: Log) -> None:
+    log.append(log.create("orders"), 0, plain(3))
+    with pytest.raises(InvalidOption, match=r"RDD.*Give the table's path"):
+        read(log.url, subscribe="orders", archive="lake.db.orders")
+
+
+@pytest.mark.parametrize(
+    ("given", "uri"),
+    [
+        ({"uri": "jdbc:sqlite:/lake/catalog.db"}, "sqlite:////lake/catalog.db"),
+        (
+            {"uri": "jdbc:postgresql://db/c", "jdbc.user": "me", "jdbc.password": "a@b"},
+            "postgresql+psycopg2://me:a%40b@db/c",
+        ),
+    ],
+)
+def test_a_jdbc_catalog_is_asked_at_the_address_that_spark_has(
+    given: dict[str, str], uri: str
+) -> None:
+    assert catalog_table._pyiceberg_properties("jdbc", given)["uri"] == uri

@@ -1,0 +1,60 @@
+"""Which Spark packages a job fetches, and for which PySpark there are none."""
+
+import pyspark
+import pytest
+
+from korvet.pipeline.errors import MissingRuntime
+from korvet.pipeline.maven_packages import package_settings, runtime_package
+from korvet.pipeline.spark_session import error_text
+
+
+@pytest.fixture(autouse=True)
+def outside_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+
+
+def test_a_package_that_was_named_is_not_fetched_twice() -> None:
+    conf = {"spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.4.0,org.example:mine:1"}
+    found = package_settings("delta", conf, avro=True)
+    named = found["spark.jars.packages"].split(",")
+    assert named[:2] == conf["spark.jars.packages"].split(",")
+    assert [each.split(":")[1] for each in named[2:]] == ["spark-avro_2.13"]
+
+
+def test_parquet_needs_nothing_and_what_java_has_already_is_not_fetched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert package_settings("parquet", {}, avro=False) == {}
+    assert package_settings("iceberg", {"spark.jars": "/lib/iceberg.jar"}, avro=False) == {}
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as spark-submit sets it
+    assert package_settings("iceberg", {}, avro=True) == {}
+
+
+def test_each_spark_gets_the_runtime_that_was_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for spark, made_for in (("4.1.3", "4.1"), ("4.2.1", "4.2")):
+        monkeypatch.setattr(pyspark, "__version__", spark)
+        assert runtime_package("delta").startswith(f"io.delta:delta-spark_{made_for}_2.13:")
+
+
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_a_spark_no_runtime_was_made_for_is_refused_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch, table_format: str
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
+    with pytest.raises(MissingRuntime, match=r"PySpark 4\.3\.0: take one of 4\.1.*korvet\[lake\]"):
+        package_settings(table_format, {}, avro=False)
+    mine = {"spark.jars.packages": f"org.example:{runtime_name(table_format)}_9:1"}
+    found = package_settings(table_format, mine, avro=False)
+    assert found["spark.jars.packages"] == mine["spark.jars.packages"]
+
+
+def runtime_name(table_format: str) -> str:
+    return {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime-4.3"}[table_format]
+
+
+def test_what_java_says_is_told_and_not_where_it_was_called() -> None:
+    error = RuntimeError(
+        "An error occurred while calling o7.sql.\n: java.lang.NoSuchMethodError: x()\n\tat y"
+    )
+    assert error_text(error) == "java.lang.NoSuchMethodError: x()"
+    assert error_text(RuntimeError("no\n\nmore")) == "no"

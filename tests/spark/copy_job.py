@@ -1,0 +1,46 @@
+"""A streaming job of its own process, from topic `s` to topic `copy`, for tests that kill it.
+
+Arguments: the Redis URL and the checkpoint's folder. Prints a line for each batch that is done.
+"""
+
+import sys
+import time
+
+from tests.spark.spark_sessions import QUICK, session
+
+
+def main(url: str, checkpoint: str) -> None:
+    """Runs until it is killed."""
+    with session(
+        "local[2,4]",
+        spark__sql__streaming__pollingDelay="5ms",
+        spark__driver__extraJavaOptions=QUICK,
+    ) as spark:
+        query = (
+            spark.readStream.format("korvet")
+            .option("redis", url)
+            .option("subscribe", "s")
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", "400")
+            .load()
+            .select("key", "value")
+            .writeStream.format("korvet")
+            .option("redis", url)
+            .option("topic", "copy")
+            .option("checkpointLocation", checkpoint)
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        done = -1
+        while query.isActive:
+            last = query.lastProgress
+            if last is not None and last.batchId != done:
+                done = last.batchId
+                sys.stdout.write(f"batch {done}\n")
+                sys.stdout.flush()
+            time.sleep(0.02)
+        raise SystemExit(str(query.exception()))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

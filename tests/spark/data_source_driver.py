@@ -1,0 +1,68 @@
+"""Spark's side of the source without Spark: every object is pickled on its way, as Spark does."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql.types import _parse_datatype_json_string
+
+from korvet.spark.data_source import KorvetDataSource
+from korvet.spark.decode.schema import arrow_schema, spark_json
+
+T = TypeVar("T")
+Row = dict[str, Any]
+
+
+def sent(value: T) -> T:
+    """The value as another process gets it."""
+    copy: T = cloudpickle.loads(cloudpickle.dumps(value))
+    return copy
+
+
+def source(url: str, **options: object) -> KorvetDataSource:
+    """The source with these options; `kafka__x` stands for `kafka.x`."""
+    given = {name.replace("__", "."): str(value) for name, value in options.items()}
+    return sent(KorvetDataSource({"redis": url, **given}))
+
+
+def schema_of(made: KorvetDataSource) -> Any:
+    """The schema Spark would make of the source's own."""
+    names = [column.split(" ")[0] for column in _columns(made.schema())]
+    return _parse_datatype_json_string(spark_json(tuple(names)))
+
+
+def _columns(ddl: str) -> Iterator[str]:
+    yield from (part for part in ddl.replace("key:string,value", "k").split(", "))
+
+
+def rows(batches: Iterable[Any], names: Sequence[str]) -> list[Row]:
+    """The rows of what a reader gave, after checking its types."""
+    found: list[Row] = []
+    for batch in batches:
+        assert isinstance(batch, pa.RecordBatch)
+        assert batch.schema.equals(arrow_schema(tuple(names)))
+        batch.validate(full=True)
+        found += batch.to_pylist()
+    return found
+
+
+def read(url: str, *, filters: Sequence[Any] = (), **options: object) -> list[Row]:
+    """What a batch read gives, piece by piece in the order of the pieces."""
+    made = source(url, **options)
+    schema = schema_of(made)
+    reader = made.reader(schema)
+    if filters:
+        list(reader.pushFilters(list(filters)))
+    reader = sent(reader)
+    found: list[Row] = []
+    for piece in reader.partitions():
+        found += rows(sent(reader).read(sent(piece)), schema.names)
+    return found
+
+
+def pieces(url: str, **options: object) -> list[tuple[str, int, int]]:
+    """The pieces of a batch read: partition, start, end."""
+    made = source(url, **options)
+    wanted = [piece.wanted for piece in made.reader(schema_of(made)).partitions()]
+    return [(str(each.log), each.start, each.end) for each in wanted]

@@ -1,0 +1,239 @@
+"""Streams on a log that lost its end in a failover, and gave the offsets of what they have read to
+other records."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from korvet.log import byte_offsets
+from korvet.spark.errors import DataLoss
+from korvet.topics.table import Topic
+from tests.legacy.wire import message
+from tests.spark.decode.test_aborted_transactions import Transaction
+from tests.spark.test_stream_reader import Query, through_json
+from tests.spark.topic_log import LAYOUTS, Log, forgotten, plain
+
+DENSE = [form for form, mode in LAYOUTS if mode == "dense"]
+forms = pytest.mark.parametrize("form", DENSE)
+layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+
+
+def stream(log: Log, **options: object) -> Query:
+    return Query(log.url, subscribe="s", startingOffsets="earliest", **options)
+
+
+def tails(query: Query) -> dict[str, Any]:
+    """Return the checkpoint's fingerprints of topic `s` by partition."""
+    found: dict[str, Any] = query.checkpoint[-1].get("/tails", {}).get("s", {})
+    return found
+
+
+@forms
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("others", [(20,), (12,), (6, 30), (3, 7, 1)])
+def test_other_records_at_offsets_that_were_read_end_a_stream(
+    log: Log, form: str, others: tuple[int, ...], restarted: bool
+) -> None:
+    topic = log.create("s", 2, form)
+    for number in range(2):
+        log.append(topic, number, plain(10))
+    query = stream(log)
+    with forgotten(log):
+        log.append(topic, 1, plain(5))
+        log.append(topic, 1, plain(5))
+        assert query.trigger() == 30
+    for count in others:
+        log.append(topic, 1, plain(count, size=30))
+    with pytest.raises(DataLoss, match="'s' partition 1: the checkpoint has offsets up to 19"):
+        if restarted:
+            query.restart()
+        query.trigger()
+
+
+@forms
+def test_a_stream_that_takes_losses_says_so_once_and_goes_on(
+    log: Log, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = log.create("s", 2, form)
+    query = stream(log, failOnDataLoss="false")
+    with forgotten(log):
+        log.append(topic, 0, plain(10))
+        log.append(topic, 1, plain(10))
+        assert query.trigger() == 20
+    log.append(topic, 0, plain(15, size=30))
+    with caplog.at_level(logging.WARNING, "korvet.spark"):
+        assert query.trigger() == 5
+        assert [each for each in caplog.messages if "up to 9" in each]
+        caplog.clear()
+        log.append(topic, 0, plain(3))
+        assert query.trigger() == 3
+        query.restart()
+    assert not [each for each in caplog.messages if "partition 0" in each]
+
+
+@forms
+def test_a_batch_that_comes_again_is_not_taken_for_other_records(log: Log, form: str) -> None:
+    topic = log.create("s", 1, form)
+    log.append(topic, 0, plain(10))
+    query = stream(log)
+    assert query.trigger() == 10
+    with forgotten(log):
+        log.append(topic, 0, plain(10))
+        end = through_json(query.reader.latestOffset())
+    log.append(topic, 0, plain(12, size=30))
+    query.restart()
+    with pytest.raises(DataLoss, match="'s' partition 0: the checkpoint has offsets up to 19"):
+        query.reader.partitions(query.checkpoint[-1], end)
+
+
+def trimmed(log: Log, topic: Topic) -> None:
+    log.truncate(topic, 0, 10)
+
+
+def trimmed_behind_more(log: Log, topic: Topic) -> None:
+    log.append(topic, 0, plain(10))
+    log.truncate(topic, 0, 10)
+
+
+def compacted(log: Log, topic: Topic) -> None:
+    """A compaction writes entries anew; the log keeps that there was one."""
+    log.append(topic, 0, plain(1))
+    log.store.command("HSET", log.keys.partition("s", 0).log, "cleaned", 9)
+    log.store.command("XDEL", "korvet:s:0", "1000000000000000-9")
+    fields = ("timestamp", 1, "value", "other")
+    log.store.command("XADD", "korvet:s:0", "1000000000000000-11", *fields)
+
+
+def taken_out(log: Log, topic: Topic) -> None:
+    log.store.command("XDEL", "korvet:s:0", "1000000000000000-9")
+
+
+def added(log: Log, topic: Topic) -> None:
+    if not topic.is_batch:
+        log.store.command("XADD", "korvet:s:0", "*", "value", "native")
+
+
+def in_transaction(log: Log, topic: Topic) -> None:
+    producer = Transaction(log, topic, 7)
+    producer.append(plain(3))
+    producer.end(committed=False)
+
+
+def grown(log: Log, topic: Topic) -> None:
+    log.append(log.grow(topic, 3), 2, plain(4))
+
+
+@forms
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    "happens",
+    [trimmed, trimmed_behind_more, compacted, taken_out, added, in_transaction, grown],
+)
+def test_nothing_else_that_happens_to_a_log_is_taken_for_a_loss(
+    log: Log, form: str, happens: Callable[[Log, Topic], None], restarted: bool
+) -> None:
+    topic = log.create("s", 1, form)
+    log.append(topic, 0, plain(10))
+    query = stream(log)
+    assert query.trigger() == 10
+    happens(log, topic)
+    if restarted:
+        query.restart()
+    query.trigger()
+    log.append(topic, 0, plain(2))
+    assert query.trigger() == 2
+
+
+@forms
+def test_a_batch_may_end_inside_of_a_stored_one(log: Log, form: str) -> None:
+    topic = log.create("s", 1, form)
+    query = stream(log, maxOffsetsPerTrigger=4)
+    with forgotten(log):
+        log.append(topic, 0, plain(10))
+        assert [query.trigger(), query.trigger()] == [4, 4]
+        query.restart()
+        assert tails(query)
+    log.append(topic, 0, plain(10, size=30))
+    with pytest.raises(DataLoss, match="offsets up to 7"):
+        query.trigger()
+
+
+def test_a_partition_where_nothing_comes_keeps_its_mark_and_is_not_read(log: Log) -> None:
+    topic = log.create("s", 2)
+    log.append(topic, 0, plain(10))
+    log.append(topic, 1, plain(10))
+    query = stream(log)
+    assert query.trigger() == 20
+    first = tails(query)
+    log.append(topic, 1, plain(1))
+    assert query.trigger() == 1
+    assert tails(query)["0"] == first["0"] and tails(query)["1"] != first["1"]
+    log.store.command("CONFIG", "RESETSTAT")
+    query.reader.latestOffset()
+    assert b"cmdstat_hget:" not in log.store.command("INFO", "commandstats")
+
+
+def test_ids_that_tell_the_time_need_no_marks(log: Log) -> None:
+    topic = log.create("s", 1, "record", "time")
+    log.append(topic, 0, plain(10))
+    query = stream(log)
+    assert query.trigger() == 10
+    assert not tails(query)
+
+
+def test_byte_positions_that_come_again_are_noticed(log: Log) -> None:
+    topic = log.create("s", 1, mode="bytes")
+
+    def append(*values: bytes) -> None:
+        data = b"".join(map(message, values))
+        assert log.store.run(byte_offsets.append_set(log.keys, topic, 0, data)).error == 0
+
+    append(b"one", b"two")
+    query = stream(log)
+    with forgotten(log):
+        append(b"three")
+        assert query.trigger() == 3
+    append(b"other", b"and more")
+    with pytest.raises(DataLoss, match="'s' partition 0"):
+        query.trigger()
+
+
+@forms
+def test_what_was_lost_before_an_available_now_run_came_to_it_is_not_waited_for(
+    log: Log, form: str
+) -> None:
+    """The run was to take what there was; nothing that the stream had read is gone."""
+    topic = log.create("s", 1, form)
+    log.append(topic, 0, plain(10))
+    query = stream(log, failOnDataLoss="false")
+    assert query.trigger() == 10
+    with forgotten(log):
+        log.append(topic, 0, plain(30))
+        query.reader.prepareForTriggerAvailableNow()
+    log.append(topic, 0, plain(5, size=30))
+    assert query.trigger() == 5
+    log.append(topic, 0, plain(40, size=30))
+    query.restart()
+    assert query.trigger() == 40
+    assert [offset for *_, offset in query.rows] == list(range(55))
+
+
+@pytest.mark.parametrize("form", ["record", "batch"])
+def test_where_ids_tell_the_time_a_lost_end_that_was_read_ends_no_stream(
+    log: Log, form: str
+) -> None:
+    topic = log.create("s", 2, form, "time")
+    log.append(topic, 0, plain(10))
+    query = stream(log)
+    with forgotten(log):
+        log.append(topic, 0, plain(5))
+        log.append(topic, 1, plain(5))
+        assert query.trigger() == 20
+    assert query.trigger() == 0
+    query.restart()
+    log.append(topic, 0, plain(7))
+    assert query.trigger() == 7
+    log.append(topic, 1, plain(3))
+    assert query.trigger() == 3
