@@ -3,7 +3,7 @@
 Rules
 - Exit code 0: done. 1: a check found a problem. 2: failed; one sentence on stderr says why.
 - Modules import only typer at the top, and the rest when a command runs: serving starts quickly.
-- Global options stand before or after the command.
+- Global options are accepted before or after the command.
 """
 
 import traceback
@@ -28,7 +28,7 @@ from korvet.cli.errors import complain, sentence
 app = typer.Typer(
     name="korvet",
     help="A Kafka-protocol broker that keeps its log in Redis Streams. Without a command it serves "
-    "clients. Global options stand before or after a command.",
+    "clients. Global options are accepted before or after a command.",
     add_completion=True,
     no_args_is_help=False,
     pretty_exceptions_enable=False,

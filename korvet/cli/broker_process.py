@@ -1,4 +1,4 @@
-"""One broker process: its event loop, its signals, its Redis."""
+"""Run one broker process: event loop, signals, embedded Redis."""
 
 import gc
 import signal
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
 
 Announce: TypeAlias = Callable[[str, int], None]
-_LOOK_S = 1.0
+_RESTART_CHECK_S = 1.0
 log = logfmt.get("process")
 
 
-def nobody(host: str, port: int) -> None:
-    """Nobody waits to hear of this port."""
+def ignore(host: str, port: int) -> None:
+    """Announce nothing."""
 
 
 def run_broker(
     config: Config,
     announce: Announce,
     server: "RedisServer | None" = None,
-    life: int | None = None,
-    announce_legacy: Announce = nobody,
+    parent: int | None = None,
+    announce_legacy: Announce = ignore,
 ) -> None:
-    """Serves until SIGTERM or SIGINT, or until `life` (a pipe of the parent's) closes.
+    """Serve until SIGTERM or SIGINT, or until the parent closes the pipe `parent`.
 
-    The first signal lets what is in flight finish; the second ends at once. `server` is started
-    again should it die.
+    The first signal lets requests in flight finish; the second stops at once. `server` is
+    restarted if it dies.
     """
-    # What is loaded stays; requests leave little that only the collector could free.
+    # Imported modules are never freed, and requests leave few cycles for the collector.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    anyio.run(_main, config, announce, announce_legacy, server, life, backend_options=_loop())
+    anyio.run(_main, config, announce, announce_legacy, server, parent, backend_options=_loop())
 
 
 def _loop() -> dict[str, object]:
@@ -58,21 +58,21 @@ async def _main(
     announce: Announce,
     announce_legacy: Announce,
     server: "RedisServer | None",
-    life: int | None,
+    parent: int | None,
 ) -> None:
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_obey_signals, stop, tasks.cancel_scope)
+        tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
         if server is not None:
-            tasks.start_soon(_keep_alive, server)
-            tasks.start_soon(_keep_tended, server)
-        if life is not None:
-            tasks.start_soon(_follow, life, stop)
+            tasks.start_soon(_restart_if_dead, server)
+            tasks.start_soon(_maintain, server)
+        if parent is not None:
+            tasks.start_soon(_stop_with_parent, parent, stop)
         await serve(config, on_listening=announce, on_legacy=announce_legacy, stop=stop)
         tasks.cancel_scope.cancel()
 
 
-async def _obey_signals(stop: anyio.Event, scope: CancelScope) -> None:
+async def _stop_on_signal(stop: anyio.Event, scope: CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
             if stop.is_set():
@@ -83,58 +83,58 @@ async def _obey_signals(stop: anyio.Event, scope: CancelScope) -> None:
             stop.set()
 
 
-async def _keep_alive(server: "RedisServer") -> None:
+async def _restart_if_dead(server: "RedisServer") -> None:
     while True:
-        await anyio.sleep(_LOOK_S)
-        revive(server)  # in this thread: the kernel would stop the server when another one ends
+        await anyio.sleep(_RESTART_CHECK_S)
+        restart_if_dead(server)  # in this thread: the kernel stops a server with its thread
 
 
-def revive(server: "RedisServer") -> None:
-    """Our Redis runs; or, if it died and cannot be started now, the log says why."""
+def restart_if_dead(server: "RedisServer") -> None:
+    """Restart the embedded Redis if it died; log why if that fails."""
     if server.alive():
         return
     try:
-        log.error("our Redis died and is started again", said=server.last_words())
+        log.error("embedded Redis died, restarting", redis_log=server.last_log_lines())
         server.relaunch()
     except OSError as error:
-        log.error("our Redis cannot be started yet", error=error.strerror)
+        log.error("embedded Redis restart failed", error=error.strerror)
 
 
-async def _keep_tended(server: "RedisServer") -> None:
+async def _maintain(server: "RedisServer") -> None:
     while True:
         await anyio.sleep(aof.SYNC_S)
-        await anyio.to_thread.run_sync(tend, server, abandon_on_cancel=True)
+        await anyio.to_thread.run_sync(maintain, server, abandon_on_cancel=True)
 
 
-def tend(server: "RedisServer") -> None:
-    """What our Redis has acknowledged is on disk, or the log says why not; its file is tidy."""
+def maintain(server: "RedisServer") -> None:
+    """Sync the embedded Redis's file, and rewrite it if due; log an error."""
     try:
-        server.tend()
+        server.maintain()
     except OSError as error:
-        log.error("the append-only file does not get to disk", error=error.strerror)
+        log.error("AOF fsync failed", error=error.strerror)
 
 
-async def _follow(life: int, stop: anyio.Event) -> None:
-    """Stops when the parent is gone: the pipe holds nothing, so only its end can wake us."""
-    await anyio.wait_readable(life)
+async def _stop_with_parent(parent: int, stop: anyio.Event) -> None:
+    """Stop when the parent ends: no data is ever written to the pipe, so only its end wakes us."""
+    await anyio.wait_readable(parent)
     stop.set()
 
 
 def serve_ops(
-    config: Config, sockets: Sequence[Path], serving: Callable[[], None], life: int
+    config: Config, sockets: Sequence[Path], serving: Callable[[], None], parent: int
 ) -> None:
-    """The ops port answers for all workers until told to stop."""
-    anyio.run(_ops, config, sockets, serving, life, backend_options=_loop())
+    """Serve the ops port for all workers until a signal."""
+    anyio.run(_ops, config, sockets, serving, parent, backend_options=_loop())
 
 
 async def _ops(
-    config: Config, sockets: Sequence[Path], serving: Callable[[], None], life: int
+    config: Config, sockets: Sequence[Path], serving: Callable[[], None], parent: int
 ) -> None:
     assert config.ops is not None
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_obey_signals, stop, tasks.cancel_scope)
-        tasks.start_soon(_follow, life, stop)
+        tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
+        tasks.start_soon(_stop_with_parent, parent, stop)
         await tasks.start(http.serve, http.WorkerPoolPage(sockets), config.ops)
         serving()
         await stop.wait()

@@ -80,8 +80,8 @@ GLOBAL: dict[str, Any] = {
 def command(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a command with the global options; the function gets them as one `target`.
 
-    Each stands before or after the command. After it, an option of the command with the same name
-    has priority.
+    They are accepted before or after the command; an option of the command with the same name has
+    priority after it.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:

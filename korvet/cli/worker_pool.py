@@ -1,12 +1,12 @@
-"""`--workers N`: one parent, N broker processes that share the port, all state in Redis.
+"""`--workers N`: a parent and N broker processes that share the port; all state is in Redis.
 
 Rules
-- The parent binds the port first and never listens on it: that picks the number and keeps it, and
-  the kernel spreads connections over the workers, who listen on it too (SO_REUSEPORT).
+- The parent binds the port and does not listen on it: that chooses and reserves the number. The
+  kernel distributes connections among the workers, which listen on it (SO_REUSEPORT).
 - The parent has no threads and no event loop, so it may fork at any time: a worker starts with
-  everything imported, and a dead one is replaced.
-- A worker whose parent is gone stops by itself: it watches a pipe that only the parent can close.
-- Signals are blocked in the parent and taken one at a time; workers unblock them.
+  everything imported, and a dead worker is replaced.
+- A worker stops when its parent ends: it watches a pipe that only the parent can close.
+- The parent blocks signals and takes them one at a time (sigwait); workers unblock them.
 """
 
 import os
@@ -25,7 +25,7 @@ import typer
 
 from korvet import logfmt
 from korvet.broker.listeners import unserved
-from korvet.cli.broker_process import revive, run_broker, serve_ops, tend
+from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
 from korvet.cli.serve import announce, announce_legacy
 from korvet.config.broker_config import Address, Config
@@ -41,11 +41,11 @@ log = logfmt.get("workers")
 
 
 class _Failed(Exception):
-    """A worker could not start; it has said why."""
+    """A worker failed to start and has reported why."""
 
 
 def supervise(config: Config, server: "RedisServer | None") -> None:
-    """N workers have served and stopped."""
+    """Run N workers until a signal stops them."""
     with _reserve(config.listen) as reserved, _reserve_legacy(config) as legacy:
         host, port = reserved.getsockname()[:2]
         sockets = Path(tempfile.mkdtemp(prefix="korvet-"))
@@ -53,15 +53,15 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
         try:
             listen = Address(config.listen.host, port)
             shared = msgspec.structs.replace(config, listen=listen, legacy_listen=_bound(legacy))
-            family = _Family(shared, sockets, server)
+            workers = _Workers(shared, sockets, server)
             try:
-                family.start()
+                workers.start()
                 announce(host, port)
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
-                family.tend()
+                workers.supervise()
             finally:
-                family.stop()
+                workers.stop()
         except _Failed:
             raise typer.Exit(2) from None
         finally:
@@ -70,7 +70,7 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
 
 
 def _reserve_legacy(config: Config) -> AbstractContextManager[socket.socket | None]:
-    """The same for the port of Kafka 0.7 clients, if there is to be one."""
+    """Bind the port of Kafka 0.7 clients, if it is configured."""
     where = config.legacy_listen
     return nullcontext() if where is None else _reserve(where, "--legacy-listen")
 
@@ -80,7 +80,7 @@ def _bound(found: socket.socket | None) -> Address | None:
 
 
 def _reserve(where: Address, option: str = "--listen") -> socket.socket:
-    """A socket bound to the address, shared with whoever else asks to share it."""
+    """Bind a socket to the address; the workers may bind it too."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -94,7 +94,7 @@ def _reserve(where: Address, option: str = "--listen") -> socket.socket:
 
 
 def _refuse_taken(found: socket.socket, address: object, where: Address) -> None:
-    """Bound, and nobody else was on that port: sharing is for our own workers."""
+    """Bind the socket. OSError if another process has the port: only workers may share it."""
     if where.port != 0:
         with socket.socket(found.family, found.type) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -103,60 +103,60 @@ def _refuse_taken(found: socket.socket, address: object, where: Address) -> None
     found.bind(address)  # type: ignore[arg-type]
 
 
-class _Family:
-    """The workers, and the process that answers for all of them on the ops port."""
+class _Workers:
+    """The worker processes, and the process that serves the ops port for all of them."""
 
     def __init__(self, config: Config, sockets: Path, server: "RedisServer | None") -> None:
         self._config = config
         self._sockets = [sockets / f"{number}.sock" for number in range(config.workers)]
         self._server = server
-        self._life, self._alive = os.pipe()
+        self._parent, self._alive = os.pipe()
         self._numbers: dict[int, int] = {}
-        self._born: dict[int, float] = {}
+        self._started: dict[int, float] = {}
 
     def start(self) -> None:
-        """All serve. The first one starts alone, so that a reason not to is said once."""
+        """Start all workers. The first starts alone, so that an error is reported once."""
         _await(self._fork(0))
         for ready in [self._fork(number) for number in range(1, self._config.workers)]:
             _await(ready)
         if self._config.ops is not None:
             _await(self._fork(_OPS))
 
-    def tend(self) -> None:
-        """Serving, until a signal says stop and all workers have."""
+    def supervise(self) -> None:
+        """Replace dead workers until a signal, then wait for all to end."""
         stopping = False
         signal.setitimer(signal.ITIMER_REAL, aof.SYNC_S, aof.SYNC_S)
         while self._numbers:
             number = signal.sigwait(_SIGNALS)
             if number == signal.SIGALRM and self._server is not None:
-                tend(self._server)
+                maintain(self._server)
             if number in (signal.SIGTERM, signal.SIGINT):
                 stopping = True
-                self._tell(signal.Signals(number))
+                self._signal(signal.Signals(number))
             for dead in self._reap():
                 if not stopping:
                     self._replace(dead)
             if self._server is not None and not stopping:
-                revive(self._server)
+                restart_if_dead(self._server)
 
     def stop(self) -> None:
-        """Nobody of the family is left."""
+        """Stop all workers and wait for them."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         if signal.SIGALRM in signal.sigpending():
-            signal.sigwait([signal.SIGALRM])  # no longer blocked, it would end us
-        self._tell(signal.SIGTERM)
+            signal.sigwait([signal.SIGALRM])  # once unblocked it would end this process
+        self._signal(signal.SIGTERM)
         while self._numbers:
             pid, _ = os.waitpid(next(iter(self._numbers)), 0)
             del self._numbers[pid]
         os.close(self._alive)
-        os.close(self._life)
+        os.close(self._parent)
 
-    def _tell(self, number: signal.Signals) -> None:
+    def _signal(self, number: signal.Signals) -> None:
         for pid in self._numbers:
             os.kill(pid, number)
 
     def _reap(self) -> list[int]:
-        """The numbers of those that have died since we looked."""
+        """Return the numbers of the workers that ended since the last call."""
         dead: list[int] = []
         for pid in list(self._numbers):
             found, status = os.waitpid(pid, os.WNOHANG)
@@ -166,44 +166,44 @@ class _Family:
         return dead
 
     def _replace(self, number: int) -> None:
-        log.error("worker died and is started again", worker=number)
-        if time.monotonic() - self._born[number] < _SHORT_LIFE_S:
+        log.error("worker died, restarting", worker=number)
+        if time.monotonic() - self._started[number] < _SHORT_LIFE_S:
             time.sleep(_SHORT_LIFE_S)
         os.close(self._fork(number))
 
     def _fork(self, number: int) -> int:
-        """A member of the family; the descriptor tells when it serves."""
-        ready, tell = os.pipe()
+        """Fork a worker; one byte on the returned descriptor says that it serves."""
+        ready, report = os.pipe()
         sys.stdout.flush()
-        self._born[number] = time.monotonic()
+        self._started[number] = time.monotonic()
         pid = os.fork()
         if pid:
-            os.close(tell)
+            os.close(report)
             self._numbers[pid] = number
             return ready
         os.close(ready)
         os.close(self._alive)
-        # A terminal's Ctrl-C reaches the parent alone, which passes it on: once, not twice.
+        # Ctrl-C must reach the worker once, from the parent, and not also from the terminal.
         os.setsid()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        os._exit(self._live(number, tell))
+        os._exit(self._run_child(number, report))
 
-    def _live(self, number: int, tell: int) -> int:
-        """The whole life of a child, and its exit code."""
+    def _run_child(self, number: int, report: int) -> int:
+        """Run a child process and return its exit code."""
 
         def serving(host: str = "", port: int = 0) -> None:
-            # Nobody waits for the one that replaces a dead one.
+            # The parent does not wait for a worker that replaces a dead one.
             with suppress(BrokenPipeError):
-                os.write(tell, b"1")
-            os.close(tell)
+                os.write(report, b"1")
+            os.close(report)
 
         try:
             if number == _OPS:
-                serve_ops(self._config, self._sockets, serving, self._life)
+                serve_ops(self._config, self._sockets, serving, self._parent)
             else:
                 own = str(self._sockets[number])
                 mine = msgspec.structs.replace(self._config, ops_socket=own, worker=number)
-                run_broker(mine, serving, life=self._life)
+                run_broker(mine, serving, parent=self._parent)
         except BaseException as error:
             words = sentence(error)
             if words is None:
@@ -215,8 +215,8 @@ class _Family:
 
 
 def _await(ready: int) -> None:
-    """The child serves; _Failed when it ended instead."""
-    said = os.read(ready, 1)
+    """Wait until the child serves. _Failed if it ended."""
+    served = os.read(ready, 1)
     os.close(ready)
-    if not said:
+    if not served:
         raise _Failed

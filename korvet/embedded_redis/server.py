@@ -1,14 +1,13 @@
-"""The Redis that Korvet starts for itself when it is given none.
+"""The Redis server that Korvet starts when no URL is given.
 
 Rules
-- One data directory, one owner: an exclusive lock on it is held for as long as the server runs.
-- What was acknowledged survives: the append-only file is written before a reply leaves, its owner
-  syncs it once a second (redis_file.py), and a server is always asked to finish (SIGTERM,
-  SHUTDOWN), never killed.
-- A server never outlives its owner: on Linux the kernel stops it when the owner dies, and whoever
-  takes the directory next stops what is left of an earlier one first. The kernel takes the thread
-  that started a server for its owner: that has to be one that lives as long as the process.
-- Only the socket in the directory leads to it; no port is opened.
+- One data directory, one owner: an exclusive lock on it is held while the server runs.
+- Acknowledged writes survive: the append-only file is written before a reply is sent, Korvet syncs
+  it once a second (aof.py), and a server is always asked to stop (SIGTERM, SHUTDOWN), never killed.
+- A server never outlives its owner: on Linux the kernel stops it when the owner dies, and the next
+  owner of the directory first stops a server that is left. The kernel's owner is the thread that
+  started the server: it must live as long as the server is needed.
+- The server is reached by the socket in the directory only; no port is opened.
 """
 
 import fcntl
@@ -28,7 +27,7 @@ from korvet.embedded_redis.socket import ask, socket_path
 
 STOP_SECONDS = 60.0
 SOCKET_SECONDS = 30.0
-"""A server opens its socket before it loads anything: without one for so long, it stays so."""
+"""Longest wait for the socket, which a server opens before it loads its data."""
 _LOG_LIMIT = 4 << 20
 
 _SETTINGS = (
@@ -46,7 +45,7 @@ _SETTINGS = (
 
 
 class RedisServer:
-    """A running server over one data directory; `launch` then `wait_ready`, or `with`."""
+    """A running server with one data directory; `launch` then `wait_ready`, or `with`."""
 
     def __init__(self, executable: Path, data_dir: Path, socket: Path, lock: int) -> None:
         self.data_dir = data_dir
@@ -54,7 +53,7 @@ class RedisServer:
         self._executable = executable
         self._lock = lock
         self._process = _spawn(executable, data_dir, socket)
-        self._look_at = time.monotonic() + aof.LOOK_S
+        self._check_at = time.monotonic() + aof.CHECK_S
 
     @property
     def url(self) -> str:
@@ -66,7 +65,7 @@ class RedisServer:
 
     @classmethod
     def launch(cls, data_dir: Path | str, *, binary: str | None = None) -> "RedisServer":
-        """The directory is ours and a server is loading it. StartError says what is in the way."""
+        """Lock the directory and start a server on it. StartError says why that is not possible."""
         executable = find(binary)
         directory = Path(data_dir).absolute()
         try:
@@ -90,8 +89,10 @@ class RedisServer:
             raise
 
     def wait_ready(self) -> None:
-        """The server answers. Loading a long log may take as long as it takes; StartError when it
-        ends, or its socket is not there, since somebody else took it away."""
+        """Wait until the server replies, however long it loads its data.
+
+        StartError if the process ends, or if its socket does not appear or was removed.
+        """
         give_up = time.monotonic() + SOCKET_SECONDS
         while True:
             answer = ask(self.socket, b"PING")
@@ -101,45 +102,44 @@ class RedisServer:
                 self._release()
                 raise StartError(
                     f"The Redis of {self.data_dir} stopped while starting"
-                    f" (exit code {self._process.returncode}): {self.last_words()}"
+                    f" (exit code {self._process.returncode}): {self.last_log_lines()}"
                 )
             if self.socket.exists():
                 give_up = time.monotonic() + SOCKET_SECONDS
             elif time.monotonic() > give_up:
                 raise StartError(
                     f"The Redis of {self.data_dir} (pid {self.pid}) runs, but its socket "
-                    f"{self.socket} is not there: see redis.log beside it, and start again."
+                    f"{self.socket} is missing: see redis.log there, and start again."
                 )
             time.sleep(0.002)
 
     def alive(self) -> bool:
-        """Whether the process still runs."""
+        """Return whether the process runs."""
         return self._process.poll() is None
 
     def relaunch(self) -> None:
-        """A new server loads what the dead one left; the socket is the same."""
+        """Start a new server on the same data and socket after the process ended."""
         self._process = _spawn(self._executable, self.data_dir, self.socket)
 
     def sync(self) -> None:
-        """What was acknowledged before is on disk. Raises OSError."""
+        """Sync all acknowledged writes to disk. Raises OSError."""
         aof.sync(self.data_dir)
 
-    def tend(self) -> None:
-        """As `sync`, and the append-only file is rewritten if it is time to look and worth it. For
-        its owner to call every SYNC_S."""
-        if time.monotonic() >= self._look_at:
-            aof.tidy(self.socket)
-            self._look_at = time.monotonic() + aof.LOOK_S
+    def maintain(self) -> None:
+        """Sync, and rewrite the append-only file if due. The owner calls this every SYNC_S."""
+        if time.monotonic() >= self._check_at:
+            aof.rewrite_if_due(self.socket)
+            self._check_at = time.monotonic() + aof.CHECK_S
         self.sync()
 
-    def last_words(self) -> str:
-        """The end of the server's log, on one line."""
+    def last_log_lines(self) -> str:
+        """Return the last warnings of the server's log, on one line."""
         lines = (self.data_dir / "redis.log").read_text(errors="replace").splitlines()
-        telling = [line for line in lines if line.strip() and ("#" in line or "***" in line)]
-        return " | ".join(line.strip() for line in (telling or lines)[-3:])[-500:] or "nothing"
+        warnings = [line for line in lines if line.strip() and ("#" in line or "***" in line)]
+        return " | ".join(line.strip() for line in (warnings or lines)[-3:])[-500:] or "nothing"
 
     def stop(self) -> None:
-        """The log is on disk, the process is gone, the directory is free. May be called twice."""
+        """Stop the server, with its data on disk, and unlock the directory. May be called twice."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -147,7 +147,7 @@ class RedisServer:
             except subprocess.TimeoutExpired:
                 raise StartError(
                     f"The Redis of {self.data_dir} (pid {self.pid}) is still writing after "
-                    f"{STOP_SECONDS:.0f} s and was left alone; its data is complete once it ends."
+                    f"{STOP_SECONDS:.0f} s and was not killed; its data is complete when it ends."
                 ) from None
         self._release()
 
@@ -175,7 +175,7 @@ class RedisServer:
 
 
 def _lock(directory: Path) -> int:
-    """An exclusive lock on the directory, held until the descriptor is closed."""
+    """Lock the directory until the returned descriptor is closed."""
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -192,7 +192,7 @@ def _lock(directory: Path) -> int:
 
 
 def _refuse_older(executable: Path, directory: Path) -> None:
-    """A server before version 7 would not see the log of a newer one, and start empty beside it."""
+    """StartError for a server before version 7 on a newer one's data: it would start empty."""
     if (directory / "appendonlydir").exists() and major_version(executable) < 7:
         raise StartError(
             f"{executable} is too old for {directory}, which a newer server wrote: "
@@ -201,51 +201,51 @@ def _refuse_older(executable: Path, directory: Path) -> None:
 
 
 def _spawn(executable: Path, directory: Path, socket: Path) -> subprocess.Popen[bytes]:
-    """A server process on the directory, its words going to redis.log there."""
+    """Start a server process on the directory; it logs to redis.log there."""
     log = directory / "redis.log"
     fresh = not log.exists() or log.stat().st_size > _LOG_LIMIT
     arguments = [str(executable)]
     where = (("dir", str(directory)), ("unixsocket", str(socket)))
     for name, value in (*where, *_SETTINGS):
         arguments += [f"--{name}", value]
-    with log.open("wb" if fresh else "ab") as words:
+    with log.open("wb" if fresh else "ab") as output:
         process = subprocess.Popen(
             arguments,
             env=environment(),
             stdin=subprocess.DEVNULL,
-            stdout=words,
+            stdout=output,
             stderr=subprocess.STDOUT,
-            # Ctrl-C reaches only us: we finish what is in flight before the server goes.
+            # Ctrl-C must not reach the server: requests in flight still need it.
             start_new_session=True,
             preexec_fn=parent_death_signal(signal.SIGTERM),
         )
-    with suppress(OSError):  # a full disk: its socket leads to it as well
+    with suppress(OSError):  # the disk is full; the socket also identifies the server
         (directory / "redis.pid").write_text(f"{process.pid}\n")
     return process
 
 
 def _stop_left_over(directory: Path, socket: Path) -> None:
-    """No server of an earlier owner runs on the directory any more."""
+    """Stop a server that an earlier owner left running on the directory."""
     try:
         pid = int((directory / "redis.pid").read_text())
     except (OSError, ValueError):
         pid = 0
     if pid and not _serves(pid, socket):
         pid = 0
-    # The socket answers even where the pid file was lost.
+    # The server may still listen on the socket if the pid file was lost.
     ask(socket, b"SHUTDOWN")
     give_up = time.monotonic() + STOP_SECONDS
     while (pid and _serves(pid, socket)) or ask(socket, b"PING"):
         if time.monotonic() > give_up:
             raise StartError(
-                f"An earlier Redis (pid {pid or 'unknown'}) still holds {directory}; stop it."
+                f"An earlier Redis (pid {pid or 'unknown'}) still uses {directory}: stop it."
             )
         time.sleep(0.01)
     socket.unlink(missing_ok=True)
 
 
 def _serves(pid: int, socket: Path) -> bool:
-    """Whether that process is a server on that socket, and not a stranger with a reused number."""
+    """Return whether the process is a server on the socket; its pid may have been reused."""
     try:
         if sys.platform == "linux":
             command = Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -1,4 +1,4 @@
-"""The unix socket of the Redis that Korvet starts: where it is, and one question on it."""
+"""The Unix socket of the embedded Redis: its path, and one command on it."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ _PATIENCE_S = 5.0
 
 
 def socket_path(data_dir: Path) -> Path:
-    """The socket of that directory: inside it, or in a private short one where the path is long."""
+    """Return the directory's socket: in it, or in a private directory if the path is long."""
     inside = data_dir / "redis.sock"
     if len(os.fsencode(inside)) <= _LONGEST:
         return inside
@@ -26,7 +26,7 @@ def socket_path(data_dir: Path) -> Path:
     found = private.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise StartError(
-            f"{private} is not a directory of ours alone: remove it, "
+            f"{private} must be a directory that only this user may enter: remove it, "
             "or choose a shorter --data-dir so that it is not needed."
         )
     path = private / f"{name}.sock"
@@ -36,7 +36,7 @@ def socket_path(data_dir: Path) -> Path:
 
 
 def ask(path: Path, command: bytes) -> bytes:
-    """The first line that a server on the socket answers; empty when nobody does."""
+    """Return the first bytes of a server's reply; empty if there is no server."""
     try:
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(_PATIENCE_S)

@@ -20,7 +20,7 @@ from korvet.topics.lifecycle import Refused
 from korvet.topics.table import Topic, TopicTable
 
 _NO_BROKER = -1
-"""A node id without settings of its own."""
+"""A node id that has no settings."""
 _SETTINGS_MAX_AGE_S = 1.0
 
 

@@ -1,4 +1,4 @@
-"""A Kafka broker in a thread of the test process, over a Redis of its own.
+"""A Kafka broker in a thread of the test process, with its own Redis.
 
 Rules
 - One thread owns both: on Linux the kernel stops an embedded Redis when the thread that started
@@ -32,8 +32,8 @@ class Broker:
     """A broker for tests, on free ports and in a temporary directory.
 
     `topics` are created at the first start, by name with their numbers of partitions; `settings`
-    are the broker's, by Kafka's names. With `redis` it uses that URL in place of a server of its
-    own.
+    are the broker's, by Kafka's names. With `redis` it uses that URL in place of its own
+    server.
 
     >>> with Broker(topics={"orders": 3}) as broker:
     ...     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)

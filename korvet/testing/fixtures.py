@@ -16,6 +16,6 @@ def korvet_broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def korvet_session_broker() -> Iterator[Broker]:
-    """Start one broker for all tests of the session; give each test topics of its own."""
+    """Start one broker for all tests of the session; give each test its own topics."""
     with Broker() as broker:
         yield broker

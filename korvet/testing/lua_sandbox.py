@@ -1,4 +1,4 @@
-"""The Lua 5.1 runtime in which LuaRunner executes scripts, with what Redis offers and no more."""
+"""The Lua 5.1 runtime of LuaRunner: the globals and functions that Redis offers to scripts."""
 
 from collections.abc import Sequence
 from functools import cache

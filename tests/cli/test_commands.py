@@ -1,4 +1,4 @@
-"""The everyday commands, each against a real server."""
+"""The commands, each against a real server."""
 
 import importlib.util
 import io
@@ -25,14 +25,14 @@ Korvet = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No command finds a server that a test did not name."""
+    """Run in an empty folder: no command finds a server that the test did not name."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
 
 
 @pytest.fixture
 def korvet(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Korvet:
-    """Runs a command line; returns its exit code, stdout and stderr."""
+    """Run a command line; return its exit code, stdout and stderr."""
 
     def command(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
         with given(stdin) as file:
@@ -47,7 +47,7 @@ def korvet(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.Monkey
 
 @contextmanager
 def given(content: bytes) -> Iterator[io.TextIOWrapper]:
-    """A stdin that holds those bytes, a real file descriptor."""
+    """Open a pipe with those bytes, as stdin."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as end:
         end.write(content)
@@ -85,7 +85,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), REFUSED)
-def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
+def test_a_failure_is_one_sentence_and_exit_code_2(
     korvet: Korvet, arguments: tuple[str, ...], sentence: str
 ) -> None:
     code, out, err = korvet(*arguments)
@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_2(
     assert sentence in err
 
 
-def test_the_version_is_told(korvet: Korvet) -> None:
+def test_the_version_is_printed(korvet: Korvet) -> None:
     assert korvet("--version") == (0, "korvet 0.1.0\n", "")
 
 
@@ -146,7 +146,7 @@ def test_the_scripts_are_as_locked(korvet: Korvet) -> None:
     assert (code, out) == (0, f"{len(bundle.names())} scripts are as locked\n")
 
 
-def test_output_that_nobody_reads_any_more_is_nothing_that_was_found() -> None:
+def test_a_closed_output_pipe_is_exit_code_0() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as out:
@@ -164,7 +164,7 @@ def test_check_validates_a_file_and_starts_nothing(korvet: Korvet, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["k.toml"]
 
 
-def test_doctor_finds_nothing_wrong_with_our_own_server(korvet: Korvet, tmp_path: Path) -> None:
+def test_doctor_accepts_the_embedded_server(korvet: Korvet, tmp_path: Path) -> None:
     with RedisServer.launch(tmp_path / "data"):
         code, out, _ = korvet("doctor", "--data-dir", "data")
     assert code == 0, out
@@ -173,7 +173,7 @@ def test_doctor_finds_nothing_wrong_with_our_own_server(korvet: Korvet, tmp_path
     assert f"note\tscripts\t0 of {len(bundle.names())} loaded" in out
 
 
-def test_doctor_warns_loudly_of_a_server_that_would_lose_records(
+def test_doctor_warns_of_a_server_that_loses_records(
     korvet: Korvet, redis_server: TestServer
 ) -> None:
     with redis_server.client() as client:
@@ -195,9 +195,7 @@ def test_doctor_warns_loudly_of_a_server_that_would_lose_records(
         ("no", "note\tdisk\tappendfsync is no"),
     ],
 )
-def test_doctor_says_what_a_power_failure_would_cost(
-    korvet: Korvet, policy: str, line: str
-) -> None:
+def test_doctor_reports_what_a_power_failure_loses(korvet: Korvet, policy: str, line: str) -> None:
     with server("valkey", "--appendonly", "yes", "--appendfsync", policy) as theirs:
         code, out, _ = korvet("doctor", "--redis", theirs.url)
         assert (code, line in out) == (0, True), out
@@ -236,7 +234,7 @@ def test_topics_are_created_listed_described_and_deleted(
         (("delete", "a"), "There is no topic 'a'; there are: none."),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused(
+def test_an_invalid_topic_is_refused(
     korvet: Korvet, redis_server: TestServer, arguments: tuple[str, ...], sentence: str
 ) -> None:
     code, out, err = korvet("topics", *arguments, "--redis", redis_server.url)
@@ -244,7 +242,9 @@ def test_a_topic_that_cannot_be_is_refused(
 
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
-def test_lines_go_in_and_come_out(korvet: Korvet, redis_server: TestServer, layout: str) -> None:
+def test_lines_are_produced_and_consumed(
+    korvet: Korvet, redis_server: TestServer, layout: str
+) -> None:
     at = ("--redis", redis_server.url)
     configs = (f"storage.format={layout}", "offset.mode=dense")
     korvet("topics", "create", "orders", *(o for c in configs for o in ("--config", c)), *at)
@@ -266,7 +266,7 @@ def test_lines_go_in_and_come_out(korvet: Korvet, redis_server: TestServer, layo
 
 @pytest.mark.parametrize("layout", ["record", "batch"])
 @pytest.mark.parametrize(("most", "lengths"), [(1000, [200] * 50), (400, [330, 1, 1, 300])])
-def test_lines_that_fit_one_by_one_are_no_batch_that_does_not(
+def test_lines_that_fit_one_by_one_are_sent_in_batches_that_fit(
     korvet: Korvet,
     redis_server: TestServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -286,7 +286,7 @@ def test_lines_that_fit_one_by_one_are_no_batch_that_does_not(
         assert korvet("consume", "orders", *at)[1] == lines.decode()
 
 
-def test_ctrl_c_ends_produce_while_nobody_types(korvet: Korvet, valkey_server: TestServer) -> None:
+def test_ctrl_c_ends_produce_while_stdin_is_idle(korvet: Korvet, valkey_server: TestServer) -> None:
     at = ("--redis", valkey_server.url)
     with valkey_server.client() as client:
         client.flushall()
@@ -305,9 +305,7 @@ def test_ctrl_c_ends_produce_while_nobody_types(korvet: Korvet, valkey_server: T
                 process.kill()
 
 
-def test_whole_records_survive_the_way_through_json(
-    korvet: Korvet, redis_server: TestServer
-) -> None:
+def test_records_are_unchanged_by_json(korvet: Korvet, redis_server: TestServer) -> None:
     at = ("--redis", redis_server.url)
     for topic in ("a", "b"):
         korvet("topics", "create", topic, "-p", "3", "--config", "offset.mode=dense", *at)
@@ -342,7 +340,7 @@ def test_whole_records_survive_the_way_through_json(
         (b'{"value": "' + b"x" * 1_100_000 + b'"}', "longer than max.message.bytes"),
     ],
 )
-def test_a_line_that_is_no_record_is_named(
+def test_an_invalid_line_is_named_in_the_error(
     korvet: Korvet,
     redis_server: TestServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -365,7 +363,7 @@ def _same(file: io.TextIOWrapper) -> Iterator[io.TextIOWrapper]:
     yield file
 
 
-def test_keys_go_where_kafkas_own_producers_send_them(
+def test_keys_go_to_the_partitions_that_kafkas_producers_choose(
     korvet: Korvet, redis_server: TestServer
 ) -> None:
     # Key and its murmur2 hash, as Apache Kafka's own tests have them.

@@ -21,7 +21,7 @@ Korvet = Callable[..., tuple[int, list[str], str]]
 
 @pytest.fixture
 def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
-    """Runs a command line on an empty server; returns exit code, lines and stderr."""
+    """Run a command line on an empty server; return exit code, lines and stderr."""
     with valkey_server.client() as client:
         client.flushall()
 
@@ -35,7 +35,7 @@ def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korv
 
 @pytest.fixture
 def orders(korvet: Korvet, valkey_server: TestServer) -> redis.Redis:
-    """A topic of one partition with dense offsets and five records."""
+    """Create a topic of one partition with dense offsets and five records."""
     korvet("topics", "create", "orders", "--config", "offset.mode=dense")
     client = valkey_server.client()
     for number in range(5):
@@ -54,7 +54,7 @@ def orders(korvet: Korvet, valkey_server: TestServer) -> redis.Redis:
         ("2999-01-01T00:00Z", 5),
     ],
 )
-def test_a_group_begins_where_it_is_told(
+def test_a_group_starts_at_its_position(
     korvet: Korvet, orders: redis.Redis, to: str, offset: int
 ) -> None:
     with orders:
@@ -95,7 +95,7 @@ def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: r
         ),
     ],
 )
-def test_what_cannot_be_done_says_why(
+def test_a_refused_command_says_why(
     korvet: Korvet, orders: redis.Redis, words: tuple[str, ...], sentence: str
 ) -> None:
     with orders:
@@ -105,7 +105,7 @@ def test_what_cannot_be_done_says_why(
         assert orders.keys("*group*") == []
 
 
-def test_each_topic_may_have_a_place_of_its_own(korvet: Korvet, orders: redis.Redis) -> None:
+def test_each_topic_may_have_its_own_position(korvet: Korvet, orders: redis.Redis) -> None:
     with orders:
         korvet("topics", "create", "logs", "-p", "2", "--config", "offset.mode=dense")
         words = ("-t", "orders=3", "-t", "logs", "--to", "earliest")
@@ -113,7 +113,7 @@ def test_each_topic_may_have_a_place_of_its_own(korvet: Korvet, orders: redis.Re
         assert (code, lines) == (0, ["orders\t0\t3", "logs\t0\t0", "logs\t1\t0"])
 
 
-def test_a_group_with_members_stays_where_it_is(
+def test_a_group_with_members_is_not_moved(
     korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
 ) -> None:
     with orders:
@@ -151,7 +151,7 @@ def test_a_group_with_members_stays_where_it_is(
         assert lines[-1].startswith("orders\t0\t1\t")
 
 
-def test_whoever_reads_a_partition_stands_beside_it(
+def test_the_member_of_each_partition_is_shown(
     korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
 ) -> None:
     with orders:
@@ -204,7 +204,7 @@ def test_whoever_reads_a_partition_stands_beside_it(
         ]
 
 
-def test_members_of_the_newer_protocol_are_shown(
+def test_members_of_a_consumer_group_are_shown(
     korvet: Korvet, orders: redis.Redis, valkey_server: TestServer
 ) -> None:
     with orders, valkey_server.client() as client:

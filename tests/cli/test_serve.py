@@ -1,4 +1,4 @@
-"""`python -m korvet` as a process: its one line, its signals, its workers, its sudden death."""
+"""`python -m korvet` as a process: its output, signals, workers and crashes."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from tests.support.redis_servers import TestServer
 
 
 class Broker:
-    """A running `python -m korvet`, once it has said where it listens."""
+    """A running `python -m korvet` that listens."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
@@ -33,14 +33,14 @@ class Broker:
         self.port = int(self.line.rsplit(":", 1)[1])
 
     def api_versions(self) -> bytes:
-        """The answer to ApiVersions 0: the correlation id and the error code come first."""
+        """Return the response to ApiVersions 0: correlation id and error code come first."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=30) as line:
             line.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
             answer = line.recv(65536)
         return answer[4:10]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """The exit code after the signal; nothing but the one line was on stdout."""
+        """Send the signal and return the exit code. stdout must have had one line."""
         self.process.send_signal(number)
         out, _ = self.process.communicate(timeout=60)
         assert out == ""
@@ -69,7 +69,7 @@ def free_port() -> int:
 
 
 def refusal(*arguments: str, cwd: Path) -> str:
-    """The one line that a broker which cannot start leaves behind."""
+    """Return the one line on stderr of a broker that cannot start."""
     found = subprocess.run(
         [sys.executable, "-m", "korvet", *arguments],
         cwd=cwd,
@@ -88,7 +88,7 @@ OK = struct.pack(">ih", 7, 0)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_says_one_line_serves_and_stops_with_its_redis(
+def test_it_prints_one_line_serves_and_stops_with_its_redis(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     with broker(cwd=tmp_path) as running:
@@ -100,7 +100,7 @@ def test_it_says_one_line_serves_and_stops_with_its_redis(
         assert not any(server.is_running() for server in servers)
 
 
-def test_an_idle_client_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
+def test_an_idle_client_does_not_delay_its_stop(tmp_path: Path) -> None:
     with (
         broker(cwd=tmp_path) as running,
         socket.create_connection(("127.0.0.1", running.port), timeout=30) as idle,
@@ -110,7 +110,7 @@ def test_an_idle_client_does_not_keep_it_from_stopping(tmp_path: Path) -> None:
         assert idle.recv(1) == b""
 
 
-def test_killed_it_starts_again_at_once_on_the_same_directory(tmp_path: Path) -> None:
+def test_a_killed_broker_can_be_restarted_on_the_same_directory(tmp_path: Path) -> None:
     with broker(cwd=tmp_path) as running:
         running.process.kill()
         running.process.wait()
@@ -119,7 +119,7 @@ def test_killed_it_starts_again_at_once_on_the_same_directory(tmp_path: Path) ->
             assert again.stop() == 0
 
 
-def test_two_brokers_cannot_have_one_directory(tmp_path: Path) -> None:
+def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
     with broker(cwd=tmp_path) as running:
         sentence = refusal("--listen", "127.0.0.1:0", cwd=tmp_path)
         assert f"in use by another Korvet (pid {running.process.pid})" in sentence
@@ -134,7 +134,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path, workers: str) -> None:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
-def test_of_two_who_bound_a_port_the_second_to_serve_is_refused(run: Callable[..., None]) -> None:
+def test_the_second_process_to_listen_on_a_bound_port_is_refused(run: Callable[..., None]) -> None:
     config = load({"listen": f"127.0.0.1:{free_port()}"}, environ={})
 
     async def both() -> None:
@@ -149,7 +149,7 @@ def test_of_two_who_bound_a_port_the_second_to_serve_is_refused(run: Callable[..
 
 
 @pytest.mark.parametrize("number", [-2, 8])
-def test_a_name_that_nobody_knows_is_not_taken_for_a_file(number: int) -> None:
+def test_an_unknown_host_is_not_reported_as_a_missing_file(number: int) -> None:
     error = socket.gaierror(number, "nodename nor servname provided")
     sentence = str(unserved("--listen", Address("h", 1), error))
     assert sentence.startswith("--listen h:1 cannot be served: nodename nor servname provided; ")
@@ -184,7 +184,7 @@ def test_a_named_redis_is_used_and_left_running(tmp_path: Path, valkey_server: T
     assert not (tmp_path / "korvet-data").exists()
 
 
-def test_probes_and_metrics_are_answered_beside(tmp_path: Path) -> None:
+def test_probes_and_metrics_are_served_on_the_ops_port(tmp_path: Path) -> None:
     port = free_port()
     with broker("--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
         running.api_versions()
@@ -204,19 +204,19 @@ def test_probes_and_metrics_are_answered_beside(tmp_path: Path) -> None:
         assert running.stop() == 0
 
 
-def test_a_redis_of_ours_that_dies_is_started_again(tmp_path: Path) -> None:
+def test_an_embedded_redis_that_dies_is_restarted(tmp_path: Path) -> None:
     port = free_port()
     with broker("--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
         redis = psutil.Process(running.process.pid).children()[0]
         redis.kill()
         redis.wait()
         assert running.process.stderr is not None
-        assert any("our Redis died" in line for line in running.process.stderr)
+        assert any("embedded Redis died" in line for line in running.process.stderr)
         wait_until_ready(port)
         assert running.stop() == 0
 
 
-def test_workers_share_the_port_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
+def test_workers_share_the_port_and_a_dead_one_is_replaced(tmp_path: Path) -> None:
     port = free_port()
     with broker("--workers", "3", "--ops", f"127.0.0.1:{port}", cwd=tmp_path) as running:
         parent = psutil.Process(running.process.pid)

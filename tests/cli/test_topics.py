@@ -1,4 +1,4 @@
-"""`korvet topics create`, where the brokers of the cluster have other defaults than Korvet."""
+"""`korvet topics create` under settings that were changed for all brokers."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from korvet.store.sync_store import SyncStore
 from tests.support.redis_servers import TestServer
 
 
-def test_what_was_changed_for_all_brokers_counts(
+def test_settings_changed_for_all_brokers_are_the_defaults(
     valkey_server: TestServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     changed = {"num.partitions": "3", "offset.mode": "dense", "log.retention.ms": "7000"}
@@ -27,7 +27,7 @@ def test_what_was_changed_for_all_brokers_counts(
     assert "retention.ms\t7000\tdynamic_default_broker" in said
 
 
-def test_no_topic_is_made_beside_one_called_so_but_for_dots(
+def test_a_name_that_differs_by_dots_and_underscores_only_is_refused(
     valkey_server: TestServer, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with valkey_server.client() as client:

@@ -22,7 +22,7 @@ from tests.support.redis_servers import binary
 
 OWNER = """
 import sys
-from korvet.redis_server import RedisServer
+from korvet.embedded_redis.server import RedisServer
 server = RedisServer.launch(sys.argv[1])
 server.wait_ready()
 print(server.pid, flush=True)
@@ -47,7 +47,7 @@ def program(directory: Path, text: str) -> str:
     return str(path)
 
 
-def test_data_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_data_survives_a_restart(tmp_path: Path) -> None:
     with RedisServer.launch(tmp_path / "data") as server:
         write(server, "orders", "1")
     assert not server.alive()
@@ -61,23 +61,23 @@ def test_no_port_is_open_and_nothing_is_ever_evicted(tmp_path: Path) -> None:
     assert isinstance(config, dict)
     assert config["port"] == "0"
     assert config["maxmemory-policy"] == "noeviction"
-    # One that syncs by itself answers, while a sync takes long, what it has not yet written.
+    # With appendfsync everysec a server replies before it has written, while an fsync is slow.
     assert (config["appendonly"], config["appendfsync"]) == ("yes", "no")
     assert int(str(config["auto-aof-rewrite-min-size"])) == 2 << 30
 
 
 @pytest.mark.parametrize("own", [None, "glibc.malloc.check=0"])
-def test_the_server_keeps_its_buffers_unless_told_otherwise(
+def test_malloc_retains_buffers_unless_the_environment_sets_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str | None
 ) -> None:
     if own is None:
         monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
     else:
         monkeypatch.setenv("GLIBC_TUNABLES", own)
-    told = tmp_path / "environment"
-    real = program(tmp_path, f'env > {told}\nexec {find(None)} "$@"\n')
+    dumped = tmp_path / "environment"
+    real = program(tmp_path, f'env > {dumped}\nexec {find(None)} "$@"\n')
     with RedisServer.launch(tmp_path / "data", binary=real):
-        given = told.read_text().splitlines()
+        given = dumped.read_text().splitlines()
     (found,) = [row for row in given if row.startswith("GLIBC_TUNABLES=")]
     if own is None:
         assert "trim_threshold=67108864" in found
@@ -95,7 +95,7 @@ def test_a_directory_in_use_is_refused_by_the_owners_pid(tmp_path: Path) -> None
     RedisServer.launch(tmp_path).stop()
 
 
-def test_a_killed_owner_takes_its_server_along_and_loses_nothing(tmp_path: Path) -> None:
+def test_the_server_of_a_killed_owner_stops_and_loses_nothing(tmp_path: Path) -> None:
     owner = subprocess.Popen(
         [sys.executable, "-c", OWNER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -111,13 +111,13 @@ def test_a_killed_owner_takes_its_server_along_and_loses_nothing(tmp_path: Path)
         owner.communicate()
         if sys.platform == "linux":
             line.settimeout(30)
-            assert line.recv(1) == b"", "the server ends with its owner, nobody else asking"
+            assert line.recv(1) == b"", "the server ends with its owner"
     with RedisServer.launch(tmp_path) as server:
         assert server.pid != first
         assert read(server, "key-999") == b"999"
 
 
-async def test_a_dead_server_is_started_again_by_the_thread_whose_end_would_stop_it(
+async def test_a_dead_server_is_restarted_by_the_main_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started = anyio.Event()
@@ -128,7 +128,7 @@ async def test_a_dead_server_is_started_again_by_the_thread_whose_end_would_stop
         def alive(self) -> bool:
             return bool(by)
 
-        def last_words(self) -> str:
+        def last_log_lines(self) -> str:
             return "nothing"
 
         def relaunch(self) -> None:
@@ -138,16 +138,16 @@ async def test_a_dead_server_is_started_again_by_the_thread_whose_end_would_stop
             by.append(threading.current_thread())
             started.set()
 
-    monkeypatch.setattr(broker_process, "_LOOK_S", 0)
+    monkeypatch.setattr(broker_process, "_RESTART_CHECK_S", 0)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(broker_process._keep_alive, Dead())  # type: ignore[arg-type]
+            tasks.start_soon(broker_process._restart_if_dead, Dead())  # type: ignore[arg-type]
             await started.wait()
             tasks.cancel_scope.cancel()
     assert by == [threading.main_thread()]
 
 
-def test_a_server_left_behind_is_stopped_before_a_new_one_starts(tmp_path: Path) -> None:
+def test_a_left_server_is_stopped_before_a_new_one_starts(tmp_path: Path) -> None:
     left = subprocess.Popen(
         f"exec {find()} --port 0 --appendonly yes --dir . --unixsocket {socket_path(tmp_path)}",
         cwd=tmp_path,
@@ -162,13 +162,13 @@ def test_a_server_left_behind_is_stopped_before_a_new_one_starts(tmp_path: Path)
         assert read(server, "orders") == b"1"
 
 
-def test_a_pid_file_that_names_a_stranger_harms_nobody(tmp_path: Path) -> None:
-    stranger = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    (tmp_path / "redis.pid").write_text(str(stranger.pid))
+def test_a_pid_file_of_another_process_stops_nothing(tmp_path: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    (tmp_path / "redis.pid").write_text(str(other.pid))
     with RedisServer.launch(tmp_path):
-        assert stranger.poll() is None
-    stranger.communicate(b"\n")
-    assert stranger.returncode == 0
+        assert other.poll() is None
+    other.communicate(b"\n")
+    assert other.returncode == 0
 
 
 def test_a_server_that_dies_while_loading_is_quoted(tmp_path: Path) -> None:
@@ -179,13 +179,13 @@ def test_a_server_that_dies_while_loading_is_quoted(tmp_path: Path) -> None:
     RedisServer.launch(tmp_path / "data").stop()
 
 
-def test_a_server_whose_socket_is_taken_away_is_not_waited_for_forever(
+def test_the_wait_for_a_missing_socket_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("korvet.embedded_redis.server.SOCKET_SECONDS", 0.01)
     silent = program(tmp_path, "exec sleep 60\n")
     with (
-        pytest.raises(StartError, match=r"socket .*redis\.sock is not there"),
+        pytest.raises(StartError, match=r"socket .*redis\.sock is missing"),
         RedisServer.launch(tmp_path / "data", binary=silent),
     ):
         raise AssertionError("it never answered")
@@ -204,7 +204,7 @@ def test_a_path_too_long_for_a_socket_gets_a_short_private_one(
         assert server.socket.parent.stat().st_mode & 0o777 == 0o700
         write(server, "orders", "1")
     (server.socket.parent).chmod(0o755)
-    with pytest.raises(StartError, match="not a directory of ours alone"):
+    with pytest.raises(StartError, match="must be a directory that only this user may enter"):
         RedisServer.launch(deep)
 
 
