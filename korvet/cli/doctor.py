@@ -20,7 +20,7 @@ _SYNCING = {
     "everysec": (
         "note",
         "appendfsync is everysec: a power failure loses about a second, and a Redis that is killed "
-        "while the disk is busy up to two (documentation: Redis requirements)",
+        "while the disk is busy up to two (documentation, page Durability)",
     ),
     "no": ("note", "appendfsync is no: a power failure loses what the kernel had not written"),
 }

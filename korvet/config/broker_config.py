@@ -96,13 +96,13 @@ class Config(msgspec.Struct, frozen=True):
 
 OPTIONS: dict[str, str] = {
     "listen": "HOST:PORT to serve Kafka clients on; port 0 picks a free one.",
-    "advertise": "HOST:PORT that clients are told to connect to; default is the listening address.",
+    "advertise": "HOST:PORT that clients connect to; default is the listening address.",
     "legacy-listen": "HOST:PORT to serve Kafka 0.7 clients on; off by default.",
     "zookeeper": "HOST:PORT[/chroot] of a ZooKeeper to register in, for Kafka 0.7 consumers.",
     "ops": "HOST:PORT for /healthz, /readyz and /metrics; off by default.",
-    "redis": f"URL of the Redis to use (or {REDIS_VARIABLE}); without it Korvet starts its own.",
-    "redis-server": "Path of the redis-server or valkey-server to start instead of our own.",
-    "data-dir": "Directory of the server that Korvet starts.",
+    "redis": f"URL of the Redis to use (or {REDIS_VARIABLE}); without it Korvet starts one.",
+    "redis-server": "Path of the redis-server or valkey-server to start; default is the shipped one.",
+    "data-dir": "Data directory of the Redis that Korvet starts.",
     "node-id": "This broker's id, different for each broker on one Redis.",
     "namespace": "First part of every Redis key.",
     "workers": "Processes that share the port.",
@@ -234,7 +234,9 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ..
         hint = '; names with dots may be quoted: "redis.timeout.ms" = 15000'
         advice = hint if "overwrite" in str(error) else ""
         if file.suffix == ".properties":
-            advice = "; Kafka's own file is not read: docs/operations.md shows one of ours"
+            advice = (
+                "; a server.properties file is not read; see the documentation, page Configuration"
+            )
         raise ConfigError(f"--config {file} is not valid TOML: {error}{advice}.") from None
     try:
         blocks = content.pop("topics", [])

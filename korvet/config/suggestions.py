@@ -119,7 +119,7 @@ def hint(name: str, settings: Collection[str]) -> str:
     if reason:
         return f"Kafka has it, but {reason}; leave it out."
     near = nearest(name, settings) or nearest(name.removeprefix("log."), settings)
-    return f"did you mean {near}?" if near else "docs/operations.md lists them all."
+    return f"did you mean {near}?" if near else "the documentation lists all, page Configuration."
 
 
 def nearest(name: str, settings: Collection[str]) -> str | None:

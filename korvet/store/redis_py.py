@@ -29,7 +29,7 @@ from redis.retry import Retry
 
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.errors import StoreError, StoreUnavailable, command_refusal, refusal
-from korvet.store.sync_store import SyncStore, _evalsha, _message, _plain
+from korvet.store.sync_store import SyncStore, evalsha_of, message_of, plain_arg
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -160,7 +160,7 @@ class ClientStore:
     async def run_many(self, calls: Iterable[Call[R]]) -> list[R]:
         """Return the replies in the order of the calls; raise the first failure after the last."""
         todo = list(calls)
-        replies = await self._pipeline([_evalsha(call) for call in todo])
+        replies = await self._pipeline([evalsha_of(call) for call in todo])
         # NOSCRIPT says that nothing was done.
         raws = [
             await self._evaluate(call) if isinstance(reply, NoScriptError) else reply
@@ -176,7 +176,7 @@ class ClientStore:
         """Send a command in this event-loop iteration's pipeline; the future gets the raw reply."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._submitted.append((tuple(map(_plain, command)), future))
+        self._submitted.append((tuple(map(plain_arg, command)), future))
         if len(self._submitted) == 1:
             loop.call_soon(self._start)
         return future
@@ -207,7 +207,7 @@ class ClientStore:
 
     async def _evaluate(self, call: Call[Any]) -> Any:
         """Return the raw reply or Redis's error, loading the script if Redis does not have it."""
-        evalsha = _evalsha(call)
+        evalsha = evalsha_of(call)
         (reply,) = await self._pipeline([evalsha])
         if isinstance(reply, NoScriptError):
             (reply,) = await self._pipeline([("EVAL", call.script.text, *evalsha[2:])])
@@ -261,4 +261,4 @@ def _failure(error: Exception, make: Callable[[str], StoreError]) -> StoreError:
         return error
     if isinstance(error, _UNAVAILABLE):
         return StoreUnavailable(f"no answer from Redis: {error}")
-    return make(_message(error))
+    return make(message_of(error))

@@ -124,15 +124,15 @@ class SyncStore:
 
     def _command(self, command: Sequence[Arg]) -> Any:
         try:
-            return self._execute(*map(_plain, command))
+            return self._execute(*map(plain_arg, command))
         except ResponseError as error:
-            raise command_refusal(str(command[0]), _message(error)) from error
+            raise command_refusal(str(command[0]), message_of(error)) from error
         except _AWAY as error:
             raise self._away(error) from error
 
     def commands(self, commands: Iterable[Sequence[Arg]]) -> list[Any]:
         """Return the raw replies in order, in one round trip (on a cluster, one each)."""
-        todo = [tuple(map(_plain, command)) for command in commands]
+        todo = [tuple(map(plain_arg, command)) for command in commands]
         return self._patiently(lambda: self._commands(todo))
 
     def _commands(self, todo: Sequence[Sequence[Any]]) -> list[Any]:
@@ -151,7 +151,7 @@ class SyncStore:
             if isinstance(reply, _AWAY):
                 raise self._away(reply) from reply
             if isinstance(reply, Exception):
-                raise command_refusal(str(command[0]), _message(reply)) from reply
+                raise command_refusal(str(command[0]), message_of(reply)) from reply
         return replies
 
     def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
@@ -161,7 +161,7 @@ class SyncStore:
         The second value is true if that many replicas have, within the time, everything that the
         answering server had.
         """
-        words = tuple(map(_plain, command))
+        words = tuple(map(plain_arg, command))
         return self._patiently(lambda: self._ask_copied(words, replicas, limit_s))
 
     def _ask_copied(
@@ -181,7 +181,7 @@ class SyncStore:
         except AskError as error:  # or MOVED: the slot migrates to another node
             raise self._away(error) from error
         except ResponseError as error:
-            raise command_refusal(str(command[0]), _message(error)) from error
+            raise command_refusal(str(command[0]), message_of(error)) from error
         except _AWAY as error:
             raise self._away(error) from error
         return reply, count >= replicas
@@ -268,7 +268,7 @@ class SyncStore:
 
     def _send(self, call: Call[Any]) -> Any:
         """Return the raw reply, or the error that Redis answered."""
-        evalsha = _evalsha(call)
+        evalsha = evalsha_of(call)
         try:
             try:
                 return self._execute(*evalsha)
@@ -285,7 +285,7 @@ class SyncStore:
         for script in scripts:
             pipeline.script_load(script.text)
         for call in calls:
-            pipeline.execute_command(*_evalsha(call))
+            pipeline.execute_command(*evalsha_of(call))
         try:
             raws = pipeline.execute(raise_on_error=False)[len(scripts) :]
         except _AWAY as error:
@@ -316,18 +316,20 @@ class SyncStore:
     def _failure(self, call: Call[Any], error: Exception) -> StoreError:
         if isinstance(error, _AWAY):
             return self._away(error)
-        return refusal(call.script.name, call.script.version, _message(error))
+        return refusal(call.script.name, call.script.version, message_of(error))
 
 
-def _evalsha(call: Call[Any]) -> Sequence[Any]:
-    return ("EVALSHA", call.script.sha1, len(call.keys), *call.keys, *map(_plain, call.args))
+def evalsha_of(call: Call[Any]) -> Sequence[Any]:
+    """Return the EVALSHA command of a call."""
+    return ("EVALSHA", call.script.sha1, len(call.keys), *call.keys, *map(plain_arg, call.args))
 
 
-def _plain(arg: Arg) -> bytes | str | int:
+def plain_arg(arg: Arg) -> bytes | str | int:
+    """Return the argument as a type that redis-py takes: it copies buffers to bytes."""
     return bytes(arg) if isinstance(arg, bytearray | memoryview) else arg
 
 
-def _message(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return the message with its code: redis-py drops the code of errors that have a class."""
     text = str(error)
     code = _CODES.get(type(error))
