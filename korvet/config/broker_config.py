@@ -101,7 +101,7 @@ OPTIONS: dict[str, str] = {
     "zookeeper": "HOST:PORT[/chroot] of a ZooKeeper to register in, for Kafka 0.7 consumers.",
     "ops": "HOST:PORT for /healthz, /readyz and /metrics; off by default.",
     "redis": f"URL of the Redis to use (or {REDIS_VARIABLE}); without it Korvet starts one.",
-    "redis-server": "Path of the redis-server or valkey-server to start; default is the shipped one.",
+    "redis-server": "Path of the redis-server or valkey-server that Korvet starts.",
     "data-dir": "Data directory of the Redis that Korvet starts.",
     "node-id": "This broker's id, different for each broker on one Redis.",
     "namespace": "First part of every Redis key.",
@@ -235,7 +235,7 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ..
         advice = hint if "overwrite" in str(error) else ""
         if file.suffix == ".properties":
             advice = (
-                "; a server.properties file is not read; see the documentation, page Configuration"
+                "; Kafka's own file is not read: the documentation shows a file, page Configuration"
             )
         raise ConfigError(f"--config {file} is not valid TOML: {error}{advice}.") from None
     try:
