@@ -13,11 +13,11 @@ from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
 from korvet.config.topic_settings import TOPIC
 
 PACKAGE = Path(korvet.__file__).parent
-TABLES = {"broker.py", "coordination.py", "topic.py", "group.py"}
+TABLES = {"broker", "coordinator", "topic", "group"}
 CODE = "".join(
     path.read_text()
     for path in sorted(PACKAGE.rglob("*.py"))
-    if not (path.parent.name == "settings" and path.name in TABLES)
+    if path.stem.removesuffix("_settings") not in TABLES or path.parent.name != "config"
 )
 
 
