@@ -1,13 +1,16 @@
-"""Fixtures for everybody: servers, runners, the event loop."""
+"""Set up every run: which tests, seeded hypothesis, servers, runners, the event loop."""
 
+import os
+import signal
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import bytecode, resuming
 from tests.support.redis_servers import redis62_server, redis_server, system_server, valkey_server
 from tests.support.store_runners import lua, runner
+
+pytest_plugins = ["tests.selection"]
 
 __all__ = [
     "lua",
@@ -26,8 +29,15 @@ def pytest_configure(config: pytest.Config) -> None:
         "seeded", deadline=None, derandomize=True, database=None, suppress_health_check=calm
     )
     settings.load_profile("seeded")
-    bytecode.register(config)
-    resuming.register(config)
+    # The processes that tests start would otherwise compile all of Korvet, each of them.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    _accept_interrupts()
+
+
+def _accept_interrupts() -> None:
+    """Reset SIGINT, which a shell ignores in a background job and all its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,7 @@ def seed_redis() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def seed_broker(tmp_path_factory: pytest.TempPathFactory, seed_redis: str) -> Iterator[Broker]:
     """A broker as the pages describe it."""
-    settings = {"group.initial.rebalance.delay.ms": "0"}
-    broker = Broker(tmp_path_factory.mktemp("seed"), settings, ("--redis", seed_redis))
+    broker = Broker(tmp_path_factory.mktemp("seed"), {}, ("--redis", seed_redis))
     broker.start()
     yield broker
     broker.close()

@@ -23,7 +23,7 @@ def broker(
     """A broker that every test may be rude to. It never stumbles: no traceback in its log."""
     rude = Broker(
         tmp_path_factory.mktemp("broker"),
-        {"group.initial.rebalance.delay.ms": "0"},
+        {},
         ("--redis", redis_of_broker.url),
     )
     rude.start()

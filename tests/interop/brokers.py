@@ -15,6 +15,9 @@ from pathlib import Path
 import psutil
 
 EXTERNAL = os.environ.get("KORVET_TEST_BOOTSTRAP", "")
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "1000"}
+"""Settings of every broker unless a test sets them: by default a new group waits 3 s."""
+SHORT_SESSION_MS = 6000 if EXTERNAL else 1500
 LISTENING = "listening on "
 PATIENCE = 60.0
 LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
@@ -47,7 +50,7 @@ class Broker:
         self.folder.mkdir(parents=True, exist_ok=True)
         words = [sys.executable, "-m", "korvet", "--listen", self.address or "127.0.0.1:0"]
         words += ["--data-dir", str(self.folder / "data"), *self.options]
-        for name, value in self.settings.items():
+        for name, value in (SETTINGS | self.settings).items():
             words += ["--set", f"{name}={value}"]
         with (self.folder / "stderr.log").open("a") as log:
             self._process = subprocess.Popen(
@@ -134,7 +137,6 @@ class Brokers:
         if EXTERNAL:
             return Broker(self._folder, address=EXTERNAL)
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        named.setdefault("group.initial.rebalance.delay.ms", "0")
         key = tuple(sorted(named.items()))
         if key not in self._running:
             broker = Broker(self._folder / f"broker-{len(self._running)}", named)

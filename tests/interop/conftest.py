@@ -70,7 +70,7 @@ def default_broker(brokers: Brokers) -> Broker:
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker nobody else talks to: to be killed."""
-    broker = Broker(tmp_path, {"group.initial.rebalance.delay.ms": "0"})
+    broker = Broker(tmp_path)
     broker.start()
     yield broker
     broker.close()

@@ -32,7 +32,11 @@ __all__ = ["CARRIED", "KafkaAdminClient", "KafkaConsumer", "TopicPartition", "er
 @contextmanager
 def consumer(bootstrap: str, **settings: Any) -> Iterator[KafkaConsumer]:
     """A consumer without a group unless one is given."""
-    defaults = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 100}
+    defaults = {
+        "auto_offset_reset": "earliest",
+        "fetch_max_wait_ms": 100,
+        "retry_backoff_ms": 10,
+    }
     source = KafkaConsumer(bootstrap_servers=bootstrap, **{**defaults, **settings})
     try:
         yield source
@@ -42,7 +46,7 @@ def consumer(bootstrap: str, **settings: Any) -> Iterator[KafkaConsumer]:
 
 def send(bootstrap: str, topic: str, records: Sequence[Record], **settings: Any) -> list[int]:
     """The offsets at which the records were acknowledged."""
-    sink = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=2, **settings)
+    sink = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=2, retry_backoff_ms=10, **settings)
     try:
         sent = [
             sink.send(

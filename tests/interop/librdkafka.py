@@ -63,10 +63,19 @@ def read(
     """The first `count` records of a partition from `start` on."""
     source = consumer(bootstrap, **settings)
     try:
-        source.assign([TopicPartition(topic, partition, start)])
+        assign(source, [TopicPartition(topic, partition, start)])
         return take(source, count)
     finally:
         source.close()
+
+
+def assign(source: Consumer, places: list[TopicPartition]) -> None:
+    """Assign the partitions of a topic, whose leaders the consumer learns first.
+
+    Without them librdkafka asks for a first or last offset 500 ms later.
+    """
+    source.list_topics(places[0].topic, timeout=PATIENCE)
+    source.assign(places)
 
 
 def take(source: Consumer, count: int, patience: float = PATIENCE) -> list[Message]:

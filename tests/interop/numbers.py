@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from confluent_kafka import OFFSET_BEGINNING, Message, Producer, TopicPartition
 
-from tests.interop.librdkafka import consumer, eventually, producer, take
+from tests.interop.librdkafka import assign, consumer, eventually, producer, take
 
 LONG = 120.0
 """Sentinels that were kept from running for two seconds do nothing for another thirty."""
@@ -52,7 +52,7 @@ class Numbers:
         places = [TopicPartition(self._topic, n, OFFSET_BEGINNING) for n in range(self._partitions)]
         found: list[list[tuple[int, int]]] = [[] for _ in places]
         source = consumer(address)
-        source.assign(places)
+        assign(source, places)
         for message in take(source, self._sent, LONG):
             found[message.partition()].append((int(message.value()), message.offset()))
         for partition, rows in enumerate(found):

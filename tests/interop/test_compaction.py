@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.interop.brokers import Broker
 from tests.interop.conftest import change_broker, create_topic
-from tests.interop.librdkafka import consumer, eventually, producer, read, send
+from tests.interop.librdkafka import assign, consumer, eventually, producer, read, send
 from tests.interop.records import Record
 from tests.interop.test_transactions import COMMITTED, transactional, values
 
@@ -128,10 +128,10 @@ def test_a_compacted_topic_with_retention_lets_its_beginning_go(compacting: Brok
 def until_end(address: str, topic: str) -> list[Message]:
     """What a new consumer gets up to the end it is shown."""
     source = consumer(address, enable_partition_eof=True)
-    source.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    assign(source, [TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found: list[Message] = []
     while True:
-        for message in source.consume(100, timeout=0.2):
+        for message in source.consume(100, timeout=0.05):
             if message.error():
                 assert message.error().code() == KafkaError._PARTITION_EOF
                 source.close()

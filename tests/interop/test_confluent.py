@@ -70,7 +70,7 @@ def test_a_consumer_waiting_at_the_end_gets_what_comes_next(broker: Broker) -> N
     sink = producer(broker.address)
     send(sink, topic, [Record(b"before", b"v")] * 3)
     source = consumer(broker.address, enable_partition_eof=True)
-    source.assign([TopicPartition(topic, 0, OFFSET_END)])
+    librdkafka.assign(source, [TopicPartition(topic, 0, OFFSET_END)])
     assert _end_of(source)
     offsets = send(sink, topic, [Record(b"after", b"v")])
     (found,) = librdkafka.take(source, 1)
@@ -81,7 +81,7 @@ def test_a_consumer_waiting_at_the_end_gets_what_comes_next(broker: Broker) -> N
 def test_a_consumer_waiting_on_an_empty_partition_gets_the_first_record(broker: Broker) -> None:
     topic = create_topic(broker.address)
     source = consumer(broker.address, enable_partition_eof=True)
-    source.assign([TopicPartition(topic, 0, OFFSET_END)])
+    librdkafka.assign(source, [TopicPartition(topic, 0, OFFSET_END)])
     assert _end_of(source)
     send(producer(broker.address), topic, [Record(b"first", b"v")])
     (found,) = librdkafka.take(source, 1)

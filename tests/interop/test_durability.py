@@ -20,6 +20,7 @@ from tests.support.redis_servers import server
 pytestmark = pytest.mark.korvet_only
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["record", "batch"])
 @pytest.mark.parametrize("death", [Broker.kill, Broker.kill_everything])
 def test_every_acknowledged_record_survives_kill_9(

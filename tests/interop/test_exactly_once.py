@@ -22,7 +22,7 @@ from tests.interop.conftest import create_topic, topic_name
 from tests.interop.jvm import Jvm
 from tests.interop.test_transactions import COMMITTED, values, write
 
-pytestmark = pytest.mark.korvet_only
+pytestmark = [pytest.mark.korvet_only, pytest.mark.slow]
 
 HURRIED = "KORVET_SEEDS" not in os.environ
 SEEDS = int(os.environ.get("KORVET_SEEDS", "1"))
@@ -64,7 +64,9 @@ class Reader:
         self._source: Consumer = librdkafka.consumer(
             address, isolation_level=COMMITTED, reconnect_backoff_max_ms=100
         )
-        self._source.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(2)])
+        librdkafka.assign(
+            self._source, [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(2)]
+        )
 
     def wait_for(self, count: int, application: Application) -> None:
         """So many records have come, while the application is kept alive."""
@@ -96,8 +98,6 @@ def test_every_input_is_output_once_whoever_dies(
 ) -> None:
     random = Random(seed)
     settings = {
-        "group.initial.rebalance.delay.ms": "0",
-        "group.min.session.timeout.ms": "1000",
         "storage.format": random.choice(["record", "batch"]),
         "offset.mode": random.choice(["time", "dense"]),
     }

@@ -21,7 +21,7 @@ from tests.interop.numbers import LONG, Numbers
 from tests.store.cluster_topology import TestCluster, cluster
 from tests.store.sentinel_topology import Watched, watching
 
-pytestmark = pytest.mark.korvet_only
+pytestmark = [pytest.mark.korvet_only, pytest.mark.slow]
 
 PARTITIONS = 4
 FEW = 60

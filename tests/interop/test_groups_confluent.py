@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 
-from tests.interop.brokers import Broker
+from tests.interop.brokers import SHORT_SESSION_MS, Broker
 from tests.interop.conftest import create_topic, topic_name
 from tests.interop.librdkafka import consumer, eventually, producer, send, take
 from tests.interop.members import Member, Writer, settled, union
@@ -44,7 +44,9 @@ def test_the_group_takes_over_from_a_member_that_vanished(default_broker: Broker
     address, group = default_broker.address, topic_name("group")
     topic = create_topic(address, partitions=2)
     # Its poll interval runs out while it never polls again, so that it is thrown out.
-    silent = consumer(address, group, session_timeout_ms=6000, max_poll_interval_ms=6000)
+    silent = consumer(
+        address, group, session_timeout_ms=SHORT_SESSION_MS, max_poll_interval_ms=SHORT_SESSION_MS
+    )
     lost: list[TopicPartition] = []
 
     def gone(_: Consumer, partitions: list[TopicPartition]) -> None:
@@ -183,6 +185,7 @@ def test_a_commit_for_an_unknown_topic_is_refused(default_broker: Broker) -> Non
     assert refusal.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
+@pytest.mark.slow
 @pytest.mark.korvet_only
 @pytest.mark.parametrize("death", [Broker.kill, Broker.kill_everything, Broker.stop])
 def test_a_broker_that_dies_and_returns_disturbs_no_group(

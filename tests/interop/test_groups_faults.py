@@ -34,7 +34,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
         both = tuple(
             Broker(
                 tmp_path / f"broker-{number}",
-                {"group.initial.rebalance.delay.ms": "0"},
+                {},
                 ("--redis", redis.url, "--node-id", str(number)),
             )
             for number in (1, 2)
@@ -59,7 +59,7 @@ def test_members_on_different_brokers_are_one_group(pair: tuple[Broker, Broker])
 
 
 def test_members_on_different_workers_are_one_group(tmp_path: Path) -> None:
-    broker = Broker(tmp_path, {"group.initial.rebalance.delay.ms": "0"}, ("--workers", "2"))
+    broker = Broker(tmp_path, {}, ("--workers", "2"))
     broker.start()
     group, topic = topic_name("group"), create_topic(broker.address, 6)
     members = [Member(broker.address, group, topic) for _ in range(6)]
@@ -74,6 +74,7 @@ def test_members_on_different_workers_are_one_group(tmp_path: Path) -> None:
         broker.close()
 
 
+@pytest.mark.slow
 def test_the_other_broker_takes_a_group_over_as_it_stands(pair: tuple[Broker, Broker]) -> None:
     one, two = pair
     group, topic = topic_name("group"), create_topic(one.address, PARTITIONS)
@@ -153,6 +154,7 @@ class Reader:
             pass  # nobody knows whether it stands: it does not count as committed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_record_is_delivered_and_committed_work_is_not_redone(
     pair: tuple[Broker, Broker], seed: int

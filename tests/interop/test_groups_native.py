@@ -85,7 +85,6 @@ def streaming(
         {
             "storage.format": request.param,
             "group.read.mode": "stream",
-            "group.initial.rebalance.delay.ms": "0",
         },
         ("--redis", own_redis, "--namespace", f"streaming-{request.param}"),
     )

@@ -9,6 +9,8 @@ import pytest
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic
 
+pytestmark = pytest.mark.interop
+
 FORMAT = '{"key":"%k","value":"%s","headers":"%h","offset":%o,"partition":%p}\\n'
 
 

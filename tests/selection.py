@@ -1,0 +1,107 @@
+"""Select the tests of a run: the quick set, unless paths or a marker expression are given.
+
+- `pytest`: the quick set, in parallel. It needs nothing but Python, and its last lines report how
+  many tests `make test-all` adds, and why.
+- `pytest -m EXPRESSION`: what the expression selects, in parallel.
+- `pytest PATH...`: everything in these paths, in this process.
+"""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+REASONS = {
+    "spark": "start Spark sessions, which need Java",
+    "java": "run Java clients, which need a JDK and Maven",
+    "interop": "need packaged programs: redis-server, kcat, Node with npm",
+    "slow": "wait for long faults: repeated kills, failovers, long random models",
+}
+"""Why the quick set leaves tests out, by marker."""
+
+FIXTURES = {
+    "spark": "spark",
+    "java": "java",
+    "java_tools": "java",
+    "jafka": "java",
+    "kafka": "java",
+    "newer": "java",
+    "shared_zookeeper": "java",
+    "npm": "interop",
+    "system_server": "interop",
+}
+"""The marker that a test has by using a fixture."""
+
+QUICK = f"not ({' or '.join(REASONS)})"
+MOST_PROCESSES = 8
+
+_LEFT_OUT = pytest.StashKey[Counter[str]]()
+_REPORT = "left_out"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers."""
+    for name, why in REASONS.items():
+        config.addinivalue_line("markers", f"{name}: not in the quick set, as such tests {why}")
+    config.stash[_LEFT_OUT] = Counter()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Set the marker expression and the processes, before xdist reads them."""
+    option = config.option
+    if hasattr(config, "workerinput"):
+        option.markexpr = config.workerinput["markexpr"]
+        return
+    if config.args_source is pytest.Config.ArgsSource.ARGS:
+        return
+    option.markexpr = option.markexpr or QUICK
+    if getattr(option, "numprocesses", 0) is None and not option.collectonly:
+        option.numprocesses = "logical"
+        option.maxprocesses = option.maxprocesses or MOST_PROCESSES
+        option.dist = "loadfile" if option.dist == "no" else option.dist
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Send the marker expression to a worker, which parses the command line again."""
+    node.workerinput["markexpr"] = node.config.option.markexpr
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their fixtures, before pytest deselects by markers."""
+    for item in items:
+        for name in set(getattr(item, "fixturenames", ())) & FIXTURES.keys():
+            item.add_marker(FIXTURES[name])
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what the quick set leaves out, by the first marker of each test."""
+    for item in items:
+        found = next((name for name in REASONS if item.get_closest_marker(name)), "")
+        item.config.stash[_LEFT_OUT][found] += 1
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send a worker's counts to the controller, which collects nothing itself."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_REPORT] = dict(session.config.stash[_LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep the counts of a worker; each worker has collected all tests."""
+    report = getattr(node, "workeroutput", {}).get(_REPORT)
+    if report is not None:
+        node.config.stash[_LEFT_OUT] = Counter(report)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Report what is left to `make test-all`."""
+    left_out = config.stash[_LEFT_OUT]
+    if config.option.markexpr != QUICK or not left_out:
+        return
+    terminalreporter.section("left to `make test-all`")
+    for name, why in REASONS.items():
+        terminalreporter.line(f"{left_out[name]:5} {name}: they {why}")
