@@ -1,0 +1,250 @@
+"""Check the words of docstrings, comments, messages, scripts and docs.
+
+CONTRIBUTING.md ("Language") says which rules these are and why. `python -m tests.test_language`
+prints what is left, by directory; with paths as arguments, each finding below them.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+BANNED: dict[str, str] = {
+    "nobody": r"nobody",
+    "somebody": r"somebody",
+    "whoever": r"whoever",
+    "Who ... (as an actor)": r"(?-i:Who)(?! (?:Owns|Writes)\b)",
+    "tell, told": r"tells?|told|telling",
+    "stands": r"stands|standing",
+    "lies": r"lies",
+    "beside": r"besides?",
+    "goes on": r"go(?:es)? on|went on|going on",
+    "comes again": r"comes? again|came again",
+    "of its own": r"of (?:its|their) own",
+    "let go of": r"lets? go of|let it go",
+    "ring, bell, ear": r"rings?|rung|bells?|ears?",
+    "heard": r"heard",
+    "spelled": r"spelled",
+    "alive again": r"alive again",
+    "travel together": r"travels? together",
+    "is for ever": r"(?:is|for) ever",
+    "as good as": r"as good as",
+    "with what": r"with what",
+    "now and then": r"now and then",
+    "a while": r"a while",
+}
+"""Words that a Kafka or Redis user does not expect, and the pattern that finds each."""
+
+_BANNED = {name: re.compile(rf"\b(?:{text})\b", re.IGNORECASE) for name, text in BANNED.items()}
+_QUESTIONS = "What|Who|Whom|Whose|Which|Where|When|Whether|How|Why|So|It|That|This|One|Some|There"
+_ARTICLES = "The|A|An|Its|Their|Each|Every|All|No|As|Of|In|For|From|By|To|At|On|With|If"
+_RIDDLE = re.compile(rf"^(?:{_QUESTIONS})\b|^(?:The )?same\b", re.IGNORECASE)
+_NOT_A_VERB = re.compile(rf"^(?:{_QUESTIONS}|{_ARTICLES})\b|^[a-z]")
+_THIRD_PERSON = re.compile(r"^[A-Z][a-z]+(?<![su])s\b(?! ?=)")
+_MARKED = re.compile(r"<!-- (.+?) -->\n.*?<!-- end of \1 -->", re.DOTALL)
+_GENERATED = re.compile(r"<!-- (.+?): generated -->\n.*?<!-- end of \1 -->", re.DOTALL)
+_FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
+
+EXEMPT = (
+    "CHANGELOG.md",
+    "README.md",
+    "docs",
+    "korvet/__main__.py",
+    "korvet/admin",
+    "korvet/api_docs.py",
+    "korvet/apis.py",
+    "korvet/bounded.py",
+    "korvet/broker",
+    "korvet/cli",
+    "korvet/cluster",
+    "korvet/config",
+    "korvet/context.py",
+    "korvet/docs.py",
+    "korvet/errors.py",
+    "korvet/fetch",
+    "korvet/groups",
+    "korvet/handlers",
+    "korvet/key_docs.py",
+    "korvet/keys.py",
+    "korvet/legacy",
+    "korvet/library",
+    "korvet/log",
+    "korvet/logfmt.py",
+    "korvet/metrics.py",
+    "korvet/pipeline",
+    "korvet/produce",
+    "korvet/re2",
+    "korvet/scripts",
+    "korvet/spark",
+    "korvet/store",
+    "korvet/testing",
+    "korvet/topics",
+    "korvet/transactions",
+    "korvet/wire",
+    "lua/broker",
+    "lua/config",
+    "lua/group",
+    "lua/lib",
+    "lua/log",
+    "lua/producer",
+    "lua/topic",
+    "lua/transaction",
+    "lua/writer",
+)
+"""Files and directories that are not reworded yet: this list only shrinks."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A text that breaks one rule, and the place of it."""
+
+    path: str
+    line: int
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {' '.join(self.text.split())[:90]}"
+
+
+def findings(root: Path = ROOT) -> Iterator[Finding]:
+    """Check every file that users or contributors read."""
+    for path in sorted((root / "korvet").rglob("*.py")):
+        yield from _python(path)
+    for path in sorted((root / "lua").rglob("*.lua")):
+        yield from _lua(path)
+    for path in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+        yield from _markdown(path)
+    for path in sorted((root / "docs").rglob("*.py")):
+        yield from _python(path)
+
+
+def exempt(finding: Finding) -> bool:
+    """Return whether the file of a finding is still to be reworded."""
+    return any(finding.path == row or finding.path.startswith(f"{row}/") for row in EXEMPT)
+
+
+def _words(path: str, line: int, text: str) -> Iterator[Finding]:
+    for name, pattern in _BANNED.items():
+        for found in pattern.finditer(text):
+            at = line + text.count("\n", 0, found.start())
+            context = text[max(0, found.start() - 30) : found.end() + 40]
+            yield Finding(path, at, f"banned: {name}", context)
+
+
+def _python(path: Path) -> Iterator[Finding]:
+    name = path.relative_to(ROOT).as_posix()
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield from _words(name, node.lineno, node.value)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _first_line(name, node)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield from _words(name, token.start[0], token.string)
+
+
+def _first_line(
+    path: str, node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+) -> Iterator[Finding]:
+    doc = ast.get_docstring(node)
+    if not doc:
+        return
+    first = doc.splitlines()[0]
+    line = node.body[0].lineno
+    if _RIDDLE.search(first) or (
+        not first[0].isupper() and first[0].isalpha() and "(" not in first
+    ):
+        yield Finding(path, line, "first line: a question or a fragment", first)
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_property(node):
+        yield from _verb_first(path, line, first)
+
+
+def _verb_first(path: str, line: int, first: str) -> Iterator[Finding]:
+    if _NOT_A_VERB.search(first):
+        yield Finding(path, line, "first line: begin with a verb", first)
+    elif _THIRD_PERSON.search(first):
+        yield Finding(path, line, "first line: imperative, 'Return', not 'Returns'", first)
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(
+        "property" in ast.unparse(decorator) or "command" in ast.unparse(decorator)
+        for decorator in node.decorator_list
+    )
+
+
+def _lua(path: Path) -> Iterator[Finding]:
+    name = path.relative_to(ROOT).as_posix()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, text in enumerate(lines, 1):
+        _, dashes, comment = text.partition("--")
+        if dashes:
+            yield from _words(name, number, comment)
+    at = 1 if lines[0].startswith("---") else 0
+    first = lines[at].strip("- ")
+    if _RIDDLE.search(first):
+        yield Finding(name, at + 1, "first line: a question or a fragment", first)
+    elif at and lines[0].startswith("---"):
+        yield from _verb_first(name, at + 1, first)
+
+
+def _markdown(path: Path) -> Iterator[Finding]:
+    name = path.relative_to(ROOT).as_posix()
+    text = path.read_text(encoding="utf-8")
+    if text.startswith("<!-- generated"):
+        return
+    for pattern in (_GENERATED, _MARKED, _FENCE):
+        text = pattern.sub(lambda found: "\n" * found[0].count("\n"), text)
+    yield from _words(name, 1, text)
+
+
+def test_the_words_of_the_language_guide_are_kept() -> None:
+    left = [str(finding) for finding in findings() if not exempt(finding)]
+    assert not left, "\n".join(left)
+
+
+@pytest.mark.parametrize(
+    ("first", "rule"),
+    [
+        ("What nobody reads.", "question"),
+        ("The same.", "question"),
+        ("The partition's offsets.", "verb"),
+        ("Returns the offsets.", "imperative"),
+    ],
+)
+def test_a_first_line_that_is_no_imperative_is_found(first: str, rule: str) -> None:
+    node = ast.parse(f'def f():\n    """{first}"""').body[0]
+    assert isinstance(node, ast.FunctionDef)
+    assert [rule in finding.rule for finding in _first_line("x.py", node)] == [True]
+
+
+@pytest.mark.parametrize("first", ["Return the offsets.", "Pass the batch on.", "Process it."])
+def test_an_imperative_first_line_passes(first: str) -> None:
+    assert not list(_verb_first("x.py", 1, first))
+
+
+def main(paths: list[str]) -> int:
+    """Print the findings below the given paths, or their number by directory."""
+    found = [row for row in findings() if not paths or row.path.startswith(tuple(paths))]
+    if paths:
+        sys.stdout.writelines(f"{row}\n" for row in found)
+    else:
+        counts = Counter(str(Path(row.path).parent) for row in found)
+        sys.stdout.writelines(f"{count:5} {where}\n" for where, count in sorted(counts.items()))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
