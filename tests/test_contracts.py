@@ -14,11 +14,13 @@ from korvet.scripts import bundle, docs, lock
 from korvet.scripts.bundle import blank_comments
 from korvet.scripts.call import Script
 from korvet.scripts.contract import Row
+from korvet.scripts.signals import Signal
 from tests.support.script_calls import Mirror, kind_of, mirrors, scripts
 
 ROOT = bundle.default_root()
 PROJECT = ROOT.parent
 NAMES = bundle.names()
+CODES = (*ErrorCode, *Signal)
 
 # Scripts whose keys lie in several slots, which Redis Cluster refuses: there their work has to be
 # done slot by slot.
@@ -38,8 +40,8 @@ def libraries(name: str) -> list[str]:
 def test_the_codes_of_lua_are_the_codes_of_python() -> None:
     text = (ROOT / "lib" / "codes.lua").read_text()
     found = re.findall(r"^  ([A-Z_]+) = (-?\d+),$", text, re.MULTILINE)
-    assert {name: int(number) for name, number in found} == {c.name: c.value for c in ErrorCode}
-    assert len(found) == len(ErrorCode)
+    assert {name: int(number) for name, number in found} == {c.name: c.value for c in CODES}
+    assert len(found) == len(CODES)
 
 
 def test_no_text_changed_under_its_version_and_the_lock_is_up_to_date() -> None:
@@ -74,7 +76,7 @@ def test_codes_that_are_used_are_listed_and_listed_ones_are_used(name: str) -> N
     assert used <= listed, f"neither in REFUSES nor in SIGNALS: {used - listed}"
     anywhere = set(re.findall(r"\bcodes\.([A-Z_]+)", "\n".join([code, *libraries(name)])))
     assert listed <= anywhere, f"listed and never answered: {listed - anywhere}"
-    assert listed <= {code.name for code in ErrorCode}
+    assert listed <= {code.name for code in CODES}
 
 
 @pytest.mark.parametrize("name", NAMES)

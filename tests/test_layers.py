@@ -123,8 +123,6 @@ UPWARD = {
     ("broker.dispatch", "legacy"),
     ("broker.server", "legacy"),
     ("fetch.partitions", "context"),
-    ("groups.commit_validation", "context"),
-    ("groups.consumer_group", "context"),
     ("groups.stream_reads", "context"),
     ("produce.acks", "context"),
     ("produce.in_flight", "context"),

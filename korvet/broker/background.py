@@ -16,7 +16,7 @@ from korvet import logfmt
 from korvet.broker.group_metrics import GroupGauges
 from korvet.cluster.registration import BEAT_S
 from korvet.context import Services
-from korvet.groups.coordinator import CLAIM
+from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.log.cleaner import LogCleaner, Superseded
 from korvet.scripts import broker, log
 from korvet.scripts.call import Call, Reply
@@ -160,7 +160,7 @@ class BackgroundTasks:
         while True:
             await anyio.sleep(GROUPS_S)
             try:
-                while await groups.tick_due() == CLAIM:
+                while await groups.tick_due() == CLAIM_LIMIT:
                     pass
             except StoreError as error:
                 self._away("groups wait", error)

@@ -7,7 +7,7 @@ does not fit in the bounds is left out, smallest lag first.
 from collections.abc import Mapping
 
 from korvet.context import Services
-from korvet.groups.lag import PartitionLag, standings
+from korvet.groups.lag import PartitionLag, list_lags
 
 GROUPS = 200
 """Groups looked at in one round; of more, whichever Redis names first."""
@@ -42,12 +42,12 @@ class GroupGauges:
         services = self._services
         members: dict[Labels, float] = {}
         rows: list[tuple[str, PartitionLag]] = []
-        for name in await services.groups.some(GROUPS):
+        for name in await services.groups.list_some(GROUPS):
             size = await services.store.command("HGET", services.keys.group(name).group, "size")
             if size is None:
                 continue
             members[(name,)] = int(size)
-            found = await standings(services.store, services.keys, services.topics, name)
+            found = await list_lags(services.store, services.keys, services.topics, name)
             rows += ((name, row) for row in found)
         rows.sort(key=lambda pair: -pair[1].lag)
         self._members = members

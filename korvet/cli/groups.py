@@ -128,7 +128,7 @@ async def _assigned(log: "CommandLog", assignment: bytes) -> list[tuple[str, int
 
 async def _described(log: "CommandLog", name: str) -> _Described | None:
     """Read the group, of either protocol; None if there is none."""
-    from korvet.groups.consumer_protocol import assigned
+    from korvet.groups.consumer_protocol import assigned_partitions
     from korvet.scripts import group as scripts
 
     keys, coordinator = log.keys, log.coordinator
@@ -143,7 +143,9 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
     rows = [found.members[at : at + 6] for at in range(0, len(found.members), 6)]
     members = [(row[0], row[1], row[2], row[3]) for row in rows]
     # An assignment can be read if its protocol type is "consumer": Connect's holds tasks.
-    parts = [assigned(row[5]) if found.protocol_type == b"consumer" else [] for row in rows]
+    parts = [
+        assigned_partitions(row[5]) if found.protocol_type == b"consumer" else [] for row in rows
+    ]
     if found.type == b"consumer":
         newer = await coordinator.run(name, lambda _: scripts.consumer_describe(keys, name))
         if newer.error:

@@ -1,23 +1,20 @@
-"""What OffsetCommit and TxnOffsetCommit share: which rows may stand, and what each is told.
+"""Validate the partitions of OffsetCommit and TxnOffsetCommit, in Kafka's order.
 
-In Kafka's order: a topic or partition that is not there is refused whatever the group says; the
-group is asked next; metadata is measured last, of those whom the group would let commit.
+An unknown topic or partition is refused whatever the group answers; the group is checked next; the
+length of the metadata matters only for a partition that the group accepts.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from korvet.bounded import map_yielding
 from korvet.errors import ErrorCode
-from korvet.topics.table import Topic
-
-if TYPE_CHECKING:
-    from korvet.context import Context
 from korvet.groups.offset_commit import Row
+from korvet.topics.table import Topic, TopicTable
 
 
-class Asked(Protocol):
+class RequestPartition(Protocol):
     """One partition of either request."""
 
     @property
@@ -30,7 +27,7 @@ class Asked(Protocol):
     def committed_metadata(self) -> str | None: ...
 
 
-class AskedTopic(Protocol):
+class RequestTopic(Protocol):
     """One topic of either request."""
 
     @property
@@ -38,65 +35,66 @@ class AskedTopic(Protocol):
     @property
     def topic_id(self) -> UUID: ...
     @property
-    def partitions(self) -> Sequence[Asked]: ...
+    def partitions(self) -> Sequence[RequestPartition]: ...
 
 
-class Plan(NamedTuple):
-    """`rows` would be stored; `fates` has, per topic and partition, what is known so far."""
+class ValidatedCommit(NamedTuple):
+    """The valid `rows`, and an error code per topic and partition before the group is checked."""
 
     rows: list[Row]
-    fates: list[list[ErrorCode]]
+    errors: list[list[ErrorCode]]
 
     @property
-    def asks(self) -> bool:
-        """Whether the group has a say in any of it."""
-        return any(fate in UP_TO_THE_GROUP for fates in self.fates for fate in fates)
+    def needs_group(self) -> bool:
+        """Whether the group has to be checked for any partition."""
+        return any(error in DEPENDS_ON_GROUP for errors in self.errors for error in errors)
 
 
-UP_TO_THE_GROUP = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
+DEPENDS_ON_GROUP = (ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE)
 
 
-async def plan(topics: Iterable[AskedTopic], context: "Context", *, by_id: bool) -> Plan:
-    """What can be said without the group; topics are named by their ids or by their names."""
-    longest = context.settings.integer("offset.metadata.max.bytes")
+async def validate_commit(
+    request: Iterable[RequestTopic], topics: TopicTable, *, max_metadata: int, by_id: bool
+) -> ValidatedCommit:
+    """Validate all that does not depend on the group; topics are given by id or by name."""
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     rows: list[Row] = []
-    fates: list[list[ErrorCode]] = []
-    for asked in topics:
+    errors: list[list[ErrorCode]] = []
+    for asked in request:
         if by_id:
-            topic = await context.topics.get_id(asked.topic_id)
+            topic = await topics.get_id(asked.topic_id)
         else:
-            topic = await context.topics.get(asked.name)
+            topic = await topics.get(asked.name)
 
-        def judge(part: Asked, topic: Topic | None = topic) -> ErrorCode:
-            fate = unknown if topic is None else _fate(part, topic, longest)
-            if topic is not None and not fate:
+        def validate(part: RequestPartition, topic: Topic | None = topic) -> ErrorCode:
+            error = unknown if topic is None else _error(part, topic, max_metadata)
+            if topic is not None and not error:
                 rows.append(_row(part, topic))
-            return fate
+            return error
 
-        fates.append(await map_yielding(judge, asked.partitions))
-    return Plan(rows, fates)
-
-
-def told(fate: ErrorCode, verdict: ErrorCode) -> ErrorCode:
-    """What a partition is told once the group has spoken."""
-    return verdict or fate if fate in UP_TO_THE_GROUP else fate
+        errors.append(await map_yielding(validate, asked.partitions))
+    return ValidatedCommit(rows, errors)
 
 
-def _fate(part: Asked, topic: Topic, longest: int) -> ErrorCode:
+def final_error(error: ErrorCode, group_error: ErrorCode) -> ErrorCode:
+    """Return a partition's error once the group's is known."""
+    return group_error or error if error in DEPENDS_ON_GROUP else error
+
+
+def _error(part: RequestPartition, topic: Topic, max_metadata: int) -> ErrorCode:
     if not 0 <= part.partition_index < topic.partitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if _length(part.committed_metadata or "") > longest:
+    if _java_length(part.committed_metadata or "") > max_metadata:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
 
-def _length(text: str) -> int:
-    """As Java counts: a character beyond the first 65,536 is two."""
+def _java_length(text: str) -> int:
+    """Return the length in UTF-16 code units, as Java counts it."""
     return len(text) + sum(character > "\uffff" for character in text)
 
 
-def _row(part: Asked, topic: Topic) -> Row:
+def _row(part: RequestPartition, topic: Topic) -> Row:
     return (
         topic.name,
         part.partition_index,

@@ -1,16 +1,15 @@
-"""What consumers tell each other through their group: the topics they subscribe to, and who reads
-which partition.
+"""Decode the metadata and assignments of the classic `consumer` protocol.
 
-The bytes are the clients' (Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment). A
-subscription that cannot be read may mean any topic, such an assignment means none.
+Clients write these bytes: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment. A
+malformed subscription may mean any topic, a malformed assignment none.
 """
 
 import struct
 from collections.abc import Iterable
 
 
-def topics_of(metadata: Iterable[bytes]) -> set[str] | None:
-    """Every topic that one of these members subscribes to; None when nobody can say."""
+def subscribed_topics(metadata: Iterable[bytes]) -> set[str] | None:
+    """Return all topics that these members subscribe to; None if a subscription is malformed."""
     found: set[str] = set()
     for text in metadata:
         names = _topics(text)
@@ -37,8 +36,8 @@ def _topics(metadata: bytes) -> list[str] | None:
     return names
 
 
-def assigned(assignment: bytes) -> list[tuple[str, int]]:
-    """The partitions a member was assigned, by topic and number."""
+def assigned_partitions(assignment: bytes) -> list[tuple[str, int]]:
+    """Return a member's assigned partitions, as topic and number."""
     found: list[tuple[str, int]] = []
     try:
         _, topics = struct.unpack_from(">hi", assignment, 0)

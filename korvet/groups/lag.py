@@ -1,12 +1,12 @@
-"""Where a group stands, and where it could be put: what tools and metrics ask about groups."""
+"""The lag of consumer groups, and the offsets that tools reset them to."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from korvet.groups.offset_commit import CommittedOffset, place_of, read_commit
+from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
 from korvet.log.position import EARLIEST, Place
@@ -16,24 +16,18 @@ from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic, TopicTable
 
 
-class Tables(Protocol):
-    """What is needed of the table of topics."""
-
-    async def get(self, name: str) -> Topic | None: ...
-
-
 class PartitionLag(msgspec.Struct, frozen=True):
-    """One partition a group has committed. `lag` is in records, `behind_ms` -1 where unknown."""
+    """The lag of one committed partition: `lag` in records, `lag_ms` in ms, -1 if unknown."""
 
     topic: str
     partition: int
     commit: CommittedOffset
     end: int
     lag: int
-    behind_ms: int
+    lag_ms: int
 
 
-async def find_place(
+async def find_offset(
     store: AsyncStore,
     keys: Keys,
     reader: LogReader,
@@ -41,8 +35,8 @@ async def find_place(
     partition: int,
     place: Place,
 ) -> int:
-    """The offset that stands at that place, between the log's ends; a time is the first record at
-    or after it."""
+    """Return the offset of a position, from log start to log end. The position of a time is the
+    first record at or after it."""
     bounds = await store.run(log.list_offsets(keys, topic.name, partition, topic_id=topic.id))
     if isinstance(place, int):
         return min(max(place, bounds.first), bounds.next)
@@ -56,19 +50,19 @@ async def find_place(
     return bounds.next
 
 
-async def standings(
+async def list_lags(
     store: AsyncStore, keys: Keys, topics: TopicTable, group_id: str
 ) -> list[PartitionLag]:
-    """Every partition the group has committed, of topics that exist, in order."""
+    """Return the lag of every committed partition of topics that exist, in order."""
     flat = await store.command("HGETALL", keys.group_offsets(group_id))
-    rows = await _known(topics, zip(flat[::2], flat[1::2], strict=True))
+    rows = await _parse(topics, zip(flat[::2], flat[1::2], strict=True))
     replies = await store.run_many(
         log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
         for topic, number, commit in rows
     )
     found = [
         PartitionLag(
-            topic.name, number, commit, reply.next, reply.records, _behind(topic, commit, reply)
+            topic.name, number, commit, reply.next, reply.records, _lag_ms(topic, commit, reply)
         )
         for (topic, number, commit), reply in zip(rows, replies, strict=True)
         if not reply.error
@@ -76,12 +70,12 @@ async def standings(
     return sorted(found, key=lambda row: (row.topic, row.partition))
 
 
-async def _known(
+async def _parse(
     topics: TopicTable, pairs: Iterable[tuple[bytes, bytes]]
 ) -> Sequence[tuple[Topic, int, CommittedOffset]]:
     rows = []
     for field, raw in pairs:
-        place, commit = place_of(field), read_commit(raw)
+        place, commit = parse_field(field), parse_commit(raw)
         if place is None or commit is None:
             continue
         topic = await topics.get(place[0])
@@ -90,8 +84,8 @@ async def _known(
     return rows
 
 
-def _behind(topic: Topic, commit: CommittedOffset, reply: Any) -> int:
-    """Milliseconds from the committed place to the newest record, where offsets are times."""
+def _lag_ms(topic: Topic, commit: CommittedOffset, reply: Any) -> int:
+    """Return the ms from the committed offset to the newest record; -1 unless offsets are times."""
     if reply.records == 0:
         return 0
     if topic.policy.offset_mode != "time" or reply.newest < 0:

@@ -1,4 +1,4 @@
-"""Committed offsets as Redis has them: the twin of lua/lib/offset_commit.lua."""
+"""Committed offsets as they are stored: the mirror of lua/lib/offset_commit.lua."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ Row = tuple[str, int, int, int, str, str]
 
 
 class CommittedOffset(msgspec.Struct, frozen=True):
-    """How far a group has read one partition. `topic_id` is empty in one written by hand."""
+    """The committed offset of one partition. `topic_id` is empty in one written by hand."""
 
     offset: int
     epoch: int = -1
@@ -16,8 +16,8 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     metadata: str = ""
 
 
-def read_commit(raw: bytes) -> CommittedOffset | None:
-    """The commit in these bytes; None for what is no commit at all."""
+def parse_commit(raw: bytes) -> CommittedOffset | None:
+    """Parse a stored commit; None if it is malformed."""
     parts = raw.split(b" ", 5)
     try:
         if len(parts) < 6:
@@ -33,8 +33,8 @@ def read_commit(raw: bytes) -> CommittedOffset | None:
         return None
 
 
-def place_of(field: bytes) -> tuple[str, int] | None:
-    """The topic and partition that a field of a group's offsets stands for."""
+def parse_field(field: bytes) -> tuple[str, int] | None:
+    """Parse a field of a group's offsets: topic and partition; None if it is malformed."""
     _, _, rest = field.decode("utf-8", "replace").partition(":")
     topic, _, number = rest.rpartition(":")
     topic = topic.rpartition(":")[2]

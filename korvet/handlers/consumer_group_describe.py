@@ -1,12 +1,12 @@
-"""ConsumerGroupDescribe (key 69), versions 0-1. State and members of groups of the newer protocol.
+"""ConsumerGroupDescribe (key 69), versions 0-1. State and members of consumer groups (KIP-848).
 
 Behaviour
-- INVALID_GROUP_ID for an empty name, INVALID_REQUEST for one that comes more than ten times
+- INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times
 - GROUP_ID_NOT_FOUND for a group that does not exist or is a classic one
-- "Assigning" while targets have still to be made, "Reconciling" while a member has not all that it
-  should, "Stable" after, "Empty" without members
+- "Assigning" until the target assignment of the group epoch is computed, "Reconciling" until all
+  members own their target, then "Stable"; "Empty" without members
 Versions
-- v1 the type of a member
+- v1 the member type
 """
 
 import uuid
@@ -39,7 +39,7 @@ async def consumer_group_describe(
     times = RepeatLimit()
     return ConsumerGroupDescribeResponse(
         groups=[
-            _unknown(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
+            _error(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
             if times.too_many(group)
             else await _group(group, names, allowed, context)
             for group in request.group_ids
@@ -51,12 +51,12 @@ async def _group(
     group_id: str, names: dict[str, str], allowed: int, context: Context
 ) -> DescribedGroup:
     if not group_id:
-        return _unknown(group_id, ErrorCode.INVALID_GROUP_ID, None)
+        return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
     reply = await context.services.groups.run(
         group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
     )
     if reply.error:
-        return _unknown(group_id, ErrorCode(reply.error), f"Group {group_id} not found.")
+        return _error(group_id, ErrorCode(reply.error), f"Group {group_id} not found.")
     rows = reply.members
     return DescribedGroup(
         error_code=ErrorCode.NONE,
@@ -70,7 +70,7 @@ async def _group(
     )
 
 
-def _unknown(group_id: str, error: ErrorCode, reason: str | None) -> DescribedGroup:
+def _error(group_id: str, error: ErrorCode, reason: str | None) -> DescribedGroup:
     return DescribedGroup(
         error_code=error,
         error_message=reason,
@@ -100,7 +100,7 @@ def _member(row: list[bytes], names: dict[str, str]) -> Member:
     )
 
 
-def _assignment(spelled: bytes, names: dict[str, str]) -> Assignment:
+def _assignment(encoded: bytes, names: dict[str, str]) -> Assignment:
     return Assignment(
         topic_partitions=[
             TopicPartitions(
@@ -108,6 +108,6 @@ def _assignment(spelled: bytes, names: dict[str, str]) -> Assignment:
                 topic_name=names.get(topic_id, ""),
                 partitions=numbers,
             )
-            for topic_id, numbers in decode_assignment(spelled).items()
+            for topic_id, numbers in decode_assignment(encoded).items()
         ]
     )

@@ -1,19 +1,18 @@
-"""ConsumerGroupHeartbeat (key 68), versions 0-1. A member lives, and learns what it may hold.
+"""ConsumerGroupHeartbeat (key 68), versions 0-1. Renew a member's session, return its assignment.
 
 Behaviour
-- the broker assigns (uniform or range, what most members ask for); a member first gives up what is
-  another's now, then its epoch moves on, then it gets what others have given up
-- while a group settles, members are told to come again sooner than the heartbeat interval says:
-  after 500 ms, or 5 ms a member
-- where heartbeats are frequent one that says nothing new waits up to 20 ms to leave with others
-- a large group's targets are made for many joins at once, so its assignment epoch may lag
+- the broker assigns (uniform or range, as most members ask): a member first revokes partitions,
+  then its epoch advances, then it gets partitions that other members have revoked
+- while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member
+- if heartbeats are frequent, one without news waits up to 20 ms and is sent with other ones
+- the target assignment of a large group covers many joins, so its assignment epoch may lag
 - patterns are RE2's and match whole names
 - INVALID_REQUEST (empty group id, no topics or no timeout when joining), UNSUPPORTED_ASSIGNOR,
   INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND for a classic group with members,
   UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
   GROUP_MAX_SIZE_REACHED
-- a member that is silent for its session timeout, or slow to give something up, is removed, whether
-  or not another one is heard of
+- a member that sends no heartbeat within its session timeout, or does not revoke within its
+  rebalance timeout, is removed, even if no other request reaches the group
 Versions
 - v1 the member chooses its id, patterns
 Left out
@@ -27,7 +26,13 @@ import msgspec
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment, encode_assignment
-from korvet.groups.consumer_group import Rows, pack, timing, topics_for, wants
+from korvet.groups.consumer_group import (
+    TopicRows,
+    encode_subscription,
+    find_topics,
+    group_timeout_ms,
+    pack,
+)
 from korvet.groups.stream_reads import note_reader, readers
 from korvet.re2.matcher import BadPattern, compiled
 from korvet.scripts import group as scripts
@@ -41,31 +46,32 @@ from korvet.wire.messages.consumer_group_heartbeat import (
 )
 
 ASSIGNORS = ("uniform", "range")
-AWAY = -2
+JOIN, LEAVE_STATIC = 0, -2
+"""Member epochs with a meaning of their own."""
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 
 async def consumer_group_heartbeat(
     request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupHeartbeatResponse:
-    if context.version == 0 and not request.member_id and request.member_epoch == 0:
+    if context.version == 0 and not request.member_id and request.member_epoch == JOIN:
         request = msgspec.structs.replace(request, member_id=str(uuid.uuid4()))
-    error, reason = _refused(request)
+    error, reason = _validate(request)
     if error:
-        return _refusal(error, reason)
-    if _says_nothing_new(request):
-        async with context.services.groups.beats.burst():
-            reply = await _beat(request, context)
+        return _error(error, reason)
+    if _has_no_news(request):
+        async with context.services.groups.heartbeats.next_batch():
+            reply = await _heartbeat(request, context)
     else:
-        reply = await _beat(request, context)
+        reply = await _heartbeat(request, context)
     if reply.error:
-        return _refusal(ErrorCode(reply.error))
+        return _error(ErrorCode(reply.error))
     interval = 0
     if request.member_epoch < 0 and context.services.stream_readers:
         readers(context).forget(context.client_id or "", request.group_id, request.member_id)
     elif request.member_epoch >= 0:
         note_reader(context, request.group_id, request.member_id, reply.epoch)
-        interval = timing(context, request.group_id, INTERVAL)
+        interval = _timeout_ms(request, context, INTERVAL)
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,
         member_id=request.member_id,
@@ -75,7 +81,7 @@ async def consumer_group_heartbeat(
     )
 
 
-def _refused(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
+def _validate(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
     for value, name in (
         (request.group_id, "group id"),
         (request.member_id, "member id"),
@@ -84,11 +90,13 @@ def _refused(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | N
     ):
         if value is not None and not value.strip():
             return ErrorCode.INVALID_REQUEST, f"The {name} must not be empty."
-    unfit = _joins_badly(request) if request.member_epoch == 0 else _goes_badly(request)
-    if unfit:
-        return ErrorCode.INVALID_REQUEST, unfit
+    reason = _join_error(request) if request.member_epoch == JOIN else _epoch_error(request)
+    if reason:
+        return ErrorCode.INVALID_REQUEST, reason
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
-        return ErrorCode.UNSUPPORTED_ASSIGNOR, f"There is {' and '.join(ASSIGNORS)}."
+        supported = ", ".join(ASSIGNORS)
+        reason = f"Unknown assignor {request.server_assignor!r}; supported: {supported}."
+        return ErrorCode.UNSUPPORTED_ASSIGNOR, reason
     try:
         compiled(request.subscribed_topic_regex or "")
     except BadPattern as wrong:
@@ -96,8 +104,8 @@ def _refused(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | N
     return ErrorCode.NONE, None
 
 
-def _says_nothing_new(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member only lives: then it may wait a moment for others that do."""
+def _has_no_news(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Return whether the request only renews the session: then it may wait for a batch."""
     return (
         request.member_epoch > 0
         and request.topic_partitions is None
@@ -106,31 +114,33 @@ def _says_nothing_new(request: ConsumerGroupHeartbeatRequest) -> bool:
     )
 
 
-def _joins_badly(request: ConsumerGroupHeartbeatRequest) -> str | None:
+def _join_error(request: ConsumerGroupHeartbeatRequest) -> str | None:
     if request.rebalance_timeout_ms == -1:
-        return "Whoever joins says how long it may take to give partitions up."
+        return "rebalance_timeout_ms is required when joining."
     if request.topic_partitions is None or request.topic_partitions:
-        return "Whoever joins holds no partitions, and says so."
+        return "topic_partitions must be empty, and not null, when joining."
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        return "Whoever joins names its topics, or a pattern."
+        return "Topic names or a pattern are required when joining."
     return None
 
 
-def _goes_badly(request: ConsumerGroupHeartbeatRequest) -> str | None:
-    if request.member_epoch < AWAY:
-        return f"There is no member epoch {request.member_epoch}."
-    if request.member_epoch == AWAY and request.instance_id is None:
-        return "Only a static member can go away and come back."
+def _epoch_error(request: ConsumerGroupHeartbeatRequest) -> str | None:
+    if request.member_epoch < LEAVE_STATIC:
+        return f"Invalid member epoch {request.member_epoch}."
+    if request.member_epoch == LEAVE_STATIC and request.instance_id is None:
+        return "Member epoch -2 requires an instance id: it is for static members."
     return None
 
 
-async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> ConsumerHeartbeatReply:
-    rows: Rows = []
-    asked = b""
+async def _heartbeat(
+    request: ConsumerGroupHeartbeatRequest, context: Context
+) -> ConsumerHeartbeatReply:
+    rows: TopicRows = []
+    resolved = b""
     await context.topics.all()
     version = context.topics.mark
 
-    def make(registered: int) -> Call[ConsumerHeartbeatReply]:
+    def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
         return scripts.consumer_heartbeat(
             context.keys,
             request.group_id,
@@ -140,11 +150,11 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
             rack=request.rack_id or "",
             client_id=context.client_id or "",
             client_host=f"/{context.client_host}",
-            session_ms=timing(context, request.group_id, SESSION),
+            session_ms=_timeout_ms(request, context, SESSION),
             rebalance_ms=request.rebalance_timeout_ms,
             assignor=request.server_assignor or "",
             max_size=context.settings.integer("group.consumer.max.size"),
-            is_registered=registered,
+            is_registered=is_registered,
             subscription_mask=(request.subscribed_topic_names is not None)
             + 2 * (request.subscribed_topic_regex is not None),
             names=pack(sorted(request.subscribed_topic_names or ())),
@@ -153,32 +163,39 @@ async def _beat(request: ConsumerGroupHeartbeatRequest, context: Context) -> Con
             owned=encode_assignment(
                 (row.topic_id.hex, row.partitions) for row in request.topic_partitions or ()
             ),
-            version=version,
-            resolved=asked,
+            topics_version=version,
+            resolved=resolved,
             rows=rows,
         )
 
     while True:
-        reply = await context.services.groups.run(request.group_id, make)
+        reply = await context.services.groups.run(
+            request.group_id, make, creates=request.member_epoch == JOIN
+        )
         if reply.error or not reply.need_topics:
             return reply
-        # Who asked before may have asked a broker that has heard of more topics than this one.
+        # The group may have topics from another broker, whose table is newer than this one.
         await context.topics.refresh()
-        # Taken before the rows: those may be of a later table, never of an earlier one.
+        # Read before the rows: these may be of a later version of the table, not of an earlier one.
         version = context.topics.mark
-        rows, asked = await topics_for(reply, context), wants(reply)
+        rows = await find_topics(reply, context.topics)
+        resolved = encode_subscription(reply)
 
 
-def _assignment(spelled: bytes) -> Assignment:
+def _timeout_ms(request: ConsumerGroupHeartbeatRequest, context: Context, name: str) -> int:
+    return group_timeout_ms(context.services.configs, context.settings, request.group_id, name)
+
+
+def _assignment(encoded: bytes) -> Assignment:
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=uuid.UUID(hex=topic_id), partitions=numbers)
-            for topic_id, numbers in decode_assignment(spelled).items()
+            for topic_id, numbers in decode_assignment(encoded).items()
         ]
     )
 
 
-def _refusal(error: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbeatResponse:
+def _error(error: ErrorCode, reason: str | None = None) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(
         error_code=error,
         error_message=reason or error.message,

@@ -1,10 +1,10 @@
-"""DeleteGroups (key 42), versions 0-3. Forget groups that have no members, and their offsets.
+"""DeleteGroups (key 42), versions 0-3. Delete groups without members, and their offsets.
 
 Behaviour
-- GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; a group named twice is answered once
-- the Redis groups of that name go too, on every stream the group had committed
+- GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP; a group that is listed twice has one result
+- the Redis groups of that name are destroyed on every stream with a committed offset
 Versions
-- v2 flexible, v3 a sentence for each error
+- v2 flexible, v3 error messages
 """
 
 from korvet.bounded import gather_bounded

@@ -1,9 +1,9 @@
 """DescribeGroups (key 15), versions 0-6. State, protocol and members of classic groups.
 
 Behaviour
-- a group nobody knows is "Dead"; from 6 on GROUP_ID_NOT_FOUND says so too
-- INVALID_REQUEST for a group that is named more than ten times
-- metadata and assignments of the members are told while the group is Stable
+- a group that does not exist is "Dead"; from 6 on also GROUP_ID_NOT_FOUND
+- INVALID_REQUEST for a group that is listed more than ten times
+- metadata and assignments of the members are returned while the group is Stable
 Versions
 - v3 authorized operations (all of them: there is no authorizer), v4 group.instance.id, v6 messages
 """
@@ -32,7 +32,7 @@ async def describe_groups(
 
     async def one(name: str) -> DescribedGroup:
         if times.too_many(name):
-            return _nothing(name, ErrorCode.INVALID_REQUEST, TOO_OFTEN, allowed)
+            return _dead(name, ErrorCode.INVALID_REQUEST, TOO_OFTEN, allowed)
         return await _group(name, allowed, context)
 
     return DescribeGroupsResponse(groups=await gather_bounded(one, request.groups))
@@ -46,10 +46,8 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
         missing = context.version >= 6
         if missing:
             reason = f"Group {name} not found."
-            return _nothing(
-                name, ErrorCode.GROUP_ID_NOT_FOUND, reason, authorized_operations.UNASKED
-            )
-        return _nothing(name, ErrorCode.NONE, None, allowed)
+            return _dead(name, ErrorCode.GROUP_ID_NOT_FOUND, reason, authorized_operations.UNASKED)
+        return _dead(name, ErrorCode.NONE, None, allowed)
     rows = reply.members
     stable = reply.state == b"Stable"
     return DescribedGroup(
@@ -63,7 +61,7 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
     )
 
 
-def _nothing(name: str, error: ErrorCode, reason: str | None, allowed: int) -> DescribedGroup:
+def _dead(name: str, error: ErrorCode, reason: str | None, allowed: int) -> DescribedGroup:
     return DescribedGroup(
         error_code=error,
         error_message=reason,

@@ -1,9 +1,9 @@
-"""FindCoordinator (key 10), versions 0-6. Which broker looks after a group or a transactional id.
+"""FindCoordinator (key 10), versions 0-6. Return the coordinator of a group or transactional id.
 
 Behaviour
-- any broker coordinates any group and any transaction, since all state is in Redis; all name the
-  same one that can be reached, lest a client that asks two of them joins twice
-- INVALID_REQUEST for a key type that is not served
+- any broker can coordinate any group and any transaction, since all state is in Redis; all return
+  the same reachable one, so that a client that asks two brokers does not join twice
+- INVALID_REQUEST for an unsupported key type
 Versions
 - v1 key types, v4 several keys in one request
 Left out
@@ -48,7 +48,7 @@ async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator
             host="",
             port=-1,
             error_code=ErrorCode.INVALID_REQUEST,
-            error_message=f"Coordinators of key type {key_type} are not served here.",
+            error_message=f"Unsupported key type {key_type}; use 0 (group) or 1 (transaction).",
         )
     named = await context.services.coordinators.of(key)
     return Coordinator(

@@ -1,9 +1,9 @@
-"""Heartbeat (key 12), versions 0-4. A group member says it is alive.
+"""Heartbeat (key 12), versions 0-4. Renew the session of a classic member.
 
 Behaviour
 - in order: INVALID_GROUP_ID, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION
-- REBALANCE_IN_PROGRESS while the members join again: the member is alive all the same
-- where heartbeats are frequent one waits up to 20 ms for others, and shares their script call
+- REBALANCE_IN_PROGRESS during the join phase; the session is renewed all the same
+- if heartbeats are frequent, one waits up to 20 ms and shares a script call with other ones
 Versions
 - v3 group.instance.id
 """
@@ -20,10 +20,10 @@ from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def heartbeat(request: HeartbeatRequest, context: Context) -> Awaitable[HeartbeatResponse]:
-    """The heartbeat is on its way to Redis, or waits a moment for others."""
+    """Add the heartbeat to the next batch."""
     if not request.group_id:
-        return _refuse(ErrorCode.INVALID_GROUP_ID)
-    error = context.services.groups.beats.submit(
+        return _error(ErrorCode.INVALID_GROUP_ID)
+    error = context.services.groups.heartbeats.submit(
         request.group_id,
         request.member_id,
         request.group_instance_id or "",
@@ -31,16 +31,16 @@ def heartbeat(request: HeartbeatRequest, context: Context) -> Awaitable[Heartbea
     )
     return Deferred(
         error,
-        partial(_answer_at_once, request, context, error),
-        partial(_answer, request, context, error),
+        partial(_respond_now, request, context, error),
+        partial(_respond, request, context, error),
     )
 
 
-async def _refuse(error: ErrorCode) -> HeartbeatResponse:
+async def _error(error: ErrorCode) -> HeartbeatResponse:
     return HeartbeatResponse(error_code=error)
 
 
-def _answer_at_once(
+def _respond_now(
     request: HeartbeatRequest, context: Context, error: "asyncio.Future[int]"
 ) -> HeartbeatResponse | NotReady:
     if error.cancelled() or error.exception() is not None:
@@ -48,7 +48,7 @@ def _answer_at_once(
     return _response(request, context, error.result())
 
 
-async def _answer(
+async def _respond(
     request: HeartbeatRequest, context: Context, error: "asyncio.Future[int]"
 ) -> HeartbeatResponse:
     return _response(request, context, await error)

@@ -1,19 +1,20 @@
-"""JoinGroup (key 11), versions 0-9. Become a member, and learn the generation that follows.
+"""JoinGroup (key 11), versions 0-9. Join the group, and return the next generation.
 
 Behaviour
 - in order: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, UNKNOWN_MEMBER_ID for an id in a group that
   does not exist, GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, FENCED_INSTANCE_ID and
-  UNKNOWN_MEMBER_ID of somebody who is no member, MEMBER_ID_REQUIRED
-- the answer waits until everybody has joined again or the longest rebalance timeout has passed; an
-  empty group waits group.initial.rebalance.delay.ms for others
-- of a protocol named twice the last metadata counts; an empty group.instance.id is none
-- a follower that asks again in a generation it has joined is told about it once more; a leader that
+  UNKNOWN_MEMBER_ID for an id that is not a member's, MEMBER_ID_REQUIRED
+- the response waits until all members have joined or the longest rebalance timeout has passed; an
+  empty group waits group.initial.rebalance.delay.ms for more members
+- of a protocol that is listed twice the last metadata is used; an empty group.instance.id is none
+- a follower that joins again in a generation it is part of gets the same response; a leader that
   does so in a stable group begins a rebalance
-- a static member that comes back without its id takes the place it had; whoever holds the old id is
-  fenced. In a stable group that is no rebalance, as long as the protocol stays the same
+- a static member that joins without its id replaces its former one, whose id is fenced. In a stable
+  group this begins no rebalance, as long as the protocol stays the same
+- a new group takes two round trips: registration, then the join
 Versions
 - v1 rebalance timeout, v4 MEMBER_ID_REQUIRED, v5 group.instance.id, v7 protocol type and a null
-  protocol in refusals, v9 skip_assignment
+  protocol in error responses, v9 skip_assignment
 """
 
 import uuid
@@ -33,16 +34,16 @@ from korvet.wire.messages.join_group import (
 async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupResponse:
     settings = context.settings
     if not request.group_id:
-        return _refusal(ErrorCode.INVALID_GROUP_ID, request.member_id, context)
+        return _error(ErrorCode.INVALID_GROUP_ID, request.member_id, context)
     shortest = settings.integer("group.min.session.timeout.ms")
     longest = settings.integer("group.max.session.timeout.ms")
     if not shortest <= request.session_timeout_ms <= longest:
-        return _refusal(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, context)
+        return _error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id, context)
     instance = request.group_instance_id or ""
     protocols = {row.name: row.metadata for row in request.protocols}
     fresh_id = f"{instance or context.client_id or ''}-{uuid.uuid4()}"
 
-    def make(registered: int) -> Call[JoinReply]:
+    def make(is_registered: int) -> Call[JoinReply]:
         return scripts.join(
             context.keys,
             request.group_id,
@@ -57,15 +58,15 @@ async def join_group(request: JoinGroupRequest, context: Context) -> JoinGroupRe
             protocol_type=request.protocol_type,
             require_member_id=int(context.version >= 4),
             skip=int(context.version >= 9),
-            is_registered=registered,
+            is_registered=is_registered,
             delay_ms=settings.integer("group.initial.rebalance.delay.ms"),
             max_size=settings.integer("group.max.size"),
         )
 
     reply = await context.services.groups.join(request.group_id, instance, make)
     if reply.error:
-        return _refusal(ErrorCode(reply.error), reply.member.decode(), context)
-    return _answer(reply)
+        return _error(ErrorCode(reply.error), reply.member.decode(), context)
+    return _response(reply)
 
 
 def _rebalance_ms(request: JoinGroupRequest) -> int:
@@ -73,7 +74,7 @@ def _rebalance_ms(request: JoinGroupRequest) -> int:
     return wanted if wanted >= 0 else request.session_timeout_ms
 
 
-def _answer(reply: JoinReply) -> JoinGroupResponse:
+def _response(reply: JoinReply) -> JoinGroupResponse:
     rows = reply.members
     return JoinGroupResponse(
         error_code=ErrorCode.NONE,
@@ -94,7 +95,7 @@ def _answer(reply: JoinReply) -> JoinGroupResponse:
     )
 
 
-def _refusal(error: ErrorCode, member_id: str, context: Context) -> JoinGroupResponse:
+def _error(error: ErrorCode, member_id: str, context: Context) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=error,
         protocol_name=None if context.version >= 7 else "",

@@ -1,11 +1,11 @@
-"""LeaveGroup (key 13), versions 0-5. Members leave their group, and the others rebalance.
+"""LeaveGroup (key 13), versions 0-5. Remove members, and rebalance the group.
 
 Behaviour
 - INVALID_GROUP_ID; per member UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID
-- from 3 on a member with an instance and no member id is a static member thrown out by name
-- members of the newer protocol can be thrown out, too
+- version 3 on: an instance without a member id removes that static member
+- members of a consumer group (KIP-848) can be removed too
 Versions
-- up to 2 one member, whose error is the answer's; v3 several, v5 reasons (read and ignored)
+- up to 2 one member, whose error is the response's; v3 several, v5 reasons (ignored)
 """
 
 from korvet.context import Context

@@ -1,9 +1,9 @@
-"""ListGroups (key 16), versions 0-5. Every group there is, filtered by state and type if asked to.
+"""ListGroups (key 16), versions 0-5. List all groups, filtered by state and type.
 
 Behaviour
-- a broker lists the groups whose coordinator it is named (FindCoordinator), as clients ask all
-  brokers and some take a group that two of them list for two
-- filters ignore case, an unknown word matches nothing
+- a broker lists the groups that FindCoordinator gives it: clients ask all brokers, and some count a
+  group that two brokers list twice
+- filters ignore case, an unknown state or type matches no group
 Versions
 - v4 states, v5 types
 """
@@ -18,13 +18,13 @@ from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 
 
 async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
-    names = await context.services.coordinators.own(await context.services.groups.names())
+    names = await context.services.coordinators.own(await context.services.groups.list_groups())
 
-    def look(name: str) -> Awaitable[Any]:
+    def read(name: str) -> Awaitable[Any]:
         key = context.keys.group(name).group
         return context.store.command("HMGET", key, "state", "protocol_type", "type")
 
-    rows = await gather_bounded(look, names)
+    rows = await gather_bounded(read, names)
     states = {word.strip().lower() for word in request.states_filter}
     types = {word.strip().lower() for word in request.types_filter}
     found = []

@@ -1,15 +1,17 @@
-"""OffsetCommit (key 8), versions 0-10. Remember how far a group has read.
+"""OffsetCommit (key 8), versions 0-10. Commit a group's offsets.
 
 Behaviour
 - per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from 10 on)
-- for the rest together, in the script that stores them: ILLEGAL_GENERATION (GROUP_ID_NOT_FOUND from
-  9 on) for a generation of a group that does not exist, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
-  ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS between JoinGroup and SyncGroup
-- per partition of a commit that would stand: OFFSET_METADATA_TOO_LARGE
-- members of the newer protocol: UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION before 9, STALE_MEMBER_EPOCH
-- without membership (generation -1) a group without members takes commits; a group id may be empty
-- the Redis group of that name moves along, so that XREADGROUP goes on at the committed offset
-- a commit also says that the member is alive
+- for all other partitions together, in the script that commits: ILLEGAL_GENERATION
+  (GROUP_ID_NOT_FOUND from 9 on) for a generation of a group that does not exist, UNKNOWN_MEMBER_ID,
+  FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS between JoinGroup and SyncGroup
+- per partition that the group accepts: OFFSET_METADATA_TOO_LARGE
+- members of a consumer group (KIP-848): UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION before 9,
+  STALE_MEMBER_EPOCH
+- without membership (generation -1) a group without members accepts commits; a group id may be
+  empty
+- the Redis group of that name moves to the committed offset, so that XREADGROUP continues there
+- a commit renews the session of a classic member
 Versions
 - v1 member and generation, v2-4 retention, v6 leader epochs, v7 group.instance.id, v10 topic ids
 Left out
@@ -18,8 +20,7 @@ Left out
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.commit_validation import plan, told
-from korvet.groups.consumer_group import MAYBE_NEWER, keep
+from korvet.groups.commit_validation import final_error, validate_commit
 from korvet.groups.offset_commit import Row
 from korvet.groups.stream_reads import reads_streams
 from korvet.scripts import group as scripts
@@ -32,18 +33,22 @@ from korvet.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-NEWER_SINCE = 9
-"""The first version that members of the newer protocol may use."""
-BY_ID = 10
-"""From this version on topics are named by their ids."""
-STALE = ErrorCode.STALE_MEMBER_EPOCH
+MEMBER_EPOCH_SINCE = 9
+"""The first version that members of a consumer group may use."""
+BY_ID_SINCE = 10
+"""The first version with topic ids."""
 
 
 async def offset_commit(request: OffsetCommitRequest, context: Context) -> OffsetCommitResponse:
-    planned = await plan(request.topics, context, by_id=context.version >= BY_ID)
-    verdict = ErrorCode.NONE
-    if planned.asks:
-        verdict = await _commit(request, planned.rows, context)
+    commit = await validate_commit(
+        request.topics,
+        context.topics,
+        max_metadata=context.settings.integer("offset.metadata.max.bytes"),
+        by_id=context.version >= BY_ID_SINCE,
+    )
+    group_error = ErrorCode.NONE
+    if commit.needs_group:
+        group_error = await _commit(request, commit.rows, context)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -51,18 +56,21 @@ async def offset_commit(request: OffsetCommitRequest, context: Context) -> Offse
                 topic_id=asked.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=part.partition_index, error_code=told(fate, verdict)
+                        partition_index=part.partition_index,
+                        error_code=final_error(error, group_error),
                     )
-                    for part, fate in zip(asked.partitions, fates, strict=True)
+                    for part, error in zip(asked.partitions, errors, strict=True)
                 ],
             )
-            for asked, fates in zip(request.topics, planned.fates, strict=True)
+            for asked, errors in zip(request.topics, commit.errors, strict=True)
         ]
     )
 
 
 async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
-    def make(registered: int) -> Call[MemberReply]:
+    has_member_epochs = context.version >= MEMBER_EPOCH_SINCE
+
+    def make(is_registered: int) -> Call[MemberReply]:
         return scripts.commit(
             context.keys,
             request.group_id,
@@ -70,27 +78,16 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,
-            is_registered=registered,
+            allow_member_epoch=int(has_member_epochs),
+            is_registered=is_registered,
             retention_ms=request.retention_time_ms,
         )
 
     reply = await context.services.groups.run(request.group_id, make)
     error = ErrorCode(reply.error)
-    if error in MAYBE_NEWER:
-        error = await keep(
-            context,
-            request.group_id,
-            rows,
-            member=request.member_id,
-            epoch=request.generation_id_or_member_epoch,
-            otherwise=error,
-            stores=context.version >= NEWER_SINCE,
-        )
-        if context.version < NEWER_SINCE and error in (ErrorCode.NONE, STALE):
-            return ErrorCode.UNSUPPORTED_VERSION
     if not error:
         move = not reads_streams(context, request.group_id)
-        await context.services.groups.follow(request.group_id, rows, move=move)
-    if error is ErrorCode.GROUP_ID_NOT_FOUND and context.version < NEWER_SINCE:
+        await context.services.groups.seek_redis_groups(request.group_id, rows, move=move)
+    if error is ErrorCode.GROUP_ID_NOT_FOUND and not has_member_epochs:
         return ErrorCode.ILLEGAL_GENERATION
     return error

@@ -1,18 +1,19 @@
-"""OffsetDelete (key 47), version 0. Forget a group's offsets of some partitions.
+"""OffsetDelete (key 47), version 0. Delete a group's committed offsets of some partitions.
 
 Behaviour
-- INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP while its members are no consumers
-- per topic: UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC (of any topic, when
-  a member's subscription cannot be read)
+- INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP if it has members that are not consumers
+- per topic: UNKNOWN_TOPIC_OR_PARTITION, GROUP_SUBSCRIBED_TO_TOPIC (for any topic, if a member's
+  subscription is malformed)
 """
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import CELLS, unpack
-from korvet.groups.consumer_protocol import topics_of
+from korvet.groups.consumer_protocol import subscribed_topics
 from korvet.re2.matcher import compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
+from korvet.scripts.signals import Signal
 from korvet.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -21,32 +22,32 @@ from korvet.wire.messages.offset_delete import (
 )
 
 CONSUMER = b"consumer"
-NEWER = b"consumer"
+"""The protocol type of consumers, and the type of a KIP-848 group."""
 
 
 async def offset_delete(request: OffsetDeleteRequest, context: Context) -> OffsetDeleteResponse:
     if not request.group_id:
-        return _refusal(ErrorCode.INVALID_GROUP_ID)
+        return _error(ErrorCode.INVALID_GROUP_ID)
     while True:
-        seen = await context.services.groups.run(
+        group = await context.services.groups.run(
             request.group_id, lambda _: scripts.describe(context.keys, request.group_id, full=2)
         )
-        if seen.error:
-            return _refusal(ErrorCode(seen.error))
-        if seen.state != b"Empty" and seen.protocol_type != CONSUMER:
-            return _refusal(ErrorCode.NON_EMPTY_GROUP)
+        if group.error:
+            return _error(ErrorCode(group.error))
+        if group.state != b"Empty" and group.protocol_type != CONSUMER:
+            return _error(ErrorCode.NON_EMPTY_GROUP)
         subscribed: set[str] | None = set()
-        if seen.type == NEWER:
+        if group.type == CONSUMER:
             subscribed = await _subscribed(request.group_id, context)
-        elif seen.protocol_type == CONSUMER:
-            subscribed = topics_of(seen.members[4::6])
-        error, answer = await _delete(request, seen, subscribed, context)
-        if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
-            return _refusal(error) if error else answer
+        elif group.protocol_type == CONSUMER:
+            subscribed = subscribed_topics(group.members[4::6])
+        error, answer = await _delete(request, group, subscribed, context)
+        if error != Signal.GROUP_CHANGED:
+            return _error(ErrorCode(error)) if error else answer
 
 
 async def _subscribed(group_id: str, context: Context) -> set[str]:
-    """What members of the newer protocol name; a pattern subscribes to all that it matches."""
+    """Return the topics that KIP-848 members subscribe to, by name and by pattern."""
     reply = await context.services.groups.run(
         group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
     )
@@ -60,10 +61,10 @@ async def _subscribed(group_id: str, context: Context) -> set[str]:
 
 async def _delete(
     request: OffsetDeleteRequest,
-    seen: DescribeReply,
+    group: DescribeReply,
     subscribed: set[str] | None,
     context: Context,
-) -> tuple[ErrorCode, OffsetDeleteResponse]:
+) -> tuple[int, OffsetDeleteResponse]:
     fields: list[str] = []
     answers = []
     for asked in request.topics:
@@ -83,11 +84,11 @@ async def _delete(
                 )
             )
         answers.append(OffsetDeleteResponseTopic(name=asked.name, partitions=rows))
-    error = await context.services.groups.forget(
-        request.group_id, fields, seen.state.decode(), seen.generation
+    group_error = await context.services.groups.delete_offsets(
+        request.group_id, fields, group.state.decode(), group.generation
     )
-    return error, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answers)
+    return group_error, OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=answers)
 
 
-def _refusal(error: ErrorCode) -> OffsetDeleteResponse:
+def _error(error: ErrorCode) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=error, topics=[])

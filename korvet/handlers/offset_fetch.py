@@ -1,14 +1,15 @@
-"""OffsetFetch (key 9), versions 0-10. How far groups have read.
+"""OffsetFetch (key 9), versions 0-10. Return groups' committed offsets.
 
 Behaviour
-- offset -1, empty metadata and no error where nothing is committed, the group or the topic unknown;
-  UNKNOWN_TOPIC_ID for an id nobody has
-- who names a member of a group of the newer protocol: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
-- null topics: everything the group has committed
-- INVALID_REQUEST for a group or a partition that is asked for more than ten times
-- require_stable: UNSTABLE_OFFSET_COMMIT where offsets wait for the end of a transaction; those that
-  have waited longer than transaction.max.timeout.ms for one that no transactional id has are let go
-- a commit made for an earlier topic of the same name does not count
+- offset -1, empty metadata and no error without a commit, and for an unknown group or topic;
+  UNKNOWN_TOPIC_ID for an unknown id
+- a request with a member of a consumer group (KIP-848): UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
+- null topics: all commits of the group
+- INVALID_REQUEST for a group or a partition that is listed more than ten times
+- require_stable: UNSTABLE_OFFSET_COMMIT for offsets that wait for the end of a transaction. Offsets
+  that have waited longer than transaction.max.timeout.ms for a transaction that no transactional id
+  has are discarded
+- a commit of an earlier topic of the same name is ignored
 Versions
 - v2 null asks for all, v5 leader epochs, v7 require_stable, v8 several groups, v9 member
   epochs, v10 topic ids
@@ -22,8 +23,7 @@ from msgspec.structs import replace
 from korvet.bounded import RepeatLimit, gather_bounded, map_yielding
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.consumer_group import keep
-from korvet.groups.offset_commit import CommittedOffset, place_of, read_commit
+from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.topics.table import Topic
 from korvet.transactions.hanging import let_go
 from korvet.wire.messages.offset_fetch import (
@@ -38,7 +38,7 @@ from korvet.wire.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 
-NOTHING = CommittedOffset(-1)
+NO_OFFSET = CommittedOffset(-1)
 
 
 async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
@@ -88,65 +88,54 @@ async def _group(
     asked: OffsetFetchRequestGroup, stable: bool, context: Context
 ) -> OffsetFetchResponseGroup:
     if asked.member_id is not None or asked.member_epoch >= 0:
-        error = await _stranger(asked, context)
+        error = await context.services.groups.check_epoch(
+            asked.group_id, asked.member_id or "", asked.member_epoch
+        )
         if error:
             return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
-    # What waits is read first: what is committed in between is then merely called unstable.
-    waiting = await _waiting(asked.group_id, context) if stable else set()
-    if waiting and await let_go(asked.group_id, context):
-        waiting = await _waiting(asked.group_id, context)
+    # Pending offsets are read first: one that is committed in between is reported as unstable.
+    pending = await _pending(asked.group_id, context) if stable else set()
+    if pending and await let_go(asked.group_id, context):
+        pending = await _pending(asked.group_id, context)
     if asked.topics is None:
-        topics = await _everything(asked.group_id, context)
+        topics = await _fetch_all(asked.group_id, context)
     else:
-        topics = await _some(asked.group_id, asked.topics, context)
-    if waiting:
-        topics = [_unstable(topic, waiting) for topic in topics]
+        topics = await _fetch(asked.group_id, asked.topics, context)
+    if pending:
+        topics = [_mark_unstable(topic, pending) for topic in topics]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
-async def _stranger(asked: OffsetFetchRequestGroup, context: Context) -> ErrorCode:
-    """NONE for a member of the newer protocol at its epoch, and in any other group."""
-    return await keep(
-        context,
-        asked.group_id,
-        (),
-        member=asked.member_id or "",
-        epoch=asked.member_epoch,
-        otherwise=ErrorCode.NONE,
-        stores=False,
-    )
-
-
-async def _waiting(group_id: str, context: Context) -> set[tuple[UUID, int]]:
-    """The partitions with offsets that wait for the end of a transaction."""
+async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:
+    """Return the partitions with offsets that wait for the end of a transaction."""
     fields = await context.store.command("HKEYS", context.keys.group(group_id).txn_offsets)
     found: set[tuple[UUID, int]] = set()
     for field in fields:
-        place = place_of(field.partition(b" ")[2])
+        place = parse_field(field.partition(b" ")[2])
         topic = await context.topics.get(place[0]) if place is not None else None
         if place is not None and topic is not None:
             found.add((topic.uuid, place[1]))
     return found
 
 
-def _unstable(
-    topic: OffsetFetchResponseTopics, waiting: set[tuple[UUID, int]]
+def _mark_unstable(
+    topic: OffsetFetchResponseTopics, pending: set[tuple[UUID, int]]
 ) -> OffsetFetchResponseTopics:
     rows = [
-        _partition(row.partition_index, NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        if (topic.topic_id, row.partition_index) in waiting
+        _partition(row.partition_index, NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        if (topic.topic_id, row.partition_index) in pending
         else row
         for row in topic.partitions
     ]
     return replace(topic, partitions=rows)
 
 
-async def _everything(group_id: str, context: Context) -> list[OffsetFetchResponseTopics]:
+async def _fetch_all(group_id: str, context: Context) -> list[OffsetFetchResponseTopics]:
     flat = await context.store.command("HGETALL", context.keys.group_offsets(group_id))
     by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
 
     def sort(row: tuple[bytes, bytes]) -> None:
-        place, commit = place_of(row[0]), read_commit(row[1])
+        place, commit = parse_field(row[0]), parse_commit(row[1])
         if place is not None and commit is not None:
             by_topic.setdefault(place[0], []).append((place[1], commit))
 
@@ -155,9 +144,9 @@ async def _everything(group_id: str, context: Context) -> list[OffsetFetchRespon
     for name, rows in by_topic.items():
         topic = await context.topics.get(name)
         if topic is not None:
-            counted = [row for row in rows if _counted(row[1], topic) is row[1]]
-            counted.sort(key=lambda row: row[0])
-            known = await map_yielding(lambda row: _partition(*row), counted)
+            valid = [row for row in rows if _of_topic(row[1], topic) is row[1]]
+            valid.sort(key=lambda row: row[0])
+            known = await map_yielding(lambda row: _partition(*row), valid)
             if known:
                 answers.append(
                     OffsetFetchResponseTopics(name=name, topic_id=topic.uuid, partitions=known)
@@ -165,7 +154,7 @@ async def _everything(group_id: str, context: Context) -> list[OffsetFetchRespon
     return answers
 
 
-async def _some(
+async def _fetch(
     group_id: str, asked: Iterable[OffsetFetchRequestTopics], context: Context
 ) -> list[OffsetFetchResponseTopics]:
     keys, answers, times = context.keys, [], RepeatLimit()
@@ -187,13 +176,13 @@ async def _some(
             else []
         )
         commits = {
-            number: None if raw is None else read_commit(raw)
+            number: None if raw is None else parse_commit(raw)
             for number, raw in zip(numbers, raws, strict=True)
         }
         partitions = [
-            _partition(number, NOTHING, ErrorCode.INVALID_REQUEST)
+            _partition(number, NO_OFFSET, ErrorCode.INVALID_REQUEST)
             if times.too_many((topic.id, number))
-            else _partition(number, _counted(commits[number], topic))
+            else _partition(number, _of_topic(commits[number], topic))
             for number in row.partition_indexes
         ]
         answer = OffsetFetchResponseTopics(
@@ -203,10 +192,10 @@ async def _some(
     return answers
 
 
-def _counted(commit: CommittedOffset | None, topic: Topic) -> CommittedOffset:
-    """The commit, if it was made for this topic."""
+def _of_topic(commit: CommittedOffset | None, topic: Topic) -> CommittedOffset:
+    """Return the commit if it was made for this topic, not for one that was deleted."""
     if commit is None or commit.topic_id not in ("", topic.id):
-        return NOTHING
+        return NO_OFFSET
     return commit
 
 
@@ -226,5 +215,5 @@ def _unknown(row: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResp
     return OffsetFetchResponseTopics(
         name=row.name,
         topic_id=row.topic_id,
-        partitions=[_partition(number, NOTHING, error) for number in row.partition_indexes],
+        partitions=[_partition(number, NO_OFFSET, error) for number in row.partition_indexes],
     )

@@ -1,12 +1,12 @@
-"""SyncGroup (key 14), versions 0-5. The leader hands in the assignment, everybody gets their part.
+"""SyncGroup (key 14), versions 0-5. Store the leader's assignment, return the member's.
 
 Behaviour
-- in order: INCONSISTENT_GROUP_PROTOCOL when version 5 leaves type or name out, INVALID_GROUP_ID,
+- in order: INCONSISTENT_GROUP_PROTOCOL if version 5 has no type or name, INVALID_GROUP_ID,
   UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, ILLEGAL_GENERATION, INCONSISTENT_GROUP_PROTOCOL,
   REBALANCE_IN_PROGRESS
-- a follower's answer waits for the leader's; a rebalance that begins meanwhile ends the wait
-- assignments for strangers are ignored, members the leader left out get an empty one
-- asking again in a stable group gives the same assignment
+- a follower's response waits for the leader's request; a rebalance that begins ends the wait
+- assignments of unknown members are ignored, members that the leader left out get an empty one
+- a repeated request in a stable group returns the same assignment
 Versions
 - v3 group.instance.id, v5 protocol type and name
 """
@@ -22,13 +22,14 @@ from korvet.scripts.group import SyncReply
 from korvet.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 EMPTY = "\0"
+"""What the script gets for an empty protocol type or name: no group's equals it."""
 
 
 async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupResponse:
     if context.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
-        return _refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return _error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     if not request.group_id:
-        return _refusal(ErrorCode.INVALID_GROUP_ID)
+        return _error(ErrorCode.INVALID_GROUP_ID)
 
     def call(assignments: Iterable[tuple[str, bytes]]) -> Call[SyncReply]:
         return scripts.sync(
@@ -38,8 +39,8 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id,
-            protocol_type=_said(request.protocol_type),
-            protocol=_said(request.protocol_name),
+            protocol_type=_compared(request.protocol_type),
+            protocol=_compared(request.protocol_name),
         )
 
     given = [(row.member_id, row.assignment) for row in request.assignments]
@@ -47,7 +48,7 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
         request.group_id, lambda _: call(given), lambda _: call(())
     )
     if reply.error:
-        return _refusal(ErrorCode(reply.error))
+        return _error(ErrorCode(reply.error))
     note_reader(context, request.group_id, request.member_id, request.generation_id)
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
@@ -57,10 +58,10 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
     )
 
 
-def _said(word: str | None) -> str:
-    """What the script compares: nothing said is empty, and no group's word is `EMPTY`."""
+def _compared(word: str | None) -> str:
+    """Return what the script compares; it does not compare an empty string."""
     return "" if word is None else word or EMPTY
 
 
-def _refusal(error: ErrorCode) -> SyncGroupResponse:
+def _error(error: ErrorCode) -> SyncGroupResponse:
     return SyncGroupResponse(error_code=error, assignment=b"")

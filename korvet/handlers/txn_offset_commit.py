@@ -1,15 +1,15 @@
-"""TxnOffsetCommit (key 28), versions 0-6. A group's offsets wait for the commit of a transaction.
+"""TxnOffsetCommit (key 28), versions 0-6. Store offsets that are committed with a transaction.
 
 Behaviour
 - per partition: UNKNOWN_TOPIC_OR_PARTITION (UNKNOWN_TOPIC_ID from 6 on)
-- for the rest together: the transaction is asked first (INVALID_PRODUCER_ID_MAPPING,
+- for all other partitions together: the transaction is checked first (INVALID_PRODUCER_ID_MAPPING,
   INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, from v4 on
-  TRANSACTION_ABORTABLE, when the group does not take part in it), then the group, in the script
-  that keeps the offsets, when a member is named: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+  TRANSACTION_ABORTABLE, if the group is not part of it), then the group, in the script that stores
+  the offsets, if the request has a member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
   ILLEGAL_GENERATION (from 6 on GROUP_ID_NOT_FOUND for a generation of a group that does not exist,
-  and STALE_MEMBER_EPOCH for a member of the newer protocol)
-- per partition of a commit that would stand: OFFSET_METADATA_TOO_LARGE
-- a zombie's offsets, or those of a transaction that has ended, the group's own script refuses
+  and STALE_MEMBER_EPOCH for a member of a consumer group, KIP-848)
+- per partition that the group accepts: OFFSET_METADATA_TOO_LARGE
+- the group's script refuses offsets of a fenced producer and of a transaction that has ended
 Versions
 - v2 leader epochs, v3 member, generation and instance, v5 the group joins the transaction by this
   request, without AddOffsetsToTxn before it (KIP-890), v6 topic ids (KIP-1319)
@@ -17,7 +17,7 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.commit_validation import plan, told
+from korvet.groups.commit_validation import final_error, validate_commit
 from korvet.groups.offset_commit import Row
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -32,9 +32,9 @@ from korvet.wire.messages.txn_offset_commit import (
 
 ABORTABLE_SINCE = 4
 IMPLICIT_SINCE = 5
-BY_ID = 6
-"""From this version on topics have ids, and clients know what is said of groups."""
-_OLDER_WORDS = {
+BY_ID_SINCE = 6
+"""The first version with topic ids, and with the error codes of groups."""
+_OLDER_ERRORS = {
     ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.STALE_MEMBER_EPOCH: ErrorCode.ILLEGAL_GENERATION,
 }
@@ -43,11 +43,18 @@ _OLDER_WORDS = {
 async def txn_offset_commit(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse:
-    by_id = context.version >= BY_ID
-    planned = await plan(request.topics, context, by_id=by_id)
-    verdict = await _pend(request, planned.rows, context) if planned.asks else ErrorCode.NONE
+    by_id = context.version >= BY_ID_SINCE
+    commit = await validate_commit(
+        request.topics,
+        context.topics,
+        max_metadata=context.settings.integer("offset.metadata.max.bytes"),
+        by_id=by_id,
+    )
+    group_error = ErrorCode.NONE
+    if commit.needs_group:
+        group_error = await _store(request, commit.rows, context)
     if not by_id:
-        verdict = _OLDER_WORDS.get(verdict, verdict)
+        group_error = _OLDER_ERRORS.get(group_error, group_error)
     return TxnOffsetCommitResponse(
         topics=[
             TxnOffsetCommitResponseTopic(
@@ -55,35 +62,36 @@ async def txn_offset_commit(
                 topic_id=asked.topic_id,
                 partitions=[
                     TxnOffsetCommitResponsePartition(
-                        partition_index=part.partition_index, error_code=told(fate, verdict)
+                        partition_index=part.partition_index,
+                        error_code=final_error(error, group_error),
                     )
-                    for part, fate in zip(asked.partitions, fates, strict=True)
+                    for part, error in zip(asked.partitions, errors, strict=True)
                 ],
             )
-            for asked, fates in zip(request.topics, planned.fates, strict=True)
+            for asked, errors in zip(request.topics, commit.errors, strict=True)
         ]
     )
 
 
-async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
+async def _store(request: TxnOffsetCommitRequest, rows: list[Row], context: Context) -> ErrorCode:
     if not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
-    who = (request.transactional_id, request.producer_id, request.producer_epoch)
+    transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
     member = member_group(request.group_id)
     if context.version >= IMPLICIT_SINCE:
-        taken = await context.transactions.add(*who, [member])
+        enlisted = await context.transactions.add(*transaction, [member])
     else:
-        taken = await context.transactions.verify(*who, member)
-    if taken.error == ErrorCode.PRODUCER_FENCED:
+        enlisted = await context.transactions.verify(*transaction, member)
+    if enlisted.error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    if taken.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:
+    if enlisted.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:
         return ErrorCode.TRANSACTION_ABORTABLE
-    if taken.error:
-        return ErrorCode(taken.error)
+    if enlisted.error:
+        return ErrorCode(enlisted.error)
 
-    def make(registered: int) -> Call[MemberReply]:
+    def make(is_registered: int) -> Call[MemberReply]:
         return scripts.txn_commit(
             context.keys,
             request.group_id,
@@ -91,10 +99,10 @@ async def _pend(request: TxnOffsetCommitRequest, rows: list[Row], context: Conte
             member=request.member_id,
             instance=request.group_instance_id or "",
             generation=request.generation_id_or_member_epoch,
-            is_registered=registered,
+            is_registered=is_registered,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
-            transaction=taken.transaction,
+            transaction=enlisted.transaction,
         )
 
     return ErrorCode((await context.services.groups.run(request.group_id, make)).error)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from korvet.errors import ErrorCode
-from korvet.groups.lag import standings
+from korvet.groups.lag import list_lags
 from korvet.library.record_calls import Position, RecordCalls
 from korvet.library.session import check, check_partition
 from korvet.library.values import GroupInfo, GroupOffset, KorvetError
@@ -16,7 +16,7 @@ class GroupCalls(RecordCalls):
     async def groups(self) -> list[GroupInfo]:
         """List the consumer groups by name."""
         found = []
-        for name in sorted(await self.coordinator.names()):
+        for name in sorted(await self.coordinator.list_groups()):
             kind, state, protocol, size = await self.store.command(
                 *("HMGET", self.keys.group(name).group),
                 *("type", "state", "protocol_type", "size"),
@@ -29,7 +29,7 @@ class GroupCalls(RecordCalls):
     async def committed(self, group: str) -> list[GroupOffset]:
         """Return what a group has committed, by topic and partition."""
         await self.refresh()
-        rows = await standings(self.store, self.keys, self.table, group)
+        rows = await list_lags(self.store, self.keys, self.table, group)
         return [
             GroupOffset(
                 topic=row.topic,
@@ -38,7 +38,7 @@ class GroupCalls(RecordCalls):
                 metadata=row.commit.metadata,
                 log_end_offset=row.end,
                 lag=row.lag,
-                lag_ms=row.behind_ms,
+                lag_ms=row.lag_ms,
             )
             for row in rows
         ]
@@ -54,19 +54,20 @@ class GroupCalls(RecordCalls):
             rows.append((topic, partition, offset, -1, found.id, metadata))
         reply = await self.coordinator.run(
             group,
-            lambda registered: group_scripts.commit(
+            lambda is_registered: group_scripts.commit(
                 self.keys,
                 group,
                 rows,
                 member="",
                 instance="",
                 generation=-1,
-                is_registered=registered,
+                allow_member_epoch=1,
+                is_registered=is_registered,
                 retention_ms=-1,
             ),
         )
         check(reply.error, f"Group {group!r} has members: stop them first")
-        await self.coordinator.follow(group, rows)
+        await self.coordinator.seek_redis_groups(group, rows)
 
     async def reset(self, group: str, topic: str, position: Position) -> dict[int, int]:
         """Commit the offsets at a position in every partition; returns them by partition."""

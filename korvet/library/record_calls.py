@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime
 from time import time
 
-from korvet.groups.lag import find_place
+from korvet.groups.lag import find_offset
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.session import check, check_partition
 from korvet.library.topic_calls import TopicCalls
@@ -153,4 +153,4 @@ class RecordCalls(TopicCalls):
         """Return the offset at a position; a time finds the first record at or after it."""
         found = await self.find_topic(topic)
         check_partition(found, partition)
-        return await find_place(self.store, self.keys, self.reader, found, partition, position)
+        return await find_offset(self.store, self.keys, self.reader, found, partition, position)

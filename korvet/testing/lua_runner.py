@@ -22,10 +22,10 @@ from typing import Any, TypeVar, cast
 
 from redis.exceptions import ResponseError
 
-from korvet.errors import ErrorCode
 from korvet.scripts import bundle
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.scripts.contract import Contract, Row
+from korvet.scripts.signals import name_of
 from korvet.testing.fake import fake_redis
 from korvet.testing.lua_sandbox import (
     LuaError,
@@ -215,7 +215,7 @@ class _Run:
             self._report(f"made {self._calls} calls, COST says at most {limit}")
         if not contract.returns or contract.returns[0].name != "error":
             return
-        code = ErrorCode(reply[0]).name
+        code = name_of(reply[0])
         if code != "NONE" and code not in contract.refuses + contract.signals:
             self._report(f"answered {code}, which is neither in REFUSES nor in SIGNALS")
         if code in contract.refuses and code not in contract.signals and self._wrote:

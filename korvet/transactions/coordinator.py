@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.groups.offset_commit import Row, place_of, read_commit
+from korvet.groups.offset_commit import Row, parse_commit, parse_field
 from korvet.keys import Keys, decode_group
 from korvet.scripts import group, log, producer, transaction
 from korvet.scripts.call import Call, Reply
@@ -101,7 +101,7 @@ def rows_of(flat: Sequence[bytes]) -> list[Row]:
     """Stream keys and commits as rows: topic, partition, offset, epoch, topic id, metadata."""
     rows: list[Row] = []
     for field, raw in zip(flat[::2], flat[1::2], strict=True):
-        place, commit = place_of(field), read_commit(raw)
+        place, commit = parse_field(field), parse_commit(raw)
         if place is not None and commit is not None:
             rows.append((*place, commit.offset, commit.epoch, commit.topic_id, commit.metadata))
     return rows

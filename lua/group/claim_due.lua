@@ -1,12 +1,12 @@
 --- group.claim_due  version 1  writes
---- The caller ticks the groups whose moment has passed; nobody else does within the next while.
+--- Claim groups that are due for a tick; other brokers skip them until the claim expires.
 ---
 --- KEYS     groups_due  zset  encoded group id -> moment, ms
---- ARGV     hold_ms     int   how long the claim holds
+--- ARGV     hold_ms     int   duration of the claim
 ---          limit       int   groups to claim at most
 --- RETURNS  error       int   a lib.codes value
 ---          groups      list  encoded group ids
----          held_until  int   the moment they stand under now
+---          held_until  int   the moment at which the claim expires
 --- COST     O(limit log groups), at most 2 calls + 1 per group
 local codes = require("lib.codes")
 local clock = require("lib.clock")

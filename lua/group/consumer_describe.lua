@@ -1,43 +1,44 @@
 --- group.consumer_describe  version 1  reads
---- A group of the newer protocol with its members.
+--- Return a consumer group (KIP-848) with its members.
 ---
 --- KEYS     group              hash   state, generation, protocol, counters, votes
----          consumer_members   hash   member id -> its epoch, subscription and partitions
----          target_assignment  hash   member id -> the partitions it should have
+---          consumer_members   hash   member id -> epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should own
 ---          deadlines          zset   member id or phase -> moment, ms
 --- RETURNS  error              int    a lib.codes value
----          state              bytes  Kafka's word for it
----          epoch              int    the group's epoch
----          assignment_epoch   int    the epoch of the targets
+---          state              bytes  Empty, Assigning, Reconciling or Stable
+---          epoch              int    the group epoch
+---          assignment_epoch   int    the epoch of the target assignment
 ---          assignor           bytes  uniform or range
----          members            list   id, instance, rack, client id, client host, epoch, names, regex, held,
----                                    target, flat; names are packed, partitions as lib.consumer_group spells them
---- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND
+---          members            list   id, instance, rack, client id, client host, epoch, names, regex,
+---                                    assignment, target, flat; names are packed, partitions
+---                                    encoded by lib.consumer_group
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
 --- COST     O(members), at most 5 calls
---- NOTES    COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
----          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
+local deadlines = require("lib.deadlines")
 local num = require("lib.num")
 
-local group, consumer_members, target_assignment, deadlines = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local group, consumer_members, target_assignment, moments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 
-local head = redis.call("HMGET", group, "type", "state", "generation", "assignment_epoch", "assignor")
+local head = redis.call(
+  "HMGET", group, "type", "state", "generation", "assignment_epoch", "assignor"
+)
 if head[1] ~= "consumer" then
   return { codes.GROUP_ID_NOT_FOUND, "", -1, -1, "", {} }
 end
-local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
-if first[1] and tonumber(first[2]) <= clock.now_ms() then
-  return { codes.COORDINATOR_LOAD_IN_PROGRESS, "", -1, -1, "", {} }
+if deadlines.passed(moments, clock.now_ms()) then
+  return { codes.TICK_FIRST, "", -1, -1, "", {} }
 end
-local rows, wanted, list, order = redis.call("HGETALL", consumer_members), {}, {}, {}
+local rows, targets, list, order = redis.call("HGETALL", consumer_members), {}, {}, {}
 local flat = redis.call("HGETALL", target_assignment)
 for i = 1, #flat, 2 do
-  wanted[flat[i]] = flat[i + 1]
+  targets[flat[i]] = flat[i + 1]
 end
 for i = 1, #rows, 2 do
-  order[#order + 1] = { rows[i], consumer_group.parse(rows[i + 1]) }
+  order[#order + 1] = { rows[i], consumer_group.parse_member(rows[i + 1]) }
 end
 table.sort(order, function(a, b)
   return a[1] < b[1]
@@ -46,7 +47,7 @@ for _, pair in ipairs(order) do
   local id, m = pair[1], pair[2]
   for _, cell in ipairs({
     id, m.instance, m.rack, m.client_id, m.client_host, num.text(m.epoch), m.names, m.regex,
-    consumer_group.join(m.assigned, m.revoking), wanted[id] or "",
+    consumer_group.concat(m.assigned, m.revoking), targets[id] or "",
   }) do
     list[#list + 1] = cell
   end

@@ -1,99 +1,101 @@
 --- group.consumer_heartbeat  version 1  writes
---- A member of a group of the newer protocol is alive, and is told what it may hold.
+--- Handle a ConsumerGroupHeartbeat (KIP-848): renew the session, return the assignment.
 ---
 --- KEYS     group              hash   state, generation, protocol, counters, votes
----          consumer_members   hash   member id -> its epoch, subscription and partitions
----          target_assignment  hash   member id -> the partitions it should have
----          partition_owners   hash   partition -> since when which member has it
+---          consumer_members   hash   member id -> epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should own
+---          partition_owners   hash   partition -> epoch and member id of its owner
 ---          instances          hash   group instance id -> member id
 ---          deadlines          zset   member id or phase -> moment, ms
 --- ARGV     member             bytes  the member id
----          epoch              int    0 joins, -1 leaves, -2 leaves for a while, else the member's epoch
+---          epoch              int    0: join, -1: leave, -2: a static member leaves, else its epoch
 ---          instance           bytes  group instance id, empty for none
 ---          rack               bytes  its rack, empty for none
----          client_id          bytes  as in the request's header
----          client_host        bytes  where it is
----          session_ms         int    how long it lives without a heartbeat
----          rebalance_ms       int    how long it may take to give something up, -1: unchanged
+---          client_id          bytes  the client id of the request
+---          client_host        bytes  the client's address
+---          session_ms         int    session timeout
+---          rebalance_ms       int    rebalance timeout: the time to revoke partitions, -1: unchanged
 ---          assignor           bytes  uniform or range, empty: unchanged
----          max_size           int    members a group may have
----          is_registered      int    1: the group stands in the registry
----          subscription_mask  int    1: names are given, 2: the regex is, 3: both; the rest is unchanged
+---          max_size           int    group.consumer.max.size
+---          is_registered      int    1: the group is in the registry
+---          subscription_mask  int    1: names are given, 2: the regex, 3: both, else unchanged
 ---          names              bytes  packed topic names
 ---          regex              bytes  a pattern, empty for none
 ---          has_owned          int    1: `owned` is given
----          owned              bytes  the partitions it holds, as lib.consumer_group spells them
----          version            bytes  the topics table's version
----          resolved           bytes  the names and the regexes of an answer with need_topics, each packed, packed
----                                    together, whose topics follow; empty: none follow
+---          owned              bytes  the partitions it owns, as lib.consumer_group encodes them
+---          topics_version     bytes  the topics table's version
+---          resolved           bytes  the names and the regexes of a reply with need_topics, each
+---                                    packed, then packed together: their topics follow; empty: none
 ---          kind...            bytes  t: a topic; r: a topic that a pattern matches
 ---          key...             bytes  the topic's name; the pattern
 ---          value...           bytes  topic id:partitions; the topic's name
 --- RETURNS  error              int    a lib.codes value
 ---          epoch              int    the member's epoch
----          has_assignment     int    1: `assignment` is to be told
----          assignment         bytes  what it may hold, as lib.consumer_group spells it
----          next_heartbeat_ms  int    when it should be heard of again, 0: as usual
----          need_topics        int    1: nothing was done, call again with the topics of what is below
+---          has_assignment     int    1: send `assignment` to the member
+---          assignment         bytes  the partitions it may own, as lib.consumer_group encodes them
+---          next_heartbeat_ms  int    ms until its next heartbeat, 0: the configured interval
+---          need_topics        int    1: nothing was written, call again with the topics of these:
 ---          names              list   topic names members subscribe to
 ---          regexes            list   patterns members subscribe to
----          wait_ms            int    until somebody has to look at the group, -1: nothing new to say
----          began              int    1: the group's epoch has grown
---- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
----          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED
----          COORDINATOR_NOT_AVAILABLE
---- COST     O(the member's partitions), and O(members + partitions) when targets are made, at most 43
+---          wait_ms            int    until the group's next deadline, -1: no new one
+---          rebalances         int    1: the group epoch has grown
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED REGISTER_FIRST
+--- COST     O(the member's partitions), and O(members + partitions) for a target assignment, at most 43
 ---          calls + 8 per thousand
---- NOTES    A quiet group's heartbeat reads two rows and writes one deadline.
----          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
----          first. COORDINATOR_NOT_AVAILABLE neither: register the group first.
+--- NOTES    The heartbeat of a member that has converged and sends no news reads two rows and
+---          writes one deadline.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
+local consumer_reconcile = require("lib.consumer_reconcile")
+local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
 local pack = require("lib.pack")
-local consumer_reconcile = require("lib.consumer_reconcile")
 
-local group, consumer_members, deadlines = KEYS[1], KEYS[2], KEYS[6]
+local group, members, moments = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local session_ms, rebalance_ms, assignor = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9]
-local max_size, is_registered, subscription_mask = tonumber(ARGV[10]), ARGV[11] == "1", tonumber(ARGV[12])
-local has_owned, version, resolved = ARGV[15] == "1", ARGV[17], ARGV[18]
+local max_size, is_registered, mask = tonumber(ARGV[10]), ARGV[11] == "1", tonumber(ARGV[12])
+local has_owned, topics_version, resolved = ARGV[15] == "1", ARGV[17], ARGV[18]
 local ROWS = 19
+local LEAVE, LEAVE_STATIC = -1, -2
 
 local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
 end
 
--- Whether `resolved` has all that the group wants; both are spelled alike.
-local function covers(asked_for, wants)
-  if asked_for == wants then
+-- Whether the encoded subscription `one` contains `other`.
+local function contains(one, other)
+  if one == other then
     return true
   end
-  local names, regexes = consumer_reconcile.wants(wants)
-  local asked_names, asked_regexes = consumer_reconcile.wants(asked_for)
-  return #consumer_group.pick(names, consumer_group.set(asked_names), false) == 0
-    and #consumer_group.pick(regexes, consumer_group.set(asked_regexes), false) == 0
+  local names, regexes = consumer_reconcile.decode_subscription(other)
+  local known_names, known_regexes = consumer_reconcile.decode_subscription(one)
+  return #consumer_group.filter(names, consumer_group.to_set(known_names), false) == 0
+    and #consumer_group.filter(regexes, consumer_group.to_set(known_regexes), false) == 0
 end
 
 local now_ms = clock.now_ms()
-local first = redis.call("ZRANGE", deadlines, 0, 0, "WITHSCORES")
-if first[1] and tonumber(first[2]) <= now_ms then
-  return refuse(codes.COORDINATOR_LOAD_IN_PROGRESS)
+if deadlines.passed(moments, now_ms) then
+  return refuse(codes.TICK_FIRST)
 end
-local text = redis.call("HGET", consumer_members, id)
-if text and epoch > 0 and instance == "" and assignor == "" and subscription_mask == 0 then
-  local its, converged = consumer_group.glance(text)
-  local head = redis.call("HMGET", group, "generation", "assignment_epoch", "version", "epoch_at_ms", "size")
-  if converged and its == epoch and tonumber(head[1]) == its and head[1] == head[2]
-    and head[3] == version then
-    redis.call("ZADD", deadlines, clock.about(now_ms, session_ms), "m:" .. id)
+local text = redis.call("HGET", members, id)
+if text and epoch > 0 and instance == "" and assignor == "" and mask == 0 then
+  local stored_epoch, converged = consumer_group.parse_epoch(text)
+  local head = redis.call(
+    "HMGET", group, "generation", "assignment_epoch", "topics_version", "epoch_at_ms", "size"
+  )
+  if converged and stored_epoch == epoch and tonumber(head[1]) == epoch and head[1] == head[2]
+    and head[3] == topics_version then
+    redis.call("ZADD", moments, clock.about(now_ms, session_ms), "m:" .. id)
     local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
-    return { codes.NONE, epoch, 0, "", consumer_reconcile.soon_ms(g, true, now_ms), 0, {}, {}, -1, 0 }
+    local next_ms = consumer_reconcile.heartbeat_ms(g, true, now_ms)
+    return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, -1, 0 }
   end
 end
 local g = consumer_group.load(KEYS)
-local m, replaced = consumer_group.parse(text), nil
+local m, replaced = consumer_group.parse_member(text), nil
 
 -- Check. Refusals live here.
 if g.type and g.type ~= "consumer" and g.state ~= consumer_group.EMPTY then
@@ -108,7 +110,7 @@ if instance ~= "" then
     if epoch ~= 0 then
       return refuse(codes.FENCED_INSTANCE_ID)
     end
-    if consumer_group.member(g, other).epoch ~= -2 then
+    if consumer_group.get_member(g, other).epoch ~= LEAVE_STATIC then
       return refuse(codes.UNRELEASED_INSTANCE_ID)
     end
     replaced = other
@@ -117,17 +119,19 @@ end
 if epoch ~= 0 and (not m or m.instance ~= instance and instance ~= "") then
   return refuse(codes.UNKNOWN_MEMBER_ID)
 end
--- Whoever joins as another instance than it was is somebody new.
+-- A member that joins with another instance id is removed and added as a new one.
 local former
 if epoch == 0 and m and instance ~= "" and m.instance ~= instance then
   former, m, text = m, nil, nil
 end
-local owned = has_owned and consumer_group.read(ARGV[16]) or nil
-local lost = m and epoch > 0 and epoch ~= m.epoch
-if lost then
-  -- The answer that has_assignment it of its newest epoch may have been lost.
-  local late = epoch == m.previous and epoch < m.epoch and owned
-  if not late or #consumer_group.pick(owned, consumer_group.set(consumer_group.read(m.assigned)), false) > 0 then
+local owned = has_owned and consumer_group.decode(ARGV[16]) or nil
+local is_repeated = m and epoch > 0 and epoch ~= m.epoch
+if is_repeated then
+  -- The response with its newest epoch may have been lost: the previous epoch is valid as long as the
+  -- member owns nothing that it was not assigned.
+  local is_previous = epoch == m.previous and epoch < m.epoch and owned
+  local assigned = consumer_group.to_set(consumer_group.decode(m.assigned))
+  if not is_previous or #consumer_group.filter(owned, assigned, false) > 0 then
     return refuse(codes.FENCED_MEMBER_EPOCH)
   end
 end
@@ -135,83 +139,84 @@ if not m and not replaced and not former and g.size >= max_size then
   return refuse(codes.GROUP_MAX_SIZE_REACHED)
 end
 if not g.type and not is_registered then
-  return refuse(codes.COORDINATOR_NOT_AVAILABLE)
+  return refuse(codes.REGISTER_FIRST)
 end
 key_types.hashes(KEYS, 3, 5)
 
-local was = m and m.converged and m.epoch == g.assignment_epoch
-if epoch == -2 and instance ~= "" then
+local had_converged = m and m.converged and m.epoch == g.assignment_epoch
+if epoch == LEAVE_STATIC and instance ~= "" then
   -- Write.
-  m.epoch, m.converged = -2, false
-  g.converged = g.converged - (was and 1 or 0)
-  consumer_group.put(g, id, m, now_ms)
+  m.epoch, m.converged = LEAVE_STATIC, false
+  g.converged = g.converged - (had_converged and 1 or 0)
+  consumer_group.put_member(g, id, m, now_ms)
   consumer_group.save(g, now_ms)
-  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, consumer_group.wait_ms(g, now_ms), 0 }
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, deadlines.wait_ms(moments, now_ms), 0 }
 end
-if epoch < 0 then
+if epoch <= LEAVE then
   -- Write.
-  consumer_group.remove(g, id, m)
-  consumer_group.move(g, now_ms)
+  consumer_group.remove_member(g, id, m)
+  consumer_group.bump_epoch(g, now_ms)
   consumer_group.save(g, now_ms)
-  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, consumer_group.wait_ms(g, now_ms), 1 }
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, {}, deadlines.wait_ms(moments, now_ms), 1 }
 end
 
--- What the group would be, in `g` and `m`; nothing is written before the topics are known.
-local moves, fresh = false, epoch == 0
+-- Change `g` and `m` only: nothing is written before the topics are known.
+local bumps_epoch, joins = false, epoch == 0
 if replaced then
-  -- What it was before is free, and is assigned anew.
-  m, moves = consumer_group.member(g, replaced), former ~= nil
+  -- The partitions of a former row of this member id are released, and assigned anew.
+  m, bumps_epoch = consumer_group.get_member(g, replaced), former ~= nil
 elseif not m then
   m = {
     epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "", regex = "",
     names = "", assigned = "", revoking = "", rack = "", instance = "", client_id = "", client_host = "",
   }
-  moves = true
+  bumps_epoch = true
 end
 m.session = session_ms
 if rebalance_ms >= 0 then
   m.rebalance = rebalance_ms
 end
 if assignor ~= "" and assignor ~= m.assignor then
-  m.assignor, moves = assignor, true
+  m.assignor, bumps_epoch = assignor, true
 end
-local covered = true
-local names = subscription_mask % 2 == 1 and ARGV[13] or m.names
-local regex = subscription_mask >= 2 and ARGV[14] or m.regex
+local is_covered = true
+local names = mask % 2 == 1 and ARGV[13] or m.names
+local regex = mask >= 2 and ARGV[14] or m.regex
 if m.names ~= names or m.regex ~= regex then
-  m.names, m.regex, moves = names, regex, true
+  m.names, m.regex, bumps_epoch = names, regex, true
 end
-if moves then
-  covered = consumer_reconcile.want(g, m)
+if bumps_epoch then
+  is_covered = consumer_reconcile.add_subscription(g, m)
 end
--- Whoever came in between may want what these rows leave out.
-local known = resolved ~= "" and covers(resolved, g.subscription)
-if resolved ~= "" and not known or resolved == "" and (version ~= g.version or not covered) then
-  local all_names, all_regexes = consumer_reconcile.wants(g.subscription)
+-- A member that joined between the two calls may subscribe to topics that the rows do not have.
+local has_topics = resolved ~= "" and contains(resolved, g.subscription)
+local is_current = topics_version == g.topics_version and is_covered
+if resolved ~= "" and not has_topics or resolved == "" and not is_current then
+  local all_names, all_regexes = consumer_reconcile.decode_subscription(g.subscription)
   return { codes.NONE, -1, 0, "", 0, 1, all_names, all_regexes, -1, 0 }
 end
 
 -- Write.
 if former then
-  consumer_group.remove(g, id, former)
+  consumer_group.remove_member(g, id, former)
 end
 if replaced then
-  -- What it gave up while it was away is free.
-  consumer_group.release(g, consumer_group.read(m.revoking))
+  -- The static member has revoked these by leaving.
+  consumer_group.release_partitions(g, consumer_group.decode(m.revoking))
   m.revoking = ""
-  local target = redis.call("HGET", g.target_assignment, replaced)
-  consumer_group.hold(g, id, consumer_group.read(m.assigned))
-  redis.call("HDEL", consumer_members, replaced)
-  redis.call("HDEL", g.target_assignment, replaced)
-  redis.call("ZREM", deadlines, "m:" .. replaced)
+  local target = redis.call("HGET", g.targets, replaced)
+  consumer_group.own_partitions(g, id, consumer_group.decode(m.assigned))
+  redis.call("HDEL", members, replaced)
+  redis.call("HDEL", g.targets, replaced)
+  redis.call("ZREM", moments, "m:" .. replaced)
   if target then
-    redis.call("HSET", g.target_assignment, id, target)
+    redis.call("HSET", g.targets, id, target)
   end
 elseif not text then
   g.size = g.size + 1
 end
-if fresh then
-  if was then
+if joins then
+  if had_converged then
     g.converged = g.converged - 1
   end
   m.epoch, m.previous, m.converged, m.rack = 0, 0, false, ARGV[4]
@@ -221,7 +226,7 @@ if fresh then
     redis.call("HSET", g.instances, instance, id)
   end
 end
-if known then
+if has_topics then
   local list = {}
   for i = ROWS, #ARGV do
     list[#list + 1] = ARGV[i]
@@ -229,23 +234,27 @@ if known then
   local rows = pack.pack(list)
   if rows ~= (redis.call("HGET", group, "topics") or "") then
     redis.call("HSET", group, "topics", rows)
-    moves = true
+    bumps_epoch = true
   end
-  g.version = version
+  g.topics_version = topics_version
 end
-if moves then
-  consumer_group.move(g, now_ms)
+if bumps_epoch then
+  consumer_group.bump_epoch(g, now_ms)
 end
-consumer_group.put(g, id, m, now_ms)
-if g.assignment_epoch < g.generation and consumer_reconcile.is_time(g, now_ms) then
-  consumer_reconcile.deal(g, now_ms)
+consumer_group.put_member(g, id, m, now_ms)
+if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms) then
+  consumer_reconcile.assign_targets(g, now_ms)
 end
-local has_assignment = consumer_reconcile.approach(g, id, m, owned and consumer_group.set(owned) or fresh and {}, now_ms)
-has_assignment = has_assignment or fresh or lost or (subscription_mask > 0 and has_owned and rebalance_ms >= 0)
-consumer_group.put(g, id, m, now_ms)
+local reported = owned and consumer_group.to_set(owned) or joins and {}
+local changed = consumer_reconcile.reconcile_member(g, id, m, reported, now_ms)
+-- A request with all fields is that of a member that has lost a response.
+local is_full = mask > 0 and has_owned and rebalance_ms >= 0
+local has_assignment = changed or joins or is_repeated or is_full
+consumer_group.put_member(g, id, m, now_ms)
 consumer_group.save(g, now_ms)
 local converged = m.converged and m.epoch == g.generation
 return {
   codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
-  consumer_reconcile.soon_ms(g, converged, now_ms), 0, {}, {}, consumer_group.wait_ms(g, now_ms), g.began,
+  consumer_reconcile.heartbeat_ms(g, converged, now_ms), 0, {}, {},
+  deadlines.wait_ms(moments, now_ms), g.rebalances,
 }

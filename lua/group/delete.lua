@@ -1,5 +1,5 @@
 --- group.delete  version 1  writes
---- A group without members is gone with its committed offsets.
+--- Delete a group without members, with its committed offsets.
 ---
 --- KEYS     group              hash  state, generation, protocol, counters, votes
 ---          members            hash  member id -> timeouts and flags
@@ -8,22 +8,21 @@
 ---          instances          hash  group instance id -> member id
 ---          assignments        hash  member id -> assignment
 ---          deadlines          zset  member id or phase -> moment, ms
----          offsets            hash  `korvet:<topic>:<p>` -> what lib.offset_commit says
----          txn_offsets        hash  producer id -> its newest transaction here, and commits that wait
----          consumer_members   hash  member id -> its epoch, subscription and partitions
----          target_assignment  hash  member id -> the partitions it should have
----          partition_owners   hash  partition -> since when which member has it
+---          offsets            hash  `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+---          txn_offsets        hash  pending commits, as in lib.txn_offset_commit
+---          consumer_members   hash  member id -> epoch, subscription and partitions
+---          target_assignment  hash  member id -> the partitions it should own
+---          partition_owners   hash  partition -> epoch and member id of its owner
 --- RETURNS  error              int   a lib.codes value
----          fields             list  fields of the commits it had
---- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
---- COST     O(members + commits), at most 10 calls + 1 per waiting_commit
---- NOTES    Which transactions ended here is known for a day longer, as in group.tick; commits that wait
----          for theirs are gone.
----          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
----          first.
+---          fields             list  fields of the deleted commits
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
+--- COST     O(members + commits), at most 10 calls + 1 per pending_commit
+--- NOTES    Pending commits of transactions are deleted; the transactions' numbers are kept for a day,
+---          as in group.tick.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
+local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
 local txn_offset_commit = require("lib.txn_offset_commit")
 
@@ -32,8 +31,8 @@ local offsets, txn_offsets = KEYS[8], KEYS[9]
 local g = classic_group.load(KEYS)
 
 -- Check. Refusals live here.
-if classic_group.overdue(g, clock.now_ms()) then
-  return { codes.COORDINATOR_LOAD_IN_PROGRESS, {} }
+if deadlines.passed(g.deadlines, clock.now_ms()) then
+  return { codes.TICK_FIRST, {} }
 end
 if not g.exists then
   return { codes.GROUP_ID_NOT_FOUND, {} }
@@ -47,5 +46,5 @@ key_types.hashes(KEYS, 9, 9)
 -- Write.
 redis.call("UNLINK", unpack(KEYS, 1, 8))
 redis.call("UNLINK", unpack(KEYS, 10))
-txn_offset_commit.leave(txn_offsets)
+txn_offset_commit.delete_group(txn_offsets)
 return { codes.NONE, fields }

@@ -1,5 +1,5 @@
 --- group.delete_offsets  version 1  writes
---- Committed offsets of some partitions are gone, provided the group is still as the caller saw it.
+--- Delete committed offsets of some partitions, if the group is unchanged.
 ---
 --- KEYS     group        hash   state, generation, protocol, counters, votes
 ---          members      hash   member id -> timeouts and flags
@@ -8,20 +8,19 @@
 ---          instances    hash   group instance id -> member id
 ---          assignments  hash   member id -> assignment
 ---          deadlines    zset   member id or phase -> moment, ms
----          offsets      hash   `korvet:<topic>:<p>` -> what lib.offset_commit says
---- ARGV     state        bytes  the state the caller saw
----          generation   int    the generation the caller saw
+---          offsets      hash   `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+--- ARGV     state        bytes  the state that the caller read
+---          generation   int    the generation that the caller read
 ---          field...     bytes  a partition's stream key
 --- RETURNS  error        int    a lib.codes value
----          removed      int    commits that were there
---- REFUSES  COORDINATOR_LOAD_IN_PROGRESS GROUP_ID_NOT_FOUND CONCURRENT_TRANSACTIONS
+---          removed      int    number of deleted commits
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND GROUP_CHANGED
 --- COST     O(fields), at most 3 calls + 1 per field
---- NOTES    CONCURRENT_TRANSACTIONS: the group moved; look again, call again. Never reaches a client.
----          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
----          first.
+--- NOTES    GROUP_CHANGED: describe the group, then call again.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
+local deadlines = require("lib.deadlines")
 
 local offsets = KEYS[8]
 local state, generation = ARGV[1], tonumber(ARGV[2])
@@ -30,14 +29,14 @@ local FIELDS = 3
 local g = classic_group.load(KEYS)
 
 -- Check. Refusals live here.
-if classic_group.overdue(g, clock.now_ms()) then
-  return { codes.COORDINATOR_LOAD_IN_PROGRESS, 0 }
+if deadlines.passed(g.deadlines, clock.now_ms()) then
+  return { codes.TICK_FIRST, 0 }
 end
 if not g.exists then
   return { codes.GROUP_ID_NOT_FOUND, 0 }
 end
 if g.state ~= state or g.generation ~= generation then
-  return { codes.CONCURRENT_TRANSACTIONS, 0 }
+  return { codes.GROUP_CHANGED, 0 }
 end
 
 -- Write.

@@ -1,10 +1,10 @@
 --- group.delete_topic_offsets  version 1  writes
---- A group has no committed offset of a topic any more.
+--- Delete a group's committed offsets of a topic.
 ---
 --- KEYS     offsets    hash   the group's committed offsets
---- ARGV     fields...  bytes  the topic's field names in it
+--- ARGV     fields...  bytes  the topic's fields in it
 --- RETURNS  error      int    a lib.codes value
----          forgotten  int    how many there were
+---          forgotten  int    number of deleted commits
 --- COST     O(fields), at most 0 calls + 1 per fields
 --- NOTES    For Redis Cluster, where a topic is deleted slot by slot.
 local codes = require("lib.codes")

@@ -1,5 +1,5 @@
 --- group.poll_join  version 1  reads
---- Whether a member whose JoinGroup waits has its place in a generation now.
+--- Return the generation of a member whose JoinGroup waits, if the join phase is complete.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
 ---          members        hash   member id -> timeouts and flags
@@ -11,7 +11,7 @@
 --- ARGV     member         bytes  the member id
 ---          instance       bytes  group instance id, empty for a dynamic member
 --- RETURNS  error          int    a lib.codes value
----          waiting        int    1: not yet
+---          waiting        int    1: the join phase is not complete
 ---          generation     int    the generation, -1 when refused or waiting
 ---          protocol_type  bytes  the group's
 ---          protocol       bytes  the chosen protocol
@@ -20,30 +20,30 @@
 ---          skip           int    always 0
 ---          members        list   for the leader: id, instance, metadata of each member, flat
 ---          wait_ms        int    until the group's next deadline, -1 for none
----          began          int    always 0
---- REFUSES  COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
+---          rebalances     int    always 0
+--- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 --- COST     O(1), for the leader O(members), at most 8 calls + 2 per member
---- NOTES    COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
----          first.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
+local deadlines = require("lib.deadlines")
 
 local id, instance = ARGV[1], ARGV[2]
 
 local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
-if classic_group.overdue(g, now_ms) then
-  return { codes.COORDINATOR_LOAD_IN_PROGRESS, 0, -1, "", "", "", id, 0, {}, 0, 0 }
+local wait_ms = deadlines.wait_ms(g.deadlines, now_ms)
+if wait_ms == 0 then
+  return { codes.TICK_FIRST, 0, -1, "", "", "", id, 0, {}, 0, 0 }
 end
-local verdict = classic_group.validate(g, id, instance)
+local verdict = classic_group.check_member(g, id, instance)
 if verdict ~= codes.NONE then
   return { verdict, 0, -1, "", "", "", id, 0, {}, -1, 0 }
 end
-if classic_group.row(g, id).awaiting then
-  return { codes.NONE, 1, -1, "", "", "", id, 0, {}, classic_group.wait_ms(g, now_ms), 0 }
+if classic_group.get_member(g, id).awaiting then
+  return { codes.NONE, 1, -1, "", "", "", id, 0, {}, wait_ms, 0 }
 end
 return {
   codes.NONE, 0, g.generation, g.protocol_type, g.protocol, g.leader, id, 0,
-  classic_group.roster(g, id), classic_group.wait_ms(g, now_ms), 0,
+  classic_group.list_for_leader(g, id), wait_ms, 0,
 }

@@ -1,12 +1,13 @@
 --- group.register  version 1  writes
---- The group stands in the registry, under a mark that nobody has seen yet.
+--- Add a group to the registry, unless it is in it.
 ---
---- KEYS     groups   hash   encoded group id -> mark; `:version` counts the changes
---- ARGV     group    bytes  encoded group id
---- RETURNS  error    int    a lib.codes value
----          version  int    the registry's version, the group's mark
---- COST     O(1), at most 2 calls
---- NOTES    Comes before the group's first write, so that whoever deletes a topic knows the group.
+--- KEYS     groups  hash   encoded group id -> mark; `:version` counts the changes
+--- ARGV     group   bytes  encoded group id
+--- RETURNS  error   int    a lib.codes value
+---          added   int    1: it was not in the registry
+--- COST     O(1), at most 3 calls
+--- NOTES    Call it before the group's first write: the deletion of a topic reads the registry to find
+---          the groups that have committed offsets. The mark is new at each registration.
 local codes = require("lib.codes")
 local num = require("lib.num")
 
@@ -14,6 +15,9 @@ local groups = KEYS[1]
 local group = ARGV[1]
 
 -- Write.
+if redis.call("HEXISTS", groups, group) == 1 then
+  return { codes.NONE, 0 }
+end
 local version = redis.call("HINCRBY", groups, ":version", 1)
 redis.call("HSET", groups, group, num.text(version))
-return { codes.NONE, version }
+return { codes.NONE, 1 }

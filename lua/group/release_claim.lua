@@ -1,12 +1,12 @@
 --- group.release_claim  version 1  writes
---- A claimed group stands under its next moment, or is struck off, unless it was scheduled meanwhile.
+--- Schedule the next tick of a claimed group, or none, unless it was scheduled since the claim.
 ---
 --- KEYS     groups_due  zset   encoded group id -> moment, ms
 --- ARGV     group       bytes  encoded group id
----          held_until  int    the moment it was claimed under
----          after_ms    int    how long from now, -1: never
+---          held_until  int    the moment returned by group.claim_due
+---          after_ms    int    ms from now, -1: no tick
 --- RETURNS  error       int    a lib.codes value
----          settled     int    0: it was scheduled meanwhile
+---          released    int    0: it was scheduled since the claim
 --- COST     O(log groups), at most 3 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")

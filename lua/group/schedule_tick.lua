@@ -1,12 +1,12 @@
 --- group.schedule_tick  version 1  writes
---- Somebody will tick the group when its next deadline has passed, or earlier.
+--- Schedule a tick of the group, no later than it is scheduled already.
 ---
 --- KEYS     groups_due  zset   encoded group id -> moment, ms
 --- ARGV     group       bytes  encoded group id
----          after_ms    int    how long from now
+---          after_ms    int    ms from now
 --- RETURNS  error       int    a lib.codes value
 --- COST     O(log groups), at most 3 calls
---- NOTES    The moment always changes, so that a tick under way knows that it was asked again.
+--- NOTES    The moment changes at every call, so that group.release_claim finds it changed.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local num = require("lib.num")

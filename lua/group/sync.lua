@@ -1,5 +1,5 @@
 --- group.sync  version 1  writes
---- The leader's assignment is everybody's; a member has its part of it, or waits for the leader.
+--- Handle a SyncGroup: store the leader's assignment, return the member's part of it.
 ---
 --- KEYS     group          hash   state, generation, protocol, counters, votes
 ---          members        hash   member id -> timeouts and flags
@@ -10,26 +10,26 @@
 ---          deadlines      zset   member id or phase -> moment, ms
 --- ARGV     member         bytes  the member id
 ---          instance       bytes  group instance id, empty for a dynamic member
----          generation     int    the generation the member joined
----          protocol_type  bytes  what the member believes, empty for nothing
----          protocol       bytes  the same for the protocol
+---          generation     int    the member's generation
+---          protocol_type  bytes  the protocol type of the request, empty for none
+---          protocol       bytes  the protocol of the request, empty for none
 ---          target...      bytes  from the leader: a member id
----          assignment...  bytes  and what that member is assigned
+---          assignment...  bytes  from the leader: that member's assignment
 --- RETURNS  error          int    a lib.codes value
----          waiting        int    1: the leader has not spoken yet, ask again
+---          waiting        int    1: the leader has not sent the assignment, call again
 ---          protocol_type  bytes  the group's
 ---          protocol       bytes  the chosen protocol
----          assignment     bytes  the member's part
+---          assignment     bytes  the member's assignment
 ---          wait_ms        int    until the group's next deadline, -1 for none
---- REFUSES  COORDINATOR_LOAD_IN_PROGRESS UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
+--- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID ILLEGAL_GENERATION
 ---          INCONSISTENT_GROUP_PROTOCOL REBALANCE_IN_PROGRESS
 --- COST     O(1), for the leader O(members), at most 13 calls + 3 per member
---- NOTES    Assignments for strangers are ignored; members the leader forgot get an empty one.
----          COORDINATOR_LOAD_IN_PROGRESS never reaches a client: a deadline has passed, run group.tick
----          first.
+--- NOTES    Assignments of unknown members are ignored; members that the leader left out get an empty
+---          one.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")
+local deadlines = require("lib.deadlines")
 local num = require("lib.num")
 
 local id, instance, generation = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -40,10 +40,10 @@ local g = classic_group.load(KEYS)
 local now_ms = clock.now_ms()
 
 -- Check. Refusals live here.
-if classic_group.overdue(g, now_ms) then
-  return { codes.COORDINATOR_LOAD_IN_PROGRESS, 0, "", "", "", 0 }
+if deadlines.passed(g.deadlines, now_ms) then
+  return { codes.TICK_FIRST, 0, "", "", "", 0 }
 end
-local verdict = classic_group.validate(g, id, instance)
+local verdict = classic_group.check_member(g, id, instance)
 if verdict ~= codes.NONE then
   return { verdict, 0, "", "", "", -1 }
 end
@@ -61,10 +61,10 @@ end
 local assignment = redis.call("HGET", g.assignments, id) or ""
 
 -- Write.
-local row = classic_group.row(g, id)
+local row = classic_group.get_member(g, id)
 if not row.synced then
   row.synced = true
-  classic_group.put(g, id, row)
+  classic_group.put_member(g, id, row)
   g.unsynced = g.unsynced - 1
   if g.unsynced == 0 then
     redis.call("ZREM", g.deadlines, ":sync")
@@ -76,21 +76,21 @@ if g.state == classic_group.COMPLETING and g.leader == id then
   for i = TARGETS, #ARGV, 2 do
     assigned[ARGV[i]] = ARGV[i + 1]
   end
-  for _, pair in ipairs(classic_group.rows(g)) do
+  for _, pair in ipairs(classic_group.list_members(g)) do
     redis.call("HSET", g.assignments, pair[1], assigned[pair[1]] or "")
     if pair[2].synced then
-      classic_group.restart(g, pair[1], pair[2], now_ms)
+      classic_group.renew_session(g, pair[1], pair[2], now_ms)
     end
   end
   assignment = assigned[id] or ""
-  g.state, g.since, g.ring = classic_group.STABLE, now_ms, true
+  g.state, g.since, g.notify = classic_group.STABLE, now_ms, true
   classic_group.save(g)
 elseif g.state == classic_group.COMPLETING then
   redis.call("ZREM", g.deadlines, id)
-  return { codes.NONE, 1, "", "", "", classic_group.wait_ms(g, now_ms) }
+  return { codes.NONE, 1, "", "", "", deadlines.wait_ms(g.deadlines, now_ms) }
 else
-  classic_group.restart(g, id, row, now_ms)
+  classic_group.renew_session(g, id, row, now_ms)
 end
 return {
-  codes.NONE, 0, g.protocol_type, g.protocol, assignment, classic_group.wait_ms(g, now_ms),
+  codes.NONE, 0, g.protocol_type, g.protocol, assignment, deadlines.wait_ms(g.deadlines, now_ms),
 }

@@ -1,11 +1,11 @@
 --- group.unregister  version 1  writes
---- A group that is gone is out of the registry, unless somebody registered it again meanwhile.
+--- Remove a deleted group from the registry, unless it was registered again.
 ---
 --- KEYS     groups   hash   encoded group id -> mark; `:version` counts the changes
 --- ARGV     group    bytes  encoded group id
----          mark     bytes  the mark it had before it was deleted
+---          mark     bytes  the mark that the caller read
 --- RETURNS  error    int    a lib.codes value
----          removed  int    1: it was there under that mark
+---          removed  int    1: it was in the registry under that mark
 --- COST     O(1), at most 3 calls
 local codes = require("lib.codes")
 

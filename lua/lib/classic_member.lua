@@ -1,10 +1,10 @@
---- One member of a classic group, as it is stored.
+--- The stored rows of one member of a classic group.
 ---
---- members    member id -> "session_ms rebalance_ms flags"; flags are letters: a waits for its
----            JoinGroup to be answered, n has never been answered, s has called SyncGroup in this
----            generation; "-" none. "pending": the id was handed out (MEMBER_ID_REQUIRED), no more.
---- clients   member id -> packed {client id, client host, instance id or nothing}
---- protocols  member id -> packed {name, metadata, name, metadata, ...}, the member's order
+--- members    member id -> "session_ms rebalance_ms flags"; flags are letters: a: its JoinGroup
+---            waits; n: new, no JoinGroup of it was answered; s: it has sent SyncGroup in this
+---            generation; "-": none. "pending": the id was handed out (MEMBER_ID_REQUIRED).
+--- clients    member id -> packed {client id, client host, instance id if static}
+--- protocols  member id -> packed {name, metadata, name, metadata, ...}, in the member's order
 local num = require("lib.num")
 local pack = require("lib.pack")
 
@@ -12,8 +12,7 @@ local M = {}
 
 M.PENDING = "pending"
 
---- A stored row as a table; nil for nobody, for a pending member and for a
---- member of another kind of group.
+--- Parse a row. Return nil for no row, a pending member, and a member of another group type.
 function M.parse(text)
   if not text or text == M.PENDING then
     return nil
@@ -31,19 +30,27 @@ function M.parse(text)
   }
 end
 
---- The row as it is stored.
-function M.text(row)
+--- Format a row as it is stored.
+function M.format(row)
   local flags = (row.awaiting and "a" or "") .. (row.new and "n" or "") .. (row.synced and "s" or "")
   return num.text(row.session) .. " " .. num.text(row.rebalance) .. " " .. (flags == "" and "-" or flags)
 end
 
---- The profile as a table {client_id, client_host, instance}; instance is nil for a dynamic member.
-function M.profile(text)
+--- Parse {client_id, client_host, instance}; instance is nil for a dynamic member.
+function M.parse_client(text)
   local list = pack.unpack(text)
   return { client_id = list[1], client_host = list[2], instance = list[3] }
 end
 
---- The names of a member's protocols, in its order.
+--- Format a joining member's client row. `instance` is empty for a dynamic member.
+function M.format_client(client_id, client_host, instance)
+  if instance == "" then
+    return pack.pack({ client_id, client_host })
+  end
+  return pack.pack({ client_id, client_host, instance })
+end
+
+--- Return the names of a member's protocols, in its order.
 function M.names(protocols)
   local list, names = pack.unpack(protocols), {}
   for i = 1, #list, 2 do
@@ -52,7 +59,7 @@ function M.names(protocols)
   return names
 end
 
---- The metadata a member gave for a protocol, empty when it gave none.
+--- Return the member's metadata for a protocol, empty if it does not support it.
 function M.metadata(protocols, name)
   local list = pack.unpack(protocols)
   for i = 1, #list, 2 do

@@ -1,60 +1,60 @@
---- Who should get which partition, in a group whose broker decides it.
+--- The assignors of consumer groups (KIP-848): uniform and range.
 ---
---- Members are tables with id, instance, assignor, names, regex (text, as stored) and before (the
---- partitions it should have had until now). What they get is in `target`.
+--- Members are tables with id, instance, assignor, names, regex (text, as stored) and former (the
+--- partitions of the previous target). The result is in `target`.
 local num = require("lib.num")
 local pack = require("lib.pack")
 
 local M = {}
 
--- So often a group of unlike subscriptions is looked over for a better balance.
+-- Passes over all partitions to improve the balance of different subscriptions, at most.
 local PASSES = 10
 
--- What somebody with these words subscribes to: topic id -> partitions.
-local function subscription(m, topics)
+-- Return the topics that the member subscribes to: topic id -> partitions.
+local function subscribed_topics(m, topics)
   local found = {}
-  local function take(name)
+  local function add(name)
     local topic = topics.by_name[name]
     if topic then
       found[topic[1]] = topic[2]
     end
   end
   for _, name in ipairs(pack.unpack(m.names)) do
-    take(name)
+    add(name)
   end
   for _, name in ipairs(topics.by_regex[m.regex] or {}) do
-    take(name)
+    add(name)
   end
   return found
 end
 
--- The topics of all, in order, each with its partitions' count and its class: the members that read
--- it, in the order of `members`. Topics that the same members read share one.
-local function readers(members, kinds)
+-- Return all subscribed topics, ordered by id, each with its number of partitions and its class: the
+-- members that subscribe to it, in the order of `members`. Topics with the same subscribers share one.
+local function list_topics(members, subscriptions)
   local by_topic, list, classes = {}, {}, {}
-  for number, kind in ipairs(kinds) do
-    for topic, count in pairs(kind.subscribed) do
+  for number, subscription in ipairs(subscriptions) do
+    for topic, count in pairs(subscription.topics) do
       local row = by_topic[topic]
       if not row then
-        row = { topic = topic, count = count, kinds = {} }
+        row = { topic = topic, count = count, subscriptions = {} }
         by_topic[topic], list[#list + 1] = row, row
       end
-      row.kinds[#row.kinds + 1] = number
+      row.subscriptions[#row.subscriptions + 1] = number
     end
   end
   table.sort(list, function(a, b)
     return a.topic < b.topic
   end)
   for _, row in ipairs(list) do
-    local name = table.concat(row.kinds, ",")
+    local name = table.concat(row.subscriptions, ",")
     if not classes[name] then
-      local class, reads = { members = {} }, {}
-      for _, number in ipairs(row.kinds) do
-        reads[kinds[number]] = true
-        table.insert(kinds[number].classes, class)
+      local class, is_subscribed = { members = {} }, {}
+      for _, number in ipairs(row.subscriptions) do
+        is_subscribed[subscriptions[number]] = true
+        table.insert(subscriptions[number].classes, class)
       end
       for _, m in ipairs(members) do
-        if reads[m.kind] then
+        if is_subscribed[m.subscription] then
           table.insert(class.members, m)
         end
       end
@@ -69,7 +69,7 @@ local function by_id(a, b)
   return a.id < b.id
 end
 
--- Static members first, by their instances.
+-- Order static members first, by their instances.
 local function by_instance(a, b)
   if a.instance ~= b.instance then
     return b.instance == "" or (a.instance ~= "" and a.instance < b.instance)
@@ -77,8 +77,8 @@ local function by_instance(a, b)
   return a.id < b.id
 end
 
--- Contiguous ranges of each topic.
-local function range(topics)
+-- Assign contiguous ranges of each topic.
+local function assign_ranges(topics)
   for _, row in ipairs(topics) do
     local at, count = 0, #row.class.members
     for i, m in ipairs(row.class.members) do
@@ -91,55 +91,56 @@ local function range(topics)
   end
 end
 
--- All read the same: as many each, give or take one, and each keeps what it can.
-local function even(members, topics)
-  local all, open = {}, {}
+-- Assign members with equal subscriptions numbers of partitions that differ by at most one, keeping
+-- former partitions where possible.
+local function assign_evenly(members, topics)
+  local all, free = {}, {}
   for _, row in ipairs(topics) do
     for number = 0, row.count - 1 do
       local partition = row.topic .. ":" .. num.small(number)
-      all[#all + 1], open[partition] = partition, true
+      all[#all + 1], free[partition] = partition, true
     end
   end
   local share, extra = math.floor(#all / #members), #all % #members
   for _, m in ipairs(members) do
-    m.room = share
-    for _, partition in ipairs(m.before) do
-      if #m.target == m.room and m.room == share and extra > 0 and open[partition] then
-        m.room, extra = share + 1, extra - 1
+    m.limit = share
+    for _, partition in ipairs(m.former) do
+      if #m.target == m.limit and m.limit == share and extra > 0 and free[partition] then
+        m.limit, extra = share + 1, extra - 1
       end
-      if #m.target < m.room and open[partition] then
+      if #m.target < m.limit and free[partition] then
         m.target[#m.target + 1] = partition
-        open[partition] = nil
+        free[partition] = nil
       end
     end
   end
-  local hungry = {}
+  local below_limit = {}
   for _, m in ipairs(members) do
-    if m.room == share and extra > 0 then
-      m.room, extra = share + 1, extra - 1
+    if m.limit == share and extra > 0 then
+      m.limit, extra = share + 1, extra - 1
     end
-    if #m.target < m.room then
-      hungry[#hungry + 1] = m
+    if #m.target < m.limit then
+      below_limit[#below_limit + 1] = m
     end
   end
   local turn = 1
   for _, partition in ipairs(all) do
-    if open[partition] then
-      local m = hungry[turn]
+    if free[partition] then
+      local m = below_limit[turn]
       m.target[#m.target + 1] = partition
-      if #m.target == m.room then
-        table.remove(hungry, turn)
+      if #m.target == m.limit then
+        table.remove(below_limit, turn)
       else
         turn = turn + 1
       end
-      turn = turn > #hungry and 1 or turn
+      turn = turn > #below_limit and 1 or turn
     end
   end
 end
 
--- The first of a class's members that have least. Those before it have more than `level` until one
--- of them loses something: so a search goes on where the last one ended.
-local function least(class)
+-- Return the first of a class's members with the lowest load. Earlier members have more than `level`
+-- until one of them loses a partition: so a search continues where the last one ended.
+local function find_least_loaded(class)
   local members = class.members
   for i = class.level and class.at or #members + 1, #members do
     if members[i].load == class.level then
@@ -156,26 +157,26 @@ local function least(class)
   return members[class.at]
 end
 
--- A member has one partition less.
-local function unload(m)
+-- Take one partition off the member's load.
+local function reduce_load(m)
   m.load = m.load - 1
-  for _, class in ipairs(m.kind.classes) do
+  for _, class in ipairs(m.subscription.classes) do
     if class.level and m.load <= class.level then
       class.level = nil
     end
   end
 end
 
--- They read different topics: each keeps what it has; the rest, and what is too much, goes to
--- whoever of a topic's readers has least.
-local function uneven(members, topics)
-  local holder, rows = {}, {}
+-- Assign members with different subscriptions: each keeps its former partitions, all other partitions
+-- and those above the balance go to the topic's subscriber with the lowest load.
+local function assign_by_load(members, topics)
+  local owner, rows = {}, {}
   for _, m in ipairs(members) do
     m.load = 0
-    for _, partition in ipairs(m.before) do
+    for _, partition in ipairs(m.former) do
       local topic, number = string.match(partition, "^(%x+):(%d+)$")
-      if not holder[partition] and tonumber(number) < (m.kind.subscribed[topic] or 0) then
-        holder[partition], m.load = m, m.load + 1
+      if not owner[partition] and tonumber(number) < (m.subscription.topics[topic] or 0) then
+        owner[partition], m.load = m, m.load + 1
       end
     end
   end
@@ -183,19 +184,19 @@ local function uneven(members, topics)
     for number = 0, row.count - 1 do
       local partition = row.topic .. ":" .. num.small(number)
       rows[#rows + 1] = { partition, row.class }
-      if not holder[partition] then
-        local m = least(row.class)
-        holder[partition], m.load = m, m.load + 1
+      if not owner[partition] then
+        local m = find_least_loaded(row.class)
+        owner[partition], m.load = m, m.load + 1
       end
     end
   end
   for _ = 1, PASSES do
     local moved = false
     for _, row in ipairs(rows) do
-      local from, to = holder[row[1]], least(row[2])
+      local from, to = owner[row[1]], find_least_loaded(row[2])
       if to.load + 1 < from.load then
-        unload(from)
-        holder[row[1]], to.load, moved = to, to.load + 1, true
+        reduce_load(from)
+        owner[row[1]], to.load, moved = to, to.load + 1, true
       end
     end
     if not moved then
@@ -203,21 +204,22 @@ local function uneven(members, topics)
     end
   end
   for _, row in ipairs(rows) do
-    local target = holder[row[1]].target
+    local target = owner[row[1]].target
     target[#target + 1] = row[1]
   end
 end
 
---- Everybody has a target. Returns the assignor that most of those who named one asked for, and the number of partitions.
+--- Compute every member's target. Return the assignor that most members name, and the number of
+--- partitions.
 function M.assign(members, topics)
-  local votes, chosen, known, kinds, total = {}, "uniform", {}, {}, 0
+  local votes, chosen, known, subscriptions, total = {}, "uniform", {}, {}, 0
   for _, m in ipairs(members) do
-    local like = m.names .. " " .. m.regex
-    if not known[like] then
-      known[like] = { subscribed = subscription(m, topics), classes = {} }
-      kinds[#kinds + 1] = known[like]
+    local text = m.names .. " " .. m.regex
+    if not known[text] then
+      known[text] = { topics = subscribed_topics(m, topics), classes = {} }
+      subscriptions[#subscriptions + 1] = known[text]
     end
-    m.kind, m.target = known[like], {}
+    m.subscription, m.target = known[text], {}
     if m.assignor ~= "" then
       votes[m.assignor] = (votes[m.assignor] or 0) + 1
     end
@@ -228,16 +230,16 @@ function M.assign(members, topics)
     end
   end
   table.sort(members, chosen == "range" and by_instance or by_id)
-  local topics_read = readers(members, kinds)
-  for _, row in ipairs(topics_read) do
+  local subscribed = list_topics(members, subscriptions)
+  for _, row in ipairs(subscribed) do
     total = total + row.count
   end
   if chosen == "range" then
-    range(topics_read)
-  elseif #kinds == 1 then
-    even(members, topics_read)
-  elseif #kinds > 1 then
-    uneven(members, topics_read)
+    assign_ranges(subscribed)
+  elseif #subscriptions == 1 then
+    assign_evenly(members, subscribed)
+  elseif #subscriptions > 1 then
+    assign_by_load(members, subscribed)
   end
   return chosen, total
 end

@@ -1,18 +1,21 @@
---- Groups whose broker does the assigning (KIP-848): what is stored of them, and of their members.
+--- The stored state of a consumer group (KIP-848): its hash, its members, its partitions' owners.
 ---
---- group      "generation" is the group's epoch, it grows with the members and their topics;
----            "assignment_epoch" the epoch the targets are of; "converged" how many members have their target
----            at that epoch; "subscription" what members subscribe to, "topics" what there is of it, as the
----            topics table of "version" said; "assignment_size" members and partitions the last time; "epoch_at_ms"
----            and "assigned_at_ms" when the epoch grew and when targets were made, ms
---- consumer_members  member id -> six numbers, then packed words
---- target_assignment    member id -> the partitions it should have
---- partition_owners    partition -> the epoch it was given at, a space, and the member that has it or has not
----            yet given it up
---- deadlines  "m:" and a member id -> moment it is dead, or out for not giving something up
+--- group              generation: the group epoch, grows with the members and their topics.
+---                    assignment_epoch: the epoch of the target assignment; assigned_at_ms: when it
+---                    was computed; assignment_size: members and partitions it covered.
+---                    converged: members that own their whole target at that epoch.
+---                    epoch_at_ms: when the group epoch grew last.
+---                    subscription: topic names and patterns of all members; topics: the topics
+---                    that these match, as of the topics table's topics_version
+--- consumer_members   member id -> six numbers, then packed words
+--- target_assignment  member id -> the partitions it should own
+--- partition_owners   partition -> the epoch since when it is owned, a space, and the member that
+---                    owns it or has not yet revoked it
+--- deadlines          "m:" and a member id -> its session or its time to revoke expires
 ---
---- A partition is "<topic id>:<number>"; several are stored as "<topic id>:0,1,2;<topic id>:5".
+--- A partition is "<topic id>:<number>"; several are encoded as "<topic id>:0,1,2;<topic id>:5".
 local codes = require("lib.codes")
+local deadlines = require("lib.deadlines")
 local num = require("lib.num")
 local pack = require("lib.pack")
 
@@ -20,17 +23,20 @@ local M = {}
 
 M.EMPTY, M.ASSIGNING, M.RECONCILING, M.STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
--- When a group that has lost its last member is first looked at for old commits.
-local LOOK_MS = 60000
+-- Arguments of one command at most: Lua's stack holds some 8,000.
 local CHUNK = 1000
 
 local NUMBERS = { "epoch", "previous", "converged", "session", "rebalance", "revoke_by" }
 local WORDS = { "instance", "rack", "client_id", "client_host", "assignor", "regex" }
+local LISTS = { "names", "assigned", "revoking" }
 local HEAD = "^(%-?%d+) (%d+) ([01]) (%d+) (%d+) (%d+) "
-local COUNTS = { "generation", "assignment_epoch", "converged", "size", "assignment_size", "epoch_at_ms", "assigned_at_ms" }
+local COUNTERS = {
+  "generation", "assignment_epoch", "converged", "size", "assignment_size", "epoch_at_ms",
+  "assigned_at_ms",
+}
 
---- Partitions as one text.
-function M.spell(list)
+--- Encode partitions.
+function M.encode(list)
   local by_topic, order = {}, {}
   for _, partition in ipairs(list) do
     local topic, number = string.match(partition, "^(%x+):(%d+)$")
@@ -49,8 +55,8 @@ function M.spell(list)
   return table.concat(order, ";")
 end
 
---- The partitions of such a text.
-function M.read(text)
+--- Decode partitions.
+function M.decode(text)
   local list = {}
   for topic, numbers in string.gmatch(text, "(%x+):([%d,]+)") do
     for number in string.gmatch(numbers, "%d+") do
@@ -60,20 +66,20 @@ function M.read(text)
   return list
 end
 
---- The partitions of two such texts as one text.
-function M.join(one, other)
+--- Concatenate two encoded lists.
+function M.concat(one, other)
   if other == "" then
     return one
   end
-  local list = M.read(one)
-  for _, partition in ipairs(M.read(other)) do
+  local list = M.decode(one)
+  for _, partition in ipairs(M.decode(other)) do
     list[#list + 1] = partition
   end
-  return M.spell(list)
+  return M.encode(list)
 end
 
---- A list as a set.
-function M.set(list)
+--- Return a list as a set.
+function M.to_set(list)
   local found = {}
   for _, item in ipairs(list) do
     found[item] = true
@@ -81,8 +87,8 @@ function M.set(list)
   return found
 end
 
---- The items of `list` that are (or are not) in `set`.
-function M.pick(list, set, wanted)
+--- Return the items of `list` that are (or are not) in `set`.
+function M.filter(list, set, wanted)
   local found = {}
   for _, item in ipairs(list) do
     if (set[item] == true) == wanted then
@@ -92,44 +98,45 @@ function M.pick(list, set, wanted)
   return found
 end
 
---- The group; KEYS are group, consumers, targets, holders, instances, deadlines.
+--- Load the group; KEYS are group, consumer_members, target_assignment, partition_owners,
+--- instances, deadlines.
 function M.load(keys)
   local g = {
-    group = keys[1], consumer_members = keys[2], target_assignment = keys[3], partition_owners = keys[4],
-    instances = keys[5], deadlines = keys[6], began = 0,
+    group = keys[1], members = keys[2], targets = keys[3], owners = keys[4],
+    instances = keys[5], deadlines = keys[6], rebalances = 0,
   }
   local row = redis.call(
-    "HMGET", g.group, "type", "state", "version", "assignor", "subscription", unpack(COUNTS)
+    "HMGET", g.group, "type", "state", "topics_version", "assignor", "subscription", unpack(COUNTERS)
   )
-  g.type, g.state, g.version, g.assignor = row[1], row[2] or M.EMPTY, row[3] or "", row[4] or "uniform"
-  g.subscription = row[5] or ""
-  for i, name in ipairs(COUNTS) do
+  g.type, g.state, g.topics_version = row[1], row[2] or M.EMPTY, row[3] or ""
+  g.assignor, g.subscription = row[4] or "uniform", row[5] or ""
+  for i, name in ipairs(COUNTERS) do
     g[name] = tonumber(row[5 + i] or 0)
   end
   if g.type ~= "consumer" then
-    -- A classic group without members becomes one: its epochs go on where its generations were.
-    g.size, g.converged, g.assignment_epoch, g.version, g.subscription = 0, 0, 0, "", ""
+    -- A classic group without members is converted: group epochs continue after its generations.
+    g.size, g.converged, g.assignment_epoch, g.topics_version, g.subscription = 0, 0, 0, "", ""
   end
   return g
 end
 
---- The group's epoch has grown: targets have to be made anew.
-function M.move(g, now_ms)
-  g.generation, g.epoch_at_ms, g.began = g.generation + 1, now_ms, 1
+--- Increase the group epoch: a new target assignment is due.
+function M.bump_epoch(g, now_ms)
+  g.generation, g.epoch_at_ms, g.rebalances = g.generation + 1, now_ms, 1
 end
 
---- What was changed in `g` is stored. Without members it is Empty, and old commits are looked for.
+--- Store the group. Without members it becomes Empty, and a check for expired offsets is scheduled.
 function M.save(g, now_ms)
   if g.size == 0 then
     if g.state ~= M.EMPTY or g.type ~= "consumer" then
       redis.call("HSET", g.group, "since", num.text(now_ms))
     end
     g.state, g.converged = M.EMPTY, 0
-    redis.call("UNLINK", g.consumer_members, g.target_assignment, g.partition_owners, g.instances)
-    redis.call("ZADD", g.deadlines, "NX", num.text(now_ms + LOOK_MS), ":offsets")
+    redis.call("UNLINK", g.members, g.targets, g.owners, g.instances)
+    deadlines.check_offsets(g.deadlines, now_ms)
   else
     if g.state == M.EMPTY then
-      redis.call("ZREM", g.deadlines, ":offsets")
+      redis.call("ZREM", g.deadlines, deadlines.OFFSETS)
     end
     g.state = M.STABLE
     if g.assignment_epoch < g.generation then
@@ -139,18 +146,18 @@ function M.save(g, now_ms)
     end
   end
   local fields = {
-    "type", "consumer", "protocol_type", "consumer", "state", g.state, "version", g.version,
-    "assignor", g.assignor, "subscription", g.subscription,
+    "type", "consumer", "protocol_type", "consumer", "state", g.state,
+    "topics_version", g.topics_version, "assignor", g.assignor, "subscription", g.subscription,
   }
-  for _, name in ipairs(COUNTS) do
+  for _, name in ipairs(COUNTERS) do
     fields[#fields + 1] = name
     fields[#fields + 1] = num.text(g[name])
   end
   redis.call("HSET", g.group, unpack(fields))
 end
 
---- A stored row as a table, nil for nobody. Its partitions stay text until they are asked for.
-function M.parse(text)
+--- Parse a member's row, nil for none. Its partitions stay encoded.
+function M.parse_member(text)
   if not text then
     return nil
   end
@@ -162,23 +169,34 @@ function M.parse(text)
   for _, name in ipairs(WORDS) do
     m[name], at = list[at], at + 1
   end
-  m.names, m.assigned, m.revoking = list[at], list[at + 1], list[at + 2]
+  for _, name in ipairs(LISTS) do
+    m[name], at = list[at], at + 1
+  end
   return m
 end
 
---- The member's row, nil for a stranger.
-function M.member(g, id)
-  return M.parse(redis.call("HGET", g.consumer_members, id))
+--- Return the member's row, nil for an unknown member.
+function M.get_member(g, id)
+  return M.parse_member(redis.call("HGET", g.members, id))
 end
 
---- Epoch and whether the member is converged, and nothing more of it: what a quiet heartbeat needs.
-function M.glance(text)
+--- Return a row's epoch and whether the member has converged, without parsing the rest.
+function M.parse_epoch(text)
   local epoch, converged = string.match(text, "^(%-?%d+) %d+ ([01]) ")
   return tonumber(epoch), converged == "1"
 end
 
---- The member is stored, and dead unless it is heard of in time.
-function M.put(g, id, m, now_ms)
+--- Renew the member's session; while it revokes partitions, not beyond its time to revoke.
+function M.renew_session(g, id, m, now_ms)
+  local moment = now_ms + m.session
+  if m.revoking ~= "" then
+    moment = math.min(moment, m.revoke_by)
+  end
+  deadlines.set(g.deadlines, "m:" .. id, moment)
+end
+
+--- Store the member and renew its session.
+function M.put_member(g, id, m, now_ms)
   local list, words = {}, {}
   for i, name in ipairs(NUMBERS) do
     list[i] = name == "converged" and (m.converged and "1" or "0") or num.text(m[name])
@@ -186,55 +204,45 @@ function M.put(g, id, m, now_ms)
   for i, name in ipairs(WORDS) do
     words[i] = m[name]
   end
-  for _, name in ipairs({ "names", "assigned", "revoking" }) do
+  for _, name in ipairs(LISTS) do
     words[#words + 1] = m[name]
   end
-  redis.call("HSET", g.consumer_members, id, table.concat(list, " ") .. " " .. pack.pack(words))
-  M.hear(g, id, m, now_ms)
+  redis.call("HSET", g.members, id, table.concat(list, " ") .. " " .. pack.pack(words))
+  M.renew_session(g, id, m, now_ms)
 end
 
---- The member was heard of.
-function M.hear(g, id, m, now_ms)
-  local moment = now_ms + m.session
-  if m.revoking ~= "" then
-    moment = math.min(moment, m.revoke_by)
-  end
-  redis.call("ZADD", g.deadlines, num.text(moment), "m:" .. id)
-end
-
---- Nobody holds these partitions any more.
-function M.release(g, list)
+--- Remove the owner of these partitions.
+function M.release_partitions(g, list)
   for from = 1, #list, CHUNK do
-    redis.call("HDEL", g.partition_owners, unpack(list, from, math.min(from + CHUNK - 1, #list)))
+    redis.call("HDEL", g.owners, unpack(list, from, math.min(from + CHUNK - 1, #list)))
   end
 end
 
---- The member holds these partitions, since the epoch of the targets.
-function M.hold(g, id, list)
-  local flat, holder = {}, num.text(g.assignment_epoch) .. " " .. id
+--- Make the member the owner of these partitions, since the epoch of the target assignment.
+function M.own_partitions(g, id, list)
+  local flat, owner = {}, num.text(g.assignment_epoch) .. " " .. id
   for _, partition in ipairs(list) do
-    flat[#flat + 1], flat[#flat + 2] = partition, holder
+    flat[#flat + 1], flat[#flat + 2] = partition, owner
   end
   for from = 1, #flat, 2 * CHUNK do
-    redis.call("HSET", g.partition_owners, unpack(flat, from, math.min(from + 2 * CHUNK - 1, #flat)))
+    redis.call("HSET", g.owners, unpack(flat, from, math.min(from + 2 * CHUNK - 1, #flat)))
   end
 end
 
---- Whether the member has held the partition since that epoch or longer.
-function M.has_held(partition_owners, id, partition, epoch)
-  local since, holder = string.match(redis.call("HGET", partition_owners, partition) or "", "^(%d+) (.*)$")
-  return holder == id and tonumber(since) <= epoch
+local function has_owned_since(owners, id, partition, epoch)
+  local since, owner = string.match(redis.call("HGET", owners, partition) or "", "^(%d+) (.*)$")
+  return owner == id and tonumber(since) <= epoch
 end
 
---- Those of the partitions that nobody else holds.
-function M.free(g, id, list)
+--- Return those of the partitions that no other member owns.
+function M.filter_free(g, id, list)
   local found = {}
   for from = 1, #list, CHUNK do
     local last = math.min(from + CHUNK - 1, #list)
-    local row = redis.call("HMGET", g.partition_owners, unpack(list, from, last))
+    local row = redis.call("HMGET", g.owners, unpack(list, from, last))
     for i = from, last do
-      local holder = row[i - from + 1]
-      if not holder or string.match(holder, "^%d+ (.*)$") == id then
+      local owner = row[i - from + 1]
+      if not owner or string.match(owner, "^%d+ (.*)$") == id then
         found[#found + 1] = list[i]
       end
     end
@@ -242,12 +250,12 @@ function M.free(g, id, list)
   return found
 end
 
---- Nothing is left of the member. The caller moves the epoch.
-function M.remove(g, id, m)
-  M.release(g, M.read(m.assigned))
-  M.release(g, M.read(m.revoking))
-  redis.call("HDEL", g.consumer_members, id)
-  redis.call("HDEL", g.target_assignment, id)
+--- Remove a member. The caller increases the group epoch.
+function M.remove_member(g, id, m)
+  M.release_partitions(g, M.decode(m.assigned))
+  M.release_partitions(g, M.decode(m.revoking))
+  redis.call("HDEL", g.members, id)
+  redis.call("HDEL", g.targets, id)
   redis.call("ZREM", g.deadlines, "m:" .. id)
   if m.instance ~= "" then
     redis.call("HDEL", g.instances, m.instance)
@@ -258,8 +266,8 @@ function M.remove(g, id, m)
   end
 end
 
---- The member is sent away: by its id, by its instance, or by both. Returns a lib.codes value.
-function M.dismiss(g, id, instance)
+--- Remove a member by its id, its instance, or both, for LeaveGroup. Return a lib.codes value.
+function M.evict_member(g, id, instance)
   if instance ~= "" then
     local known = redis.call("HGET", g.instances, instance)
     if known and id ~= "" and id ~= known then
@@ -267,60 +275,55 @@ function M.dismiss(g, id, instance)
     end
     id = known or ""
   end
-  local m = M.member(g, id)
+  local m = M.get_member(g, id)
   if not m then
     return codes.UNKNOWN_MEMBER_ID
   end
-  M.remove(g, id, m)
+  M.remove_member(g, id, m)
   return codes.NONE
 end
 
---- Milliseconds until somebody has to look at the group, -1 for never.
-function M.wait_ms(g, now_ms)
-  local first = redis.call("ZRANGE", g.deadlines, 0, 0, "WITHSCORES")
-  return first[1] and math.max(0, tonumber(first[2]) - now_ms) or -1
-end
-
---- Every member has its time again: no broker can have been there to hear it.
-function M.forgive(g, now_ms)
-  local flat = redis.call("HGETALL", g.consumer_members)
+--- Renew all sessions, after a time in which no broker could receive heartbeats.
+function M.renew_all_sessions(g, now_ms)
+  local flat = redis.call("HGETALL", g.members)
   for i = 1, #flat, 2 do
-    local m = M.parse(flat[i + 1])
+    local m = M.parse_member(flat[i + 1])
     if m.revoking ~= "" then
       m.revoke_by = now_ms + m.rebalance
-      M.put(g, flat[i], m, now_ms)
+      M.put_member(g, flat[i], m, now_ms)
     else
-      M.hear(g, flat[i], m, now_ms)
+      M.renew_session(g, flat[i], m, now_ms)
     end
   end
 end
 
---- The deadline of that name has passed: the member is out.
+--- Process a member's expired deadline: remove the member.
 function M.expire(g, name, now_ms)
   redis.call("ZREM", g.deadlines, name)
   local id = string.sub(name, 3)
-  local m = M.member(g, id)
+  local m = M.get_member(g, id)
   if m then
-    M.remove(g, id, m)
-    M.move(g, now_ms)
+    M.remove_member(g, id, m)
+    M.bump_epoch(g, now_ms)
   end
 end
 
---- Whether a member of a group of the newer protocol may commit: a lib.codes value for the rows args[from..], five each: stream key, offset, leader epoch, topic id,
---- metadata. Without rows it is asked what is committed. An epoch that has passed is good for
---- partitions that the member has held since then (KIP-1251): the commit was on its way.
-function M.check_commit(consumer_members, partition_owners, id, epoch, args, from)
-  local text = redis.call("HGET", consumer_members, id)
+--- Return whether a member may commit the rows args[from..], a lib.codes value. A row is stream key,
+--- offset, leader epoch, topic id, metadata; without rows the member fetches offsets.
+--- An older epoch is valid for partitions that the member has owned since then (KIP-1251): the
+--- commit was sent before the epoch grew.
+function M.check_commit(members, owners, id, epoch, args, from)
+  local text = redis.call("HGET", members, id)
   if not text then
     return codes.UNKNOWN_MEMBER_ID
   end
-  local current = M.glance(text)
+  local current = M.parse_epoch(text)
   if epoch > current or epoch < 0 or (epoch < current and #args < from) then
     return codes.STALE_MEMBER_EPOCH
   end
   for i = from, epoch < current and #args or 0, 5 do
     local partition = args[i + 3] .. string.match(args[i], ":%d+$")
-    if not M.has_held(partition_owners, id, partition, epoch) then
+    if not has_owned_since(owners, id, partition, epoch) then
       return codes.STALE_MEMBER_EPOCH
     end
   end

@@ -1,23 +1,25 @@
---- How a group whose broker assigns comes from its members to targets, and from targets to members.
+--- The two steps of a consumer group (KIP-848): members -> target assignment -> current assignments.
 local consumer_assign = require("lib.consumer_assign")
 local consumer_group = require("lib.consumer_group")
 local pack = require("lib.pack")
 
 local M = {}
 
--- Targets of a large group are made at most so often: for this many members and partitions, a ms.
-local WEIGHT_PER_MS, LIGHT = 10, 200
--- A group is unsettled for so long after its last change, and then has so many heartbeats a second.
-local LIVELY_MS, SOON_MS, SOON_MS_PER_MEMBER = 3000, 500, 5
+-- A target assignment of SMALL members and partitions or more is computed at most once in a time
+-- that grows with it: one ms per SIZE_PER_MS of them.
+local SIZE_PER_MS, SMALL = 10, 200
+-- A group is unsettled for UNSETTLED_MS after its epoch grew: members then send heartbeats every
+-- SOON_MS, or SOON_MS_PER_MEMBER of them in a larger group.
+local UNSETTLED_MS, SOON_MS, SOON_MS_PER_MEMBER = 3000, 500, 5
 
---- What members subscribe to as names and patterns, two lists.
-function M.wants(text)
+--- Decode a subscription: a list of topic names, and a list of patterns.
+function M.decode_subscription(text)
   local parts = pack.unpack(text)
   return pack.unpack(parts[1] or ""), pack.unpack(parts[2] or "")
 end
 
--- The other way round: two sets.
-local function spell_wants(names, regexes)
+-- Encode a subscription of two sets.
+local function encode_subscription(names, regexes)
   local function sorted(set)
     local list = {}
     for item in pairs(set) do
@@ -29,10 +31,11 @@ local function spell_wants(names, regexes)
   return pack.pack({ sorted(names), sorted(regexes) })
 end
 
---- The group wants what the member subscribes to. Returns whether it did before.
-function M.want(g, m)
-  local names, regexes = M.wants(g.subscription)
-  local by_name, by_regex, known = consumer_group.set(names), consumer_group.set(regexes), true
+--- Add the member's subscription to the group's. Return whether the group's contained it.
+function M.add_subscription(g, m)
+  local names, regexes = M.decode_subscription(g.subscription)
+  local by_name, by_regex = consumer_group.to_set(names), consumer_group.to_set(regexes)
+  local known = true
   for _, name in ipairs(pack.unpack(m.names)) do
     known, by_name[name] = known and by_name[name] == true, true
   end
@@ -40,13 +43,13 @@ function M.want(g, m)
     known, by_regex[m.regex] = known and by_regex[m.regex] == true, true
   end
   if not known then
-    g.subscription = spell_wants(by_name, by_regex)
+    g.subscription = encode_subscription(by_name, by_regex)
   end
   return known
 end
 
--- The rows that the topics table gave: kind, key, value, packed.
-local function topics_of(text)
+-- Decode the topic rows of a heartbeat: kind, key, value, packed.
+local function decode_topics(text)
   local topics, list = { by_name = {}, by_regex = {} }, pack.unpack(text)
   for i = 1, #list, 3 do
     local kind, key, value = list[i], list[i + 1], list[i + 2]
@@ -61,24 +64,24 @@ local function topics_of(text)
   return topics
 end
 
---- Whether targets may be made now: those of a large group are made for many changes at once.
-function M.is_time(g, now_ms)
-  return g.assignment_epoch == 0 or g.assignment_size < LIGHT or now_ms - g.assigned_at_ms >= g.assignment_size / WEIGHT_PER_MS
+--- Return whether a target assignment may be computed now: that of a large group covers many joins.
+function M.may_assign(g, now_ms)
+  return g.assignment_epoch == 0
+    or g.assignment_size < SMALL
+    or now_ms - g.assigned_at_ms >= g.assignment_size / SIZE_PER_MS
 end
 
---- Every member has a target of the group's epoch; only those that changed are written.
-function M.deal(g, now_ms)
-  local rows, targets = redis.call("HGETALL", g.consumer_members), redis.call("HGETALL", g.target_assignment)
-  local before, members, seen, names, regexes = {}, {}, {}, {}, {}
-  for i = 1, #targets, 2 do
-    before[targets[i]] = targets[i + 1]
-  end
+-- Load all members with their former targets. Also return the sets of names and patterns they
+-- subscribe to.
+local function load_members(g, former)
+  local members, parsed, names, regexes = {}, {}, {}, {}
+  local rows = redis.call("HGETALL", g.members)
   for i = 1, #rows, 2 do
-    local m = consumer_group.parse(rows[i + 1])
-    m.id, m.before = rows[i], consumer_group.read(before[rows[i]] or "")
+    local m = consumer_group.parse_member(rows[i + 1])
+    m.id, m.former = rows[i], consumer_group.decode(former[rows[i]] or "")
     members[#members + 1] = m
-    if not seen[m.names] then
-      seen[m.names] = true
+    if not parsed[m.names] then
+      parsed[m.names] = true
       for _, name in ipairs(pack.unpack(m.names)) do
         names[name] = true
       end
@@ -87,61 +90,76 @@ function M.deal(g, now_ms)
       regexes[m.regex] = true
     end
   end
-  local topics = topics_of(redis.call("HGET", g.group, "topics") or "")
-  local total
-  g.assignor, total = consumer_assign.assign(members, topics)
+  return members, names, regexes
+end
+
+--- Compute the target assignment of the group epoch, and write the targets that changed.
+function M.assign_targets(g, now_ms)
+  local targets, former = redis.call("HGETALL", g.targets), {}
+  for i = 1, #targets, 2 do
+    former[targets[i]] = targets[i + 1]
+  end
+  local members, names, regexes = load_members(g, former)
+  local topics = decode_topics(redis.call("HGET", g.group, "topics") or "")
+  local partitions
+  g.assignor, partitions = consumer_assign.assign(members, topics)
   local changed = {}
   for _, m in ipairs(members) do
-    local text = consumer_group.spell(m.target)
-    if text ~= (before[m.id] or "") then
+    local text = consumer_group.encode(m.target)
+    if text ~= (former[m.id] or "") then
       changed[#changed + 1], changed[#changed + 2] = m.id, text
     end
   end
   for from = 1, #changed, 1000 do
-    redis.call("HSET", g.target_assignment, unpack(changed, from, math.min(from + 999, #changed)))
+    redis.call("HSET", g.targets, unpack(changed, from, math.min(from + 999, #changed)))
   end
-  g.subscription = spell_wants(names, regexes)
-  g.assignment_epoch, g.converged, g.assigned_at_ms, g.assignment_size = g.generation, 0, now_ms, #members + total
+  g.subscription = encode_subscription(names, regexes)
+  g.assignment_epoch, g.converged = g.generation, 0
+  g.assigned_at_ms, g.assignment_size = now_ms, #members + partitions
 end
 
---- The member comes as near to its target as others let it. Returns whether what it may hold changed.
-function M.approach(g, id, m, owned, now_ms)
-  local target = consumer_group.read(redis.call("HGET", g.target_assignment, id) or "")
-  local wanted, told = consumer_group.set(target), false
-  local assigned, was = consumer_group.read(m.assigned), m.converged and m.epoch == g.assignment_epoch
-  local leaving = consumer_group.pick(assigned, wanted, false)
-  local revoking = consumer_group.read(m.revoking)
-  if #leaving > 0 then
-    for _, partition in ipairs(leaving) do
+--- Reconcile the member: revoke what its target lacks, then advance its epoch, then assign what
+--- other members have released. `owned` is the set it reported, or nil.
+--- Return whether its assignment changed.
+function M.reconcile_member(g, id, m, owned, now_ms)
+  local target = consumer_group.decode(redis.call("HGET", g.targets, id) or "")
+  local wanted, changed = consumer_group.to_set(target), false
+  local assigned = consumer_group.decode(m.assigned)
+  local had_converged = m.converged and m.epoch == g.assignment_epoch
+  local to_revoke = consumer_group.filter(assigned, wanted, false)
+  local revoking = consumer_group.decode(m.revoking)
+  if #to_revoke > 0 then
+    for _, partition in ipairs(to_revoke) do
       revoking[#revoking + 1] = partition
     end
-    assigned, told = consumer_group.pick(assigned, wanted, true), true
+    assigned, changed = consumer_group.filter(assigned, wanted, true), true
     m.revoke_by = now_ms + m.rebalance
   end
-  if #revoking > 0 and owned and #consumer_group.pick(revoking, owned, true) == 0 then
-    consumer_group.release(g, revoking)
+  if #revoking > 0 and owned and #consumer_group.filter(revoking, owned, true) == 0 then
+    consumer_group.release_partitions(g, revoking)
     revoking = {}
   end
   if #revoking == 0 then
     if m.epoch ~= g.assignment_epoch then
       m.previous, m.epoch = math.max(m.epoch, 0), g.assignment_epoch
     end
-    local free = consumer_group.free(g, id, consumer_group.pick(target, consumer_group.set(assigned), false))
-    consumer_group.hold(g, id, free)
+    local missing = consumer_group.filter(target, consumer_group.to_set(assigned), false)
+    local free = consumer_group.filter_free(g, id, missing)
+    consumer_group.own_partitions(g, id, free)
     for _, partition in ipairs(free) do
-      assigned[#assigned + 1], told = partition, true
+      assigned[#assigned + 1], changed = partition, true
     end
   end
   m.converged = #revoking == 0 and #assigned == #target
-  local is = m.converged and m.epoch == g.assignment_epoch
-  g.converged = g.converged + (is and 1 or 0) - (was and 1 or 0)
-  m.assigned, m.revoking = consumer_group.spell(assigned), consumer_group.spell(revoking)
-  return told
+  local has_converged = m.converged and m.epoch == g.assignment_epoch
+  g.converged = g.converged + (has_converged and 1 or 0) - (had_converged and 1 or 0)
+  m.assigned, m.revoking = consumer_group.encode(assigned), consumer_group.encode(revoking)
+  return changed
 end
 
---- How soon the member should be heard of again, ms; 0: as usual.
-function M.soon_ms(g, converged, now_ms)
-  if converged and now_ms - g.epoch_at_ms > LIVELY_MS then
+--- Return the ms until the member should send its next heartbeat, 0 for the configured interval.
+function M.heartbeat_ms(g, converged, now_ms)
+  if converged and now_ms - g.epoch_at_ms > UNSETTLED_MS then
     return 0
   end
   return math.max(SOON_MS, SOON_MS_PER_MEMBER * g.size)

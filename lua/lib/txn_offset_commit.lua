@@ -1,31 +1,31 @@
---- Offsets that wait in a group for the end of transactions.
+--- The offsets of a group that wait for the end of transactions (TxnOffsetCommit).
 ---
---- One hash a group. "<producer id>": "round epoch open time", the producer's newest transaction here.
---- "<producer id> <stream key>": the commit that waits.
+--- One hash per group. "<producer id>": "number epoch open time_ms" of the producer's newest
+--- transaction in the group. "<producer id> <stream key>": a pending commit.
 local num = require("lib.num")
 
 local M = {}
 
--- Of so many producers the ones not heard of for long are forgotten: longer than a request that was
--- sent before its transaction ended can be on the way.
+-- Above MANY producers, SOME are checked per new producer and removed if their last transaction
+-- ended LONG_MS ago: longer than a request sent before that end can be under way.
 local MANY, SOME = 1000, 20
 local LONG_MS, DAY_MS = 3600000, 86400000
 
---- The newest transaction of a producer as {round, epoch, open}, or nil.
-function M.last(txn_offsets, producer_id)
-  local text = redis.call("HGET", txn_offsets, producer_id)
+--- Return the producer's newest transaction as {number, epoch, open}, or nil.
+function M.last(key, producer_id)
+  local text = redis.call("HGET", key, producer_id)
   if not text then
     return nil
   end
-  local round, epoch, open = string.match(text, "^(%d+) (%d+) (%d) ")
-  return { round = tonumber(round), epoch = tonumber(epoch), open = open == "1" }
+  local number, epoch, open = string.match(text, "^(%d+) (%d+) (%d) ")
+  return { number = tonumber(number), epoch = tonumber(epoch), open = open == "1" }
 end
 
---- Whether any transaction is open here.
-function M.is_open(txn_offsets)
+--- Return whether any transaction is open in the group.
+function M.is_open(key)
   local cursor = "0"
   repeat
-    local page = redis.call("HSCAN", txn_offsets, cursor, "COUNT", 1000)
+    local page = redis.call("HSCAN", key, cursor, "COUNT", 1000)
     cursor = page[1]
     for i = 1, #page[2], 2 do
       if string.match(page[2][i], "^%d+$") and string.match(page[2][i + 1], "^%d+ %d+ 1 ") then
@@ -36,49 +36,50 @@ function M.is_open(txn_offsets)
   return false
 end
 
---- That is the producer's newest transaction from now on.
-function M.turn(txn_offsets, producer_id, round, epoch, open, now_ms)
+--- Store the producer's newest transaction.
+function M.put_last(key, producer_id, number, epoch, open, now_ms)
   redis.call(
-    "HSET", txn_offsets, producer_id,
-    num.text(round) .. " " .. num.text(epoch) .. " " .. (open and "1 " or "0 ") .. num.text(now_ms)
+    "HSET", key, producer_id,
+    num.text(number) .. " " .. num.text(epoch) .. " " .. (open and "1 " or "0 ") .. num.text(now_ms)
   )
 end
 
---- The producer's commits no longer wait: stream key and commit, flat.
-function M.take(txn_offsets, producer_id)
+--- Remove and return the producer's pending commits: stream key and commit, flat.
+function M.take(key, producer_id)
   local rows, prefix = {}, producer_id .. " "
-  for _, field in ipairs(redis.call("HKEYS", txn_offsets)) do
+  for _, field in ipairs(redis.call("HKEYS", key)) do
     if string.sub(field, 1, #prefix) == prefix then
       rows[#rows + 1] = string.sub(field, #prefix + 1)
-      rows[#rows + 1] = redis.call("HGET", txn_offsets, field)
-      redis.call("HDEL", txn_offsets, field)
+      rows[#rows + 1] = redis.call("HGET", key, field)
+      redis.call("HDEL", key, field)
     end
   end
   return rows
 end
 
---- The group is gone: no commit waits any more. Which transactions there were is known for a day:
---- offsets that come late would wait for an end that has been, and count with the producer's next one.
-function M.leave(txn_offsets)
-  for _, field in ipairs(redis.call("HKEYS", txn_offsets)) do
+--- Remove all pending commits of a deleted group. The newest transactions are kept for a day: late
+--- offsets of one that has ended would wait for its end again, and be committed with the producer's
+--- next transaction.
+function M.delete_group(key)
+  for _, field in ipairs(redis.call("HKEYS", key)) do
     if string.find(field, " ", 1, true) then
-      redis.call("HDEL", txn_offsets, field)
+      redis.call("HDEL", key, field)
     end
   end
-  redis.call("PEXPIRE", txn_offsets, DAY_MS)
+  redis.call("PEXPIRE", key, DAY_MS)
 end
 
---- Of many producers some are looked at, and forgotten where their last transaction ended long ago.
---- That is for whoever adds a producer: more are looked at than come, so that not many are left.
-function M.prune(txn_offsets, now_ms)
-  if redis.call("HLEN", txn_offsets) <= MANY then
+--- Remove some producers whose last transaction ended long ago, if there are many. Called for each
+--- new producer: more are checked than added, which bounds the number.
+function M.prune(key, now_ms)
+  if redis.call("HLEN", key) <= MANY then
     return
   end
-  local flat = redis.call("HRANDFIELD", txn_offsets, SOME, "WITHVALUES")
+  local flat = redis.call("HRANDFIELD", key, SOME, "WITHVALUES")
   for i = 1, #flat, 2 do
     local open, time = string.match(flat[i + 1], "^%d+ %d+ (%d) (%d+)$")
     if open == "0" and string.match(flat[i], "^%d+$") and now_ms - tonumber(time) > LONG_MS then
-      redis.call("HDEL", txn_offsets, flat[i])
+      redis.call("HDEL", key, flat[i])
     end
   end
 end

@@ -9,7 +9,7 @@ import redis
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
 from korvet.cli import run
-from korvet.groups.consumer_group import pack_raw
+from korvet.groups.consumer_group import pack_bytes
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.store.sync_store import SyncStore
@@ -228,10 +228,10 @@ def test_members_of_a_consumer_group_are_shown(
             "owned": b"",
         }
         rows = [("t", "orders", f"{topic['id']}:1")]
-        asked = pack_raw([b"6:orders", b""])
+        asked = pack_bytes([b"6:orders", b""])
         joined = SyncStore(client).run(
             scripts.consumer_heartbeat(
-                KEYS, "readers", **arguments, version=b"1", resolved=asked, rows=rows
+                KEYS, "readers", **arguments, topics_version=b"1", resolved=asked, rows=rows
             )
         )
         assert joined.error == 0

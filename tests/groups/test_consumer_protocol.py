@@ -5,14 +5,14 @@ import struct
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 
-from korvet.groups.consumer_protocol import assigned
+from korvet.groups.consumer_protocol import assigned_partitions
 
 PLACES = [("orders", [0, 7]), ("none", []), ("ünï", [1])]
 GOOD = ConsumerProtocolMemberAssignment(0, PLACES, b"more").encode()
 
 
 def test_an_assignment_names_its_partitions() -> None:
-    assert assigned(GOOD) == [("orders", 0), ("orders", 7), ("ünï", 1)]
+    assert assigned_partitions(GOOD) == [("orders", 0), ("orders", 7), ("ünï", 1)]
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_an_assignment_names_its_partitions() -> None:
     ],
 )
 def test_an_assignment_that_cannot_be_read_names_none(bad: bytes) -> None:
-    assert assigned(bad) == []
+    assert assigned_partitions(bad) == []
 
 
 def test_a_cut_assignment_names_none() -> None:
     end = len(GOOD) - len(b"more") - 4
-    assert all(assigned(GOOD[:at]) == [] for at in range(end))
+    assert all(assigned_partitions(GOOD[:at]) == [] for at in range(end))

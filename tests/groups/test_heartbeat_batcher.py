@@ -7,10 +7,11 @@ from typing import Any, cast
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.groups.heartbeat_batcher import PATIENCE, TOGETHER, HeartbeatBatcher
+from korvet.groups.heartbeat_batcher import MAX_BATCH, PATIENCE, HeartbeatBatcher
 from korvet.keys import Keys
 from korvet.scripts.call import Call
 from korvet.scripts.group import HeartbeatReply
+from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 
@@ -41,10 +42,10 @@ class Groups:
         self.neglected: set[str] = set()
         self.error: Exception | None = None
 
-    def unwatched(self, group_id: str, wait_ms: int) -> bool:
+    def needs_tick(self, group_id: str, wait_ms: int) -> bool:
         return group_id in self.neglected
 
-    async def watch(self, group_id: str, wait_ms: int) -> None:
+    async def schedule_tick(self, group_id: str, wait_ms: int) -> None:
         self._note("watch", group_id)
 
     async def tick(self, group_id: str) -> int:
@@ -170,7 +171,7 @@ def test_heartbeats_that_have_their_own_script_leave_with_the_others() -> None:
         left: list[str] = []
 
         async def beat(name: str) -> None:
-            async with table.beats.burst():
+            async with table.beats.next_batch():
                 left.append(name)
                 await asyncio.Event().wait()
 
@@ -192,7 +193,7 @@ def test_heartbeats_that_have_their_own_script_leave_with_the_others() -> None:
 def test_whoever_waits_to_leave_with_others_leaves_when_the_gap_is_over() -> None:
     async def body(table: Table) -> None:
         await table.meet()
-        async with table.beats.burst():
+        async with table.beats.next_batch():
             assert table.calls == [["one"], ["two"]]
 
     run(body, gap_s=0.01)
@@ -209,10 +210,10 @@ def test_in_a_cluster_each_group_has_a_call_of_its_own() -> None:
 
 def test_one_call_takes_a_bounded_number() -> None:
     async def body(table: Table) -> None:
-        for number in range(TOGETHER + 1):
+        for number in range(MAX_BATCH + 1):
             table.beat(str(number))
         await turn()
-        assert list(map(len, table.calls)) == [TOGETHER, 1]
+        assert list(map(len, table.calls)) == [MAX_BATCH, 1]
 
     run(body)
 
@@ -221,7 +222,7 @@ def test_what_is_due_in_a_group_happens_before_its_members_are_answered() -> Non
     async def body(table: Table) -> None:
         due, other = table.beat("a"), table.beat("b", "h")
         await turn()
-        table.reply(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0, waits=2)
+        table.reply(0, Signal.TICK_FIRST, 0, waits=2)
         assert await other == 0
         await turn()
         assert table.groups.done == [("tick", "g")]
@@ -244,7 +245,7 @@ def test_a_group_that_nobody_looks_after_is_looked_after_first() -> None:
     run(body)
 
 
-@pytest.mark.parametrize("code", [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NONE])
+@pytest.mark.parametrize("code", [Signal.TICK_FIRST, ErrorCode.NONE])
 def test_whoever_waits_hears_that_the_group_could_not_be_looked_after(code: ErrorCode) -> None:
     async def body(table: Table) -> None:
         table.groups.neglected.add("g")

@@ -1,12 +1,12 @@
 """Whether members could be heard: what group.tick is told after Redis was silent for a while."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, cast
 
 import pytest
 
 from korvet.config.values import Settings
-from korvet.groups.coordinator import SILENCE_S, GroupCoordinator
+from korvet.groups.coordinator import ABSENCE_S, GroupCoordinator
 from korvet.keys import Keys
 from korvet.scripts.call import Call
 from korvet.scripts.group import ClaimDueReply, TickReply
@@ -21,13 +21,16 @@ class Store:
         self.away = False
         self.told: list[int] = []
 
+    async def run_many(self, calls: Iterable[Call[Any]]) -> list[Any]:
+        return [await self.run(call) for call in calls]
+
     async def run(self, call: Call[Any]) -> Any:
         if self.away:
             raise StoreUnavailable("away")
         if call.script.name == "group.claim_due":
             return ClaimDueReply(error=0, groups=[], held_until=0)
         self.told.append(int(call.args[1]))
-        return TickReply(error=0, wait_ms=-1, began=0, expired=[], gone=0)
+        return TickReply(error=0, wait_ms=-1, rebalances=0, expired=[], gone=0)
 
 
 class Clock:
@@ -64,7 +67,7 @@ async def test_who_has_had_answers_all_the_while_says_so(clock: Clock) -> None:
     groups = made(store)
     for _ in range(5):
         await groups.tick_due()
-        clock.now += SILENCE_S
+        clock.now += ABSENCE_S
         assert await told(groups, store) == -1
 
 
@@ -76,7 +79,7 @@ async def test_who_had_no_answer_for_long_says_since_when_there_are_some_again(
     await groups.tick_due()
     store.away = True
     for _ in range(4):
-        clock.now += SILENCE_S / 2
+        clock.now += ABSENCE_S / 2
         with pytest.raises(StoreUnavailable):
             await groups.tick_due()
     store.away = False

@@ -373,12 +373,13 @@ async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
                 member="",
                 instance="",
                 generation=-1,
+                allow_member_epoch=1,
                 is_registered=registered,
                 retention_ms=-1,
             )
 
         assert not (await groups.run("g", make)).error
-    assert await groups.names() == ["g"]
+    assert await groups.list_groups() == ["g"]
 
 
 async def test_a_deleted_group_is_off_the_list_whatever_its_streams_say(broker: Broker) -> None:
@@ -389,7 +390,7 @@ async def test_a_deleted_group_is_off_the_list_whatever_its_streams_say(broker: 
     await store.command("SET", stream, "no stream")
     with pytest.raises(ScriptFailed):
         await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
-    assert await broker.services.groups.names() == []
+    assert await broker.services.groups.list_groups() == []
 
 
 async def test_offsets_are_deleted_but_for_what_members_subscribe_to(broker: Broker) -> None:
@@ -502,10 +503,10 @@ async def test_a_group_that_could_not_be_scheduled_is_scheduled_next_time(
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "run", away)
+        patch.setattr(store, "run_many", away)
         with pytest.raises(StoreUnavailable):
-            await groups.watch("g", 10_000)
-    await groups.watch("g", 10_000)
+            await groups.schedule_tick("g", 10_000)
+    await groups.schedule_tick("g", 10_000)
     assert await store.command("ZSCORE", broker.services.keys.groups_due(), "g") is not None
 
 
@@ -534,8 +535,8 @@ async def test_the_gauges_look_at_no_more_groups_than_they_show(
     for name in ("a", "b", "c"):
         await commit(broker, group_id=name)
     groups = broker.services.groups
-    assert await groups.some(3) == ["a", "b", "c"]
-    assert await groups.some(2) == ["a", "b"]
+    assert await groups.list_some(3) == ["a", "b", "c"]
+    assert await groups.list_some(2) == ["a", "b"]
     monkeypatch.setattr("korvet.broker.group_metrics.GROUPS", 1)
     gauges = GroupGauges(broker.services)
     await gauges.look()

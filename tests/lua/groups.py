@@ -1,19 +1,28 @@
 """A group driven by its scripts alone: what a broker does around each call, without a broker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
-from korvet.scripts.group import DescribeReply, JoinReply, LeaveReply, SyncReply, TickReply
+from korvet.scripts.group import (
+    DescribeReply,
+    JoinReply,
+    LeaveReply,
+    MemberReply,
+    SyncReply,
+    TickReply,
+)
+from korvet.scripts.signals import Signal
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
 SESSION_MS, REBALANCE_MS = 10_000, 60_000
 RETENTION_MS = 7 * 24 * 3600 * 1000
 TOPIC_ID = "0" * 32
+Row = tuple[str, int, int, int, str, str]
 RANGE = (("range", b"what I read"),)
 
 
@@ -32,9 +41,9 @@ class Group:
         registered = 0
         while True:
             reply = self.runner.run(make(registered))
-            if reply.error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            if reply.error == Signal.TICK_FIRST:
                 self.tick()
-            elif reply.error == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+            elif reply.error == Signal.REGISTER_FIRST:
                 assert not registered
                 self.runner.run(scripts.register(KEYS, group=self.name))
                 registered = 1
@@ -121,7 +130,7 @@ class Group:
         """What each of these members is answered, all in one call."""
         while True:
             reply = self.runner.run(scripts.heartbeat(KEYS, [(self.name, *beat) for beat in beats]))
-            if ErrorCode.COORDINATOR_LOAD_IN_PROGRESS not in reply.errors:
+            if Signal.TICK_FIRST not in reply.errors:
                 return list(map(ErrorCode, reply.errors))
             self.tick()
 
@@ -147,6 +156,7 @@ class Group:
                 member=member,
                 instance=instance,
                 generation=generation,
+                allow_member_epoch=1,
                 is_registered=registered,
                 retention_ms=retention_ms,
             )
@@ -196,3 +206,20 @@ class Group:
             assert not self.sync(member, generation).waiting
         members.sort(key=lambda member: member != leader)
         return members, generation
+
+
+def commit_call(
+    rows: Iterable[Row], member: str, epoch: int, allowed: int = 1
+) -> Call[MemberReply]:
+    """OffsetCommit of a member at that epoch."""
+    return scripts.commit(
+        KEYS,
+        "g",
+        rows,
+        member=member,
+        instance="",
+        generation=epoch,
+        allow_member_epoch=allowed,
+        is_registered=1,
+        retention_ms=-1,
+    )

@@ -5,8 +5,9 @@ from random import Random
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.groups.offset_commit import CommittedOffset, place_of, read_commit
+from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.scripts import group as scripts
+from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import KEYS, RETENTION_MS, SESSION_MS, TOPIC_ID, Group
 from tests.support.store_runners import Runner
@@ -19,18 +20,18 @@ def test_a_commit_keeps_offset_epoch_topic_and_metadata(runner: Runner) -> None:
     assert group.commit(2**52, metadata="as far as this, and further") == ErrorCode.NONE
     raw = runner.command("HGET", "korvet:group:readers:offsets", "korvet:orders:0")
     assert isinstance(raw, bytes)
-    found = read_commit(raw)
+    found = parse_commit(raw)
     assert found is not None and abs(found.time_ms - runner.now_ms()) < 5000
     expected = CommittedOffset(2**52, 0, found.time_ms, TOPIC_ID, "as far as this, and further")
     assert found == expected
 
 
 def test_an_offset_written_by_hand_is_a_commit() -> None:
-    assert read_commit(b"17") == CommittedOffset(17)
-    assert read_commit(b"nonsense") is None
-    assert place_of(b"korvet:orders:3") == ("orders", 3)
-    assert place_of(b"a:b:orders:3") == ("orders", 3)
-    assert place_of(b"orders") is None
+    assert parse_commit(b"17") == CommittedOffset(17)
+    assert parse_commit(b"nonsense") is None
+    assert parse_field(b"korvet:orders:3") == ("orders", 3)
+    assert parse_field(b"a:b:orders:3") == ("orders", 3)
+    assert parse_field(b"orders") is None
 
 
 def test_members_and_simple_consumers_commit(runner: Runner) -> None:
@@ -79,10 +80,11 @@ def test_a_group_stands_in_the_registry_before_its_first_write(runner: Runner) -
         member="",
         instance="",
         generation=-1,
+        allow_member_epoch=1,
         is_registered=0,
         retention_ms=-1,
     )
-    assert runner.run(call).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert runner.run(call).error == Signal.REGISTER_FIRST
     group = Group(runner)
     assert group.keys() == []
     assert group.commit(1) == ErrorCode.NONE
@@ -112,7 +114,7 @@ def test_forgetting_needs_the_group_as_it_was_seen(runner: Runner) -> None:
             scripts.delete_offsets(KEYS, "readers", [FIELD], state=state, generation=generation)
         )
 
-    moved = ErrorCode.CONCURRENT_TRANSACTIONS
+    moved = Signal.GROUP_CHANGED
     assert forget("Stable", 0).error == moved
     assert forget("Empty", 1).error == moved
     assert group.committed() == 1
@@ -186,7 +188,7 @@ def test_a_due_group_is_claimed_by_one_and_struck_off_when_nothing_is_due(lua: L
     settle = scripts.release_claim(
         KEYS, group="readers", held_until=claimed.held_until, after_ms=-1
     )
-    assert lua.run(settle).settled == 1
+    assert lua.run(settle).released == 1
     assert lua.command("EXISTS", KEYS.groups_due()) == 0
 
 
@@ -197,7 +199,7 @@ def test_a_group_scheduled_during_a_tick_is_looked_at_again(lua: LuaRunner) -> N
     settle = scripts.release_claim(
         KEYS, group="readers", held_until=claimed.held_until, after_ms=-1
     )
-    assert lua.run(settle).settled == 0
+    assert lua.run(settle).released == 0
     lua.advance(10_000)
     assert lua.run(scripts.claim_due(KEYS, hold_ms=10_000, limit=10)).groups == [b"readers"]
 

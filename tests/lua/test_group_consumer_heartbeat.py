@@ -9,12 +9,14 @@ import pytest
 
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
-from korvet.groups.consumer_group import pack, wants
+from korvet.groups.consumer_group import encode_subscription, pack
 from korvet.keys import Keys
 from korvet.scripts import group as scripts
 from korvet.scripts.group import ConsumerHeartbeatReply, TickReply
+from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
 from tests.lua.groups import Group as ClassicGroup
+from tests.lua.groups import commit_call
 from tests.support.store_runners import Runner
 
 KEYS = Keys()
@@ -55,7 +57,7 @@ class Group:
             "regex": "",
             "has_owned": int(owned is not None),
             "owned": ";".join(sorted(owned or ())),
-            "version": b"%d" % self.version,
+            "topics_version": b"%d" % self.version,
             "resolved": b"",
             "rows": (),
         }
@@ -68,14 +70,16 @@ class Group:
             between, self.between = self.between, None
             if between:
                 between()
-            reply = self._run(member, epoch, {**words, "resolved": wants(reply), "rows": rows})
+            reply = self._run(
+                member, epoch, {**words, "resolved": encode_subscription(reply), "rows": rows}
+            )
         return reply
 
     def _run(self, member: str, epoch: int, words: dict[str, Any]) -> ConsumerHeartbeatReply:
         while True:
             call = scripts.consumer_heartbeat(KEYS, "g", member=member, epoch=epoch, **words)
             reply = self.runner.run(call)
-            if reply.error != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            if reply.error != Signal.TICK_FIRST:
                 return reply
             self.tick()
 
@@ -132,7 +136,7 @@ def test_strangers_and_zombies_are_refused(group: Group) -> None:
 
 
 def test_a_group_has_to_be_registered_first(group: Group) -> None:
-    assert group.beat("m", 0, is_registered=0).error == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert group.beat("m", 0, is_registered=0).error == Signal.REGISTER_FIRST
     assert group.beat("m", 0).error == 0
 
 
@@ -201,7 +205,7 @@ def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
 
     def commit(member: str, epoch: int, partition: int = 0) -> int:
         rows = [("t", partition, 5, -1, TOPIC, "")]
-        call = scripts.keep(KEYS, "g", rows, member=member, epoch=epoch, stores=1)
+        call = commit_call(rows, member, epoch)
         return group.runner.run(call).error
 
     mine = int(min(one.held).partition(":")[2])
@@ -358,7 +362,7 @@ def test_old_offsets_and_at_last_the_group_are_gone(lua: LuaRunner) -> None:
     one = Member(group, "m1")
     one.step()
     rows = [("t", 0, 5, -1, TOPIC, "")]
-    kept = scripts.keep(KEYS, "g", rows, member="m1", epoch=one.epoch, stores=1)
+    kept = commit_call(rows, "m1", one.epoch)
     assert not lua.run(kept).error
     lua.advance(TICK_MS * 20)
     one.step()

@@ -10,7 +10,9 @@ from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import pack
 from korvet.scripts import group as scripts
+from korvet.scripts.signals import Signal
 from korvet.testing import LuaRunner
+from tests.lua.groups import commit_call
 from tests.lua.test_group_consumer_heartbeat import KEYS, SESSION_MS, TICK_MS, Group
 
 IDS = {"t": "a" * 32, "u": "b" * 32, "v": "c" * 32}
@@ -69,12 +71,12 @@ class Client:
         """What it had to give up it has given up, and says so."""
         self.giving, self.full = set(), self.full or bool(self.giving)
 
-    def commit(self, partition: str) -> ErrorCode:
+    def commit(self, partition: str) -> int:
         """As far as it knows it is in the group."""
         topic, number = partition.split(":")
         row = (NAMES[topic], int(number), 5, -1, topic, "")
-        call = scripts.keep(KEYS, "g", [row], member=self.name, epoch=self.epoch, stores=1)
-        return ErrorCode(self.group.runner.run(call).error)
+        call = commit_call([row], self.name, self.epoch)
+        return self.group.runner.run(call).error
 
 
 class World:
@@ -171,7 +173,7 @@ class World:
         epoch = int(row.split()[0]) if row else -1
         holder: Any = self.lua.command("HGET", K.partition_owners, partition)
         mine = holder is not None and holder.split()[1] == client.name.encode()
-        if error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        if error == Signal.TICK_FIRST:
             self.group.tick()
         elif error == ErrorCode.NONE:
             assert epoch == client.epoch or (mine and epoch > client.epoch)

@@ -18,7 +18,7 @@ def test_the_first_member_leads_generation_one_and_gets_what_it_assigns(runner: 
     assert (reply.error, reply.waiting, reply.generation) == (ErrorCode.NONE, 0, 1)
     assert reply.leader == reply.member == b"m1"
     assert reply.members == [b"m1", b"", b"what I read"]
-    assert (reply.protocol_type, reply.protocol, reply.began) == (b"consumer", b"range", 1)
+    assert (reply.protocol_type, reply.protocol, reply.rebalances) == (b"consumer", b"range", 1)
     assert group.state == "CompletingRebalance"
     assigned = group.sync("m1", 1, (("m1", b"all"), ("nobody", b"lost")))
     assert (assigned.error, assigned.assignment) == (ErrorCode.NONE, b"all")
@@ -98,7 +98,7 @@ def test_a_member_that_leaves_is_missed_and_the_last_one_leaves_an_empty_group(
     assert group.heartbeat(first, generation) == ErrorCode.UNKNOWN_MEMBER_ID
     reply = group.join(second)
     assert (reply.waiting, reply.leader.decode(), reply.generation) == (0, second, generation + 1)
-    assert group.leave((second, "")).began == 1
+    assert group.leave((second, "")).rebalances == 1
     described = group.describe()
     assert (described.state, described.generation, described.size) == (b"Empty", generation + 2, 0)
     assert described.protocol_type == b"consumer"
@@ -223,7 +223,7 @@ def test_a_rebalance_ends_the_wait_for_an_assignment(lua: LuaRunner) -> None:
     group.join(leader)
     group.join(other)
     assert group.sync(other, generation + 1).waiting
-    assert group.leave((leader, "")).began == 1
+    assert group.leave((leader, "")).rebalances == 1
     assert group.sync(other, generation + 1).error == ErrorCode.REBALANCE_IN_PROGRESS
     lua.advance(SESSION_MS)
     assert group.state == "Empty"

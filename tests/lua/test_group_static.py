@@ -23,7 +23,7 @@ def test_a_follower_comes_back_without_a_rebalance(runner: Runner) -> None:
     one, two, generation = pair(group)
     reply = group.join(instance="two")
     back = reply.member.decode()
-    assert (reply.error, reply.waiting, reply.generation, reply.began) == (0, 0, generation, 0)
+    assert (reply.error, reply.waiting, reply.generation, reply.rebalances) == (0, 0, generation, 0)
     assert (reply.leader.decode(), reply.members) == (one, [])
     assert back not in (one, two)
     assert group.sync(back, generation, instance="two").assignment == b"second"
@@ -53,7 +53,7 @@ def test_coming_back_with_another_protocol_is_a_rebalance(runner: Runner) -> Non
     member = group.join(protocols=protocols, instance="one").member.decode()
     group.sync(member, 1, instance="one")
     reply = group.join(protocols=protocols[::-1], instance="one")
-    assert (reply.generation, reply.protocol, reply.began) == (2, b"sticky", 1)
+    assert (reply.generation, reply.protocol, reply.rebalances) == (2, b"sticky", 1)
 
 
 def test_coming_back_between_join_and_sync_is_a_rebalance(runner: Runner) -> None:

@@ -17,7 +17,7 @@ assign = library("lib.consumer_assign")[b"assign"]
 
 
 def member(name: str, names: Sequence[str]) -> Member:
-    return {"id": name, "names": sorted(names), "before": []}
+    return {"id": name, "names": sorted(names), "former": []}
 
 
 def assigned(
@@ -32,7 +32,7 @@ def assigned(
                 b"assignor": b"",
                 b"names": pack(m["names"]),
                 b"regex": b"",
-                b"before": lua_table([partition.encode() for partition in m["before"]]),
+                b"former": lua_table([partition.encode() for partition in m["former"]]),
             }
         )
         for m in members
@@ -44,8 +44,8 @@ def assigned(
     found = {b"by_name": lua_table(by_name), b"by_regex": lua_table({})}
     assign(lua_table(rows), lua_table(found))
     for m, row in zip(members, rows, strict=True):
-        m["before"] = [partition.decode() for partition in row[b"target"].values()]
-    return {m["id"]: m["before"] for m in members}
+        m["former"] = [partition.decode() for partition in row[b"target"].values()]
+    return {m["id"]: m["former"] for m in members}
 
 
 def expected(members: Sequence[Member], topics: Topics) -> dict[str, list[str]]:
@@ -54,7 +54,7 @@ def expected(members: Sequence[Member], topics: Topics) -> dict[str, list[str]]:
     rows = sorted((topic_id, count, name) for name, (topic_id, count) in topics.items())
     readers = {topic_id: [m for m in members if name in m["names"]] for topic_id, _, name in rows}
     order = [(f"{i}:{n}", readers[i]) for i, count, _ in rows if readers[i] for n in range(count)]
-    holder = {partition: m["id"] for partition, of in order for m in of if partition in m["before"]}
+    holder = {partition: m["id"] for partition, of in order for m in of if partition in m["former"]}
     load = Counter(holder.values())
 
     def least(of: Sequence[Member]) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts import group, transaction
+from korvet.scripts.signals import Signal
 from korvet.scripts.transaction import EndReply
 from korvet.testing import LuaRunner
 from tests.lua.transactions import ID, KEYS, TIMEOUT_MS, Coordinator, History, Logs
@@ -38,6 +39,7 @@ class World(History):
                 member="",
                 instance="",
                 generation=-1,
+                allow_member_epoch=1,
                 is_registered=1,
                 retention_ms=-1,
             )
@@ -47,7 +49,7 @@ class World(History):
         """The reply, after what was due."""
         while True:
             reply = self.lua.run(make())
-            if reply.error != E.COORDINATOR_LOAD_IN_PROGRESS:
+            if reply.error != Signal.TICK_FIRST:
                 return reply
             self.lua.run(group.tick(KEYS, "g", retention_ms=10**12, present_ms=-1))
 

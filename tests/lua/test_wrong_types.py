@@ -5,7 +5,7 @@ from typing import Any
 from korvet.errors import ErrorCode
 from korvet.scripts import bundle, log, topic, transaction
 from korvet.scripts import group as groups
-from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID
+from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID, commit_call
 from tests.lua.groups import Group as Classic
 from tests.lua.partition import ID, KEYS, Part
 from tests.lua.test_group_consumer_heartbeat import Group as Newer
@@ -75,7 +75,7 @@ def a_newer_group(lua: Doubting) -> None:
     group.beat("m2", -2, instance="i")
     three = Member(group, "m3", instance="i")
     settle([one, three])
-    keep = groups.keep(KEYS, "g", [ROW], member="m1", epoch=one.epoch, stores=1)
+    keep = commit_call([ROW], "m1", one.epoch)
     assert lua.run(keep).error == 0
     lua.tried.clear()
     assert pend(lua, member="m1", generation=one.epoch) == resolve(lua, 9) == 0

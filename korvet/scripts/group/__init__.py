@@ -1,14 +1,14 @@
-"""The mirror of lua/group, by what the calls are about."""
+"""Calls of the scripts in lua/group, one module per subject."""
 
 from korvet.scripts.group.commits import (
+    CheckEpochReply,
     DeleteOffsetsReply,
     DeleteTopicOffsetsReply,
-    KeepReply,
     TxnCompleteReply,
+    check_epoch,
     commit,
     delete_offsets,
     delete_topic_offsets,
-    keep,
     txn_commit,
     txn_complete,
 )
@@ -50,6 +50,7 @@ from korvet.scripts.group.registry import (
 )
 
 __all__ = [
+    "CheckEpochReply",
     "ClaimDueReply",
     "ConsumerDescribeReply",
     "ConsumerHeartbeatReply",
@@ -59,7 +60,6 @@ __all__ = [
     "DescribeReply",
     "HeartbeatReply",
     "JoinReply",
-    "KeepReply",
     "LeaveReply",
     "MemberReply",
     "RegisterReply",
@@ -69,6 +69,7 @@ __all__ = [
     "TickReply",
     "TxnCompleteReply",
     "UnregisterReply",
+    "check_epoch",
     "claim_due",
     "commit",
     "consumer_describe",
@@ -79,7 +80,6 @@ __all__ = [
     "describe",
     "heartbeat",
     "join",
-    "keep",
     "leave",
     "poll_join",
     "register",

@@ -1,4 +1,4 @@
-"""Calls on a group's committed offsets, and on those that wait for the end of a transaction."""
+"""Calls on a group's committed offsets and its pending ones (TxnOffsetCommit)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,31 +7,31 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 from korvet.scripts.group.members import MemberReply
 
 
+class CheckEpochReply(Reply):
+    """Whether the member may fetch offsets."""
+
+    error: int
+
+
 class DeleteOffsetsReply(Reply):
-    """`removed` commits were there and are gone."""
+    """`removed`: the number of deleted commits."""
 
     error: int
     removed: int
 
 
 class DeleteTopicOffsetsReply(Reply):
-    """`forgotten` committed offsets are gone."""
+    """`forgotten`: the number of deleted commits."""
 
     error: int
     forgotten: int
 
 
 class TxnCompleteReply(Reply):
-    """`committed` is flat: stream key and commit of what counts now."""
+    """`committed` is flat: stream key and commit of each offset that was committed."""
 
     error: int
     committed: list[bytes]
-
-
-class KeepReply(Reply):
-    """The offsets are committed, unless `error` says why not."""
-
-    error: int
 
 
 COMMIT = Script("group.commit", MemberReply)
@@ -39,7 +39,7 @@ DELETE_OFFSETS = Script("group.delete_offsets", DeleteOffsetsReply)
 DELETE_TOPIC_OFFSETS = Script("group.delete_topic_offsets", DeleteTopicOffsetsReply)
 TXN_COMMIT = Script("group.txn_commit", MemberReply)
 TXN_COMPLETE = Script("group.txn_complete", TxnCompleteReply)
-KEEP = Script("group.keep", KeepReply)
+CHECK_EPOCH = Script("group.check_epoch", CheckEpochReply)
 
 
 def commit(
@@ -50,10 +50,11 @@ def commit(
     member: str,
     instance: str,
     generation: int,
+    allow_member_epoch: int,
     is_registered: int,
     retention_ms: int,
 ) -> Call[MemberReply]:
-    """Rows of topic, partition, offset, leader epoch, topic id and metadata are committed."""
+    """Commit rows of topic, partition, offset, leader epoch, topic id and metadata."""
     k = keys.group(group_id)
     return Call(
         COMMIT,
@@ -66,15 +67,25 @@ def commit(
             k.assignments,
             k.deadlines,
             k.offsets,
+            k.consumer_members,
+            k.partition_owners,
         ),
-        (member, instance, generation, is_registered, retention_ms, *_flat(keys, rows)),
+        (
+            member,
+            instance,
+            generation,
+            allow_member_epoch,
+            is_registered,
+            retention_ms,
+            *_flat(keys, rows),
+        ),
     )
 
 
 def delete_offsets(
     keys: Keys, group_id: str, fields: Sequence[str], *, state: str, generation: int
 ) -> Call[DeleteOffsetsReply]:
-    """The commits in these fields are gone."""
+    """Delete the commits in these fields, if the group still has that state and generation."""
     k = keys.group(group_id)
     return Call(
         DELETE_OFFSETS,
@@ -95,7 +106,7 @@ def delete_offsets(
 def delete_topic_offsets(
     keys: Keys, group_id: str, topic: str, partitions: int
 ) -> Call[DeleteTopicOffsetsReply]:
-    """The group has no committed offset of the topic any more."""
+    """Delete the group's committed offsets of the topic."""
     fields = [keys.partition(topic, number).stream for number in range(partitions)]
     return Call(DELETE_TOPIC_OFFSETS, (keys.group_offsets(group_id),), fields)
 
@@ -113,7 +124,7 @@ def txn_commit(
     producer_epoch: int,
     transaction: int,
 ) -> Call[MemberReply]:
-    """The rows (as in `commit`) wait for the end of the transaction."""
+    """Store the rows (as in `commit`) until the transaction ends."""
     k = keys.group(group_id)
     return Call(
         TXN_COMMIT,
@@ -152,7 +163,7 @@ def txn_complete(
     transaction: int,
     committed: int,
 ) -> Call[TxnCompleteReply]:
-    """The transaction is over in the group; a second call changes nothing."""
+    """Commit or discard the transaction's pending offsets; a repeated call changes nothing."""
     k = keys.group(group_id)
     return Call(
         TXN_COMPLETE,
@@ -161,22 +172,10 @@ def txn_complete(
     )
 
 
-def keep(
-    keys: Keys,
-    group_id: str,
-    rows: Iterable[tuple[str, int, int, int, str, str]],
-    *,
-    member: str,
-    epoch: int,
-    stores: int,
-) -> Call[KeepReply]:
-    """The rows (as in `commit`) are, or could be, committed by a member of the newer protocol."""
+def check_epoch(keys: Keys, group_id: str, *, member: str, epoch: int) -> Call[CheckEpochReply]:
+    """Check the epoch of a KIP-848 member that fetches offsets."""
     k = keys.group(group_id)
-    return Call(
-        KEEP,
-        (k.group, k.consumer_members, k.partition_owners, k.deadlines, k.offsets),
-        (member, epoch, stores, *_flat(keys, rows)),
-    )
+    return Call(CHECK_EPOCH, (k.group, k.consumer_members, k.deadlines), (member, epoch))
 
 
 def _flat(keys: Keys, rows: Iterable[tuple[str, int, int, int, str, str]]) -> list[Arg]:

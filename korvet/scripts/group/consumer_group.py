@@ -1,4 +1,4 @@
-"""Calls on a group of the newer protocol (KIP-848)."""
+"""Calls on a consumer group (KIP-848)."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from korvet.scripts.call import Call, Reply, Script
 
 
 class ConsumerHeartbeatReply(Reply):
-    """`need_topics` 1: call again with rows for these topics; `has_assignment` 1: it is set."""
+    """`need_topics`: call again with rows of these topics. `has_assignment`: send `assignment`."""
 
     error: int
     epoch: int
@@ -18,11 +18,11 @@ class ConsumerHeartbeatReply(Reply):
     names: list[bytes]
     regexes: list[bytes]
     wait_ms: int
-    began: int
+    rebalances: int
 
 
 class ConsumerDescribeReply(Reply):
-    """`members` is flat, ten cells each, as lua/group/consumer_describe.lua lists them."""
+    """`members` is flat, CELLS each, in the order of lua/group/consumer_describe.lua."""
 
     error: int
     state: bytes
@@ -56,12 +56,12 @@ def consumer_heartbeat(
     regex: str,
     has_owned: int,
     owned: bytes,
-    version: bytes,
+    topics_version: bytes,
     resolved: bytes,
     rows: Iterable[tuple[str, str, str]],
 ) -> Call[ConsumerHeartbeatReply]:
-    """A member of the newer protocol is alive. Rows are kind, key and value, of what an answer
-    `resolved` covers."""
+    """Handle a ConsumerGroupHeartbeat. Rows are kind, key and value: the topics of what
+    `resolved` lists."""
     k = keys.group(group_id)
     flat = [cell for row in rows for cell in row]
     return Call(
@@ -91,7 +91,7 @@ def consumer_heartbeat(
             regex,
             has_owned,
             owned,
-            version,
+            topics_version,
             resolved,
             *flat,
         ),

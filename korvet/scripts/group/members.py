@@ -1,7 +1,7 @@
-"""Calls on one classic group and its members: joining, staying, leaving, and what comes of silence.
+"""Calls on one group and its classic members: join, sync, heartbeat, leave, tick.
 
 Member ids, instances and protocol names are bytes in Redis and text here; an empty instance or
-member id stands for none. Times are ms.
+member id is none. Times are ms.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 
 
 class JoinReply(Reply):
-    """A place in a generation, or `waiting` for one. `members` is flat: id, instance, metadata."""
+    """A member's generation, or `waiting` for it. `members` is flat: id, instance, metadata."""
 
     error: int
     waiting: int
@@ -23,11 +23,11 @@ class JoinReply(Reply):
     skip: int
     members: list[bytes]
     wait_ms: int
-    began: int
+    rebalances: int
 
 
 class SyncReply(Reply):
-    """A member's assignment, or `waiting` for the leader's word."""
+    """A member's assignment, or `waiting` for the leader's SyncGroup."""
 
     error: int
     waiting: int
@@ -38,35 +38,35 @@ class SyncReply(Reply):
 
 
 class MemberReply(Reply):
-    """`wait_ms` is the time until the group's next deadline."""
+    """`wait_ms`: ms until the group's next deadline."""
 
     error: int
     wait_ms: int
 
 
 class HeartbeatReply(Reply):
-    """An error code for each member, and for each group the time until its next deadline, in the
-    order in which the call names them first."""
+    """An error code per member, and per group the ms until its next deadline, in the order in which
+    the call names the groups first."""
 
     errors: list[int]
     waits: list[int]
 
 
 class LeaveReply(Reply):
-    """`results` has an error code for each leaver."""
+    """`results`: an error code per leaver."""
 
     error: int
     results: list[int]
     wait_ms: int
-    began: int
+    rebalances: int
 
 
 class TickReply(Reply):
-    """What was due has happened; `expired` are fields of commits that are gone."""
+    """`expired`: fields of the expired commits. `gone`: 1 deleted, 2 does not exist."""
 
     error: int
     wait_ms: int
-    began: int
+    rebalances: int
     expired: list[bytes]
     gone: int
 
@@ -86,7 +86,7 @@ class DescribeReply(Reply):
 
 
 class DeleteReply(Reply):
-    """`fields` are those of the commits the group had."""
+    """`fields`: those of the deleted commits."""
 
     error: int
     fields: list[bytes]
@@ -121,7 +121,7 @@ def join(
     delay_ms: int,
     max_size: int,
 ) -> Call[JoinReply]:
-    """A member takes part in the next generation, or keeps its place in this one."""
+    """Handle a JoinGroup."""
     k = keys.group(group_id)
     offered: list[Arg] = []
     for name, metadata in protocols:
@@ -157,7 +157,7 @@ def join(
 
 
 def poll_join(keys: Keys, group_id: str, *, member: str, instance: str) -> Call[JoinReply]:
-    """Whether a member that waits has its place now."""
+    """Return the generation of a member whose JoinGroup waits, if there is one."""
     k = keys.group(group_id)
     return Call(
         POLL_JOIN,
@@ -177,7 +177,7 @@ def sync(
     protocol_type: str,
     protocol: str,
 ) -> Call[SyncReply]:
-    """A member asks for its assignment; the leader brings everybody's."""
+    """Handle a SyncGroup; the leader's has the assignments of all members."""
     k = keys.group(group_id)
     parts: list[Arg] = []
     for target, assignment in assignments:
@@ -189,24 +189,24 @@ def sync(
     )
 
 
-def heartbeat(keys: Keys, beats: Iterable[tuple[str, str, str, int]]) -> Call[HeartbeatReply]:
-    """Members say they are alive: each beat has group id, member, instance and generation. In a
-    cluster all are of one group."""
-    places: dict[str, int] = {}
+def heartbeat(keys: Keys, heartbeats: Iterable[tuple[str, str, str, int]]) -> Call[HeartbeatReply]:
+    """Renew sessions: each heartbeat has group id, member, instance and generation. In a cluster
+    all have one group."""
+    indexes: dict[str, int] = {}
     touched: list[str] = []
     args: list[Arg] = []
-    for group_id, member, instance, generation in beats:
-        place = places.get(group_id)
-        if place is None:
-            place = places[group_id] = len(places) + 1
+    for group_id, member, instance, generation in heartbeats:
+        index = indexes.get(group_id)
+        if index is None:
+            index = indexes[group_id] = len(indexes) + 1
             k = keys.group(group_id)
             touched += (k.group, k.members, k.instances, k.deadlines)
-        args += (place, member, instance, generation)
+        args += (index, member, instance, generation)
     return Call(HEARTBEAT, tuple(touched), args)
 
 
 def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call[LeaveReply]:
-    """Members, each by its id and instance, are out of the group."""
+    """Remove members, each given by its id and instance."""
     k = keys.group(group_id)
     flat: list[Arg] = []
     for member, instance in leavers:
@@ -230,7 +230,7 @@ def leave(keys: Keys, group_id: str, leavers: Iterable[tuple[str, str]]) -> Call
 
 
 def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Call[TickReply]:
-    """What is due in the group happens."""
+    """Process the group's expired deadlines."""
     k = keys.group(group_id)
     return Call(
         TICK,
@@ -253,7 +253,7 @@ def tick(keys: Keys, group_id: str, *, retention_ms: int, present_ms: int) -> Ca
 
 
 def describe(keys: Keys, group_id: str, *, full: int) -> Call[DescribeReply]:
-    """The group, and with `full` its members."""
+    """Return the group, with `full` also its members."""
     k = keys.group(group_id)
     return Call(
         DESCRIBE,
@@ -263,7 +263,7 @@ def describe(keys: Keys, group_id: str, *, full: int) -> Call[DescribeReply]:
 
 
 def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
-    """A group without members is gone."""
+    """Delete a group without members."""
     k = keys.group(group_id)
     return Call(
         DELETE,

@@ -1,31 +1,31 @@
-"""Calls on the registry of groups, and on the list of those somebody has to look at."""
+"""Calls on the registry of groups, and on the schedule of their ticks."""
 
 from korvet.keys import Keys, encode_group
 from korvet.scripts.call import Call, Reply, Script
 
 
 class RegisterReply(Reply):
-    """`version` is the group's mark."""
+    """`added` is 1 if the group was not in the registry."""
 
     error: int
-    version: int
+    added: int
 
 
 class UnregisterReply(Reply):
-    """`removed` is 1 when the group was still there under that mark."""
+    """`removed` is 1 if the group was in the registry under that mark."""
 
     error: int
     removed: int
 
 
 class ScheduleTickReply(Reply):
-    """The group will be looked at."""
+    """The tick is scheduled."""
 
     error: int
 
 
 class ClaimDueReply(Reply):
-    """The caller's groups, under the moment `held_until`."""
+    """The claimed groups, and the moment at which the claim expires."""
 
     error: int
     groups: list[bytes]
@@ -33,10 +33,10 @@ class ClaimDueReply(Reply):
 
 
 class ReleaseClaimReply(Reply):
-    """`settled` is 0 when the group was scheduled meanwhile."""
+    """`released` is 0 if the group was scheduled since the claim."""
 
     error: int
-    settled: int
+    released: int
 
 
 REGISTER = Script("group.register", RegisterReply)
@@ -47,27 +47,27 @@ RELEASE_CLAIM = Script("group.release_claim", ReleaseClaimReply)
 
 
 def register(keys: Keys, *, group: str) -> Call[RegisterReply]:
-    """The group is known to whoever deletes topics."""
+    """Add the group to the registry, unless it is in it."""
     return Call(REGISTER, (keys.groups(),), (encode_group(group),))
 
 
 def unregister(keys: Keys, *, group: str, mark: bytes) -> Call[UnregisterReply]:
-    """The group is known no more."""
+    """Remove the group from the registry if it has that mark."""
     return Call(UNREGISTER, (keys.groups(),), (encode_group(group), mark))
 
 
 def schedule_tick(keys: Keys, *, group: str, after_ms: int) -> Call[ScheduleTickReply]:
-    """The group is looked at in `after_ms` at the latest."""
+    """Schedule a tick of the group within `after_ms`."""
     return Call(SCHEDULE_TICK, (keys.groups_due(),), (encode_group(group), after_ms))
 
 
 def claim_due(keys: Keys, *, hold_ms: int, limit: int) -> Call[ClaimDueReply]:
-    """Groups whose moment has passed are the caller's for a while."""
+    """Claim groups that are due for `hold_ms`."""
     return Call(CLAIM_DUE, (keys.groups_due(),), (hold_ms, limit))
 
 
 def release_claim(
     keys: Keys, *, group: str, held_until: int, after_ms: int
 ) -> Call[ReleaseClaimReply]:
-    """A claimed group has its next moment, or none."""
+    """Schedule the claimed group's next tick, or none."""
     return Call(RELEASE_CLAIM, (keys.groups_due(),), (encode_group(group), held_until, after_ms))

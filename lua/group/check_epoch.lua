@@ -1,0 +1,27 @@
+--- group.check_epoch  version 1  reads
+--- Check the epoch of a KIP-848 member that fetches committed offsets.
+---
+--- KEYS     group             hash   state, generation, protocol, counters, votes
+---          consumer_members  hash   KIP-848: member id -> epoch, subscription and partitions
+---          deadlines         zset   member id or phase -> moment, ms
+--- ARGV     member            bytes  the member id
+---          epoch             int    the member epoch
+--- RETURNS  error             int    a lib.codes value
+--- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH
+--- COST     O(1), at most 4 calls
+--- NOTES    NONE for a classic group, and for one that does not exist: members of these name no epoch.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local consumer_group = require("lib.consumer_group")
+local deadlines = require("lib.deadlines")
+
+local group, members, moments = KEYS[1], KEYS[2], KEYS[3]
+local id, epoch = ARGV[1], tonumber(ARGV[2])
+
+if redis.call("HGET", group, "type") ~= "consumer" then
+  return { codes.NONE }
+end
+if deadlines.passed(moments, clock.now_ms()) then
+  return { codes.TICK_FIRST }
+end
+return { consumer_group.check_commit(members, nil, id, epoch, {}, 1) }
