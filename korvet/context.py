@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from korvet.admin.auto_create import auto_create
 from korvet.cluster.coordinators import Coordinators
 from korvet.config.broker_config import Config
 from korvet.config.dynamic import ConfigTable
@@ -17,11 +18,13 @@ from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.reader import LogReader
 from korvet.metrics import Metrics
+from korvet.produce.append import PartitionAppender
+from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
-from korvet.topics.table import TopicTable
+from korvet.topics.table import Topic, TopicTable
 from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.transactions.coordinator import TransactionCoordinator
 
@@ -73,8 +76,7 @@ class Services:
         self.apis = apis
         self.metrics = metrics
         self.append_batcher = AppendBatcher(store, keys)
-        self.unknown_producers = UnknownProducers()
-        self.copies = ReplicaWait(store)
+        self.replica_wait = ReplicaWait(store)
         self.transactions = TransactionCoordinator(store, keys, topics)
         self.topic_configs: TopicConfigs = config.topics
         self.configs = ConfigTable(store, keys)
@@ -98,11 +100,44 @@ class Services:
             is_promoted=lambda key: store.is_promoted(key),
         )
         metrics.strays.ask = lambda: self.log_reader.passed_over
-        self.enlisted = EnlistedPartitions()
+        self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
+        self.produce = self._produce_service()
         self.stream_readers = Readers()
         self.next_hanging_check: dict[str, float] = {}
         """Group to the monotonic time at which its hanging transactions are checked again."""
         self.replica_ids_logged: set[tuple[str, int]] = set()
+
+    def _produce_service(self) -> ProduceService:
+        def settings() -> Settings:
+            return self.settings
+
+        unknown_producers = UnknownProducers()
+        appender = PartitionAppender(
+            self.store,
+            self.keys,
+            settings,
+            self.append_batcher,
+            unknown_producers,
+            self.log_reader,
+            self.metrics,
+        )
+        return ProduceService(
+            self.store,
+            self.keys,
+            settings,
+            self.topics,
+            self.auto_create_topic,
+            self.enlisted,
+            appender,
+            unknown_producers,
+            self.replica_wait,
+        )
+
+    async def auto_create_topic(self, name: str) -> Topic | None:
+        """Return the topic, created with defaults if missing; None if it cannot have that name."""
+        return await auto_create(
+            name, self.store, self.keys, self.topics, self.settings, self.topic_configs
+        )
 
     async def _move_redis_groups(self, group_id: str, rows: list[Row]) -> None:
         """Move the Redis group along with what a transaction committed for the group."""

@@ -1,20 +1,28 @@
-"""Creating a topic because somebody used its name (auto.create.topics.enable)."""
+"""Create a topic because a client used its name (auto.create.topics.enable)."""
 
-from korvet.context import Context
+from korvet.config.topic_policy import TopicConfigs
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.store.async_store import AsyncStore
 from korvet.topics.lifecycle import Refused, create_topic, plan_topic
-from korvet.topics.table import Topic
+from korvet.topics.table import Topic, TopicTable
 
 
-async def auto_create(name: str, context: Context) -> Topic | None:
-    """The topic, created with defaults unless it is there; None: it cannot have that name."""
-    if context.topics.alike(name) is not None:
+async def auto_create(
+    name: str,
+    store: AsyncStore,
+    keys: Keys,
+    topics: TopicTable,
+    settings: Settings,
+    configs: TopicConfigs,
+) -> Topic | None:
+    """Return the topic, created with defaults if missing; None if it cannot have that name."""
+    if topics.alike(name) is not None:
         return None
     try:
-        definition = plan_topic(
-            name, context.settings.integer("num.partitions"), {}, context.services.topic_configs
-        )
+        definition = plan_topic(name, settings.integer("num.partitions"), {}, configs)
     except Refused:
         return None
-    await create_topic(context.store, context.keys, name, definition)
-    context.topics.drop()
-    return await context.topics.get(name)
+    await create_topic(store, keys, name, definition)
+    topics.drop()
+    return await topics.get(name)

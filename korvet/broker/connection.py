@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._answers = ResponseQueue()
         self._counted = 0
         self._tasks: set[asyncio.Task[None]] = set()
-        self._shapes = TemplateCache(services)
+        self._templates = TemplateCache(services)
         self._busy = False
         self._current = -1
         self._reading = True
@@ -176,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
             frame = self._intake.next()
             weight = len(frame)
             try:
-                if self._shapes.begin(frame, self, self._answers.next):
+                if self._templates.begin(frame, self, self._answers.next):
                     self._answers.begin(weight)
                     continue
                 self._busy = True
@@ -200,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
             if promise:
                 self._answers.promise(number, promise)
             if isinstance(begun, Request) and isinstance(begun.answer, Deferred):
-                self._shapes.learn(frame, begun, self.host)
+                self._templates.learn(frame, begun)
                 begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
             else:
                 self.spawn(begun, number)

@@ -112,7 +112,7 @@ async def connected(config: Config) -> AsyncIterator[Services]:
             try:
                 yield services
             finally:
-                await services.copies.close()
+                await services.replica_wait.close()
 
 
 def _rack(config: Config) -> str | None:

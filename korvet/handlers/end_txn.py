@@ -14,7 +14,6 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.transactions.add_partitions import joined
 from korvet.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 BUMPS_SINCE = 5
@@ -30,7 +29,9 @@ async def end_txn(request: EndTxnRequest, context: Context) -> EndTxnResponse:
         committed=request.committed,
         bump=context.version >= BUMPS_SINCE,
     )
-    joined(context).forget((request.transactional_id, request.producer_id, request.producer_epoch))
+    context.services.enlisted.forget(
+        (request.transactional_id, request.producer_id, request.producer_epoch)
+    )
     error = ErrorCode(reply.error)
     if error == ErrorCode.PRODUCER_FENCED and context.version < 2:
         error = ErrorCode.INVALID_PRODUCER_EPOCH

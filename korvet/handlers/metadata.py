@@ -25,7 +25,6 @@ from operator import attrgetter
 
 from korvet import logfmt
 from korvet.admin import authorized_operations
-from korvet.admin.auto_create import auto_create
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -123,7 +122,7 @@ async def _one(
     if context.topics.alike(name) is not None:
         # As in Kafka: Java's consumers end at an invalid name, whatever else they subscribe to.
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
-    topic = await auto_create(name, context)
+    topic = await context.services.auto_create_topic(name)
     if topic is None or context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)
     return _describe(topic, request, context)

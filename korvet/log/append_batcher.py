@@ -1,16 +1,17 @@
-"""Small appends that meet travel together, in one script call.
+"""Coalesce concurrent small appends into one script call.
 
 Rules
-- With nothing in flight an append leaves with this turn's burst. While one flight is on its way,
-  small ones wait for its reply, and go then, together, once FEW of them have met even before: Redis
-  has one flight while this process has the other. What waits beyond that goes when one lands.
-- A partition's state is read and written once for all of its batches in a call. Those for different
-  partitions share calls, but in a cluster, whose servers share none.
-- A batch that weighs LARGE bytes neither waits nor shares a call: one is to be on its way to Redis
-  while another is appended. Nor does what weighs GATHERED wait, nor anything in a cluster, where a
-  slow server must not hold up what goes to another; there only what meets in one turn goes
-  together.
-- Appends to one partition keep their order, and each has its own answer.
+- If nothing is in flight, an append leaves in this event-loop iteration. While one call is in
+  flight, small appends wait for its reply and are sent together; once MIN_SECOND_FLIGHT wait, they
+  leave as a second call. So Redis runs one call while this process handles the other. Appends that
+  arrive after that wait for one of the two replies.
+- In one call a partition's state is read and written once for all of its batches. Batches for
+  different partitions share a call, except in a cluster, where they may be on different servers.
+- A batch of MAX_SHARED_BYTES or more is sent at once, in a call of its own: another one is in
+  flight while Redis appends it. MAX_WAITING_BYTES in total do not wait either.
+- In a cluster nothing waits, so that a slow server does not delay appends to others: only appends
+  of one event-loop iteration share a call.
+- Appends to one partition keep their order, and each gets its own reply.
 """
 
 import asyncio
@@ -24,68 +25,73 @@ from korvet.scripts.log import AppendManyReply, AppendReply
 from korvet.store.async_store import AsyncStore
 from korvet.store.reply_waiter import ReplyWaiter, fail, settle
 
-logger = logfmt.get("gathering")
+logger = logfmt.get("log.append_batcher")
 
-LARGE = 32 * 1024
-"""Java's producers fill batches of 16 KB by default, one a partition in each request."""
-GATHERED = 128 * 1024
-ARGUMENT = 64
-"""What an argument weighs beside its bytes. Layout `record` has several a record, and calls with
-thousands take Redis longer than the same in several calls."""
-TOGETHER = 64
-TOGETHER_BYTES = 256 * 1024
-"""So many batches, or as many as weigh so much, go into one script call at most: one call is some
-milliseconds of Redis in layout `record`."""
-FEW = 4
-"""Fewer than these are no second flight: the calls would grow in number more than they shrink."""
+MAX_SHARED_BYTES = 32 * 1024
+"""Size from which on a batch is sent alone. The Java producer fills batches up to 16 KB."""
+MAX_WAITING_BYTES = 128 * 1024
+"""Total size from which on waiting appends are sent."""
+ARGUMENT_BYTES = 64
+"""What an argument costs in addition to its bytes. Layout `record` has several per record, and
+Redis takes longer for one call with thousands of them than for several calls."""
+MAX_BATCHES = 64
+"""Max batches per append_many call."""
+MAX_CALL_BYTES = 256 * 1024
+"""Max bytes per append_many call: some milliseconds of Redis in layout `record`."""
+MIN_SECOND_FLIGHT = 4
+"""Batches that make a second call worthwhile: fewer would increase the number of calls."""
 
-Place = tuple[str, int, str, int]
-"""What gathered batches have in common: topic, partition, topic id, and log.append's stamp."""
-Landed = Callable[[], None] | None
+Destination = tuple[str, int, str, int]
+"""Topic, partition, topic id, and log.append's stamp."""
+OnLanded = Callable[[], None] | None
 Waiting = tuple[Call[AppendReply], ReplyWaiter[AppendReply], int]
+"""A call, what takes its reply, and its size in bytes."""
 
 
 class AppendBatcher:
-    """Belongs to one store, and is the way of every Produce request to it."""
+    """Sends the appends of all Produce requests of a broker to its store."""
 
     def __init__(self, store: AsyncStore, keys: Keys) -> None:
         self._store = store
         self._keys = keys
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[Place, list[Waiting]] = {}
+        self._waiting: dict[Destination, list[Waiting]] = {}
         self._batches = 0
         self._bytes = 0
         self._in_flight = 0
         self._flushing = False
 
     def submit(
-        self, place: Place, call: Call[AppendReply], size: int, waiter: ReplyWaiter[AppendReply]
+        self,
+        destination: Destination,
+        call: Call[AppendReply],
+        size: int,
+        waiter: ReplyWaiter[AppendReply],
     ) -> None:
-        """The waiter gets the reply to a call of log.append for that place, whose batch has about
-        `size` bytes."""
-        size += ARGUMENT * len(call.args)
-        if size >= LARGE:
+        """Send a call of log.append, whose batch has about `size` bytes, for the waiter."""
+        size += ARGUMENT_BYTES * len(call.args)
+        if size >= MAX_SHARED_BYTES:
             if self._waiting:
                 self._flush()
             self._store.send(call, waiter)
             return
-        waiting = self._waiting.get(place)
+        waiting = self._waiting.get(destination)
         if waiting is None:
-            self._waiting[place] = [(call, waiter, size)]
+            self._waiting[destination] = [(call, waiter, size)]
         else:
             waiting.append((call, waiter, size))
         self._bytes += size
         self._batches += 1
-        if not self._flushing and (self._may_fly() or self._store.is_cluster):
+        if not self._flushing and (self._may_send() or self._store.is_cluster):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
-    def _may_fly(self) -> bool:
-        """Whether what waits need not wait for what is in flight."""
+    def _may_send(self) -> bool:
+        """Return whether waiting appends need not wait for a reply."""
         return (
             not self._in_flight
-            or (self._in_flight == 1 and self._batches >= FEW)
-            or self._bytes >= GATHERED
+            or (self._in_flight == 1 and self._batches >= MIN_SECOND_FLIGHT)
+            or self._bytes >= MAX_WAITING_BYTES
         )
 
     def _flush(self) -> None:
@@ -95,76 +101,76 @@ class AppendBatcher:
         if not waiting:
             return
         self._in_flight += 1
-        calls = list(_shared(waiting, 1 if self._store.is_cluster else TOGETHER))
+        calls = list(_split(waiting, 1 if self._store.is_cluster else MAX_BATCHES))
         for rows in calls[:-1]:
             self._send(rows, None)
         self._send(calls[-1], self._landed)
 
-    def _send(self, rows: list[tuple[Place, list[Waiting]]], landed: Landed) -> None:
-        _, alone = rows[0]
-        if len(rows) == 1 and len(alone) == 1:
-            call, waiter, _ = alone[0]
-            self._store.send(call, _Alone(waiter, landed) if landed else waiter)
+    def _send(self, rows: list[tuple[Destination, list[Waiting]]], on_landed: OnLanded) -> None:
+        _, first = rows[0]
+        if len(rows) == 1 and len(first) == 1:
+            call, waiter, _ = first[0]
+            self._store.send(call, _OneReply(waiter, on_landed) if on_landed else waiter)
             return
         batches = [
-            (*place, [log.batch_of(call) for call, _, _ in several]) for place, several in rows
+            (*destination, [log.batch_of(call) for call, _, _ in waiting])
+            for destination, waiting in rows
         ]
-        waiters = [waiter for _, several in rows for _, waiter, _ in several]
-        self._store.send(log.append_many(self._keys, batches), _Gathered(waiters, landed))
+        waiters = [waiter for _, waiting in rows for _, waiter, _ in waiting]
+        self._store.send(log.append_many(self._keys, batches), _ManyReplies(waiters, on_landed))
 
     def _landed(self) -> None:
         self._in_flight -= 1
-        if self._waiting and self._may_fly():
+        if self._waiting and self._may_send():
             self._flush()
 
 
-def _shared(
-    waiting: dict[Place, list[Waiting]], places: int
-) -> Iterator[list[tuple[Place, list[Waiting]]]]:
-    """What goes in one call: batches for so many places at most, and no more of them than TOGETHER
-    and TOGETHER_BYTES say."""
-    rows: list[tuple[Place, list[Waiting]]] = []
-    count = weight = 0
-    for place, several in waiting.items():
+def _split(
+    waiting: dict[Destination, list[Waiting]], max_destinations: int
+) -> Iterator[list[tuple[Destination, list[Waiting]]]]:
+    """Split the appends into calls of at most MAX_BATCHES and MAX_CALL_BYTES."""
+    rows: list[tuple[Destination, list[Waiting]]] = []
+    count = size = 0
+    for destination, appends in waiting.items():
         some: list[Waiting] = []
-        for each in several:
-            full = count == TOGETHER or weight + each[2] > TOGETHER_BYTES
-            if (count and full) or (not some and len(rows) == places):
+        for append in appends:
+            full = count == MAX_BATCHES or size + append[2] > MAX_CALL_BYTES
+            if (count and full) or (not some and len(rows) == max_destinations):
                 yield rows
-                rows, count, weight, some = [], 0, 0, []
+                rows, count, size, some = [], 0, 0, []
             if not some:
-                rows.append((place, some))
-            some.append(each)
+                rows.append((destination, some))
+            some.append(append)
             count += 1
-            weight += each[2]
+            size += append[2]
     yield rows
 
 
-class _Alone:
-    """Hands the reply on, and says that it has come."""
+class _OneReply:
+    """Passes the reply of log.append to its waiter, then calls `on_landed`."""
 
-    def __init__(self, waiter: ReplyWaiter[AppendReply], landed: Callable[[], None]) -> None:
+    def __init__(self, waiter: ReplyWaiter[AppendReply], on_landed: Callable[[], None]) -> None:
         self._waiter = waiter
-        self._landed = landed
+        self._on_landed = on_landed
 
     def done(self) -> bool:
         return False
 
     def set_result(self, reply: AppendReply) -> None:
         settle(self._waiter, reply)
-        self._landed()
+        self._on_landed()
 
     def set_exception(self, error: BaseException) -> None:
         fail(self._waiter, error)
-        self._landed()
+        self._on_landed()
 
 
-class _Gathered:
-    """Hands each waiter its part of the reply, and says that it has come."""
+class _ManyReplies:
+    """Passes the replies of log.append_many to their waiters, then calls `on_landed`."""
 
-    def __init__(self, waiters: list[ReplyWaiter[AppendReply]], landed: Landed) -> None:
+    def __init__(self, waiters: list[ReplyWaiter[AppendReply]], on_landed: OnLanded) -> None:
         self._waiters = waiters
-        self._landed = landed
+        self._on_landed = on_landed
 
     def done(self) -> bool:
         return False
@@ -172,14 +178,14 @@ class _Gathered:
     def set_result(self, reply: AppendManyReply) -> None:
         if reply.reason:
             why = reply.reason.decode(errors="replace")
-            logger.error_again("an append failed in Redis", error=why)
+            logger.error_again("append failed in Redis", error=why)
         for waiter, answer in zip(self._waiters, reply.answers, strict=True):
             settle(waiter, answer)
-        if self._landed:
-            self._landed()
+        if self._on_landed:
+            self._on_landed()
 
     def set_exception(self, error: BaseException) -> None:
         for waiter in self._waiters:
             fail(waiter, error)
-        if self._landed:
-            self._landed()
+        if self._on_landed:
+            self._on_landed()

@@ -1,1 +1,1 @@
-"""Produce: from a request to appends and their answers."""
+"""Produce requests: resolve topics, enlist partitions, append, wait for durability, respond."""

@@ -1,7 +1,8 @@
-"""What acks asks for beside Redis having applied a write: replicas that have it, the disk too.
+"""Extra durability for acks: wait for Redis replicas (WAIT) and fsync (WAITAOF).
 
-- acks=N above 1 (Produce 0-2) wants N copies: Redis's own and N - 1 replicas'
-- acks=-1 wants what acks.all.wait.replicas and acks.all.fsync say, if anything
+- acks=N above 1 (Produce 0-2): the Redis master and N - 1 of its replicas
+- acks=-1: what acks.all.wait.replicas and acks.all.fsync ask for
+- acks=0 and acks=1: nothing more than the script's reply
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,31 +11,31 @@ from typing import NamedTuple
 
 from korvet import logfmt
 from korvet.config.values import Settings
-from korvet.context import Context
 from korvet.store.errors import StoreError
+from korvet.store.replica_wait import ReplicaWait
 
-log = logfmt.get("acknowledging")
+log = logfmt.get("produce.acks")
 
 
 class DurabilityRequirement(NamedTuple):
-    """What to wait for."""
+    """The replicas, and the fsync, to wait for."""
 
     replicas: int
     fsync: bool
 
 
-def durability_required(acks: int, context: Context) -> DurabilityRequirement | None:
-    """None when the reply of the script is all there is to wait for."""
+def durability_required(acks: int, settings: Settings) -> DurabilityRequirement | None:
+    """Return what to wait for after the script's reply, None for nothing."""
     if acks in (0, 1):
         return None
     if acks > 1:
         return DurabilityRequirement(acks - 1, False)
-    return _of_all(context.services.settings)
+    return _of_all(settings)
 
 
 @lru_cache(maxsize=8)
 def _of_all(settings: Settings) -> DurabilityRequirement | None:
-    """What acks=-1 wants under these settings."""
+    """Return what acks=-1 waits for under these settings."""
     found = DurabilityRequirement(
         settings.integer("acks.all.wait.replicas"), settings.flag("acks.all.fsync")
     )
@@ -42,38 +43,39 @@ def _of_all(settings: Settings) -> DurabilityRequirement | None:
 
 
 async def enough_replicas(
-    wanted: DurabilityRequirement, streams: Iterable[str], context: Context
+    required: DurabilityRequirement, streams: Iterable[str], replica_wait: ReplicaWait
 ) -> bool:
-    """Whether there are so many replicas at all. Nothing has to be written to know that."""
-    if not wanted.replicas:
+    """Return whether the master of each stream has that many replicas online now."""
+    if not required.replicas:
         return True
     try:
-        return all([await context.services.copies.replicas(s) >= wanted.replicas for s in streams])
+        return all([await replica_wait.replicas(s) >= required.replicas for s in streams])
     except StoreError:
         return False
 
 
-def runs_of(streams: Iterable[str], context: Context) -> dict[str, str]:
-    """One of these streams by each run of a server that is to take what is written to them."""
-    return {context.store.run_of(stream): stream for stream in streams}
-
-
 async def wait_until_durable(
-    wanted: DurabilityRequirement, runs: Mapping[str, str], timeout_ms: int, context: Context
+    required: DurabilityRequirement,
+    runs: Mapping[str, str],
+    timeout_ms: int,
+    replica_wait: ReplicaWait,
 ) -> bool:
-    """Whether what was written has its copies within the time; `runs` is from before it was."""
+    """Return whether replicas and disk have the writes within the time, for each server.
+
+    `runs` is one stream for each server run id, taken before the writes.
+    """
     try:
         for run, stream in runs.items():
-            done = await context.services.copies.wait(
+            durable = await replica_wait.wait(
                 stream,
                 run=run,
-                replicas=wanted.replicas,
-                fsync=wanted.fsync,
+                replicas=required.replicas,
+                fsync=required.fsync,
                 timeout_s=max(timeout_ms, 0) / 1000,
             )
-            if not done:
+            if not durable:
                 return False
     except StoreError as error:
-        log.warning("copies cannot be waited for", reason=str(error))
+        log.warning("replica wait failed", reason=str(error))
         return False
     return True

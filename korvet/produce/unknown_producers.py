@@ -1,19 +1,26 @@
-"""Which batch of a producer a partition takes first that does not know the producer.
+"""Order the first batches of a producer whose state the partition does not have.
 
-It may have forgotten one that was silent for long, which then goes on at any sequence (KIP-360). Or
-it was never given the first of several batches on their way: Redis, or this broker, refused it for
-the moment. If it took the next before that, the first would be one from long ago when it comes
-again, and lost.
+Producer state is missing because it expired (KIP-360: any sequence may follow), or because an
+earlier in-flight batch was rejected with a retriable error. Accepting a later batch first would
+turn the retry into a false duplicate.
+
+    (no entry)  -- batch rejected, the producer retries it ------> RETRY_EXPECTED(its sequence)
+    (no entry)  -- UNKNOWN_PRODUCER_ID for a batch --------------> STARTING(its sequence)
+    RETRY_EXPECTED(s) -- UNKNOWN_PRODUCER_ID for a batch <= s ---> STARTING(its sequence)
+    STARTING(s) -- batch <= s rejected, the producer retries it -> RETRY_EXPECTED(its sequence)
+    either      -- a batch is stored, or EXPIRES_S have passed --> (no entry)
 
 Rules
-- log.append takes of a producer it does not know what has sequence 0. What it refuses is asked for
-  again here: all that a connection has on its way passes through one broker.
-- What comes again is first. Nothing behind it is taken before it: its producer is told to send that
-  again, too (OUT_OF_ORDER_SEQUENCE_NUMBER).
-- One batch is asked for at a time, what was behind it after it. That has its order from the store.
-- What left between the first try of one batch and its second comes to the partition before that:
-  what is refused as out of order while others are asked for again, is asked for again too.
-- Nobody is waited for longer than LASTING_S: who never sends that batch again goes on without it.
+- log.append accepts sequence 0 of a producer unknown to the partition, and answers
+  UNKNOWN_PRODUCER_ID to any other. Those batches are sent again from here: all in-flight batches
+  of one client connection pass through one broker.
+- The batch that starts the producer's state is sent again with leave to have any sequence.
+- RETRY_EXPECTED(s): a later batch is rejected with OUT_OF_ORDER_SEQUENCE_NUMBER, so that its
+  producer retries it, too.
+- STARTING(s): a later batch is sent again as it was: the store keeps their order.
+- While batches of a producer are being sent again, its OUT_OF_ORDER_SEQUENCE_NUMBER batches are
+  sent again, too: they left before the starting batch was stored.
+- An entry expires after EXPIRES_S: a producer that gave up its batch may continue after it.
 """
 
 from collections.abc import Callable
@@ -22,75 +29,78 @@ from time import monotonic
 
 import msgspec
 
-LASTING_S = 300.0
-"""Longer than a producer tries by default (delivery.timeout.ms)."""
-MOST = 10_000
+EXPIRES_S = 300.0
+"""Seconds to wait for a retry: more than the default of delivery.timeout.ms."""
+MAX_PRODUCERS = 10_000
+"""Max entries; the oldest is dropped first."""
 _WRAP = 2**31
 
-Beginner = tuple[str, int, int, int]
-"""Topic, by the word its requests have for it, partition, producer id and epoch."""
+ProducerKey = tuple[str, int, int, int]
+"""Topic as its requests name it (name or id), partition, producer id, epoch."""
 
 
 class Verdict(Enum):
-    """What to do about a batch of an unknown producer."""
+    """What to do with a batch of an unknown producer."""
 
-    BEGIN = "it may be the first here"
-    REPEAT = "the one before it has been asked for: after that one"
-    REFUSE = "one before it comes again"
+    START = "send it again as the first batch"
+    RESEND = "send it again unchanged, after the first batch"
+    REJECT = "an earlier batch will be retried"
 
 
-class _Expected(msgspec.Struct):
+class _First(msgspec.Struct):
+    """The batch that has to be stored before later ones."""
+
     sequence: int
-    until: float
-    asked: bool
+    expires_s: float
+    sent: bool
 
 
 class UnknownProducers:
-    """What is to come before the rest, producer by producer; nothing, most of the time."""
+    """The expected first batch of each unknown producer; usually empty."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._firsts: dict[Beginner, _Expected] = {}
-        self._asking: dict[Beginner, int] = {}
+        self._first: dict[ProducerKey, _First] = {}
+        self._resends: dict[ProducerKey, int] = {}
 
     def __len__(self) -> int:
-        return len(self._firsts)
+        return len(self._first)
 
-    def comes_again(self, who: Beginner, sequence: int) -> None:
-        """A batch was not taken, and its producer will send it again."""
-        self._put_first(who, sequence, asked=False)
+    def expect_retry(self, producer: ProducerKey, sequence: int) -> None:
+        """Note that a batch was not stored and that its producer will retry it."""
+        self._note_first(producer, sequence, sent=False)
 
-    def step(self, who: Beginner, sequence: int) -> Verdict:
-        """The partition does not know who sent this batch."""
-        if self._put_first(who, sequence, asked=True):
-            return Verdict.BEGIN
-        return Verdict.REPEAT if self._firsts[who].asked else Verdict.REFUSE
+    def decide(self, producer: ProducerKey, sequence: int) -> Verdict:
+        """Return what to do with a batch that log.append answered with UNKNOWN_PRODUCER_ID."""
+        if self._note_first(producer, sequence, sent=True):
+            return Verdict.START
+        return Verdict.RESEND if self._first[producer].sent else Verdict.REJECT
 
-    def asks(self, who: Beginner) -> None:
-        """A batch is asked for again, until it is `heard`."""
-        self._asking[who] = self._asking.get(who, 0) + 1
+    def begin_resend(self, producer: ProducerKey) -> None:
+        """Count a batch that is sent again."""
+        self._resends[producer] = self._resends.get(producer, 0) + 1
 
-    def heard(self, who: Beginner) -> None:
-        """There is a reply to what was asked for again, or will be none."""
-        left = self._asking.pop(who) - 1
+    def end_resend(self, producer: ProducerKey) -> None:
+        """Count the reply to a batch that was sent again, or its failure."""
+        left = self._resends.pop(producer) - 1
         if left:
-            self._asking[who] = left
+            self._resends[producer] = left
 
-    def is_asking(self, who: Beginner) -> bool:
-        """Whether batches are asked for again now."""
-        return who in self._asking
+    def has_resends(self, producer: ProducerKey) -> bool:
+        """Return whether batches of the producer are being sent again."""
+        return producer in self._resends
 
-    def known(self, who: Beginner) -> None:
-        """The partition knows the producer: it sees by itself what comes next."""
-        self._firsts.pop(who, None)
+    def forget(self, producer: ProducerKey) -> None:
+        """Drop the entry: the partition has the producer's state and checks sequences itself."""
+        self._first.pop(producer, None)
 
-    def _put_first(self, who: Beginner, sequence: int, *, asked: bool) -> bool:
-        """The batch is the first to come, unless one before it is."""
+    def _note_first(self, producer: ProducerKey, sequence: int, *, sent: bool) -> bool:
+        """Make the batch the expected first one, unless an earlier batch is expected."""
         now = self._clock()
-        found = self._firsts.get(who)
-        if found and now < found.until and 0 < (sequence - found.sequence) % _WRAP < _WRAP // 2:
+        found = self._first.get(producer)
+        if found and now < found.expires_s and 0 < (sequence - found.sequence) % _WRAP < _WRAP // 2:
             return False
-        if found is None and len(self._firsts) >= MOST:
-            del self._firsts[next(iter(self._firsts))]
-        self._firsts[who] = _Expected(sequence, now + LASTING_S, asked)
+        if found is None and len(self._first) >= MAX_PRODUCERS:
+            del self._first[next(iter(self._first))]
+        self._first[producer] = _First(sequence, now + EXPIRES_S, sent)
         return True

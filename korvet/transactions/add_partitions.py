@@ -1,61 +1,77 @@
-"""Letting a produce request's partitions take part in its transaction (KIP-890, Produce 12 on).
+"""Enlist the partitions of a Produce request in its transaction (KIP-890, Produce 12 and newer).
 
-A producer's epoch is that of one transaction then, so what has joined under an epoch has joined for
-good: this broker remembers it, and only the first batch of a partition costs a question. But a
-Redis that fails over may have lost it, and nobody would end the transaction in a partition that is
-not in it: nothing is remembered beyond the connections it came by.
+A producer's epoch belongs to one transaction then, so a partition enlisted under an epoch stays
+enlisted. The broker caches that: only the first batch for a partition costs a round trip. A Redis
+that fails over may have lost the transaction's list, and a partition missing from it would never
+get its marker. So nothing is cached beyond the connections it was learned over.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
 from korvet.errors import ErrorCode
 from korvet.topics.table import Topic
-from korvet.transactions.coordinator import member_of
+from korvet.transactions.coordinator import TransactionCoordinator, member_of
 from korvet.wire import records
 from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.records import Buffer
 
-if TYPE_CHECKING:
-    from korvet.context import Context
-
 IMPLICIT_SINCE = 12
+"""The Produce version from which on a partition is enlisted by being produced to."""
 ABORTABLE_SINCE = 11
-REMEMBERED = 10_000
+"""The Produce version from which on TRANSACTION_ABORTABLE is known."""
+MAX_PRODUCERS = 10_000
+"""Max producers in the cache; one more clears it."""
 
 Producer = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
 
 
 class EnlistedPartitions:
-    """Which partitions joined which transactions; forgetting costs a question, never truth."""
+    """The partitions known to be in their producer's transaction.
 
-    def __init__(self) -> None:
+    A missing entry costs a round trip, never correctness. The entries are valid for one value of
+    the store's `connection_epoch`.
+    """
+
+    def __init__(
+        self, coordinator: TransactionCoordinator, connection_epoch: Callable[[], int]
+    ) -> None:
+        self._coordinator = coordinator
+        self._connection_epoch = connection_epoch
+        self._epoch = 0
         self._members: dict[Producer, set[str]] = {}
         self._numbers: dict[Producer, int] = {}
-        self._turns = 0
 
-    def outlived(self, turns: int) -> None:
-        """Nothing is known from before another server may have taken over: see `AsyncStore`."""
-        if turns != self._turns:
-            self._turns = turns
-            self._clear()
+    def missing(
+        self, request: ProduceRequest, topics: Sequence[Topic | None], version: int
+    ) -> dict[Producer, set[str]]:
+        """Return the partitions of transactional batches to enlist, by producer."""
+        if request.transactional_id is None or version < IMPLICIT_SINCE:
+            return {}
+        self._drop_outdated()
+        found: dict[Producer, set[str]] = {}
+        for producer, member in _members(request, topics, request.transactional_id):
+            if member not in self._members.get(producer, ()):
+                found.setdefault(producer, set()).add(member)
+        return found
 
-    def _clear(self) -> None:
-        self._members.clear()
-        self._numbers.clear()
-
-    def number(self, producer: Producer) -> int:
-        """The number of the producer's transaction, 0 for none."""
-        return self._numbers.get(producer, 0)
-
-    def missing(self, producer: Producer, members: set[str]) -> set[str]:
-        """Those that did not join yet, as far as is known here."""
-        return members - self._members.get(producer, set())
+    async def enlist(self, missing: dict[Producer, set[str]]) -> dict[Producer, ErrorCode]:
+        """Add the partitions to their transactions; return the error of each rejected producer."""
+        rejected: dict[Producer, ErrorCode] = {}
+        for producer, members in missing.items():
+            reply = await self._coordinator.add(*producer, sorted(members))
+            if reply.error == ErrorCode.PRODUCER_FENCED:
+                rejected[producer] = ErrorCode.INVALID_PRODUCER_EPOCH
+            elif reply.error:
+                rejected[producer] = ErrorCode(reply.error)
+            else:
+                self.remember(producer, reply.transaction, members)
+        return rejected
 
     def remember(self, producer: Producer, number: int, members: set[str]) -> None:
-        """They are in it."""
-        if len(self._members) >= REMEMBERED:
+        """Cache that these partitions are in the producer's transaction of that number."""
+        self._drop_outdated()
+        if len(self._members) >= MAX_PRODUCERS:
             self._clear()
         if self._numbers.get(producer) != number:
             self._members[producer] = set()
@@ -63,34 +79,51 @@ class EnlistedPartitions:
         self._members[producer] |= members
 
     def forget(self, producer: Producer) -> None:
-        """Its transaction is over."""
+        """Drop the producer's entry: its transaction has ended."""
         self._members.pop(producer, None)
         self._numbers.pop(producer, None)
 
+    def number_for(self, producer: Producer | None, version: int) -> int:
+        """Return log.append's `transaction` for a batch of a request with a transactional id.
 
-def joined(context: "Context") -> EnlistedPartitions:
-    """What the node remembers."""
-    found = context.services.enlisted
-    found.outlived(context.store.connection_epoch)
-    return found
+        0: the transaction that AddPartitionsToTxn has registered in the partition.
+        """
+        if producer is None or version < IMPLICIT_SINCE:
+            return 0
+        self._drop_outdated()
+        return self._numbers.get(producer, 0)
 
+    async def why_rejected(
+        self, producer: Producer, topic: str, partition: int, version: int
+    ) -> ErrorCode:
+        """Return the error for transactional records that log.append took for foreign ones.
 
-def unjoined(
-    request: ProduceRequest, topics: list[Topic | None], context: "Context"
-) -> dict[Producer, set[str]]:
-    """The partitions with transactional batches that have still to join, by producer."""
-    if request.transactional_id is None or context.version < IMPLICIT_SINCE:
-        return {}
-    wanted: dict[Producer, set[str]] = {}
-    for producer, member in _members(request, topics, request.transactional_id):
-        wanted.setdefault(producer, set()).add(member)
-    known = joined(context)
-    left = {producer: known.missing(producer, members) for producer, members in wanted.items()}
-    return {producer: members for producer, members in left.items() if members}
+        Another broker may have ended the cached transaction, so the entry is dropped.
+        """
+        self.forget(producer)
+        reply = await self._coordinator.verify(*producer, member_of(topic, partition))
+        if reply.error == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        if reply.error == ErrorCode.PRODUCER_FENCED:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if version >= ABORTABLE_SINCE:
+            return ErrorCode.TRANSACTION_ABORTABLE
+        return ErrorCode.INVALID_TXN_STATE
+
+    def _drop_outdated(self) -> None:
+        """Clear the cache after a reconnect: another Redis server may have taken over."""
+        epoch = self._connection_epoch()
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._clear()
+
+    def _clear(self) -> None:
+        self._members.clear()
+        self._numbers.clear()
 
 
 def _members(
-    request: ProduceRequest, topics: list[Topic | None], transactional_id: str
+    request: ProduceRequest, topics: Sequence[Topic | None], transactional_id: str
 ) -> Iterator[tuple[Producer, str]]:
     for data, topic in zip(request.topic_data, topics, strict=True):
         for row in data.partition_data:
@@ -100,50 +133,10 @@ def _members(
 
 
 def producer_of(transactional_id: str, data: Buffer | None) -> Producer | None:
-    """Who sent a transactional batch; None for any other bytes."""
-    if data is None or len(data) < records.HEADER_SIZE or data[records.MAGIC_AT] != 2:
+    """Return the producer of a transactional batch, None for any other bytes."""
+    if data is None or len(data) < records.HEADER_SIZE or data[records.MAGIC_AT] != records.MAGIC:
         return None
     header = records.read_header(data)
     if not header.attributes & records.TRANSACTIONAL:
         return None
     return transactional_id, header.producer_id, header.producer_epoch
-
-
-async def join(wanted: dict[Producer, set[str]], context: "Context") -> dict[Producer, ErrorCode]:
-    """The partitions are in their transactions, but for those of the producers in the answer."""
-    refused: dict[Producer, ErrorCode] = {}
-    for producer, members in wanted.items():
-        reply = await context.transactions.add(*producer, sorted(members))
-        if reply.error == ErrorCode.PRODUCER_FENCED:
-            refused[producer] = ErrorCode.INVALID_PRODUCER_EPOCH
-        elif reply.error:
-            refused[producer] = ErrorCode(reply.error)
-        else:
-            joined(context).remember(producer, reply.transaction, members)
-    return refused
-
-
-def transaction_of(
-    transactional_id: str | None, data: Buffer | None, context: "Context"
-) -> int | None:
-    """What log.append is told of the transaction of a batch in this request."""
-    if transactional_id is None:
-        return None
-    if context.version < IMPLICIT_SINCE:
-        return 0
-    producer = producer_of(transactional_id, data)
-    return 0 if producer is None else joined(context).number(producer)
-
-
-async def why_outside(
-    producer: Producer, topic: str, partition: int, context: "Context"
-) -> ErrorCode:
-    """What is wrong with transactional records that a partition takes for those of a stranger."""
-    reply = await context.transactions.verify(*producer, member_of(topic, partition))
-    if reply.error == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    if reply.error == ErrorCode.PRODUCER_FENCED:
-        return ErrorCode.INVALID_PRODUCER_EPOCH
-    if context.version >= ABORTABLE_SINCE:
-        return ErrorCode.TRANSACTION_ABORTABLE
-    return ErrorCode.INVALID_TXN_STATE

@@ -1,4 +1,4 @@
-"""Requests like those before them: begun and answered, to the byte, as the usual way does it."""
+"""The Produce fast path answers byte for byte what the decoding path answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from korvet.broker.dispatch import PRODUCE, Request, finish
-from korvet.broker.produce_fast_path import MOST, TemplateCache
+from korvet.broker.produce_fast_path import MAX_TEMPLATES, TemplateCache
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.context import Context, Services
@@ -21,12 +21,15 @@ from korvet.handlers.produce import produce
 from korvet.keys import Keys
 from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
+from korvet.produce.append import PartitionAppender
+from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.store.errors import StoreUnavailable
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.table import Topic
+from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.wire.headers import decode_request_header
 from korvet.wire.messages.delete_topics import DeleteTopicsRequest
 from korvet.wire.messages.produce import ProduceRequest
@@ -48,7 +51,7 @@ def a_topic(name: str = "orders", **configs: str) -> Topic:
 
 
 class Table:
-    """Topics as a broker knows them: one, until the test says otherwise."""
+    """A topic table with one topic."""
 
     def __init__(self, topic: Topic) -> None:
         self.topic: Topic | None = topic
@@ -68,7 +71,7 @@ class Table:
 
 @dataclass
 class Bench:
-    """A broker's parts as far as Produce needs them; what it sends and answers is kept."""
+    """The parts of a broker that Produce uses; keeps what is submitted and answered."""
 
     topic: Topic = field(default_factory=a_topic)
     submitted: list[tuple[Any, Call[AppendReply], int, ReplyWaiter[AppendReply]]] = field(
@@ -76,24 +79,38 @@ class Bench:
     )
     settled: dict[int, Any] = field(default_factory=dict)
     spawned: dict[int, Request] = field(default_factory=dict)
-    host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        self.services = SimpleNamespace(
-            settings=SETTINGS,
-            topics=Table(self.topic),
-            keys=Keys(),
-            metrics=Metrics(),
-            memory={},
-            store=None,
-            unknown_producers=UnknownProducers(),
-            interceptor=None,
-            append_batcher=SimpleNamespace(submit=lambda *sent: self.submitted.append(sent)),
+        self.services = cast(
+            Any, SimpleNamespace(settings=SETTINGS, topics=Table(self.topic), interceptor=None)
         )
-        self.shapes = TemplateCache(cast(Services, self.services))
+        self.services.metrics = metrics = Metrics()
+        nothing: Any = None
+        unknown_producers = UnknownProducers()
+        appender = PartitionAppender(
+            nothing,
+            Keys(),
+            lambda: cast(Settings, self.services.settings),
+            cast(Any, SimpleNamespace(submit=lambda *sent: self.submitted.append(sent))),
+            unknown_producers,
+            cast(Any, SimpleNamespace(appended=lambda *_: None)),
+            metrics,
+        )
+        self.services.produce = ProduceService(
+            nothing,
+            Keys(),
+            lambda: cast(Settings, self.services.settings),
+            self.services.topics,
+            nothing,
+            EnlistedPartitions(nothing, lambda: 0),
+            appender,
+            unknown_producers,
+            nothing,
+        )
+        self.templates = TemplateCache(self.services)
 
     def context(self, version: int) -> Context:
-        return Context(cast(Services, self.services), PRODUCE, version, "peer", self.host)
+        return Context(self.services, PRODUCE, version, "peer", "127.0.0.1")
 
     def settle(self, number: int, answer: Any) -> None:
         self.settled[number] = answer
@@ -102,22 +119,22 @@ class Bench:
         self.spawned[number] = request
 
     def learn(self, frame: bytes) -> None:
-        """A frame went the usual way."""
-        taken = taken_usually(frame, Deferred(cast(Any, None), cast(Any, None), cast(Any, None)))
-        self.shapes.learn(frame, taken, self.host)
+        """Learn from a frame as if it had been decoded."""
+        taken = decoded(frame, Deferred(cast(Any, None), cast(Any, None), cast(Any, None)))
+        self.templates.learn(frame, taken)
 
     def learnt(self, frame: bytes) -> bool:
-        """Whether requests like one that went the usual way need not go it again."""
+        """Return whether frames like this one match a template afterwards."""
         self.learn(frame)
         begun = self.begin(frame)
         self.submitted.clear()
         return begun
 
     def begin(self, frame: bytes, number: int = 0) -> bool:
-        return self.shapes.begin(frame, self, number)
+        return self.templates.begin(frame, self, number)
 
 
-def taken_usually(frame: bytes, answer: Any) -> Request:
+def decoded(frame: bytes, answer: Any) -> Request:
     header, at = decode_request_header(frame)
     body = decode(ProduceRequest, frame, header.api_version, at, exact=False)
     row = ROWS["Produce"]
@@ -137,7 +154,7 @@ def produce_frame(
     client_id: str = "peer",
     change: Callable[[ProduceRequest], object] | None = None,
 ) -> bytes:
-    """One small batch for one partition."""
+    """Return a request with one small batch for one partition."""
     topic = topic or a_topic()
     body = to_produce(topic.name, batch([value]), acks=acks, partition=partition)
     if version >= 13:
@@ -151,16 +168,16 @@ def produce_frame(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("size", [1, 40, 90, 20_000])
-def test_begun_and_answered_as_the_usual_way_does(version: int, size: int) -> None:
+def test_a_matching_frame_is_sent_and_answered_as_if_decoded(version: int, size: int) -> None:
     bench = Bench()
     assert bench.learnt(produce_frame(version, b"first"))
     frame = produce_frame(version, b"x" * size, number=77, partition=2)
     assert bench.begin(frame, 5)
     ((place, call, weight, waiter),) = bench.submitted
 
-    usual = taken_usually(frame, None)
-    assert isinstance(usual.body, ProduceRequest)
-    data = usual.body.topic_data[0].partition_data[0].records or b""
+    whole = decoded(frame, None)
+    assert isinstance(whole.body, ProduceRequest)
+    data = whole.body.topic_data[0].partition_data[0].records or b""
     wanted = prepare_append(
         Keys(), bench.topic, 2, data, version=version, now_ms=1_700_000_000_000, settings=SETTINGS
     )
@@ -171,10 +188,10 @@ def test_begun_and_answered_as_the_usual_way_does(version: int, size: int) -> No
     assert place == ("orders", 2, bench.topic.id, 0)
     assert weight == len(data)
 
-    async def answered() -> list[Any] | None:
-        usual.answer = produce(cast(ProduceRequest, usual.body), bench.context(version))
+    async def answered() -> Any:
+        whole.answer = produce(cast(ProduceRequest, whole.body), bench.context(version))
         bench.submitted[1][3].set_result(STORED)
-        return await finish(usual, cast(Services, bench.services))
+        return await finish(whole, cast(Services, bench.services))
 
     waiter.set_result(STORED)
     assert b"".join(bench.settled[5]) == b"".join(asyncio.run(answered()) or [])
@@ -184,7 +201,7 @@ def test_begun_and_answered_as_the_usual_way_does(version: int, size: int) -> No
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
 @pytest.mark.parametrize("outcome", [AppendReply(45, -1, -1, 3, -1, 0), StoreUnavailable("gone")])
-def test_what_is_not_stored_is_answered_the_usual_way(
+def test_a_batch_that_is_not_stored_is_answered_as_if_decoded(
     version: int, outcome: AppendReply | StoreUnavailable
 ) -> None:
     bench = Bench()
@@ -235,16 +252,16 @@ def in_a_transaction(body: ProduceRequest) -> ProduceRequest:
     return msgspec.structs.replace(body, transactional_id="t")
 
 
-def slower(body: ProduceRequest) -> ProduceRequest:
+def longer_timeout(body: ProduceRequest) -> ProduceRequest:
     return msgspec.structs.replace(body, timeout_ms=10_001)
 
 
 OTHER_VERSION = {3: 4, 8: 7, 9: 10, 12: 11, 13: 12}
-UNLIKE: dict[str, Callable[[int], bytes]] = {
+DIFFERENT: dict[str, Callable[[int], bytes]] = {
     "client": lambda v: produce_frame(v, client_id="reep"),
     "topic": lambda v: produce_frame(v, topic=a_topic("sredro")) if v < 13 else b"",
     "acks": lambda v: produce_frame(v, acks=1),
-    "timeout": lambda v: produce_frame(v, change=slower),
+    "timeout": lambda v: produce_frame(v, change=longer_timeout),
     "transaction": lambda v: produce_frame(v, change=in_a_transaction),
     "version": lambda v: produce_frame(OTHER_VERSION[v]),
     "partition": lambda v: produce_frame(v, partition=3),
@@ -260,17 +277,17 @@ UNLIKE: dict[str, Callable[[int], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("what", UNLIKE)
+@pytest.mark.parametrize("what", DIFFERENT)
 @pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
-def test_what_is_unlike_goes_the_usual_way(version: int, what: str) -> None:
+def test_a_frame_that_differs_is_not_matched(version: int, what: str) -> None:
     bench = Bench()
     assert bench.learnt(produce_frame(version))
-    assert not bench.begin(UNLIKE[what](version))
+    assert not bench.begin(DIFFERENT[what](version))
     assert not bench.submitted
 
 
 @pytest.mark.parametrize("version", [8, 12])
-def test_no_beginning_of_a_frame_is_taken_for_one(version: int) -> None:
+def test_a_truncated_frame_is_not_matched(version: int) -> None:
     bench = Bench()
     whole = produce_frame(version, b"a value " * 30)
     assert bench.learnt(whole)
@@ -279,7 +296,7 @@ def test_no_beginning_of_a_frame_is_taken_for_one(version: int) -> None:
     assert bench.begin(whole)
 
 
-def test_a_topic_or_settings_that_changed_go_the_usual_way() -> None:
+def test_a_frame_is_not_matched_after_topic_or_settings_change() -> None:
     bench = Bench()
     frame = produce_frame(9)
     assert bench.learnt(frame)
@@ -304,27 +321,33 @@ def test_a_topic_or_settings_that_changed_go_the_usual_way() -> None:
         request("Produce", 2, to_produce("orders", batch([b"v"]))),
     ],
 )
-def test_some_requests_teach_nothing(frame: bytes) -> None:
+def test_some_requests_make_no_template(frame: bytes) -> None:
     assert not Bench().learnt(frame)
 
 
-def test_shapes_of_several_topics_are_known_at_once() -> None:
+def test_a_connection_has_several_templates() -> None:
     bench = Bench()
-    known = [produce_frame(9, client_id=f"peer-{n}") for n in range(MOST)]
+    known = [produce_frame(9, client_id=f"peer-{n}") for n in range(MAX_TEMPLATES)]
     assert all(map(bench.learnt, known))
     assert all(map(bench.begin, known))
-    assert len(bench.submitted) == MOST
+    assert len(bench.submitted) == MAX_TEMPLATES
 
 
-def test_few_of_many_unlike_requests_are_looked_at() -> None:
+def test_few_of_many_different_requests_are_examined() -> None:
     bench = Bench()
     tried = [n for n in range(1, 300) if bench.learnt(produce_frame(9, client_id=f"peer-{n}"))]
-    assert tried == [*range(1, MOST + 1), 2 * MOST, 4 * MOST, 8 * MOST, 16 * MOST]
-    assert bench.begin(produce_frame(9, client_id=f"peer-{16 * MOST}"))
+    assert tried == [
+        *range(1, MAX_TEMPLATES + 1),
+        2 * MAX_TEMPLATES,
+        4 * MAX_TEMPLATES,
+        8 * MAX_TEMPLATES,
+        16 * MAX_TEMPLATES,
+    ]
+    assert bench.begin(produce_frame(9, client_id=f"peer-{16 * MAX_TEMPLATES}"))
     assert not bench.begin(produce_frame(9, client_id="peer-1"))
 
 
-def test_a_topic_with_append_times_answers_them(broker: Broker) -> None:
+def test_a_topic_with_log_append_time_answers_append_times(broker: Broker) -> None:
     topic = create_topic(broker.address, message_timestamp_type="LogAppendTime")
     with Peer(broker.address) as peer:
         rows = [
@@ -338,7 +361,7 @@ def test_a_topic_with_append_times_answers_them(broker: Broker) -> None:
     assert times == sorted(times)
 
 
-def test_a_refusal_among_many_alike_is_answered_in_its_place(broker: Broker) -> None:
+def test_a_rejection_among_matching_frames_is_answered_in_order(broker: Broker) -> None:
     topic = create_topic(broker.address, offset_mode="dense", storage_format="batch")
     sequences = [0, 1, 2, 7, 3, 3, 4]
     with Peer(broker.address) as peer:
@@ -361,7 +384,7 @@ def test_a_refusal_among_many_alike_is_answered_in_its_place(broker: Broker) -> 
 
 
 @pytest.mark.parametrize("size", [10, 500, 1900, 2100, 9_000, 40_000])
-def test_what_was_kept_for_a_reader_is_what_was_sent(broker: Broker, size: int) -> None:
+def test_a_cached_batch_is_the_batch_that_was_sent(broker: Broker, size: int) -> None:
     topic = create_topic(broker.address, offset_mode="dense", storage_format="batch")
     with Peer(broker.address) as peer:
 
@@ -371,7 +394,7 @@ def test_what_was_kept_for_a_reader_is_what_was_sent(broker: Broker, size: int) 
             assert row.error_code == 0
             return bytes(row.records or b"")
 
-        assert fetched(0) == b""  # who reads here once is expected to read on
+        assert fetched(0) == b""  # the batch cache keeps appends of partitions that were read
         sent = [batch([b"%d" % n * size]) for n in range(4)]
         for data in sent:
             answer = peer.ask("Produce", 9, to_produce(topic, data))
@@ -383,7 +406,7 @@ def test_what_was_kept_for_a_reader_is_what_was_sent(broker: Broker, size: int) 
             assert len(found) == sum(map(len, sent[offset:]))
 
 
-def test_a_topic_made_anew_under_the_same_name_takes_what_follows(broker: Broker) -> None:
+def test_a_recreated_topic_takes_later_batches(broker: Broker) -> None:
     name = topic_name()
     with Peer(broker.address) as peer:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Copies that acks asks for are those of what was written, wherever that was."""
+"""acks: replicas and fsync are those of the Redis server that took the write."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -17,10 +17,8 @@ from tests.legacy.clients import free_port
 from tests.support.redis_servers import server
 
 
-async def test_another_server_has_no_copy_of_what_the_one_before_it_took(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Redis fails over between a write and the question who has it."""
+async def test_a_write_before_a_failover_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis fails over between the write and WAITAOF."""
     port = free_port()
     options = ("--port", str(port), "--appendonly", "yes")
     config = load(
@@ -36,7 +34,7 @@ async def test_another_server_has_no_copy_of_what_the_one_before_it_took(
             broker = Broker(node)
             await broker.create("t")
 
-            async def ask_another(*args: Any, **wanted: Any) -> bool:
+            async def wait_after_failover(*args: Any, **wanted: Any) -> bool:
                 running.close()
                 running.enter_context(server("valkey", *options))
                 while True:
@@ -44,13 +42,14 @@ async def test_another_server_has_no_copy_of_what_the_one_before_it_took(
                         await node.store.command("PING")
                         break
                     await node.store.ready()
-                found: bool = await ask(*args, **wanted)
+                found: bool = await wait(*args, **wanted)
                 return found
 
             assert (await produce(broker, packed(rows(b"a"), 13))).error_code == E.NONE
-            await node.copies.close()
-            node.copies = ReplicaWait(node.store)
-            ask: Callable[..., Any] = node.copies.wait
-            monkeypatch.setattr(node.copies, "wait", ask_another)
+            replica_wait = ReplicaWait(node.store)
+            wait: Callable[..., Any] = replica_wait.wait
+            monkeypatch.setattr(replica_wait, "wait", wait_after_failover)
+            monkeypatch.setattr(node.produce, "_replica_wait", replica_wait)
             answer = await produce(broker, packed(rows(b"b"), 13))
             assert answer.error_code == E.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            await replica_wait.close()

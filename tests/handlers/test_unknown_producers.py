@@ -1,4 +1,4 @@
-"""Produce by somebody the partition does not know: in order, whatever is refused on the way."""
+"""Produce by a producer unknown to the partition (KIP-360): batches stay in order."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -13,7 +13,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode as E
 from korvet.handlers.produce import produce
 from korvet.scripts.call import Call
-from korvet.scripts.log.appending import APPEND, FORGOTTEN, FORGOTTEN_WITHIN, TRANSACTION_AT
+from korvet.scripts.log.appending import APPEND, EXPIRED, EXPIRED_IN_TXN, TRANSACTION_AT
 from korvet.store.errors import StoreRefused
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.table import Topic
@@ -34,7 +34,7 @@ from tests.handlers.exchanges import fetch, told
 
 
 def batch(number: int, size: int = 10, epoch: int = 0, first: int = 0) -> bytes:
-    """The batch of that number of one producer, of one record."""
+    """Return the producer's batch of that number, with one record."""
     row = (0, 0, None, b"%d" % number * size, [])
     return bytes(records.build([row], producer=(5, epoch, first + number)))
 
@@ -49,7 +49,7 @@ def asking(topic: Topic | None, data: bytes, index: int = 0) -> ProduceRequest:
 
 
 def begun(broker: Broker, data: bytes, topic: Topic) -> Awaitable[Any]:
-    """The answer to a batch that is on its way to Redis."""
+    """Send a batch; return the response to await."""
     return produce(asking(topic, data), Context(broker.services, PRODUCE, 13, "test", "127.0.0.1"))
 
 
@@ -61,19 +61,19 @@ async def sent(broker: Broker, data: bytes, version: int, index: int) -> Partiti
 
 
 async def errors(broker: Broker, *batches: bytes, version: int = 13, index: int = 0) -> list[int]:
-    """What is answered to batches that are on their way together."""
+    """Return the errors of batches that are in flight together."""
     asked = [sent(broker, data, version, index) for data in batches]
     return [row.error_code for row in await asyncio.gather(*asked)]
 
 
 async def values(broker: Broker, index: int = 0) -> list[bytes]:
-    """The first byte of each record, in order."""
+    """Return the first byte of each record, in order."""
     found = await fetch(broker, 0, number=index)
     return [(row[3] or b"")[:1] for row in told(found.records)]
 
 
 def refusing(broker: Broker, monkeypatch: pytest.MonkeyPatch, transaction: int = -1) -> None:
-    """Redis cannot do the next append that says so of its transaction, but all behind it."""
+    """Make Redis reject the next append with that `transaction` argument, and none after it."""
     send, left = broker.services.store.send, [StoreRefused("OOM command not allowed")]
 
     def refuse(call: Call[Any], waiter: ReplyWaiter[Any]) -> None:
@@ -86,7 +86,7 @@ def refusing(broker: Broker, monkeypatch: pytest.MonkeyPatch, transaction: int =
 
 
 @pytest.mark.parametrize("version", [12, 13])
-async def test_nothing_is_taken_before_a_first_batch_that_redis_refused(
+async def test_no_batch_is_stored_before_the_first_one_that_redis_rejected(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     await broker.create("t", offset_mode="dense")
@@ -94,35 +94,35 @@ async def test_nothing_is_taken_before_a_first_batch_that_redis_refused(
     refusing(broker, monkeypatch)
     late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
     assert await errors(broker, *three, version=version) == [E.KAFKA_STORAGE_ERROR, *late]
-    # Whoever was not answered in order sends again, and goes on.
+    # The producer retries the rejected batches in order, and continues.
     assert await errors(broker, three[1], version=version) == late[:1]
     assert await errors(broker, *three, version=version) == [0, 0, 0]
     assert await errors(broker, *map(batch, range(3, 9))) == [0] * 6
     assert await values(broker) == [b"%d" % n for n in range(9)]
-    assert not broker.services.unknown_producers
+    assert not broker.services.produce.unknown_producers
 
 
-@pytest.mark.parametrize("size", [10, 40_000], ids=["gathered", "alone"])
-async def test_one_that_was_forgotten_goes_on_in_order(broker: Broker, size: int) -> None:
+@pytest.mark.parametrize("size", [10, 40_000], ids=["batched", "alone"])
+async def test_an_expired_producer_continues_in_order(broker: Broker, size: int) -> None:
     await broker.create("t", offset_mode="dense")
     assert await errors(broker, *(batch(n, size, first=70) for n in range(5))) == [0] * 5
     assert await values(broker) == [b"%d" % n for n in range(5)]
-    assert not broker.services.unknown_producers
+    assert not broker.services.produce.unknown_producers
 
 
-async def test_one_that_was_forgotten_goes_on_in_order_whatever_redis_refuses(
+async def test_an_expired_producer_continues_in_order_when_redis_rejects_a_batch(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", offset_mode="dense")
     three = [batch(number, 40_000, first=70) for number in range(3)]
-    refusing(broker, monkeypatch, FORGOTTEN)
+    refusing(broker, monkeypatch, EXPIRED)
     late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
     assert await errors(broker, *three) == [E.KAFKA_STORAGE_ERROR, *late]
     assert await errors(broker, *three) == [0, 0, 0]
     assert await values(broker) == [b"0", b"1", b"2"]
 
 
-async def test_one_that_was_forgotten_goes_on_in_its_next_transaction_in_order(
+async def test_an_expired_producer_continues_in_its_next_transaction_in_order(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", offset_mode="dense")
@@ -153,21 +153,21 @@ async def test_one_that_was_forgotten_goes_on_in_its_next_transaction_in_order(
         )
         for number in range(3)
     ]
-    refusing(broker, monkeypatch, FORGOTTEN_WITHIN)
+    refusing(broker, monkeypatch, EXPIRED_IN_TXN)
     late = [E.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
     assert await errors(*three) == [E.KAFKA_STORAGE_ERROR, *late]
     assert await errors(*three[1:]) == late
     assert await errors(*three) == [0, 0, 0]
     assert await values(broker) == [b"0", b"1", b"2"]
-    assert not broker.services.unknown_producers
+    assert not broker.services.produce.unknown_producers
 
 
-async def test_nothing_is_taken_before_a_first_batch_that_the_broker_refused(
+async def test_no_batch_is_stored_before_the_first_one_that_the_broker_rejected(
     broker: Broker,
 ) -> None:
     await broker.create("t", partitions=2, offset_mode="dense")
     assert await errors(broker, batch(0), index=2) == [E.UNKNOWN_TOPIC_OR_PARTITION]
-    assert await errors(broker, batch(1), index=1) == [0], "another partition's are its own"
+    assert await errors(broker, batch(1), index=1) == [0], "another partition has its own state"
     broken = batch(0)[:-1] + b"x"
     assert await errors(broker, broken) == [E.CORRUPT_MESSAGE]
     assert await errors(broker, batch(1)) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
@@ -175,7 +175,7 @@ async def test_nothing_is_taken_before_a_first_batch_that_the_broker_refused(
     assert await errors(broker, batch(0)) == [E.INVALID_PRODUCER_EPOCH]
 
 
-async def test_what_is_never_sent_again_is_not_waited_for(broker: Broker) -> None:
+async def test_a_batch_rejected_for_good_is_not_waited_for(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense", **{"cleanup.policy": "compact"})
     assert await errors(broker, batch(0)) == [E.INVALID_RECORD]
     row = (0, 0, b"k", b"v", [])
@@ -183,16 +183,16 @@ async def test_what_is_never_sent_again_is_not_waited_for(broker: Broker) -> Non
     assert await errors(broker, data) == [0]
 
 
-async def test_one_that_was_forgotten_goes_on_in_order_whatever_is_sent_meanwhile(
+async def test_an_expired_producer_continues_in_order_when_a_batch_is_sent_meanwhile(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", offset_mode="dense")
     send, late, asked = broker.services.store.send, [batch(3, 40_000, first=70)], []
 
     def overtaken(call: Call[Any], waiter: ReplyWaiter[Any]) -> None:
-        """The last batch leaves when the first has been asked for again, before the second has."""
+        """Send the last batch after the first was sent again, and before the second is."""
         send(call, waiter)
-        if late and call.script is APPEND and call.args[TRANSACTION_AT] == FORGOTTEN:
+        if late and call.script is APPEND and call.args[TRANSACTION_AT] == EXPIRED:
             asked.append(begun(broker, late.pop(), topic))
 
     topic = await broker.services.topics.get("t")
@@ -203,4 +203,4 @@ async def test_one_that_was_forgotten_goes_on_in_order_whatever_is_sent_meanwhil
     assert answer.responses[0].partition_responses[0].error_code == 0
     assert await values(broker) == [b"%d" % n for n in range(4)]
     assert await errors(broker, batch(9, first=70)) == [E.OUT_OF_ORDER_SEQUENCE_NUMBER]
-    assert not broker.services.unknown_producers
+    assert not broker.services.produce.unknown_producers

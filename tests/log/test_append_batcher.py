@@ -1,4 +1,4 @@
-"""The gatherer: what waits, what goes together, and who gets which answer."""
+"""AppendBatcher: which appends wait, which share a call, and which reply each gets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,12 +8,12 @@ import pytest
 
 from korvet.keys import Keys
 from korvet.log.append_batcher import (
-    ARGUMENT,
-    FEW,
-    GATHERED,
-    LARGE,
-    TOGETHER,
-    TOGETHER_BYTES,
+    ARGUMENT_BYTES,
+    MAX_BATCHES,
+    MAX_CALL_BYTES,
+    MAX_SHARED_BYTES,
+    MAX_WAITING_BYTES,
+    MIN_SECOND_FLIGHT,
     AppendBatcher,
 )
 from korvet.scripts import log
@@ -24,12 +24,12 @@ from korvet.store.errors import StoreUnavailable
 from korvet.store.reply_waiter import ReplyWaiter
 
 KEYS = Keys()
-HEAVY = LARGE - 20 * ARGUMENT
+HEAVY = MAX_SHARED_BYTES - 20 * ARGUMENT_BYTES
 ID = "0123456789abcdef" * 2
 
 
 class Store:
-    """Keeps what it is given; the test answers."""
+    """A store that keeps its calls; the test replies."""
 
     def __init__(self, *, is_cluster: bool = False) -> None:
         self.is_cluster = is_cluster
@@ -52,7 +52,7 @@ def refused(error: int) -> AppendReply:
 
 
 class Table:
-    """A gatherer over a store that the test answers for."""
+    """A batcher over a store for which the test replies."""
 
     def __init__(self, *, is_cluster: bool = False) -> None:
         self.store = Store(is_cluster=is_cluster)
@@ -61,7 +61,7 @@ class Table:
     def append(
         self, partition: int = 0, size: int = 100, word: bytes = b"v", more: int = 0
     ) -> "asyncio.Future[AppendReply]":
-        """Appends a batch of so many bytes, with `more` arguments than the usual."""
+        """Submit a batch of that size, with `more` arguments than usual."""
         call = log.append(
             KEYS,
             "t",
@@ -78,7 +78,7 @@ class Table:
 
 
 async def turn() -> None:
-    """What was to happen soon, has."""
+    """Run the callbacks that are due."""
     for _ in range(3):
         await asyncio.sleep(0)
 
@@ -90,7 +90,7 @@ def run(body: Callable[[Table], Awaitable[None]], *, is_cluster: bool = False) -
     asyncio.run(main())
 
 
-def test_an_append_alone_goes_alone_with_this_turn() -> None:
+def test_a_single_append_is_sent_in_this_iteration() -> None:
     async def body(table: Table) -> None:
         future = table.append()
         await turn()
@@ -101,53 +101,55 @@ def test_an_append_alone_goes_alone_with_this_turn() -> None:
     run(body)
 
 
-def test_small_appends_wait_for_the_one_in_flight_and_go_together() -> None:
+def test_small_appends_are_batched_while_one_is_in_flight() -> None:
     async def body(table: Table) -> None:
         first = table.append()
         await turn()
-        others = [table.append(partition=n & 1, word=b"%d" % n) for n in range(FEW - 1)]
+        others = [
+            table.append(partition=n & 1, word=b"%d" % n) for n in range(MIN_SECOND_FLIGHT - 1)
+        ]
         await turn()
         assert table.store.names == ["log.append"]
         table.store.sent[0][1].set_result(stored(0))
         assert (await first).base == 0
         assert table.store.names == ["log.append", "log.append_many"]
-        gathered, reply = table.store.sent[1]
-        assert gathered.keys[0] == KEYS.partition("t", 0).stream
-        assert gathered.keys[5] == KEYS.partition("t", 1).stream
-        # Those of one partition stand together, in the order they came.
-        assert [arg for arg in gathered.args if arg in (b"0", b"1", b"2")] == [b"0", b"2", b"1"]
+        batched, reply = table.store.sent[1]
+        assert batched.keys[0] == KEYS.partition("t", 0).stream
+        assert batched.keys[5] == KEYS.partition("t", 1).stream
+        # Batches of one partition are together, in the order of submission.
+        assert [arg for arg in batched.args if arg in (b"0", b"1", b"2")] == [b"0", b"2", b"1"]
         reply.set_result(AppendManyReply([stored(1), stored(2), stored(3)]))
         assert [(await future).base for future in others] == [1, 3, 2]
 
     run(body)
 
 
-def test_a_few_that_wait_are_a_second_flight_and_the_rest_go_when_one_lands() -> None:
+def test_several_waiting_appends_make_a_second_call_and_the_rest_wait_for_a_reply() -> None:
     async def body(table: Table) -> None:
         table.append()
         await turn()
-        for _ in range(FEW):
+        for _ in range(MIN_SECOND_FLIGHT):
             table.append()
         await turn()
         assert table.store.names == ["log.append", "log.append_many"]
-        for _ in range(2 * FEW):
+        for _ in range(2 * MIN_SECOND_FLIGHT):
             table.append()
         await turn()
         assert len(table.store.sent) == 2
-        table.store.sent[1][1].set_result(AppendManyReply([stored(1)] * FEW))
+        table.store.sent[1][1].set_result(AppendManyReply([stored(1)] * MIN_SECOND_FLIGHT))
         assert table.store.names == ["log.append", "log.append_many", "log.append_many"]
 
     run(body)
 
 
-def test_many_bytes_do_not_wait() -> None:
+def test_many_waiting_bytes_are_sent() -> None:
     async def body(table: Table) -> None:
         table.append()
         await turn()
-        for _ in range(FEW):
+        for _ in range(MIN_SECOND_FLIGHT):
             table.append()
         await turn()
-        for _ in range(GATHERED // LARGE):
+        for _ in range(MAX_WAITING_BYTES // MAX_SHARED_BYTES):
             table.append(size=HEAVY)
         await turn()
         assert table.store.names == ["log.append", "log.append_many"]
@@ -159,13 +161,13 @@ def test_many_bytes_do_not_wait() -> None:
     run(body)
 
 
-def test_a_large_batch_goes_by_itself_behind_what_waits() -> None:
+def test_a_large_batch_is_sent_alone_after_the_waiting_ones() -> None:
     async def body(table: Table) -> None:
         table.append()
         await turn()
         table.append(word=b"small")
-        table.append(word=b"large", size=LARGE)
-        table.append(word=b"another", size=LARGE)
+        table.append(word=b"large", size=MAX_SHARED_BYTES)
+        table.append(word=b"another", size=MAX_SHARED_BYTES)
         words = [call.args[-1] for call, _ in table.store.sent[1:]]
         assert words == [b"small", b"large", b"another"]
         assert table.store.names == ["log.append"] * 4
@@ -175,7 +177,7 @@ def test_a_large_batch_goes_by_itself_behind_what_waits() -> None:
     run(body)
 
 
-def test_a_cluster_waits_for_nobody() -> None:
+def test_no_append_waits_in_a_cluster() -> None:
     async def body(table: Table) -> None:
         table.append()
         await turn()
@@ -191,12 +193,12 @@ def test_a_cluster_waits_for_nobody() -> None:
 
 def test_one_call_takes_a_bounded_number_of_batches() -> None:
     async def body(table: Table) -> None:
-        for n in range(TOGETHER + 1):
-            table.append(partition=n // (TOGETHER - 1), size=1)
+        for n in range(MAX_BATCHES + 1):
+            table.append(partition=n // (MAX_BATCHES - 1), size=1)
         await turn()
         assert table.store.names == ["log.append_many", "log.append"]
-        (gathered, _), (_, last) = table.store.sent
-        assert len(gathered.keys) == 10
+        (batched, _), (_, last) = table.store.sent
+        assert len(batched.keys) == 10
         last.set_result(stored(1))
         table.append()
         await turn()
@@ -207,7 +209,7 @@ def test_one_call_takes_a_bounded_number_of_batches() -> None:
 
 def test_one_call_takes_a_bounded_number_of_bytes() -> None:
     async def body(table: Table) -> None:
-        for n in range(2 * (TOGETHER_BYTES // LARGE) + 2):
+        for n in range(2 * (MAX_CALL_BYTES // MAX_SHARED_BYTES) + 2):
             table.append(partition=n % 3, size=HEAVY)
         await turn()
         assert table.store.names == ["log.append_many"] * 3
@@ -215,17 +217,17 @@ def test_one_call_takes_a_bounded_number_of_bytes() -> None:
     run(body)
 
 
-def test_a_batch_of_many_arguments_goes_by_itself() -> None:
+def test_a_batch_with_many_arguments_is_sent_alone() -> None:
     async def body(table: Table) -> None:
         for partition in range(3):
-            table.append(partition=partition, more=LARGE // ARGUMENT)
+            table.append(partition=partition, more=MAX_SHARED_BYTES // ARGUMENT_BYTES)
         assert table.store.names == ["log.append"] * 3
 
     run(body)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), None])
-def test_whoever_waits_hears_what_became_of_all(error: StoreUnavailable | None) -> None:
+def test_a_cancelled_append_does_not_affect_the_others(error: StoreUnavailable | None) -> None:
     async def body(table: Table) -> None:
         futures = [table.append() for _ in range(3)]
         futures[1].cancel()
@@ -247,7 +249,7 @@ def test_whoever_waits_hears_what_became_of_all(error: StoreUnavailable | None) 
     run(body)
 
 
-def test_a_partition_that_fails_alone_is_told_so_and_logged(
+def test_a_partition_that_fails_alone_is_rejected_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def body(table: Table) -> None:
@@ -259,5 +261,5 @@ def test_a_partition_that_fails_alone_is_told_so_and_logged(
         assert [(await future).error for future in futures] == [56, 0]
 
     run(body)
-    (said,) = caplog.records
-    assert "korvet:t:0: WRONGTYPE of a key" in str(vars(said))
+    (line,) = caplog.records
+    assert "korvet:t:0: WRONGTYPE of a key" in str(vars(line))

@@ -125,7 +125,9 @@ def test_a_batch_older_than_what_is_remembered_is_a_duplicate_without_an_offset(
 
 def test_sequences_wrap_around(runner: Runner) -> None:
     part = Part(runner).create()
-    begun = log.begun_by(part.call(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2))
+    begun = log.allow_expired_producer(
+        part.call(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
+    )
     first = runner.run(begun)
     second = part.append(4, producer_id=1, producer_epoch=0, base_sequence=2)
     again = part.append(4, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
@@ -148,12 +150,14 @@ def test_an_unknown_producer_begins_at_sequence_0_or_is_asked_about(runner: Runn
     assert (reply.error, reply.base) == (ErrorCode.UNKNOWN_PRODUCER_ID, -1)
     assert part.ids() == []
     forgotten = part.call(2, base_sequence=7, **begin)
-    assert runner.run(log.begun_by(forgotten)).stored == 1
-    again = runner.run(log.begun_by(forgotten))
+    assert runner.run(log.allow_expired_producer(forgotten)).stored == 1
+    again = runner.run(log.allow_expired_producer(forgotten))
     assert (again.error, again.stored) == (0, 0)
-    assert runner.run(log.begun_by(part.call(2, base_sequence=11, **begin))).error
+    assert runner.run(log.allow_expired_producer(part.call(2, base_sequence=11, **begin))).error
     assert part.append(2, base_sequence=9, **begin).stored == 1
-    assert runner.run(log.begun_by(part.call(1, base_sequence=11, **begin))).stored == 1
+    assert (
+        runner.run(log.allow_expired_producer(part.call(1, base_sequence=11, **begin))).stored == 1
+    )
     assert part.append(1, base_sequence=12, **begin).stored == 1
 
 

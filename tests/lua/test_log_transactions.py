@@ -3,7 +3,7 @@
 import pytest
 
 from korvet.errors import ErrorCode
-from korvet.scripts.log.appending import FORGOTTEN_WITHIN
+from korvet.scripts.log.appending import EXPIRED_IN_TXN
 from korvet.store.errors import ScriptFailed
 from korvet.testing import ScriptError
 from tests.lua.transactions import KEYS, Logs
@@ -177,7 +177,7 @@ def test_a_forgotten_producer_goes_on_in_its_next_transaction(logs: Logs) -> Non
     assert logs.begin(0, 1, 0, 8) == 0
     for number, code in ((0, "UNKNOWN_PRODUCER_ID"), (8, "OUT_OF_ORDER_SEQUENCE_NUMBER")):
         assert logs.append(0, b"a", (1, 0, 70), number).error == ErrorCode[code]
-    assert logs.append(0, b"a", (1, 0, 70), FORGOTTEN_WITHIN).error == 0
+    assert logs.append(0, b"a", (1, 0, 70), EXPIRED_IN_TXN).error == 0
     assert logs.append(0, b"b", (1, 0, 71), 0).error == 0
     assert logs.append(0, b"c", (1, 0, 73), 0).error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     logs.mark(0, 1, 0, 8, True)
@@ -192,21 +192,21 @@ def test_a_forgotten_producer_goes_on_after_transactions_without_records(logs: L
         assert logs.begin(partition, 1, 0, 9) == 0
         reply = logs.append(partition, b"a", (1, 0, 70), 0)
         assert reply.error == ErrorCode.UNKNOWN_PRODUCER_ID
-        assert logs.append(partition, b"a", (1, 0, 70), FORGOTTEN_WITHIN).stored == 1
+        assert logs.append(partition, b"a", (1, 0, 70), EXPIRED_IN_TXN).stored == 1
 
 
 def test_nobody_was_forgotten_whose_epoch_a_marker_raised(logs: Logs) -> None:
     logs.begin(0, 1, 0, 8)
     logs.mark(0, 1, 1, 8, False)
     logs.begin(0, 1, 1, 9)
-    for number in (0, FORGOTTEN_WITHIN):
+    for number in (0, EXPIRED_IN_TXN):
         reply = logs.append(0, b"a", (1, 1, 70), number)
         assert reply.error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert logs.append(0, b"a", (1, 1, 0), 0).error == 0
 
 
 def test_a_partition_that_was_told_of_nothing_takes_nothing_of_the_forgotten(logs: Logs) -> None:
-    for number in (0, FORGOTTEN_WITHIN):
+    for number in (0, EXPIRED_IN_TXN):
         assert logs.append(0, b"a", (1, 0, 70), number).error == ErrorCode.INVALID_TXN_STATE
 
 

@@ -1,8 +1,8 @@
-"""Beginnings: what comes again is first, and nothing behind it is taken before."""
+"""The order of the first batches of a producer unknown to its partition (KIP-360)."""
 
-from korvet.produce.unknown_producers import LASTING_S, MOST, UnknownProducers, Verdict
+from korvet.produce.unknown_producers import EXPIRES_S, MAX_PRODUCERS, UnknownProducers, Verdict
 
-WHO = ("t", 0, 9, 0)
+PRODUCER = ("t", 0, 9, 0)
 OTHER = ("t", 1, 9, 0)
 
 
@@ -14,50 +14,50 @@ class Clock:
         return self.now
 
 
-def test_one_that_was_forgotten_begins_with_what_comes_first() -> None:
-    beginnings = UnknownProducers()
-    assert beginnings.step(WHO, 7) == Verdict.BEGIN
-    assert beginnings.step(WHO, 9) == Verdict.REPEAT
-    assert beginnings.step(WHO, 7) == Verdict.BEGIN, "it was sent again meanwhile"
-    assert beginnings.step(WHO, 5) == Verdict.BEGIN
-    assert beginnings.step(OTHER, 9) == Verdict.BEGIN
-    beginnings.known(WHO)
-    beginnings.known(OTHER)
-    assert not beginnings
+def test_an_expired_producer_starts_with_its_first_batch() -> None:
+    unknown = UnknownProducers()
+    assert unknown.decide(PRODUCER, 7) == Verdict.START
+    assert unknown.decide(PRODUCER, 9) == Verdict.RESEND
+    assert unknown.decide(PRODUCER, 7) == Verdict.START, "it was sent again"
+    assert unknown.decide(PRODUCER, 5) == Verdict.START
+    assert unknown.decide(OTHER, 9) == Verdict.START
+    unknown.forget(PRODUCER)
+    unknown.forget(OTHER)
+    assert not unknown
 
 
-def test_nothing_is_taken_before_what_comes_again() -> None:
-    beginnings = UnknownProducers()
-    beginnings.comes_again(WHO, 3)
-    beginnings.comes_again(WHO, 5)
-    assert beginnings.step(WHO, 4) == Verdict.REFUSE
-    assert beginnings.step(WHO, 3) == Verdict.BEGIN
-    assert beginnings.step(WHO, 4) == Verdict.REPEAT
-    beginnings.comes_again(WHO, 3)
-    assert beginnings.step(WHO, 4) == Verdict.REFUSE
+def test_later_batches_are_rejected_until_the_retry() -> None:
+    unknown = UnknownProducers()
+    unknown.expect_retry(PRODUCER, 3)
+    unknown.expect_retry(PRODUCER, 5)
+    assert unknown.decide(PRODUCER, 4) == Verdict.REJECT
+    assert unknown.decide(PRODUCER, 3) == Verdict.START
+    assert unknown.decide(PRODUCER, 4) == Verdict.RESEND
+    unknown.expect_retry(PRODUCER, 3)
+    assert unknown.decide(PRODUCER, 4) == Verdict.REJECT
 
 
-def test_sequences_go_on_behind_the_last_number() -> None:
-    beginnings = UnknownProducers()
-    beginnings.comes_again(WHO, 2**31 - 2)
-    assert beginnings.step(WHO, 1) == Verdict.REFUSE
-    assert beginnings.step(WHO, 2**31 - 3) == Verdict.BEGIN
+def test_sequences_wrap_around() -> None:
+    unknown = UnknownProducers()
+    unknown.expect_retry(PRODUCER, 2**31 - 2)
+    assert unknown.decide(PRODUCER, 1) == Verdict.REJECT
+    assert unknown.decide(PRODUCER, 2**31 - 3) == Verdict.START
 
 
-def test_nobody_waits_for_ever_for_what_never_comes() -> None:
+def test_a_retry_that_never_comes_expires() -> None:
     clock = Clock()
-    beginnings = UnknownProducers(clock)
-    beginnings.comes_again(WHO, 3)
-    clock.now = LASTING_S - 1
-    assert beginnings.step(WHO, 4) == Verdict.REFUSE
-    clock.now = LASTING_S
-    assert beginnings.step(WHO, 4) == Verdict.BEGIN
+    unknown = UnknownProducers(clock)
+    unknown.expect_retry(PRODUCER, 3)
+    clock.now = EXPIRES_S - 1
+    assert unknown.decide(PRODUCER, 4) == Verdict.REJECT
+    clock.now = EXPIRES_S
+    assert unknown.decide(PRODUCER, 4) == Verdict.START
 
 
-def test_they_are_not_many() -> None:
-    beginnings = UnknownProducers()
-    for n in range(MOST + 5):
-        beginnings.comes_again(("t", n, 9, 0), 3)
-    assert len(beginnings) == MOST
-    assert beginnings.step(("t", 4, 9, 0), 4) == Verdict.BEGIN
-    assert beginnings.step(("t", MOST, 9, 0), 4) == Verdict.REFUSE
+def test_the_number_of_entries_is_bounded() -> None:
+    unknown = UnknownProducers()
+    for n in range(MAX_PRODUCERS + 5):
+        unknown.expect_retry(("t", n, 9, 0), 3)
+    assert len(unknown) == MAX_PRODUCERS
+    assert unknown.decide(("t", 4, 9, 0), 4) == Verdict.START
+    assert unknown.decide(("t", MAX_PRODUCERS, 9, 0), 4) == Verdict.REJECT

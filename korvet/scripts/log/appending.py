@@ -1,4 +1,4 @@
-"""Appending batches, alone or several for one partition in one call."""
+"""Append record batches: one call for one batch, or one call for several partitions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,8 +7,10 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 
 
 class AppendReply(Reply):
-    """`base` is the batch's first offset, `previous` the log's end before it; `stored` is 0 for a
-    duplicate of an earlier append."""
+    """The offsets of a batch: `base` is its first, `previous` the log end offset before it.
+
+    `stored` is 0 for a duplicate of a stored batch.
+    """
 
     error: int
     base: int
@@ -19,23 +21,25 @@ class AppendReply(Reply):
 
 
 class AppendManyReply(Reply):
-    """An answer per batch, in the order of the logs and of their batches. `reason` says what is
-    wrong with a partition's keys, where its batches have KAFKA_STORAGE_ERROR."""
+    """One reply per batch, in the order of the logs and of their batches.
+
+    `reason` names the key and Redis's error if a partition's batches have KAFKA_STORAGE_ERROR.
+    """
 
     answers: list[AppendReply]
     reason: bytes = b""
 
 
 LogBatches = tuple[str, int, str, int, Sequence[Sequence[Arg]]]
-"""Topic, partition, topic id, log.append's stamp, and batches for it, each `batch_of` a call."""
+"""Topic, partition, topic id, log.append's stamp, and the `batch_of` of each call."""
 BATCH_AT, NEWEST_AT, PRODUCER_AT, TRANSACTION_AT, FIELDS_AT = 2, 4, 5, 8, 9
 FAR = 1 << 62
-"""What comes later counts as this moment in a log's state and index: Lua's numbers end at 2^63 when
-they become integers, and are rounded up before."""
-FORGOTTEN = -2
-"""As a `transaction`: in none, and the partition may have forgotten the producer."""
-FORGOTTEN_WITHIN = -3
-"""The same in a transaction that the partition was told of."""
+"""The highest timestamp in a log's state and index, in ms: Lua's integers end at 2^63, and its
+doubles are rounded up below that."""
+EXPIRED = -2
+"""A `transaction`: in none, and the producer's state may have expired in the partition."""
+EXPIRED_IN_TXN = -3
+"""A `transaction`: in the registered one, and the producer's state may have expired."""
 APPEND = Script("log.append", AppendReply)
 APPEND_MANY = Script("log.append_many", AppendManyReply)
 
@@ -56,8 +60,7 @@ def append(
     transaction: int = -1,
     fields: Sequence[Arg],
 ) -> Call[AppendReply]:
-    """One producer batch stands in the log, or nothing has changed. `fields` are log.append's: in
-    layout `batch` the batch alone will do."""
+    """Append one batch. `fields` are log.append's: in layout `batch` the batch alone is enough."""
     k = keys.partition(topic, partition)
     newest = min(max_timestamp, FAR)
     batch = (count, size, newest, producer_id, producer_epoch, base_sequence, transaction)
@@ -69,7 +72,7 @@ def append(
 
 
 def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[AppendManyReply]:
-    """Each batch stands in its log, or nothing of it does."""
+    """Append several batches to one partition or more."""
     names: list[str] = []
     args: list[Arg] = []
     for topic, partition, topic_id, stamp, batches in logs:
@@ -83,38 +86,38 @@ def append_many(keys: Keys, logs: Iterable[LogBatches]) -> Call[AppendManyReply]
 
 
 def batch_of(call: Call[AppendReply]) -> Sequence[Arg]:
-    """What an append's call says of its batch."""
+    """Return the arguments of an append that describe its batch."""
     return call.args[BATCH_AT:]
 
 
 def count_of(call: Call[AppendReply]) -> int:
-    """How many records an append's call is to store."""
+    """Return the record count of an append."""
     count = call.args[BATCH_AT]
     assert isinstance(count, int)
     return count
 
 
 def sequence_of(call: Call[AppendReply]) -> tuple[int, int, int]:
-    """Producer id, epoch and base sequence of an append's call."""
+    """Return producer id, epoch and base sequence of an append."""
     producer_id, epoch, sequence = call.args[PRODUCER_AT:TRANSACTION_AT]
     assert isinstance(producer_id, int) and isinstance(epoch, int) and isinstance(sequence, int)
     return producer_id, epoch, sequence
 
 
-def begun_by(call: Call[AppendReply]) -> Call[AppendReply]:
-    """The same append, by which a producer may begin whom the partition does not know."""
-    forgotten = FORGOTTEN if call.args[TRANSACTION_AT] == -1 else FORGOTTEN_WITHIN
-    args = [*call.args[:TRANSACTION_AT], forgotten, *call.args[FIELDS_AT:]]
+def allow_expired_producer(call: Call[AppendReply]) -> Call[AppendReply]:
+    """Return the append with leave to start its producer's state at any sequence (KIP-360)."""
+    expired = EXPIRED if call.args[TRANSACTION_AT] == -1 else EXPIRED_IN_TXN
+    args = [*call.args[:TRANSACTION_AT], expired, *call.args[FIELDS_AT:]]
     return Call(call.script, call.keys, args)
 
 
 def newest_of(call: Call[AppendReply]) -> int:
-    """The newest timestamp of these records."""
+    """Return the max timestamp of an append."""
     newest = call.args[NEWEST_AT]
     assert isinstance(newest, int)
     return newest
 
 
 def whole_batch(call: Call[AppendReply]) -> Arg | None:
-    """The batch that an append's call is to store byte for byte; None where it stores fields."""
+    """Return the batch that an append stores byte for byte, None if it stores fields."""
     return call.args[FIELDS_AT] if len(call.args) == FIELDS_AT + 1 else None

@@ -1,0 +1,194 @@
+"""One batch on its way to one partition's log: validate, send, and account for the reply.
+
+Rules
+- A stored batch is counted, and put in the batch cache, before its response leaves.
+- A batch of an unknown producer is sent again as `unknown_producers` decides, in the callback that
+  delivers the rejection: so the batches of a producer keep their order.
+"""
+
+from collections.abc import Callable
+from time import time
+
+from msgspec.structs import replace
+
+from korvet.config.values import Settings
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.log.append_batcher import AppendBatcher
+from korvet.log.reader import LogReader
+from korvet.log.validator import prepare_append
+from korvet.metrics import Metrics
+from korvet.produce.unknown_producers import ProducerKey, UnknownProducers, Verdict
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply, allow_expired_producer, count_of, sequence_of
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic
+from korvet.wire.records import Buffer
+
+TOPIC_IDS_SINCE = 13
+"""The Produce version from which on topics are named by their ids."""
+MAX_ATTEMPTS = 3
+"""Max times a batch of an unknown producer is sent, if other batches always come between."""
+
+
+class PartitionAppend:
+    """One partition's batch and the reply to it; a `ReplyWaiter`."""
+
+    __slots__ = (
+        "appender",
+        "attempts",
+        "call",
+        "data",
+        "error",
+        "index",
+        "reply",
+        "topic",
+        "version",
+    )
+
+    def __init__(
+        self,
+        appender: "PartitionAppender",
+        topic: Topic,
+        index: int,
+        data: Buffer,
+        version: int,
+    ) -> None:
+        self.appender = appender
+        self.topic = topic
+        self.index = index
+        self.data = data
+        self.version = version
+        self.call: Call[AppendReply]
+        """Set by `PartitionAppender.prepare`."""
+        self.reply: AppendReply | None = None
+        self.error: BaseException | None = None
+        self.attempts = 1
+
+    def finished(self, stored: AppendReply | None) -> None:
+        """Continue with the request: the reply of a stored batch, or None for any other end."""
+        raise NotImplementedError
+
+    @property
+    def producer(self) -> tuple[ProducerKey, int]:
+        """The batch's producer and base sequence: -1 without idempotence."""
+        producer_id, epoch, sequence = sequence_of(self.call)
+        topic = self.topic.id if self.version >= TOPIC_IDS_SINCE else self.topic.name
+        return (topic, self.index, producer_id, epoch), sequence
+
+    def done(self) -> bool:
+        """Return False: an append cannot be cancelled."""
+        return False
+
+    def set_result(self, reply: AppendReply) -> None:
+        """Take the script's reply; a rejected batch may be sent again."""
+        if self.attempts > 1:
+            self.appender.end_resend(self)
+        if reply.error:
+            rejected = self.appender.rejected(self, reply)
+            if rejected is None:
+                return
+            reply = rejected
+        self.reply = reply
+        self.finished(None if reply.error else reply)
+
+    def set_exception(self, error: BaseException) -> None:
+        """Take the failure of the call: whether Redis has stored the batch is unknown."""
+        if self.attempts > 1:
+            self.appender.end_resend(self)
+        self.error = error
+        self.appender.failed(self)
+        self.finished(None)
+
+
+class PartitionAppender:
+    """Sends the batches of every Produce request to their partitions' logs."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        settings: Callable[[], Settings],
+        batcher: AppendBatcher,
+        unknown_producers: UnknownProducers,
+        log_reader: LogReader,
+        metrics: Metrics,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._settings = settings
+        self._batcher = batcher
+        self._unknown_producers = unknown_producers
+        self._log_reader = log_reader
+        self._metrics = metrics
+
+    def prepare(self, append: PartitionAppend, transaction: int | None = None) -> None:
+        """Validate the batch and make its call, or raise BadBatch."""
+        append.call = prepare_append(
+            self._keys,
+            append.topic,
+            append.index,
+            append.data,
+            version=append.version,
+            now_ms=int(time() * 1000),
+            settings=self._settings(),
+            transaction=transaction,
+        )
+
+    def submit(self, append: PartitionAppend) -> None:
+        """Send a prepared append, or batch it with others."""
+        topic = append.topic
+        destination = (topic.name, append.index, topic.id, int(topic.policy.log_append_time))
+        self._batcher.submit(destination, append.call, len(append.data), append)
+
+    def stored(self, append: PartitionAppend, reply: AppendReply) -> None:
+        """Count a stored batch and put it in the batch cache."""
+        call, topic = append.call, append.topic
+        if self._unknown_producers:
+            self._unknown_producers.forget(append.producer[0])
+        self._metrics.appended(count_of(call) if reply.stored else 0, len(append.data))
+        if reply.stored and topic.is_batch and reply.append_time < 0:
+            self._log_reader.appended(topic, append.index, reply.previous, reply.base, call)
+
+    def rejected(self, append: PartitionAppend, reply: AppendReply) -> AppendReply | None:
+        """Return the reply that stands for a rejection; None if the batch was sent again."""
+        error = ErrorCode(reply.error)
+        producer, sequence = append.producer
+        call = self._next_call(append, error, producer, sequence)
+        if call is not None:
+            self._unknown_producers.begin_resend(producer)
+            append.attempts += 1
+            append.call = call
+            self._store.send(call, append)
+            return None
+        if error == ErrorCode.UNKNOWN_PRODUCER_ID:
+            return replace(reply, error=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        if error.retriable:
+            self.failed(append)
+        elif append.attempts > 1:
+            self._unknown_producers.forget(producer)
+        return reply
+
+    def failed(self, append: PartitionAppend) -> None:
+        """Expect the producer to retry the batch."""
+        producer, sequence = append.producer
+        if sequence >= 0:
+            self._unknown_producers.expect_retry(producer, sequence)
+
+    def end_resend(self, append: PartitionAppend) -> None:
+        """Count the reply to a batch that was sent again."""
+        self._unknown_producers.end_resend(append.producer[0])
+
+    def _next_call(
+        self, append: PartitionAppend, error: ErrorCode, producer: ProducerKey, sequence: int
+    ) -> Call[AppendReply] | None:
+        """Return the call to send next for a batch of an unknown producer, None for none."""
+        resend = False
+        if error == ErrorCode.UNKNOWN_PRODUCER_ID:
+            verdict = self._unknown_producers.decide(producer, sequence)
+            if verdict == Verdict.START:
+                return allow_expired_producer(append.call)
+            resend = verdict == Verdict.RESEND
+        elif error == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            resend = self._unknown_producers.has_resends(producer)
+        return append.call if resend and append.attempts < MAX_ATTEMPTS else None

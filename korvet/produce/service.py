@@ -1,0 +1,279 @@
+"""Handle a Produce request: resolve, enlist, send, wait for replicas, respond.
+
+    resolve   the topics of the request; a missing one is created where the broker allows it
+    enlist    partitions that are new to the request's transaction (KIP-890)
+    send      one append for each partition
+    wait      for replicas and fsync, if acks asks for them
+    respond   once every append has its reply
+
+Rules
+- A request whose topics are cached, with nothing to enlist or to wait for and few batches, is sent
+  before `produce` returns, and without a task: this is the usual case.
+- Any other runs the same steps in a coroutine. The connection's next request waits until the
+  batches are sent: `release`.
+- A request with many batches yields to the event loop between them. It is sent to the end even if
+  its client disconnects: with acks=0 no client would send the rest again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from korvet.config.values import Settings
+from korvet.deferred import CloseWithoutResponse
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.produce.acks import (
+    DurabilityRequirement,
+    durability_required,
+    enough_replicas,
+    wait_until_durable,
+)
+from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppender
+from korvet.produce.in_flight import ProduceInFlight, RequestAppend, Row, rejection
+from korvet.produce.unknown_producers import UnknownProducers
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreUnavailable
+from korvet.store.replica_wait import ReplicaWait
+from korvet.topics.table import Topic, TopicTable
+from korvet.transactions.add_partitions import EnlistedPartitions, Producer, producer_of
+from korvet.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from korvet.wire.records import HEADER_SIZE, MAGIC, MAGIC_AT, BadBatch, read_header
+
+BATCHES_PER_ITERATION = 200
+"""Batches to send before yielding to the event loop."""
+RETRIED = frozenset(
+    {error for error in ErrorCode if error.retriable} | {ErrorCode.MESSAGE_TOO_LARGE}
+)
+"""Errors after which a producer sends the batch again, whole or split."""
+
+AutoCreate = Callable[[str], Awaitable[Topic | None]]
+Rejected = Mapping[Producer, ErrorCode]
+NONE_REJECTED: Rejected = {}
+
+
+class ProduceService:
+    """Handles the Produce requests of one broker."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        settings: Callable[[], Settings],
+        topics: TopicTable,
+        auto_create: AutoCreate,
+        enlisted: EnlistedPartitions,
+        appender: PartitionAppender,
+        unknown_producers: UnknownProducers,
+        replica_wait: ReplicaWait,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._settings = settings
+        self._topics = topics
+        self._auto_create = auto_create
+        self._enlisted = enlisted
+        self.unknown_producers = unknown_producers
+        self._replica_wait = replica_wait
+        self.appender = appender
+
+    def produce(
+        self, request: ProduceRequest, version: int, release: Callable[[], None]
+    ) -> Awaitable[ProduceResponse | None]:
+        """Send the request's batches; return the response to await."""
+        if not _acks_valid(request.acks, version):
+            return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
+        durability = durability_required(request.acks, self._settings())
+        topics = self._cached_topics(request, version)
+        if (
+            durability is not None
+            or topics is None
+            or _has_many(request)
+            or self._enlisted.missing(request, topics, version)
+        ):
+            return self._produce_in_steps(request, version, release, durability)
+        in_flight = self.in_flight(request, version)
+        for _ in self._send(in_flight, topics, NONE_REJECTED):
+            pass
+        response = in_flight.response()
+        release()
+        return response
+
+    def in_flight(self, request: ProduceRequest, version: int) -> ProduceInFlight:
+        """Return the request with no append sent yet."""
+        return ProduceInFlight(request, version, self.appender, self._topics, self._enlisted)
+
+    async def _produce_in_steps(
+        self,
+        request: ProduceRequest,
+        version: int,
+        release: Callable[[], None],
+        durability: DurabilityRequirement | None,
+    ) -> ProduceResponse | None:
+        try:
+            topics = [await self._resolve(data, version) for data in request.topic_data]
+        except StoreUnavailable:
+            return await self._reject_all(request, ErrorCode.KAFKA_STORAGE_ERROR, version)
+        streams = self._streams(request, topics) if durability else []
+        if durability and not await enough_replicas(durability, streams, self._replica_wait):
+            return await self._reject_all(request, ErrorCode.NOT_ENOUGH_REPLICAS, version)
+        rejected = await self._enlisted.enlist(self._enlisted.missing(request, topics, version))
+        runs = {self._store.run_of(stream): stream for stream in streams}
+        in_flight = self.in_flight(request, version)
+        sending = _yielding(self._send(in_flight, topics, rejected))
+        await (asyncio.shield(asyncio.create_task(sending)) if _has_many(request) else sending)
+        waiting = in_flight.response()
+        release()
+        response = await waiting
+        if response is None or durability is None:
+            return response
+        if await wait_until_durable(durability, runs, request.timeout_ms, self._replica_wait):
+            return response
+        return _not_durable(response)
+
+    def _cached_topics(self, request: ProduceRequest, version: int) -> list[Topic] | None:
+        """Return the request's topics; None if the topic table must be read for one."""
+        topics: list[Topic] = []
+        for data in request.topic_data:
+            if version >= TOPIC_IDS_SINCE:
+                topic = self._topics.peek_id(data.topic_id)
+            else:
+                topic = self._topics.peek(data.name)
+            if topic is None:
+                return None
+            topics.append(topic)
+        return topics
+
+    async def _resolve(self, data: TopicProduceData, version: int) -> Topic | None:
+        """Return the topic, created if missing and auto.create.topics.enable is set."""
+        if version >= TOPIC_IDS_SINCE:
+            return await self._topics.get_id(data.topic_id)
+        topic = await self._topics.get(data.name)
+        if topic is None and self._settings().flag("auto.create.topics.enable"):
+            topic = await self._auto_create(data.name)
+        return topic
+
+    def _streams(self, request: ProduceRequest, topics: Sequence[Topic | None]) -> list[str]:
+        """Return the streams that the request appends to."""
+        return [
+            self._keys.partition(topic.name, partition.index).stream
+            for data, topic in zip(request.topic_data, topics, strict=True)
+            for partition in data.partition_data
+            if topic is not None
+        ]
+
+    def _send(
+        self, in_flight: ProduceInFlight, topics: Sequence[Topic | None], rejected: Rejected
+    ) -> Iterator[None]:
+        """Send, or reject, one batch at each step."""
+        for data, topic in zip(in_flight.request.topic_data, topics, strict=True):
+            rows = in_flight.rows_for(data)
+            for partition in data.partition_data:
+                rows.append(self._append(in_flight, data, topic, partition, rejected))
+                yield
+
+    def _append(
+        self,
+        in_flight: ProduceInFlight,
+        data: TopicProduceData,
+        topic: Topic | None,
+        partition: PartitionProduceData,
+        rejected: Rejected,
+    ) -> Row:
+        """Send one partition's batch; return its append, or its response if it is rejected."""
+        version, transactional_id = in_flight.version, in_flight.request.transactional_id
+        if topic is None:
+            by_id = version >= TOPIC_IDS_SINCE
+            unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return self._reject(data, partition, unknown, version)
+        if not 0 <= partition.index < topic.partitions:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return self._reject(data, partition, error, version)
+        batch = partition.records or b""
+        transaction = None
+        if transactional_id is not None:
+            producer = producer_of(transactional_id, batch)
+            fenced = rejected.get(producer) if producer else None
+            if fenced is not None:
+                return self._reject(data, partition, fenced, version)
+            transaction = self._enlisted.number_for(producer, version)
+        append = RequestAppend(in_flight, topic, partition.index, batch)
+        try:
+            self.appender.prepare(append, transaction)
+        except BadBatch as bad:
+            return self._reject(data, partition, bad.error, version, str(bad), bad.blamed)
+        in_flight.expect_reply()
+        self.appender.submit(append)
+        return append
+
+    def _reject(
+        self,
+        data: TopicProduceData,
+        partition: PartitionProduceData,
+        error: ErrorCode,
+        version: int,
+        reason: str | None = None,
+        record_errors: Sequence[tuple[int, str]] = (),
+    ) -> PartitionProduceResponse:
+        """Return the response for a batch that is not sent; note whether it will be retried."""
+        batch = partition.records or b""
+        if error in RETRIED and len(batch) >= HEADER_SIZE and batch[MAGIC_AT] == MAGIC:
+            header = read_header(batch)
+            if header.producer_id >= 0:
+                topic = data.topic_id.hex if version >= TOPIC_IDS_SINCE else data.name
+                producer = (topic, partition.index, header.producer_id, header.producer_epoch)
+                self.unknown_producers.expect_retry(producer, header.base_sequence)
+        return rejection(partition.index, error, reason, record_errors)
+
+    async def _reject_all(
+        self, request: ProduceRequest, error: ErrorCode, version: int
+    ) -> ProduceResponse:
+        """Return the response of a request of which nothing is sent."""
+        if not request.acks:
+            raise CloseWithoutResponse(f"batches sent with acks=0 are not stored: {error.name}")
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=data.name,
+                    topic_id=data.topic_id,
+                    partition_responses=[
+                        self._reject(data, row, error, version) for row in data.partition_data
+                    ],
+                )
+                for data in request.topic_data
+            ]
+        )
+
+
+def _acks_valid(acks: int, version: int) -> bool:
+    return acks in (0, 1, -1) or (acks > 1 and version <= 2)
+
+
+def _has_many(request: ProduceRequest) -> bool:
+    return sum(len(data.partition_data) for data in request.topic_data) > BATCHES_PER_ITERATION
+
+
+async def _yielding(sending: Iterator[None]) -> None:
+    """Send the batches, yielding to the event loop every BATCHES_PER_ITERATION."""
+    for count, _ in enumerate(sending, 1):
+        if count % BATCHES_PER_ITERATION == 0:
+            await asyncio.sleep(0)
+
+
+def _not_durable(response: ProduceResponse) -> ProduceResponse:
+    """Return the response of stored batches that replicas or disk do not have in time."""
+    error = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    for topic in response.responses:
+        topic.partition_responses[:] = [
+            row if row.error_code else replace(row, error_code=error, error_message=error.message)
+            for row in topic.partition_responses
+        ]
+    return response
