@@ -100,7 +100,7 @@ async def finish_all(store: AsyncStore) -> None:
     node = Node()
     node.store, node.keys, node.topics = store, KEYS, table  # type: ignore[attr-defined]
     keeper = BackgroundTasks.__new__(BackgroundTasks)
-    keeper._node = node  # type: ignore[assignment]
+    keeper._services = node  # type: ignore[assignment]
     left = await keeper.finish_topics(await keeper.finish_topics({}))
     assert left == {}
 
