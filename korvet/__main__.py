@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line and exits with its code."""
+    """Run the command line and exit with its code."""
     from korvet.cli import run
 
     sys.exit(run(sys.argv[1:]))

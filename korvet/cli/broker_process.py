@@ -115,7 +115,7 @@ def maintain(server: "RedisServer") -> None:
 
 
 async def _stop_with_parent(parent: int, stop: anyio.Event) -> None:
-    """Stop when the parent ends: no data is ever written to the pipe, so only its end wakes us."""
+    """Stop when the parent ends: the pipe carries no data, so only its end wakes us."""
     await anyio.wait_readable(parent)
     stop.set()
 

@@ -96,7 +96,7 @@ class _Reader:
 
     @property
     def is_done(self) -> bool:
-        """Whether as many records were printed as --max allows."""
+        """Return whether as many records were printed as --max allows."""
         return self._left == 0
 
     async def seek(self, numbers: list[int], position: "Position") -> None:

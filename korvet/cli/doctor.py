@@ -27,7 +27,7 @@ _SYNCING = {
 
 
 class Finding(NamedTuple):
-    """One checked property. `bad` can lose records or stop the broker; `note` is information."""
+    """A checked property. `bad` can lose records or stop the broker; `note` is information."""
 
     grade: str
     subject: str

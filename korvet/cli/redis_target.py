@@ -1,4 +1,4 @@
-"""Which Redis a command uses: the one named, a running broker's, or one started for it."""
+"""The Redis a command uses: the one named, a running broker's, or one started for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What commands print: tables on a terminal, tab-separated lines for programs, or JSON."""
+"""Output of commands: tables on a terminal, tab-separated lines for programs, or JSON."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What every call of the library needs: the store, the settings, the table of topics."""
+"""The state that the library's calls share: store, settings, table of topics."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ _SETTINGS_MAX_AGE_S = 1.0
 
 
 class Session:
-    """One namespace of one Redis, as the library and the command line see it.
+    """A namespace of a Redis, for the library and the command line.
 
     Settings are those changed for all brokers, over `settings`. They and the table of topics are
     read again once they are older than 1 s.

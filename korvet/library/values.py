@@ -1,4 +1,4 @@
-"""What the library takes and returns: topics, records, offsets, groups."""
+"""The values that the library takes and returns: topics, records, offsets, groups."""
 
 from collections.abc import Mapping, Sequence
 
@@ -50,7 +50,7 @@ class StoredRecord(msgspec.Struct, frozen=True):
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """One stored batch. `duplicate`: the partition had it already and stored nothing."""
+    """A stored batch. `duplicate`: the partition had it already and stored nothing."""
 
     topic: str
     partition: int
@@ -67,7 +67,7 @@ class Producer(msgspec.Struct, frozen=True):
 
 
 class PartitionOffsets(msgspec.Struct, frozen=True):
-    """Where one partition's log starts and ends, and how much it holds."""
+    """The offsets at which a partition's log starts and ends, and its size."""
 
     partition: int
     earliest: int
@@ -83,7 +83,7 @@ class PartitionOffsets(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """One read of a partition. `next_offset` is where the next read starts."""
+    """The result of a read. `next_offset` is where the next read starts."""
 
     records: Sequence[StoredRecord]
     next_offset: int

@@ -36,7 +36,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class ScriptContract(msgspec.Struct, frozen=True):
-    """What a script takes, returns and promises."""
+    """The arguments, reply and guarantees of a script."""
 
     name: str
     file: str

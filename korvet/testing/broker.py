@@ -32,8 +32,7 @@ class Broker:
     """A broker for tests, on free ports and in a temporary directory.
 
     `topics` are created at the first start, by name with their numbers of partitions; `settings`
-    are the broker's, by Kafka's names. With `redis` it uses that URL in place of its own
-    server.
+    are the broker's, by Kafka's names. With `redis` it uses the server at that URL.
 
     >>> with Broker(topics={"orders": 3}) as broker:
     ...     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)

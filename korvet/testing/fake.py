@@ -1,4 +1,4 @@
-"""fakeredis clients on which the scripts run."""
+"""Clients of fakeredis on which the scripts run."""
 
 from typing import Any
 

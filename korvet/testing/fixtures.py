@@ -1,4 +1,4 @@
-"""pytest fixtures: put `pytest_plugins = ["korvet.testing.fixtures"]` into your conftest.py."""
+"""Fixtures for pytest: put `pytest_plugins = ["korvet.testing.fixtures"]` into your conftest.py."""
 
 from collections.abc import Iterator
 

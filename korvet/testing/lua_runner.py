@@ -102,7 +102,7 @@ class LuaRunner:
 
 
 class _Run:
-    """One run of one script, and the commands it made."""
+    """A run of a script, and the commands it made."""
 
     def __init__(
         self,
