@@ -11,9 +11,12 @@ from korvet.config.broker_config import Config
 from korvet.config.dynamic import ConfigTable
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
+from korvet.fetch.partition_reader import PartitionReader
+from korvet.fetch.replica_log import ReplicaLog
+from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.coordinator import GroupCoordinator
 from korvet.groups.offset_commit import Row
-from korvet.groups.stream_reads import Readers
+from korvet.groups.stream_reads import StreamReads
 from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.reader import LogReader
@@ -80,9 +83,8 @@ class Services:
         self.transactions = TransactionCoordinator(store, keys, topics)
         self.topic_configs: TopicConfigs = config.topics
         self.configs = ConfigTable(store, keys)
-        self.owed_bytes = 0
-        """How much of answers to fetches is being read, or is not yet taken by its client."""
         self.interceptor: Interceptor | None = None
+        self.response_memory = ResponseMemory()
         self.groups = GroupCoordinator(
             store,
             keys,
@@ -96,16 +98,25 @@ class Services:
             store,
             keys,
             self.settings.integer("fetch.cache.bytes"),
-            turns=lambda: store.connection_epoch,
+            connection_epoch=lambda: store.connection_epoch,
             is_promoted=lambda key: store.is_promoted(key),
         )
-        metrics.strays.ask = lambda: self.log_reader.passed_over
+        metrics.strays.ask = lambda: self.log_reader.cache.skipped_entries
         self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
         self.produce = self._produce_service()
-        self.stream_readers = Readers()
+        self.stream_reads = StreamReads(store, keys, self.configs, lambda: self.settings)
+        self.partition_reader = PartitionReader(
+            store,
+            keys,
+            topics,
+            self.log_reader,
+            self.stream_reads,
+            self.response_memory,
+            lambda: self.settings,
+        )
+        self.replica_log = ReplicaLog()
         self.next_hanging_check: dict[str, float] = {}
         """Group to the monotonic time at which its hanging transactions are checked again."""
-        self.replica_ids_logged: set[tuple[str, int]] = set()
 
     def _produce_service(self) -> ProduceService:
         def settings() -> Settings:

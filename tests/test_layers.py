@@ -122,8 +122,6 @@ LAYERS: dict[str, Layer] = {
 UPWARD = {
     ("broker.dispatch", "legacy"),
     ("broker.server", "legacy"),
-    ("fetch.partitions", "context"),
-    ("groups.stream_reads", "context"),
     ("admin.alter_configs", "context"),
     ("transactions.hanging", "context"),
 }

@@ -125,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gone()
         self._intake.clear()
         self._answers.clear()
-        self._services.owed_bytes -= self._counted
+        self._services.response_memory.bytes -= self._counted
         self._counted = 0
         for task in self._tasks:
             task.cancel()
@@ -318,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable and not self._counted:
             return
         unsent = 0 if self._writable else self._transport.get_write_buffer_size()
-        self._services.owed_bytes += unsent - self._counted
+        self._services.response_memory.bytes += unsent - self._counted
         self._counted = unsent
 
     def _await_room(self) -> None:

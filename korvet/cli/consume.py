@@ -42,12 +42,12 @@ def consume(
     """
     from korvet.cli.admin_client import on_log
     from korvet.cli.record_format import to_json
-    from korvet.log.position import BadPosition, parse_place
+    from korvet.log.position import BadPosition, parse_position
 
     if format_ not in ("text", "json"):
         raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
     try:
-        position = parse_place(from_, datetime.now(UTC))
+        position = parse_position(from_, datetime.now(UTC))
     except BadPosition as error:
         raise typer.BadParameter(f"--from: {error}") from None
 

@@ -224,7 +224,7 @@ def delete(
 def _positions(topics: list[str], to: str | None) -> "dict[str, Position]":
     """Parse each topic's position before anything is read or changed."""
     from korvet.config.broker_config import StartError
-    from korvet.log.position import BadPosition, parse_place
+    from korvet.log.position import BadPosition, parse_position
 
     now, found = datetime.now(UTC), {}
     for text in topics:
@@ -236,7 +236,7 @@ def _positions(topics: list[str], to: str | None) -> "dict[str, Position]":
                 f"--topic {name}=POSITION."
             )
         try:
-            found[name] = parse_place(position, now)
+            found[name] = parse_position(position, now)
         except BadPosition as error:
             raise StartError(f"{'--topic' if own else '--to'}: {error}") from None
     return found

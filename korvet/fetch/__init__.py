@@ -1,1 +1,1 @@
-"""Fetch: fill partitions and wait for data."""
+"""Answering a Fetch: read partitions, wait for records, encode them for the client's version."""

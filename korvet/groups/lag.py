@@ -9,7 +9,7 @@ import msgspec
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.keys import Keys
 from korvet.log.offset_for_time import find_time
-from korvet.log.position import EARLIEST, Place
+from korvet.log.position import EARLIEST, Position
 from korvet.log.reader import LogReader
 from korvet.scripts import log
 from korvet.store.async_store import AsyncStore
@@ -33,7 +33,7 @@ async def find_offset(
     reader: LogReader,
     topic: Topic,
     partition: int,
-    place: Place,
+    place: Position,
 ) -> int:
     """Return the offset of a position, from log start to log end. The position of a time is the
     first record at or after it."""

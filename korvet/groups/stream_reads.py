@@ -1,78 +1,81 @@
-"""`group.read.mode=stream`: a Fetch reads through the Redis group of its client, as seed 001 does.
+"""`group.read.mode=stream`: a Fetch reads through the Redis group of its client (XREADGROUP).
 
 Rules
-- A Fetch names no group. Its client does: the member that was heard of under that client id,
-  through this process. Where that is nobody or several, the Fetch is answered by its offset
-  alone, and the log says so once.
-- What a reader was given and has not committed comes again before anything new does. A partition's
-  new owner takes over what the one before left.
-- The group begins at the first Fetch's offset. Later ones go forward only: what was committed is
-  acknowledged, and no seeking brings it back.
+- A Fetch names no group. Its client id has to name the member: the one that this process has last
+  seen with it. Without one, or with several, the Fetch reads by its offset, and the log says so
+  once.
+- Entries that were delivered to a reader and are not committed are delivered again, before new
+  ones. A partition's new owner claims those of the owner before.
+- The Redis group begins at the offset of its first Fetch. Later ones only move forward: committed
+  records are acknowledged, and no seek delivers them again.
 """
 
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from korvet import logfmt
-from korvet.config.dynamic import group_resource
+from korvet.config.dynamic import ConfigTable, group_resource
+from korvet.config.values import Settings
+from korvet.keys import Keys
 from korvet.scripts import log
+from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
-
-if TYPE_CHECKING:
-    from korvet.context import Context
 
 MODE = "group.read.mode"
 SILENCE_S = 60.0
+"""A member that has sent nothing for so long may be gone, and its client id another's."""
 COUNT = 500
+"""Entries per delivery."""
 
-logger = logfmt.get("streaming")
+logger = logfmt.get("groups.stream_reads")
 
 
-class Reader(msgspec.Struct):
-    """A member of a group, as its client id stands for it."""
+class GroupMember(msgspec.Struct):
+    """A member of a group, identified by its client id."""
 
+    client_id: str
     group: str
     generation: int
-    heard: float
+    seen_at: float
 
 
-class Readers:
-    """Who reads, by client id, as far as this process has seen it."""
+class GroupMembers:
+    """The members of groups by client id, as this process has seen them."""
 
     def __init__(self) -> None:
-        self._by_client: dict[str, dict[tuple[str, str], Reader]] = {}
+        self._by_client: dict[str, dict[tuple[str, str], GroupMember]] = {}
         self._claims: dict[tuple[str, int, str], tuple[tuple[str, int], bytes]] = {}
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def note(self, client_id: str, group: str, member: str, generation: int) -> None:
-        """The client is that member now."""
+        """Record that the client has just used this member id."""
         rows = self._by_client.setdefault(client_id, {})
-        rows[group, member] = Reader(group, generation, monotonic())
+        rows[group, member] = GroupMember(client_id, group, generation, monotonic())
 
     def forget(self, client_id: str, group: str, member: str) -> None:
-        """The client is that member no more."""
+        """Remove a member that has left."""
         rows = self._by_client.get(client_id, {})
         rows.pop((group, member), None)
         if not rows:
             self._by_client.pop(client_id, None)
 
-    def reader(self, client_id: str) -> Reader | None:
-        """The one member the client can be, or None."""
+    def find(self, client_id: str) -> GroupMember | None:
+        """Return the client's only member, or None."""
         rows = self._by_client.get(client_id, {})
         limit = monotonic() - SILENCE_S
-        for who in [who for who, row in rows.items() if row.heard < limit]:
-            del rows[who]  # it died, and somebody else may have its client id by now
+        for key in [key for key, row in rows.items() if row.seen_at < limit]:
+            del rows[key]
         if not rows:
             self._by_client.pop(client_id, None)
             return None
         if len(rows) == 1:
             return next(iter(rows.values()))
-        if client_id not in self._told:
-            self._told.add(client_id)
+        if client_id not in self._logged:
+            self._logged.add(client_id)
             logger.warning(
-                "several members have one client id: their fetches go by offset",
+                "several members have one client id: their fetches read by offset",
                 client_id=client_id,
             )
         return None
@@ -80,66 +83,75 @@ class Readers:
     def __bool__(self) -> bool:
         return bool(self._by_client)
 
-    def claim(self, topic: Topic, partition: int, client_id: str, reader: Reader) -> bytes:
-        """How much of what others left pending the reader has claimed, for log.group_read."""
-        owner, done = self._claims.get((topic.id, partition, reader.group), (None, b""))
-        return done if owner == (client_id, reader.generation) else log.CLAIM_ALL
+    def claim(self, topic: Topic, partition: int, member: GroupMember) -> bytes:
+        """Return up to where the member has claimed what others left pending."""
+        owner, claimed = self._claims.get((topic.id, partition, member.group), (None, b""))
+        return claimed if owner == (member.client_id, member.generation) else log.CLAIM_ALL
 
-    def claimed(
-        self, topic: Topic, partition: int, client_id: str, reader: Reader, done: bytes
+    def set_claim(self, topic: Topic, partition: int, member: GroupMember, claimed: bytes) -> None:
+        """Record up to where the member has claimed."""
+        owner = member.client_id, member.generation
+        self._claims[topic.id, partition, member.group] = owner, claimed
+
+
+class StreamReads:
+    """Delivers entries of partitions to the members of Redis groups."""
+
+    def __init__(
+        self, store: AsyncStore, keys: Keys, configs: ConfigTable, settings: Callable[[], Settings]
     ) -> None:
-        """log.group_read has answered: so much is the reader's now."""
-        owner = client_id, reader.generation
-        self._claims[topic.id, partition, reader.group] = owner, done
+        self._store = store
+        self._keys = keys
+        self._configs = configs
+        self._settings = settings
+        self._members = GroupMembers()
 
+    def is_stream_group(self, group: str) -> bool:
+        """Return whether the group reads through the Redis group of its name."""
+        configs = self._configs
+        own = configs.explicit(group_resource(group)) if configs.has_groups else {}
+        return (own.get(MODE) or self._settings().text(MODE)) == "stream"
 
-def readers(context: "Context") -> Readers:
-    """Return the readers of this process."""
-    return context.services.stream_readers
+    def note_member(self, client_id: str | None, group: str, member: str, generation: int) -> None:
+        """Record a request of a group's member, if the group reads streams."""
+        if self.is_stream_group(group):
+            self._members.note(client_id or "", group, member, generation)
 
+    def forget_member(self, client_id: str | None, group: str, member: str) -> None:
+        """Remove a member that has left."""
+        if self._members:
+            self._members.forget(client_id or "", group, member)
 
-def reads_streams(context: "Context", group: str) -> bool:
-    """Whether the group reads through Redis's group of its name."""
-    table = context.services.configs
-    own = table.explicit(group_resource(group)) if table.has_groups else {}
-    return (own.get(MODE) or context.settings.text(MODE)) == "stream"
-
-
-def note_reader(context: "Context", group: str, member: str, generation: int) -> None:
-    """A member was heard of."""
-    if reads_streams(context, group):
-        readers(context).note(context.client_id or "", group, member, generation)
-
-
-async def delivered(
-    context: "Context", topic: Topic, partition: int, offset: int
-) -> tuple[int, int] | None:
-    """First and last offset of what the client may read now; None: whatever it asks for.
-
-    (offset, -1) when there is nothing for it.
-    """
-    if context.client_id is None or not context.services.stream_readers:
-        return None
-    reader = readers(context).reader(context.client_id)
-    if reader is None:
-        return None
-    known = readers(context)
-    while True:
-        reply = await context.store.run(
-            log.group_read(
-                context.keys,
-                topic.name,
-                partition,
-                group=reader.group,
-                consumer=context.client_id,
-                topic_id=topic.id,
-                offset=offset,
-                count=COUNT,
-                claim=known.claim(topic, partition, context.client_id, reader),
-            )
-        )
-        if reply.error:
+    def find_member(self, client_id: str | None) -> GroupMember | None:
+        """Return the member as which the client reads; None: it reads by offset."""
+        if client_id is None or not self._members:
             return None
-        known.claimed(topic, partition, context.client_id, reader, reply.claim)
-        if reply.first >= 0 or reply.claim == log.ALL_CLAIMED:
-            return max(offset, reply.first), reply.last
+        return self._members.find(client_id)
+
+    async def deliver(
+        self, member: GroupMember, topic: Topic, partition: int, offset: int
+    ) -> tuple[int, int] | None:
+        """Return the first and last offset the member may read now; None: read by offset.
+
+        (offset, -1) if there is nothing for it.
+        """
+        members = self._members
+        while True:
+            reply = await self._store.run(
+                log.group_read(
+                    self._keys,
+                    topic.name,
+                    partition,
+                    group=member.group,
+                    consumer=member.client_id,
+                    topic_id=topic.id,
+                    offset=offset,
+                    count=COUNT,
+                    claim=members.claim(topic, partition, member),
+                )
+            )
+            if reply.error:
+                return None
+            members.set_claim(topic, partition, member, reply.claim)
+            if reply.first >= 0 or reply.claim == log.ALL_CLAIMED:
+                return max(offset, reply.first), reply.last

@@ -33,7 +33,6 @@ from korvet.groups.consumer_group import (
     group_timeout_ms,
     pack,
 )
-from korvet.groups.stream_reads import note_reader, readers
 from korvet.re2.matcher import BadPattern, compiled
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
@@ -67,10 +66,13 @@ async def consumer_group_heartbeat(
     if reply.error:
         return _error(ErrorCode(reply.error))
     interval = 0
-    if request.member_epoch < 0 and context.services.stream_readers:
-        readers(context).forget(context.client_id or "", request.group_id, request.member_id)
-    elif request.member_epoch >= 0:
-        note_reader(context, request.group_id, request.member_id, reply.epoch)
+    stream_reads = context.services.stream_reads
+    if request.member_epoch < 0:
+        stream_reads.forget_member(context.client_id, request.group_id, request.member_id)
+    else:
+        stream_reads.note_member(
+            context.client_id, request.group_id, request.member_id, reply.epoch
+        )
         interval = _timeout_ms(request, context, INTERVAL)
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.NONE,

@@ -15,7 +15,6 @@ from functools import partial
 from korvet.context import Context
 from korvet.deferred import NOT_READY, Deferred, NotReady
 from korvet.errors import ErrorCode
-from korvet.groups.stream_reads import note_reader
 from korvet.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -56,5 +55,7 @@ async def _respond(
 
 def _response(request: HeartbeatRequest, context: Context, error: int) -> HeartbeatResponse:
     if error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-        note_reader(context, request.group_id, request.member_id, request.generation_id)
+        context.services.stream_reads.note_member(
+            context.client_id, request.group_id, request.member_id, request.generation_id
+        )
     return HeartbeatResponse(error_code=error)

@@ -10,7 +10,6 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.stream_reads import readers
 from korvet.scripts import group as scripts
 from korvet.wire.messages.leave_group import (
     LeaveGroupRequest,
@@ -34,8 +33,10 @@ async def leave_group(request: LeaveGroupRequest, context: Context) -> LeaveGrou
             [(one.member_id, one.group_instance_id or "") for one in leavers],
         ),
     )
-    for one in leavers if context.services.stream_readers else ():
-        readers(context).forget(context.client_id or "", request.group_id, one.member_id)
+    for one in leavers:
+        context.services.stream_reads.forget_member(
+            context.client_id, request.group_id, one.member_id
+        )
     results = reply.results or [reply.error] * len(leavers)
     if context.version < 3:
         return LeaveGroupResponse(error_code=results[0])

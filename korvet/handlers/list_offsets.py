@@ -19,7 +19,8 @@ from functools import partial
 from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetch.partitions import LEADER_EPOCH, READ_COMMITTED, epoch_error, note_replica, reader
+from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
+from korvet.fetch.partition_reader import READ_COMMITTED
 from korvet.log.offset_for_time import NEWEST, find_time
 from korvet.scripts import log
 from korvet.store.errors import StoreError
@@ -40,7 +41,9 @@ SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 
 async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse:
     if request.replica_id != -1:
-        note_replica(request.replica_id, context)
+        context.services.replica_log.note(
+            request.replica_id, context.client_host, context.client_id
+        )
     committed = request.isolation_level == READ_COMMITTED
     asked = [(data.name, data.partitions) for data in request.topics]
     twice: set[tuple[str, int]] = set()
@@ -82,7 +85,7 @@ async def _partition(
         topic = await context.topics.get(name)
         if topic is None or not 0 <= asked.partition_index < topic.partitions:
             return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        error = epoch_error(asked.current_leader_epoch)
+        error = check_leader_epoch(asked.current_leader_epoch)
         if error:
             return _refusal(asked, error)
         return await offset_at(topic, asked, committed, context)
@@ -109,7 +112,8 @@ async def offset_at(
         return _found(asked, -1, min(bounds.first, bounds.stable))
     if moment in (LATEST_TIERED, PENDING_UPLOAD):
         return _found(asked, -1, -1)
-    found = await find_time(reader(context), context.store, context.keys, topic, number, moment)
+    reader = context.services.log_reader
+    found = await find_time(reader, context.store, context.keys, topic, number, moment)
     if found is None and context.version == 0:
         return _found(asked, -1, bounds.next)
     if found is not None and found[1] >= end:

@@ -22,7 +22,6 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.commit_validation import final_error, validate_commit
 from korvet.groups.offset_commit import Row
-from korvet.groups.stream_reads import reads_streams
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
@@ -86,7 +85,7 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
     reply = await context.services.groups.run(request.group_id, make)
     error = ErrorCode(reply.error)
     if not error:
-        move = not reads_streams(context, request.group_id)
+        move = not context.services.stream_reads.is_stream_group(request.group_id)
         await context.services.groups.seek_redis_groups(request.group_id, rows, move=move)
     if error is ErrorCode.GROUP_ID_NOT_FOUND and not has_member_epochs:
         return ErrorCode.ILLEGAL_GENERATION

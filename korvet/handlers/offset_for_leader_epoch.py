@@ -13,7 +13,7 @@ from functools import partial
 from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.fetch.partitions import LEADER_EPOCH, epoch_error
+from korvet.fetch.leader_epoch import LEADER_EPOCH, check_leader_epoch
 from korvet.scripts import log
 from korvet.store.errors import StoreError
 from korvet.wire.messages.offset_for_leader_epoch import (
@@ -43,7 +43,7 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
         topic = await context.topics.get(name)
         if topic is None or not 0 <= number < topic.partitions:
             return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        error = epoch_error(asked.current_leader_epoch)
+        error = check_leader_epoch(asked.current_leader_epoch)
         if error or asked.leader_epoch == UNDEFINED or asked.leader_epoch > LEADER_EPOCH:
             return _result(number, error)
         bounds = await context.store.run(

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.groups.stream_reads import note_reader
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import SyncReply
@@ -49,7 +48,9 @@ async def sync_group(request: SyncGroupRequest, context: Context) -> SyncGroupRe
     )
     if reply.error:
         return _error(ErrorCode(reply.error))
-    note_reader(context, request.group_id, request.member_id, request.generation_id)
+    context.services.stream_reads.note_member(
+        context.client_id, request.group_id, request.member_id, request.generation_id
+    )
     return SyncGroupResponse(
         error_code=ErrorCode.NONE,
         protocol_type=reply.protocol_type.decode(),

@@ -25,7 +25,8 @@ from korvet.legacy.protocol import (
     offsets_answer,
 )
 from korvet.legacy.topics import Refusal, usable
-from korvet.log import byte_offsets
+from korvet.log.layouts import bytes as bytes_layout
+from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.scripts import log
 from korvet.store.errors import StoreError
@@ -34,14 +35,12 @@ from korvet.wire import message_sets_v07
 
 MAX_ANSWER = 64 << 20
 """A FETCH that asks for more, or a MULTIFETCH in all, gets this much."""
-MOST_OWED = 512 << 20
-LEAST_ANSWER = 1 << 20
 MAX_OFFSETS = 10_000
 
 
 def room_for(services: Services) -> int:
     """How many bytes of messages an answer may have now: less while clients owe us much reading."""
-    return min(MAX_ANSWER, max(MOST_OWED - services.owed_bytes, LEAST_ANSWER))
+    return min(MAX_ANSWER, services.response_memory.available)
 
 
 async def fetch(request: Fetch, services: Services, reader: LogReader, room: int) -> list[Buffer]:
@@ -79,7 +78,7 @@ async def _bytes(topic: Topic, request: Fetch, reader: LogReader, room: int) -> 
     while True:
         # The first entry may begin long before `at`: a little more saves a second round.
         size = end - at + min(message_sets_v07.PIECE_BYTES, (end - at) // 8)
-        found = await reader.read(topic, request.partition, at, size, raw=True)
+        found = await reader.read(ReadRequest(topic, request.partition, at, size, raw=True))
         if found.error and not parts:
             raise _out_of_range(found.error, at)
         if found.error or at >= found.end:
@@ -89,7 +88,7 @@ async def _bytes(topic: Topic, request: Fetch, reader: LogReader, room: int) -> 
                 if not parts:
                     raise _out_of_range(ErrorCode.OFFSET_OUT_OF_RANGE, at)
                 return parts
-            raw = memoryview(byte_offsets.raw_of(entry.fields))
+            raw = memoryview(bytes_layout.raw_of(entry.fields))
             parts.append(raw[at - entry.first : end - entry.first])
             at = entry.last + 1
             if at >= end:

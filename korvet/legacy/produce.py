@@ -14,7 +14,7 @@ from collections.abc import Awaitable
 from korvet.context import Services
 from korvet.legacy.protocol import RANDOM_PARTITION, Produce
 from korvet.legacy.topics import created, usable
-from korvet.log import byte_offsets
+from korvet.log.layouts import bytes as bytes_layout
 from korvet.scripts.log import AppendReply, count_of
 from korvet.store.errors import RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic
@@ -55,7 +55,7 @@ def _submit(topic: Topic, request: Produce, services: Services) -> "asyncio.Futu
     if partition == RANDOM_PARTITION:
         partition = random.randrange(topic.partitions)
     usable(topic, partition)
-    call = byte_offsets.append_set(services.keys, topic, partition, request.messages)
+    call = bytes_layout.append_set(services.keys, topic, partition, request.messages)
     future = services.store.submit(call)
     count, size = count_of(call), len(request.messages)
     future.add_done_callback(lambda done: _count(done, count, size, services))

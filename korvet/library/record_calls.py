@@ -16,7 +16,8 @@ from korvet.library.values import (
     Record,
     StoredRecord,
 )
-from korvet.log.entry import records_in
+from korvet.log.read_request import ReadRequest
+from korvet.log.records_in import records_in
 from korvet.log.validator import prepare_append
 from korvet.scripts import producer as producer_scripts
 from korvet.topics.table import Topic
@@ -117,7 +118,9 @@ class RecordCalls(TopicCalls):
         """
         found = await self.find_topic(topic)
         check_partition(found, partition)
-        part = await self.reader.read(found, partition, offset, max_bytes, committed=committed)
+        part = await self.reader.read(
+            ReadRequest(found, partition, offset, max_bytes, committed=committed)
+        )
         check(part.error, f"Partition {partition} of {topic!r} cannot be read from {offset}")
         rows = records_in(found, part.entries, part.aborted)
         records = [StoredRecord(topic, partition, *row) for row in rows if row[0] >= offset]

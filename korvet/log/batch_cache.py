@@ -1,13 +1,13 @@
-"""Batches that were read from Redis or written to it lately, kept to be sent again.
+"""A cache of stored batches that were read from Redis, or appended to it, last.
 
 Rules
-- A stored batch never changes and never moves: (topic id, partition, position) names it for ever,
-  on the server that has it. Where another may have taken over, which need not have seen the last
-  of them, `clear` forgets all.
-  Whether it may still be read (log start, topic) is asked of Redis at every fetch all the same.
-- It is kept under the position a consumer asks for: the end of the batch before it. That the two
-  are neighbours must be known, from one XRANGE or from the append's own reply.
-- Never more than `capacity` bytes; what was not asked for longest goes first.
+- A stored batch never changes and never moves: (topic id, partition, offset) identifies it on one
+  Redis server. Another server may lack the last ones: `clear` the cache after a reconnection.
+- Each fetch asks Redis for the log's state all the same: topic and log start decide whether a
+  batch may still be read.
+- The key is the offset a consumer asks for: the end of the batch below it. That the two are
+  neighbours must be known, from one XRANGE or from the append's own reply.
+- It holds at most `capacity` bytes, and drops the least recently used batch first.
 """
 
 from collections import OrderedDict
@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Batch(Protocol):
-    """What the cache needs to know of an entry."""
+    """The fields of an entry that the cache uses."""
 
     @property
     def last(self) -> int: ...
@@ -26,11 +26,11 @@ class Batch(Protocol):
 B = TypeVar("B", bound=Batch)
 Place = tuple[str, int, int]
 OVERHEAD = 512
-"""What keeping a batch costs beside its bytes, about."""
+"""Bytes that keeping a batch costs besides its own, about."""
 
 
 class BatchCache(Generic[B]):
-    """Batches by the position that reads them."""
+    """Batches by the offset that reads them."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -40,36 +40,36 @@ class BatchCache(Generic[B]):
     def __len__(self) -> int:
         return len(self._batches)
 
-    def put(self, topic_id: str, partition: int, position: int, batch: B) -> None:
-        """Whoever asks for `position` gets this batch."""
+    def put(self, topic_id: str, partition: int, offset: int, batch: B) -> None:
+        """Store the batch that a read from `offset` finds first."""
         cost = batch.size + OVERHEAD
         if cost > self.capacity >> 2:
             return
-        place = (topic_id, partition, position)
+        place = (topic_id, partition, offset)
         old = self._batches.pop(place, None)
         if old is not None:
             self.held -= old.size + OVERHEAD
         self._batches[place] = batch
         self.held += cost
         while self.held > self.capacity:
-            _, gone = self._batches.popitem(last=False)
-            self.held -= gone.size + OVERHEAD
+            _, dropped = self._batches.popitem(last=False)
+            self.held -= dropped.size + OVERHEAD
 
     def clear(self) -> None:
-        """Nothing is kept."""
+        """Drop every batch."""
         self._batches.clear()
         self.held = 0
 
-    def run(self, topic_id: str, partition: int, position: int, max_bytes: int) -> list[B]:
-        """The batches from `position` on that are here without a gap, up to `max_bytes` of them.
+    def run(self, topic_id: str, partition: int, offset: int, max_bytes: int) -> list[B]:
+        """Return the cached batches from `offset` on, without a gap, up to `max_bytes`.
 
-        The first comes whatever its size.
+        The first is returned whatever its size.
         """
         found: list[B] = []
         size = 0
         batches = self._batches
         while True:
-            place = (topic_id, partition, position)
+            place = (topic_id, partition, offset)
             batch = batches.get(place)
             if batch is None:
                 return found
@@ -78,4 +78,4 @@ class BatchCache(Generic[B]):
                 return found
             batches.move_to_end(place)
             found.append(batch)
-            position = batch.last + 1
+            offset = batch.last + 1

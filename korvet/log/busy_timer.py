@@ -1,4 +1,4 @@
-"""A store, and for how long it is kept busy: who works for nobody in particular rests by that."""
+"""Measure the time spent in Redis, so that background work can throttle itself."""
 
 import asyncio
 from time import monotonic
@@ -10,14 +10,14 @@ R = TypeVar("R", bound=Reply)
 
 
 class Store(Protocol):
-    """What can be watched."""
+    """The calls of a store that are measured."""
 
     def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
     async def run(self, call: Call[R]) -> R: ...
 
 
 class BusyTimer:
-    """A store, and for how long it has been kept busy since that was last asked."""
+    """A store that measures how long its calls take; overlapping calls count once."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -38,7 +38,7 @@ class BusyTimer:
             self._end()
 
     def spent(self) -> float:
-        """Seconds since the last time this was asked."""
+        """Return the seconds spent in calls since the last call of this method."""
         spent, self._spent = self._spent, 0.0
         return spent
 

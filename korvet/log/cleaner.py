@@ -29,8 +29,10 @@ import msgspec
 
 from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer, R, Store
-from korvet.log.entry import Entry, is_marker, owner_of, records_of
+from korvet.log.entry import Entry
 from korvet.log.entry_id import entry_id, offset_of
+from korvet.log.layouts import layout_of
+from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
 from korvet.scripts import log
@@ -91,7 +93,7 @@ class LogCleaner:
     ) -> None:
         self._store = BusyTimer(store)
         self._topic, self._partition = topic, partition
-        self._reader = LogReader(self._store, keys, most=READ_ENTRIES)
+        self._reader = LogReader(self._store, keys, max_entries=READ_ENTRIES)
         self._token = uuid4().hex
         self._where, parts = (keys, topic.name, partition), keys.partition(topic.name, partition)
         self._stream, self._twin = parts.stream, parts.compacted
@@ -142,7 +144,7 @@ class LogCleaner:
         at = start
         while at < limit:
             found = await self._reader.read(
-                self._topic, self._partition, at, READ_BYTES, committed=True
+                ReadRequest(self._topic, self._partition, at, READ_BYTES, committed=True)
             )
             await self._rest(self._store.spent() * REST)
             if found.error:
@@ -376,8 +378,8 @@ def _alive(topic: Topic, found: ReadResult) -> list[tuple[Entry, list[Record]]]:
     for entry in found.entries:
         while began and began[-1][1] <= entry.last:
             dropped.add(began.pop()[0])
-        owner = owner_of(topic, entry)
-        if is_marker(topic, entry):
+        owner, is_marker = layout_of(topic).transaction_of(entry)
+        if is_marker:
             dropped.discard(owner)
             rows.append((entry, []))
         elif owner in dropped:
@@ -391,7 +393,7 @@ def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:
     """The entry's records; for a batch that cannot be read, which was stored as it came, one that
     stays, and so the batch."""
     try:
-        return records_of(topic, entry)
+        return layout_of(topic).records_of(topic, entry)
     except BadBatch:
         return [(entry.last, -1, UNREADABLE, b"", [])]
 

@@ -1,8 +1,8 @@
-"""Entry ids and offsets, the arithmetic between them: the twin of lua/lib/entry_id.lua.
+"""Convert between entry ids and offsets, as lua/lib/entry_id.lua does.
 
 time   id = (offset >> bits) "-" (offset & (2^bits - 1)).
-dense  id = DENSE_MS "-" offset. So many milliseconds lie in the far future, and a plain
-       `XADD stream *` therefore takes the next dense offset by itself.
+dense  id = DENSE_MS "-" offset. DENSE_MS is in the far future: `XADD stream *` therefore takes the
+       next dense offset.
 bytes  as dense.
 """
 
@@ -10,14 +10,14 @@ DENSE_MS = 1_000_000_000_000_000
 
 
 def entry_id(mode: str, bits: int, offset: int) -> str:
-    """The id of the entry that holds `offset`."""
+    """Return the id of the entry that holds `offset`."""
     if mode == "time":
         return f"{offset >> bits}-{offset & ((1 << bits) - 1)}"
     return f"{DENSE_MS}-{offset}"
 
 
 def offset_of(mode: str, bits: int, raw: bytes) -> int:
-    """The offset that an id stands for; the highest before it, where it has none of its own."""
+    """Return the offset of an id; for an id without one, the highest offset below it."""
     milliseconds, sequence = split_id(raw)
     if mode == "time":
         return (milliseconds << bits) | min(sequence, (1 << bits) - 1)
@@ -25,6 +25,6 @@ def offset_of(mode: str, bits: int, raw: bytes) -> int:
 
 
 def split_id(raw: bytes) -> tuple[int, int]:
-    """The milliseconds and the sequence of an id."""
+    """Return the milliseconds and the sequence of an id."""
     milliseconds, _, sequence = raw.partition(b"-")
     return int(milliseconds), int(sequence)

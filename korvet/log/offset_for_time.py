@@ -1,15 +1,15 @@
-"""Finding the first record at or after a moment: the index says where to scan from."""
+"""Find the first record at or after a timestamp: the sparse index gives where to scan from."""
 
 from collections.abc import AsyncIterator
 
 from korvet.keys import Keys
-from korvet.log.entry import Entry, records_in
+from korvet.log.layouts import layout_of
+from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import Store
 from korvet.log.reader import LogReader
 from korvet.scripts import log
 from korvet.scripts.log import FAR, FindTimestampReply
 from korvet.topics.table import Topic
-from korvet.wire.records import BadBatch
 
 SCAN_BYTES = 1 << 20
 NEWEST = -3
@@ -17,74 +17,54 @@ NONE = -1
 
 
 async def find_time(
-    reader: LogReader, store: Store, keys: Keys, topic: Topic, partition: int, moment: int
+    reader: LogReader, store: Store, keys: Keys, topic: Topic, partition: int, timestamp: int
 ) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record with a timestamp of at least `moment`, or None.
+    """Return (timestamp, offset) of the first record at or after a timestamp, in ms, or None.
 
-    `moment` -3 finds the newest timestamp, at its first record.
+    Timestamp -3 finds the newest timestamp, at its first record.
     """
 
-    async def sought(timestamp: int) -> FindTimestampReply:
+    async def find_start(timestamp: int) -> FindTimestampReply:
         call = log.find_timestamp(
             keys, topic.name, partition, topic_id=topic.id, timestamp=timestamp
         )
         reply: FindTimestampReply = await store.run(call)
         return reply
 
-    async def first(place: FindTimestampReply, timestamp: int) -> tuple[int, int] | None:
-        async for found in _since(reader, topic, partition, place.offset, timestamp):
+    async def find_first(start: FindTimestampReply, timestamp: int) -> tuple[int, int] | None:
+        async for found in _scan(reader, topic, partition, start.offset, timestamp):
             return found
         return None
 
-    place = await sought(moment)
-    if place.error:
+    start = await find_start(timestamp)
+    if start.error:
         return None
-    if moment != NEWEST:
-        return await first(place, moment)
-    best = await first(place, place.timestamp) if 0 <= place.timestamp < FAR else None
-    if topic.is_batch and (best is not None or place.timestamp == NONE):
+    if timestamp != NEWEST:
+        return await find_first(start, timestamp)
+    best = await find_first(start, start.timestamp) if 0 <= start.timestamp < FAR else None
+    if layout_of(topic).holds_batches and (best is not None or start.timestamp == NONE):
         return best
-    # Of a native entry the log does not know the time. Or the newest of all was deleted, or
-    # compacted away: what is left has to be looked at.
+    # The index has no timestamps of foreign entries; and the newest record may have been deleted
+    # or compacted away. Scan what could be newer.
     least = 0 if best is None else best[0] + 1
-    place = await sought(least)
-    async for found in _since(reader, topic, partition, place.offset, least):
+    start = await find_start(least)
+    async for found in _scan(reader, topic, partition, start.offset, least):
         if best is None or found[0] > best[0]:
             best = found
     return best
 
 
-async def _since(
-    reader: LogReader, topic: Topic, partition: int, offset: int, moment: int
+async def _scan(
+    reader: LogReader, topic: Topic, partition: int, offset: int, timestamp: int
 ) -> AsyncIterator[tuple[int, int]]:
-    """Timestamp and offset of each record from `offset` on that is not older than `moment`."""
+    """Yield (timestamp, offset) of each record from `offset` on with at least that timestamp."""
+    layout = layout_of(topic)
     while True:
-        found = await reader.read(topic, partition, offset, SCAN_BYTES)
-        if found.error or not found.entries:
+        result = await reader.read(ReadRequest(topic, partition, offset, SCAN_BYTES))
+        if result.error or not result.entries:
             return
-        for entry in found.entries:
-            if topic.is_batch and _newest(entry.fields) < min(moment, FAR):
-                continue
-            for timestamp, at in _times(topic, entry):
-                if timestamp >= moment and at >= offset:
-                    yield timestamp, at
-        offset = found.entries[-1].last + 1
-
-
-def _times(topic: Topic, entry: Entry) -> list[tuple[int, int]]:
-    """Timestamp and offset of each record of an entry; a batch that cannot be read, which was
-    stored as it came, is as one record."""
-    try:
-        return [(timestamp, at) for at, timestamp, *_ in records_in(topic, [entry])]
-    except BadBatch:
-        return [(_newest(entry.fields), entry.first)]
-
-
-def _newest(fields: list[bytes]) -> int:
-    """A batch entry's newest timestamp, without looking into the batch; 0 where somebody added it
-    without saying any."""
-    name = b"append.time" if fields[0] == b"append.time" else b"max.timestamp"
-    try:
-        return int(fields[fields.index(name) + 1])
-    except ValueError:
-        return 0
+        for entry in result.entries:
+            for time, at in layout.timestamps_of(topic, entry, min(timestamp, FAR)):
+                if time >= timestamp and at >= offset:
+                    yield time, at
+        offset = result.entries[-1].last + 1

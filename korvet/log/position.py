@@ -1,7 +1,7 @@
-"""Places in a log as people write them: for every command that takes one, the same.
+"""Parse positions in a log, for every command that takes one.
 
-A time is ISO 8601 (`2026-01-31T12:00`, `2026-01-31T12:00+01:00`) and UTC unless it says otherwise:
-what a command means does not depend on the machine it runs on.
+A time is ISO 8601 (`2026-01-31T12:00`, `2026-01-31T12:00+01:00`), and UTC unless it names another
+time zone: a command means the same on every machine.
 """
 
 import re
@@ -11,16 +11,16 @@ EARLIEST, LATEST = "earliest", "latest"
 _AGE = re.compile(r"(\d{1,9})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-Place = str | int | datetime
-"""`earliest`, `latest`, an offset, or a moment."""
+Position = str | int | datetime
+"""`earliest`, `latest`, an offset, or a time."""
 
 
 class BadPosition(Exception):
-    """The text is no place in a log; the message says what would be."""
+    """The text is no position; the message lists the valid forms."""
 
 
-def parse_place(text: str, now: datetime) -> Place:
-    """Parse `earliest`, `latest`, an offset, or a moment: a time, or an age before `now`.
+def parse_position(text: str, now: datetime) -> Position:
+    """Parse `earliest`, `latest`, an offset, a time, or an age before `now`.
 
     Raises BadPosition.
     """
@@ -36,7 +36,7 @@ def parse_place(text: str, now: datetime) -> Place:
         moment = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
         raise BadPosition(
-            f"{text!r} is no place: earliest, latest, an offset, a time like 2026-01-31T12:00Z "
+            f"{text!r} is no position: earliest, latest, an offset, a time like 2026-01-31T12:00Z "
             "or an age like 15m, 2h, 1d."
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

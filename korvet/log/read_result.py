@@ -1,4 +1,4 @@
-"""What one read of a partition found, and what of that readers of committed records get."""
+"""The result of one read of a partition, and its restriction to committed records."""
 
 import asyncio
 from typing import Any, Protocol
@@ -7,26 +7,22 @@ import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.keys import Partition
-from korvet.log.entry import Entry, is_transactional
-from korvet.topics.table import Topic
+from korvet.log.entry import Entry
+from korvet.log.layouts.base import BaseLayout
 
 ABORTED_ROWS = 256
+"""Rows of the index of aborted transactions per command."""
 
 
 class Store(Protocol):
-    """What reading needs of a store."""
+    """The calls of a store that reading uses."""
 
     def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
     async def run(self, call: Any) -> Any: ...
 
 
 class ReadResult(msgspec.Struct):
-    """What one read found. `entries` fit the bytes asked for, or are the first one alone.
-
-    `appended` is how many bytes were ever appended to the log, a moment before it was read.
-    `stable` is the last stable offset, None in a partition that never saw a transaction. `aborted`
-    lists producer id and first offset of aborted transactions, of a committed read only.
-    """
+    """The result of one read. `entries` fit the bytes asked for, or are the first entry alone."""
 
     error: ErrorCode
     start: int = -1
@@ -35,8 +31,11 @@ class ReadResult(msgspec.Struct):
     entries: list[Entry] = []
     size: int = 0
     stable: int | None = None
+    """The last stable offset; None for a partition that has never had a transaction."""
     aborted: list[tuple[int, int]] = []
+    """Producer id and first offset of aborted transactions; only of a committed read."""
     appended: int = 0
+    """Bytes ever appended to the log, just before the entries were read."""
 
     @property
     def last_stable(self) -> int:
@@ -46,29 +45,29 @@ class ReadResult(msgspec.Struct):
         return max(self.stable, self.start)
 
 
-async def commit_only(
-    store: Store, found: ReadResult, topic: Topic, k: Partition, offset: int, known_end: int
+async def drop_uncommitted(
+    store: Store, result: ReadResult, layout: BaseLayout, k: Partition, offset: int, known_end: int
 ) -> None:
-    """Nothing at or behind the last stable offset is left, and `aborted` is complete.
+    """Drop entries at or above the last stable offset, and list the aborted transactions.
 
-    The state is a moment older than the entries: a transaction that began behind the end it
-    knew is open for all it can tell.
+    The log's state was read before the entries. A transaction that began at or above `known_end`,
+    the end in that state, may still be open.
     """
-    for at, entry in enumerate(found.entries):
-        if entry.last >= known_end and is_transactional(topic, entry):
-            del found.entries[at:]
-            found.end = max(known_end, found.entries[-1].last + 1 if at else 0)
+    for at, entry in enumerate(result.entries):
+        if entry.last >= known_end and layout.is_transactional(entry):
+            del result.entries[at:]
+            result.end = max(known_end, result.entries[-1].last + 1 if at else 0)
             break
-    if found.stable is not None:
-        found.entries = [entry for entry in found.entries if entry.last < found.last_stable]
-        await _name_aborted(store, found, k, offset)
+    if result.stable is not None:
+        result.entries = [entry for entry in result.entries if entry.last < result.last_stable]
+        await _list_aborted(store, result, k, offset)
 
 
-async def _name_aborted(store: Store, found: ReadResult, k: Partition, offset: int) -> None:
-    """`found.aborted` has every aborted transaction with a record among the entries."""
-    found.aborted = []
-    upper = found.entries[-1].last + 1 if found.entries else offset
-    low, more = f"{offset}", bool(found.entries)
+async def _list_aborted(store: Store, result: ReadResult, k: Partition, offset: int) -> None:
+    """Set `result.aborted` to the aborted transactions with a record among the entries."""
+    result.aborted = []
+    upper = result.entries[-1].last + 1 if result.entries else offset
+    low, more = f"{offset}", bool(result.entries)
     while more:
         flat = await store.submit_command(
             "ZRANGEBYSCORE", k.aborted_txns, low, "+inf", "WITHSCORES", "LIMIT", 0, ABORTED_ROWS
@@ -77,7 +76,7 @@ async def _name_aborted(store: Store, found: ReadResult, k: Partition, offset: i
         for member in flat[::2]:
             producer_id, first, stable = map(int, member.split(b":"))
             if first < upper:
-                found.aborted.append((producer_id, first))
-        # Whatever was aborted later began at or behind the last row's `stable`.
+                result.aborted.append((producer_id, first))
+        # A transaction aborted later began at or above the last row's `stable`.
         more = len(flat) == 2 * ABORTED_ROWS and stable < upper
         low = "(" + flat[-1].decode() if flat else low

@@ -1,13 +1,11 @@
-"""How large the entries of a partition have to be expected, and so how many to ask for.
+"""Expected sizes of a partition's entries, which decide how many to ask Redis for.
 
 Rules
-- The next entries are taken to be as large as those right before them were, where that is known
-  (the reader who stands there has just read them), and else as all are on average, by the log's
-  state. Sizes of native entries are in no state.
-- Whatever is expected: so many entries that they could be far more bytes than were asked for, each
-  of them being as large as the largest, are not asked for without an end. It comes from the index,
-  which knows bytes.
-- What the state said a while ago says nothing of what was appended since.
+- The next entries are expected to be as large as those just before them, if this process has read
+  those, else as large as the average in the log's state. The state has no sizes of foreign entries.
+- If the largest entry is so large that COUNT entries could far exceed the bytes asked for, the
+  XRANGE gets an end from the sparse index, which knows bytes.
+- A state older than STALE_S says nothing about entries appended since.
 """
 
 from collections.abc import Sequence
@@ -18,81 +16,83 @@ import msgspec
 from korvet.topics.table import Topic
 
 MAX_ENTRIES = 2_000
-"""XRANGE answers at most this many: a millisecond of Redis's time and ten of a broker's, which
-others wait for. Larger answers would hardly be cheaper."""
+"""Entries per XRANGE: 1 ms of Redis's time and 10 ms of a broker's, for which others wait. Larger
+replies cost hardly less per entry."""
 ROUND_BYTES = 8 << 20
-"""An XRANGE that could answer more, were every entry as large as the largest, asks the index; and
-so does one that could answer eight times what is wanted."""
-STRANGER_BYTES = 1 << 16
-"""What an entry is taken to have where nobody can say how large any is."""
-FEW = 10
-"""So many entries are asked for where nothing is known of what was appended lately."""
+"""An XRANGE whose reply could be larger, or eight times what is asked for, gets an end from the
+index."""
+UNKNOWN_SIZE = 1 << 16
+"""Expected bytes of an entry of a log without a size."""
+FEW_ENTRIES = 10
+"""Entries to ask for at the end of a log whose state is stale."""
 INDEX_BYTES = 1 << 16
-"""What lies between two steps of the index, at least."""
+"""Bytes between two rows of the index, at least."""
 INDEX_ROWS = 64
-MOST_SHAPES = 100_000
-MOST_MET = 10_000
+"""Rows of the index per command."""
+MAX_PARTITIONS = 100_000
+MAX_OFFSETS = 10_000
 STALE_S = 0.25
-"""A state that is so old is asked for again: entries of any size may have come."""
 
 
 class SizeEstimate(msgspec.Struct, frozen=True):
-    """How large a log's entries are, on average and the largest, in bytes; where it ended, where
-    the oldest transaction was open (-1 or None: nowhere), and when that was so."""
+    """The sizes of a log's entries in bytes, its end, and its oldest open transaction."""
 
     average: float
     largest: int
     end: int
     stable: int | None
-    moment: float
+    """First offset of the oldest open transaction; -1 or None if there is none."""
+    read_at: float
 
-    def at_most(self, max_bytes: int) -> int:
-        """So many entries are not far more bytes than are wanted, however large each is."""
-        much = max(min(ROUND_BYTES, 8 * max_bytes), max_bytes * 3 // 2)
-        return max(1, much // max(self.largest, 1))
+    def max_count(self, max_bytes: int) -> int:
+        """Return how many entries cannot far exceed `max_bytes`, however large each is."""
+        most = max(min(ROUND_BYTES, 8 * max_bytes), max_bytes * 3 // 2)
+        return max(1, most // max(self.largest, 1))
 
-    def skewed(self, count: int, max_bytes: int) -> bool:
-        """Whether so many entries could be far more bytes than are wanted."""
-        return count > max(2, self.at_most(max_bytes))
+    def may_exceed(self, count: int, max_bytes: int) -> bool:
+        """Return whether that many entries could far exceed `max_bytes`."""
+        return count > max(2, self.max_count(max_bytes))
 
-    def newest(self, max_bytes: int) -> int:
-        """So many entries can be asked for where the log ended, whatever has come since."""
-        most = self.at_most(max_bytes)
-        return min(FEW, most) if self.is_old else most
+    def count_at_end(self, max_bytes: int) -> int:
+        """Return how many entries to ask for at the log's end, where new ones have any size."""
+        most = self.max_count(max_bytes)
+        return min(FEW_ENTRIES, most) if self.is_stale else most
 
     @property
-    def is_old(self) -> bool:
-        """Whether it says nothing of what came since."""
-        return monotonic() - self.moment >= STALE_S
+    def is_stale(self) -> bool:
+        """Whether entries of any size may have been appended since."""
+        return monotonic() - self.read_at >= STALE_S
 
 
 def count_for(max_bytes: int, average: float, most: int) -> int:
-    """How many entries to ask for so that about `max_bytes` come."""
+    """Return how many entries of that average size have about `max_bytes`, at most `most`."""
     return max(1, min(int(max_bytes / max(average, 1.0)) + 1, most))
 
 
-def steps_for(max_bytes: int) -> int:
-    """How many steps of the index to ask for where about `max_bytes` are to be read."""
+def index_rows_for(max_bytes: int) -> int:
+    """Return how many rows of the index to ask for, to read about `max_bytes`."""
     return min(INDEX_ROWS, max_bytes // INDEX_BYTES + 3)
 
 
-def end_of(steps: Sequence[bytes], max_bytes: int) -> int | None:
-    """Up to which offset the steps of the index that follow one have about `max_bytes`; None where
-    all that follows is not much."""
-    ends = [(int(offset), int(size)) for offset, _, size, _ in (row.split(b":") for row in steps)]
+def range_end(rows: Sequence[bytes], max_bytes: int) -> int | None:
+    """Return the last offset of about `max_bytes`, by the rows of the index after an offset.
+
+    None if there are too few rows for that.
+    """
+    ends = [(int(offset), int(size)) for offset, _, size, _ in (row.split(b":") for row in rows)]
     if len(ends) < 2:
         return None
-    # Nothing may lie before the first step, something lies before the second.
+    # There may be no entry below the first row; there is one below the second.
     within = [offset for offset, size in ends[2:] if size - ends[0][1] <= max_bytes]
     return [ends[1][0], *within][-1] - 1
 
 
 class SizeEstimates:
-    """The shapes of the partitions that somebody reads, and what was read of them last."""
+    """The estimates of the partitions this process reads, and the sizes it read last."""
 
     def __init__(self) -> None:
-        self._stated: dict[tuple[str, int], SizeEstimate] = {}
-        self._met: dict[tuple[str, int, int], float] = {}
+        self._by_partition: dict[tuple[str, int], SizeEstimate] = {}
+        self._by_offset: dict[tuple[str, int, int], float] = {}
 
     def learn(
         self,
@@ -103,32 +103,34 @@ class SizeEstimates:
         end: int,
         stable: int | None,
     ) -> None:
-        """The log's state says this."""
-        if len(self._stated) > MOST_SHAPES:
-            self._stated.clear()
-        self._stated[topic.id, partition] = SizeEstimate(average, largest, end, stable, monotonic())
+        """Store the sizes of the log's state, read just now."""
+        if len(self._by_partition) > MAX_PARTITIONS:
+            self._by_partition.clear()
+        self._by_partition[topic.id, partition] = SizeEstimate(
+            average, largest, end, stable, monotonic()
+        )
 
-    def met(self, topic: Topic, partition: int, offset: int, average: float) -> None:
-        """What was read up to `offset` was so large, in bytes an entry."""
+    def note_read(self, topic: Topic, partition: int, offset: int, average: float) -> None:
+        """Store the average size of the entries just below `offset`."""
         place = topic.id, partition, offset
-        self._met.pop(place, None)
-        if len(self._met) >= MOST_MET:
-            del self._met[next(iter(self._met))]
-        self._met[place] = average
+        self._by_offset.pop(place, None)
+        if len(self._by_offset) >= MAX_OFFSETS:
+            del self._by_offset[next(iter(self._by_offset))]
+        self._by_offset[place] = average
 
-    def of(self, topic: Topic, partition: int) -> SizeEstimate | None:
-        """What the log's state said last; None where it was never asked for."""
-        return self._stated.get((topic.id, partition))
+    def get(self, topic: Topic, partition: int) -> SizeEstimate | None:
+        """Return what the log's state said last; None if it was never read."""
+        return self._by_partition.get((topic.id, partition))
 
     def is_open(self, topic: Topic, partition: int, offset: int) -> bool:
-        """Whether a transaction was open before the offset when the state said something last."""
-        shape = self._stated.get((topic.id, partition))
-        return shape is not None and shape.stable is not None and 0 <= shape.stable <= offset
+        """Return whether a transaction was open at or below the offset, by the last state."""
+        found = self._by_partition.get((topic.id, partition))
+        return found is not None and found.stable is not None and 0 <= found.stable <= offset
 
     def average(self, topic: Topic, partition: int, offset: int) -> float:
-        """How large entries have to be expected from there on."""
-        met = self._met.get((topic.id, partition, offset))
-        if met is not None:
-            return met
-        shape = self._stated.get((topic.id, partition))
-        return (shape and shape.average) or STRANGER_BYTES
+        """Return the expected size of an entry from the offset on."""
+        average = self._by_offset.get((topic.id, partition, offset))
+        if average is not None:
+            return average
+        found = self._by_partition.get((topic.id, partition))
+        return (found and found.average) or UNKNOWN_SIZE

@@ -14,7 +14,8 @@ from korvet.config.topic_policy import TopicPolicy
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
-from korvet.log.layouts import Layout, RecordLayout, layout_of
+from korvet.log.layouts import Layout, layout_of
+from korvet.log.layouts.record import RecordLayout
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic

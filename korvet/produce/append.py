@@ -15,6 +15,7 @@ from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
+from korvet.log.layouts import layout_of
 from korvet.log.reader import LogReader
 from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
@@ -147,8 +148,8 @@ class PartitionAppender:
         if self._unknown_producers:
             self._unknown_producers.forget(append.producer[0])
         self._metrics.appended(count_of(call) if reply.stored else 0, len(append.data))
-        if reply.stored and topic.is_batch and reply.append_time < 0:
-            self._log_reader.appended(topic, append.index, reply.previous, reply.base, call)
+        if reply.stored and layout_of(topic).holds_batches and reply.append_time < 0:
+            self._log_reader.cache.add_append(topic, append.index, reply.previous, reply.base, call)
 
     def rejected(self, append: PartitionAppend, reply: AppendReply) -> AppendReply | None:
         """Return the reply that stands for a rejection; None if the batch was sent again."""

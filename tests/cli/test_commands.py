@@ -79,7 +79,7 @@ REFUSED = [
     (("produce", "orders", "--format", "xml"), "--format must be text or json, not 'xml'"),
     (
         ("consume", "orders", "--from", "noon"),
-        "--from: 'noon' is no place: earliest, latest, an offset",
+        "--from: 'noon' is no position: earliest, latest, an offset",
     ),
 ]
 

@@ -87,8 +87,8 @@ def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: r
         (("reset", "g\udcff", "-t", "orders", "--to", "latest"), "A group's name is UTF-8"),
         (("create", "", "-t", "orders"), "A group needs a name."),
         (("create", "readers", "-t", "absent"), "There is no topic 'absent'"),
-        (("reset", "readers", "-t", "orders", "--to", "noon"), "'noon' is no place"),
-        (("reset", "readers", "-t", "orders=noon"), "--topic: 'noon' is no place"),
+        (("reset", "readers", "-t", "orders", "--to", "noon"), "'noon' is no position"),
+        (("reset", "readers", "-t", "orders=noon"), "--topic: 'noon' is no position"),
         (
             ("reset", "readers", "-t", "orders"),
             "The position in 'orders' is missing: give --to POSITION",

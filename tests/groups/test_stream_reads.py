@@ -3,7 +3,7 @@
 import pytest
 
 from korvet.groups import stream_reads
-from korvet.groups.stream_reads import SILENCE_S, Readers
+from korvet.groups.stream_reads import SILENCE_S, GroupMembers
 
 
 @pytest.fixture
@@ -17,36 +17,36 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_member_that_was_not_heard_of_for_long_is_not_taken_for_who_has_its_client_id(
     clock: list[float],
 ) -> None:
-    readers = Readers()
-    readers.note("app", "group", "member", 3)
+    members = GroupMembers()
+    members.note("app", "group", "member", 3)
     clock[0] += SILENCE_S - 1
-    found = readers.reader("app")
+    found = members.find("app")
     assert found is not None and found.group == "group"
-    readers.note("app", "group", "member", 3)
+    members.note("app", "group", "member", 3)
     clock[0] += SILENCE_S - 1
-    assert readers.reader("app") is not None
+    assert members.find("app") is not None
     clock[0] += 2
-    assert readers.reader("app") is None
+    assert members.find("app") is None
 
 
 def test_of_several_members_with_one_client_id_only_the_live_ones_count(
     clock: list[float],
 ) -> None:
-    readers = Readers()
-    readers.note("app", "old", "m1", 1)
+    members = GroupMembers()
+    members.note("app", "old", "m1", 1)
     clock[0] += SILENCE_S / 2
-    readers.note("app", "new", "m2", 1)
-    assert readers.reader("app") is None
+    members.note("app", "new", "m2", 1)
+    assert members.find("app") is None
     clock[0] += SILENCE_S / 2 + 1
-    found = readers.reader("app")
+    found = members.find("app")
     assert found is not None and found.group == "new"
-    readers.forget("app", "new", "m2")
-    assert readers.reader("app") is None
+    members.forget("app", "new", "m2")
+    assert members.find("app") is None
 
 
 def test_clients_that_are_gone_leave_nothing_behind(clock: list[float]) -> None:
-    readers = Readers()
+    members = GroupMembers()
     for n in range(100):
-        readers.note(f"client-{n}", "group", f"member-{n}", 1)
-        readers.forget(f"client-{n}", "group", f"member-{n}")
-    assert not readers._by_client
+        members.note(f"client-{n}", "group", f"member-{n}", 1)
+        members.forget(f"client-{n}", "group", f"member-{n}")
+    assert not members._by_client

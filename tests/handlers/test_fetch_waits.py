@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from korvet.errors import ErrorCode as E
-from korvet.fetch import partitions
-from korvet.fetch.partitions import PartitionFetch
-from korvet.handlers import fetch as handlers_fetch
+from korvet.fetch import delayed
+from korvet.fetch.delayed import DelayedFetch
 from korvet.scripts import log
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.handlers.conftest import Broker
@@ -94,7 +93,7 @@ async def test_a_fetch_that_waits_for_many_bytes_reads_them_once_they_are_there(
     await fetch(broker, first)
     least = sum(map(len, values[: before + 40]))
     sent = note_sent(broker, monkeypatch)
-    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    monkeypatch.setattr(delayed, "RECHECK_S", 60)
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=least, size=1 << 20))
     for value in values[before:]:
         await produce(broker, packed(rows(value), 13))
@@ -140,7 +139,7 @@ async def test_a_fetch_that_waits_for_more_than_fits_answers_what_fits(
     topic = await broker.services.topics.get("t")
     assert topic is not None
     first = (await produce(broker, packed(rows(b"first"), 13))).base_offset
-    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    monkeypatch.setattr(delayed, "RECHECK_S", 60)
     place = FetchPartition(partition=0, fetch_offset=first, partition_max_bytes=most)
     row = FetchTopic(topic="t", topic_id=topic.uuid, partitions=[place])
     request = FetchRequest(max_wait_ms=60_000, min_bytes=1 << 20, max_bytes=200_000, topics=[row])
@@ -179,10 +178,10 @@ async def test_a_fetch_that_waits_where_the_log_was_trimmed_is_told_at_the_next_
     await broker.create("t", storage_format=form, offset_mode=mode)
     topic = await broker.services.topics.get("t")
     assert topic is not None
-    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    monkeypatch.setattr(delayed, "RECHECK_S", 60)
     first = (await produce(broker, packed(rows(bytes(80_000)), 13))).base_offset
     waits = asyncio.Event()
-    monkeypatch.setattr(handlers_fetch, "shed", lambda wanted: waits.set())
+    monkeypatch.setattr(DelayedFetch, "_drop_large", lambda fetch: waits.set())
     waiting = asyncio.create_task(fetch(broker, first, wait=60_000, least=100_000))
     await waits.wait()
     trimmed = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=-1)
@@ -197,19 +196,22 @@ async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
     first = (await produce(broker, packed(rows(bytes(50_000)), 13))).base_offset
-    shed: list[int] = []
+    kept: list[int] = []
     waits = asyncio.Event()
 
-    def dropped(wanted: list[PartitionFetch]) -> bool:
-        waits.set()
-        found = partitions.shed(wanted)
-        shed.append(sum(len(row.answer.records or ()) for row in wanted if row.answer))
-        return found
+    drop_large = DelayedFetch._drop_large
 
-    monkeypatch.setattr(handlers_fetch, "shed", dropped)
-    monkeypatch.setattr(handlers_fetch, "NATIVE_RECHECK_S", 60)
+    def dropped(fetch: DelayedFetch) -> None:
+        waits.set()
+        drop_large(fetch)
+        kept.append(
+            sum(len(one.response.records or ()) for one in fetch._partitions if one.response)
+        )
+
+    monkeypatch.setattr(DelayedFetch, "_drop_large", dropped)
+    monkeypatch.setattr(delayed, "RECHECK_S", 60)
     clock = 0.0
-    monkeypatch.setattr(handlers_fetch, "monotonic", lambda: clock)
+    monkeypatch.setattr(delayed, "monotonic", lambda: clock)
     for several in (1, 2):
         waits.clear()
         waiting = asyncio.create_task(fetch(broker, first, wait=50_000, least=1 << 20))
@@ -217,4 +219,4 @@ async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
         clock += 50
         await produce(broker, packed(rows(bytes(50_000)), 13))
         assert len(told((await waiting).records)) == several + 1
-    assert shed[-1] == 0, "nothing of so many bytes is kept meanwhile"
+    assert kept[-1] == 0, "nothing of so many bytes is kept meanwhile"

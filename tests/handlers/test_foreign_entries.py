@@ -5,7 +5,7 @@ import pytest
 from korvet.errors import ErrorCode as E
 from korvet.legacy.fetch import fetch
 from korvet.legacy.protocol import Fetch
-from korvet.log import byte_offsets
+from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.reader import LogReader
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
@@ -92,4 +92,4 @@ async def listed(broker: Broker, moment: int) -> int:
 
 
 def test_a_set_without_an_end_holds_no_records() -> None:
-    assert byte_offsets.records_of(0, [b"set", ENDLESS, b"count", b"6", b"tail", b"0"]) == []
+    assert bytes_layout.records_of(0, [b"set", ENDLESS, b"count", b"6", b"tail", b"0"]) == []

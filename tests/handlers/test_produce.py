@@ -5,11 +5,11 @@ from time import time as now
 
 import pytest
 
-from korvet.context import Context
 from korvet.errors import ErrorCode as E
-from korvet.fetch.partitions import PartitionFetch, collect
+from korvet.fetch.delayed import DelayedFetch
+from korvet.fetch.partition_reader import FetchParams, PartitionFetch
 from korvet.wire import compression, records
-from korvet.wire.messages.fetch import FetchPartition, FetchRequest
+from korvet.wire.messages.fetch import FetchPartition
 from korvet.wire.messages.produce import (
     PartitionProduceResponse,
 )
@@ -190,11 +190,11 @@ async def test_who_waits_for_a_topic_that_is_made_again_is_not_told_of_ids_it_di
     await broker.create("t")
     place = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
     waiting = PartitionFetch(await broker.made_again("t"), place)
-    context = Context(broker.services, FetchRequest.__message__.key, version, "test", "127.0.0.1")
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=100, topics=[])
-    await collect([waiting], request, context)
+    params = FetchParams(version, "test", 0, 0, 100, committed=False)
+    services = broker.services
+    await DelayedFetch(services.partition_reader, services.notifier, [waiting], params).run()
     known = E.UNKNOWN_TOPIC_ID if version >= 13 else E.UNKNOWN_TOPIC_OR_PARTITION
-    assert waiting.answer is not None and waiting.answer.error_code == known
+    assert waiting.response is not None and waiting.response.error_code == known
 
 
 async def test_producing_to_a_name_creates_the_topic(broker: Broker) -> None:

@@ -11,8 +11,9 @@ from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
 from korvet.log.cleaner import CARRY_ENTRIES, READ_ENTRIES, LogCleaner
-from korvet.log.entry import records_in
+from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
+from korvet.log.records_in import records_in
 from korvet.scripts import log, topic
 from korvet.store.errors import StoreRefused
 from korvet.testing import LuaRunner
@@ -146,7 +147,7 @@ class Log:
         """Everything a reader gets from the start to the end."""
         reader, at, rows = LogReader(self.store, KEYS), self.bounds().start, []
         while True:
-            found = await reader.read(self.topic, 0, at, 2000, committed=committed)
+            found = await reader.read(ReadRequest(self.topic, 0, at, 2000, committed=committed))
             assert not found.error
             if not found.entries:
                 return rows

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from korvet.log.position import BadPosition, Place, parse_place
+from korvet.log.position import BadPosition, Position, parse_position
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -28,10 +28,10 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
     ],
 )
 def test_a_place_is_a_word_an_offset_an_age_or_a_time_in_utc(
-    text: str, place: Place, monkeypatch: pytest.MonkeyPatch
+    text: str, place: Position, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
-    assert parse_place(text, NOW) == place
+    assert parse_position(text, NOW) == place
 
 
 @pytest.mark.parametrize(
@@ -42,5 +42,7 @@ def test_a_place_is_a_word_an_offset_an_age_or_a_time_in_utc(
     ],
 )
 def test_what_is_no_place_is_refused_in_one_sentence(text: str) -> None:
-    with pytest.raises(BadPosition, match="is no place: earliest, latest, an offset, a time like"):
-        parse_place(text, NOW)
+    with pytest.raises(
+        BadPosition, match="is no position: earliest, latest, an offset, a time like"
+    ):
+        parse_position(text, NOW)

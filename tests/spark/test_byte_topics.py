@@ -1,6 +1,6 @@
 """Topics of byte positions, as Spark reads and writes them."""
 
-from korvet.log import byte_offsets
+from korvet.log.layouts import bytes as bytes_layout
 from korvet.topics.table import Topic
 from tests.legacy.wire import gzipped, message
 from tests.spark.data_source_driver import read
@@ -10,7 +10,7 @@ from tests.spark.write.test_writers import options, write
 
 def old(log: Log, topic: Topic, data: bytes) -> None:
     """A client of Kafka 0.7 has produced the set."""
-    assert log.store.run(byte_offsets.append_set(log.keys, topic, 0, data)).error == 0
+    assert log.store.run(bytes_layout.append_set(log.keys, topic, 0, data)).error == 0
 
 
 def test_what_both_ages_wrote_is_read_at_its_offsets(log: Log) -> None:

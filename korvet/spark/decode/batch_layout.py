@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from korvet.log import byte_offsets
-from korvet.log.entry import batch_of
 from korvet.log.entry_id import split_id
+from korvet.log.layouts import bytes as bytes_layout
+from korvet.log.layouts.batch import batch_of
 from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransaction
 from korvet.spark.decode.batch_records import BatchBody, decode_records
 from korvet.spark.decode.column_batch import ColumnBatch, batch_from_records, concat_batches
@@ -78,7 +78,7 @@ class BatchLayout:
         batch, count = batch_of(fields)
         if batch is None:
             return None
-        rows = byte_offsets.records_of(split_id(raw_id)[1] - count + 1, fields)
+        rows = bytes_layout.records_of(split_id(raw_id)[1] - count + 1, fields)
         stamped = record_entries.append_time_of(fields) is not None
         return batch_from_records(rows, self._names, shift=0, stamped=stamped) if rows else None
 

@@ -16,8 +16,8 @@ Rules
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
-from korvet.log.entry import batch_of
 from korvet.log.entry_id import DENSE_MS, entry_id, split_id
+from korvet.log.layouts.batch import batch_of
 from korvet.spark.metadata import MetadataClient, PartitionLog
 
 MAX_ENTRIES = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from korvet.log import byte_offsets
+from korvet.log.layouts import bytes as bytes_layout
 from korvet.spark.errors import DataLoss
 from korvet.topics.table import Topic
 from tests.legacy.wire import message
@@ -188,7 +188,7 @@ def test_byte_positions_that_come_again_are_noticed(log: Log) -> None:
 
     def append(*values: bytes) -> None:
         data = b"".join(map(message, values))
-        assert log.store.run(byte_offsets.append_set(log.keys, topic, 0, data)).error == 0
+        assert log.store.run(bytes_layout.append_set(log.keys, topic, 0, data)).error == 0
 
     append(b"one", b"two")
     query = stream(log)

@@ -1,0 +1,179 @@
+"""A Fetch that waits for records: Kafka's DelayedFetch.
+
+Rules
+- Read all partitions once. With fewer than min_bytes, wait for appends, at most max_wait_ms.
+- Complete at once on an error, or if a partition has more records than fit the response.
+- Read a partition again only on a message on its channel, which an append by any broker
+  publishes. An entry that another Redis client has added publishes none: partitions of layout
+  `record` are read again every RECHECK_S, and less often if they are more than RECHECK_PARTITIONS.
+- With a min_bytes above ESTIMATE_ABOVE_BYTES, ask for the counters of the partitions with news
+  first: read those partitions only if min_bytes may be satisfied.
+- While waiting, do not keep more than MAX_KEPT_BYTES of records: read them again at the end.
+- A client that disconnects cancels the wait: it holds a subscription and bytes of ResponseMemory,
+  and gives back both.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+
+from korvet.fetch.partition_reader import FetchParams, PartitionFetch, PartitionReader
+from korvet.log.layouts import layout_of
+from korvet.log.read_result import ReadResult
+from korvet.store.notifications import Notifier
+
+MAX_KEPT_BYTES = 1 << 16
+ESTIMATE_ABOVE_BYTES = 1 << 12
+RECHECK_S = 0.2
+RECHECK_PARTITIONS = 100
+YIELD_RECORDS = 500
+"""Records of one partition whose encoding takes some milliseconds: other tasks run after it."""
+
+
+class DelayedFetch:
+    """One Fetch in progress: its partitions, and what decides when it is complete."""
+
+    def __init__(
+        self,
+        reader: PartitionReader,
+        notifier: Notifier,
+        partitions: Sequence[PartitionFetch],
+        params: FetchParams,
+    ) -> None:
+        self._reader = reader
+        self._notifier = notifier
+        self._partitions = partitions
+        self._params = params
+        self._deadline = monotonic() + max(params.max_wait_ms, 0) / 1000
+        self._size = 0
+        self._is_complete = False
+        self._changed: set[int] = set()
+        """Partitions with news that have not been read since."""
+        self._foreign: list[int] = []
+        """Partitions to which other Redis clients may add entries."""
+        self._recheck_s = 0.0
+        self._recheck_at = 0.0
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds that are left of max_wait_ms."""
+        return max(0.0, self._deadline - monotonic())
+
+    async def run(self) -> None:
+        """Read the partitions, and wait until the response is complete."""
+        seen = self._notifier.message_count
+        await self._read(self._partitions)
+        if not self._is_complete and self._params.max_wait_ms > 0 and self._partitions:
+            await self._wait(seen)
+
+    async def _read(self, partitions: Sequence[PartitionFetch]) -> None:
+        """Read partitions, a wave at a time that fits the response, and decide if it is complete.
+
+        The records of the other partitions stay in the response.
+        """
+        reader, params = self._reader, self._params
+        limit = reader.response_limit(params)
+        size = self._size - sum(one.size for one in partitions)
+        failed = more = False
+        at = 0
+        while at < len(partitions):
+            wave, planned = _next_wave(partitions, at, limit - size)
+            at += len(wave)
+            results = await self._read_wave(wave, limit - size, min(planned, limit))
+            for one, result in zip(wave, results, strict=True):
+                reader.respond(one, result, params, limit - size, size == 0)
+                size += one.size
+                failed = failed or (one.response is not None and one.response.error_code != 0)
+                more = more or _has_more(one, result, params.committed)
+                if one.records > YIELD_RECORDS:
+                    await asyncio.sleep(0)
+        self._size = size
+        self._is_complete = failed or (more and size > 0) or size >= params.min_bytes
+
+    async def _read_wave(
+        self, wave: Sequence[PartitionFetch], limit: int, planned: int
+    ) -> Sequence[ReadResult]:
+        memory, read = self._reader.memory, self._reader.read
+        memory.bytes += planned
+        try:
+            if len(wave) == 1:
+                return [await read(wave[0], self._params, limit)]
+            return await asyncio.gather(*(read(one, self._params, limit) for one in wave))
+        finally:
+            memory.bytes -= planned
+
+    async def _wait(self, seen: int) -> None:
+        """Wait for messages on the partitions' channels, since the notifier had `seen` so many."""
+        channels: dict[str, list[int]] = {}
+        for at, one in enumerate(self._partitions):
+            channels.setdefault(self._reader.channel(one), []).append(at)
+            if not layout_of(one.topic).holds_batches:
+                self._foreign.append(at)
+        self._recheck_s = RECHECK_S * max(1.0, len(self._foreign) / RECHECK_PARTITIONS)
+        self._recheck_at = monotonic() + self._recheck_s if self._foreign else self._deadline
+        async with self._notifier.listen(sorted(channels), seen) as subscription:
+            while not self._is_complete:
+                self._drop_large()
+                timeout_s = min(self._recheck_at, self._deadline) - monotonic()
+                news = await subscription.wait(timeout_s)
+                await self._try_complete([at for channel in news for at in channels[channel]])
+        await self._read([one for one in self._partitions if one.response is None])
+
+    async def _try_complete(self, changed: Sequence[int]) -> None:
+        """Read the partitions with news, unless their counters say that they are too few bytes."""
+        now = monotonic()
+        is_expired = now >= self._deadline
+        self._changed.update(changed)
+        stale = set(self._changed)
+        estimates = self._params.min_bytes > ESTIMATE_ABOVE_BYTES and not is_expired
+        if stale and estimates and not await self._may_satisfy(changed):
+            stale.clear()
+        if self._foreign and now >= self._recheck_at:
+            kept = (at for at in self._foreign if self._partitions[at].size <= MAX_KEPT_BYTES)
+            stale.update(kept)
+            self._recheck_at = now + self._recheck_s
+        if stale:
+            await self._read([self._partitions[at] for at in sorted(stale)])
+            self._changed -= stale
+        self._is_complete = self._is_complete or is_expired
+
+    async def _may_satisfy(self, changed: Sequence[int]) -> bool:
+        """Return whether the partitions may have min_bytes, or more than fits, by the counters."""
+        reader, params = self._reader, self._params
+        if not await reader.estimate_growth([self._partitions[at] for at in changed]):
+            return True
+        total = sum(one.size + one.grown for one in self._partitions)
+        if total >= min(params.min_bytes, reader.response_limit(params)):
+            return True
+        return any(
+            one.grown and one.size + one.grown > one.request.partition_max_bytes
+            for one in self._partitions
+        )
+
+    def _drop_large(self) -> None:
+        """Drop the records read so far, if they are too large to keep while waiting."""
+        if self._size > MAX_KEPT_BYTES:
+            for one in self._partitions:
+                if one.size:
+                    one.response = None
+
+
+def _next_wave(
+    partitions: Sequence[PartitionFetch], begin: int, room: int
+) -> tuple[Sequence[PartitionFetch], int]:
+    """Return the partitions to read together, and how many bytes they may give.
+
+    However few bytes a partition asks for, it gives a whole batch.
+    """
+    planned, at = 0, begin
+    while at < len(partitions) and (at == begin or planned < room):
+        one = partitions[at]
+        planned += max(one.request.partition_max_bytes, one.topic.policy.max_message_bytes)
+        at += 1
+    return partitions[begin:at], planned
+
+
+def _has_more(one: PartitionFetch, result: ReadResult, committed: bool) -> bool:
+    """Return whether the partition has more records than its response."""
+    end = result.last_stable if committed else result.end
+    return bool(result.entries) and (not one.size or result.entries[-1].last + 1 < end)

@@ -1,0 +1,205 @@
+"""Read one partition for a Fetch: its records, its offsets, or the error.
+
+A client that is a member of a Redis group (`group.read.mode=stream`) reads what XREADGROUP
+delivers to it; every other client reads the log from its fetch offset.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from korvet.config.values import Settings
+from korvet.errors import ErrorCode
+from korvet.fetch.leader_epoch import check_leader_epoch
+from korvet.fetch.record_format import BATCHES_SINCE, encode_records
+from korvet.fetch.response_memory import ResponseMemory
+from korvet.groups.stream_reads import StreamReads
+from korvet.keys import Keys
+from korvet.log.entry import Entry
+from korvet.log.layouts import layout_of
+from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadResult
+from korvet.log.reader import LogReader
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.topics.table import Topic, TopicTable
+from korvet.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
+from korvet.wire.records import BadBatch, Buffer
+
+READ_COMMITTED = 1
+TOPIC_IDS_SINCE = 13
+"""The first version of Fetch that names topics by their ids."""
+GROWTH = ("topic_id", "start", "bytes")
+
+
+class FetchParams(msgspec.Struct, frozen=True):
+    """What a Fetch asks of all its partitions."""
+
+    version: int
+    client_id: str | None
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    committed: bool
+
+
+class PartitionFetch(msgspec.Struct):
+    """One partition of a Fetch, and its response once it is read."""
+
+    topic: Topic
+    request: FetchPartition
+    response: PartitionData | None = None
+    records: int = 0
+    size: int = 0
+    """Bytes of records in the response, or in the one that was dropped."""
+    appended: int = 0
+    """Bytes ever appended to the log when it was read."""
+    grown: int = 0
+    """Estimated bytes appended since."""
+    is_open: bool = False
+    """Whether a committed read ended at an open transaction, whose end adds few bytes."""
+
+
+class PartitionReader:
+    """Reads partitions for Fetch requests, and encodes their responses."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        log_reader: LogReader,
+        stream_reads: StreamReads,
+        memory: ResponseMemory,
+        settings: Callable[[], Settings],
+    ) -> None:
+        self.memory = memory
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._log_reader = log_reader
+        self._stream_reads = stream_reads
+        self._settings = settings
+
+    def response_limit(self, params: FetchParams) -> int:
+        """Return how many bytes of records the response may have, after its first batch."""
+        most = min(params.max_bytes, self._settings().integer("fetch.max.bytes"))
+        return min(max(most, 0), self.memory.available)
+
+    def channel(self, fetch: PartitionFetch) -> str:
+        """Return the channel on which appends to the partition are published."""
+        return self._keys.partition(fetch.topic.name, fetch.request.partition).channel
+
+    async def read(self, fetch: PartitionFetch, params: FetchParams, limit: int) -> ReadResult:
+        """Read the partition from its fetch offset, or what its client's Redis group delivers."""
+        topic, request = fetch.topic, fetch.request
+        error = check_leader_epoch(max(request.current_leader_epoch, -1))
+        if error:
+            return ReadResult(error)
+        most = max(0, min(request.partition_max_bytes, limit))
+        wanted = ReadRequest(
+            topic,
+            request.partition,
+            request.fetch_offset,
+            most,
+            committed=params.committed,
+            decompress=True,
+        )
+        try:
+            member = self._stream_reads.find_member(params.client_id)
+            if member is not None:
+                delivered = await self._stream_reads.deliver(
+                    member, topic, wanted.partition, wanted.offset
+                )
+                if delivered is not None:
+                    return await self._read_delivered(wanted, *delivered)
+            while True:
+                result = await self._log_reader.read(wanted)
+                # A message set cannot say that offsets hold no records: skip those here.
+                if params.version >= BATCHES_SINCE or not _holds_nothing(wanted, result.entries):
+                    return result
+                wanted = msgspec.structs.replace(wanted, offset=result.entries[-1].last + 1)
+        except StoreError:
+            return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    async def _read_delivered(self, wanted: ReadRequest, first: int, last: int) -> ReadResult:
+        """Read the entries that a Redis group has delivered to this client, and no others."""
+        result = await self._log_reader.read(msgspec.structs.replace(wanted, offset=first))
+        result.entries = [entry for entry in result.entries if entry.first <= last]
+        result.size = sum(entry.size for entry in result.entries)
+        return result
+
+    def respond(
+        self,
+        fetch: PartitionFetch,
+        result: ReadResult,
+        params: FetchParams,
+        limit: int,
+        first: bool,
+    ) -> None:
+        """Set the partition's response: records if they fit the limit or are the `first` ones."""
+        error = result.error
+        parts: list[Buffer] = []
+        if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            self._topics.drop()
+            if params.version < TOPIC_IDS_SINCE:
+                error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not error and result.entries and (result.size <= limit or first):
+            request = fetch.request
+            try:
+                parts = encode_records(
+                    *(fetch.topic, result, request.fetch_offset),
+                    *(request.partition_max_bytes, params.version),
+                )
+            except BadBatch as bad:
+                # INVALID_RECORD is an error for producers.
+                is_invalid = bad.error == ErrorCode.INVALID_RECORD
+                error = ErrorCode.CORRUPT_MESSAGE if is_invalid else bad.error
+        aborted = None
+        if params.committed:
+            aborted = [AbortedTransaction(producer_id=p, first_offset=o) for p, o in result.aborted]
+        fetch.response = PartitionData(
+            aborted_transactions=aborted,
+            partition_index=fetch.request.partition,
+            error_code=error,
+            high_watermark=result.end,
+            last_stable_offset=result.last_stable,
+            log_start_offset=result.start,
+            records=parts,
+        )
+        fetch.records = layout_of(fetch.topic).count_records(result.entries) if parts else 0
+        fetch.size = sum(map(len, parts))
+        fetch.appended, fetch.grown = result.appended, 0
+        fetch.is_open = params.committed and result.last_stable < result.end
+
+    async def estimate_growth(self, fetches: Sequence[PartitionFetch]) -> bool:
+        """Set `grown` from the logs' counters. Returns False if the partitions must be read.
+
+        The counters do not say how many bytes a reader gets if a transaction is open, or the
+        partition has an error, or its topic or fetch offset no longer exists.
+        """
+        if any(one.is_open or (one.response and one.response.error_code) for one in fetches):
+            return False
+        pending = [
+            self._store.submit_command(
+                "HMGET", self._keys.partition(one.topic.name, one.request.partition).log, *GROWTH
+            )
+            for one in fetches
+        ]
+        states = await asyncio.gather(*pending, return_exceptions=True)
+        for one, state in zip(fetches, states, strict=True):
+            if isinstance(state, BaseException) or state[0] != one.topic.id.encode():
+                return False
+            if one.request.fetch_offset < int(state[1]):
+                return False
+            one.grown = max(0, int(state[2]) - one.appended)
+        return True
+
+
+def _holds_nothing(request: ReadRequest, entries: Sequence[Entry]) -> bool:
+    """Return whether there are entries, and none with a record from the request's offset on."""
+    if not entries:
+        return False
+    topic, layout = request.topic, layout_of(request.topic)
+    return not any(layout.has_record_from(topic, entry, request.offset) for entry in entries)

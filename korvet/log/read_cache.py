@@ -1,0 +1,86 @@
+"""What the reads of one process share: sizes of entries, stored batches, skipped entries."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from korvet import logfmt
+from korvet.log.batch_cache import BatchCache
+from korvet.log.entry import Entry
+from korvet.log.layouts import layout_of
+from korvet.log.size_estimates import SizeEstimates
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.scripts.log import AppendReply
+from korvet.topics.table import Topic
+
+logger = logfmt.get("log.reader")
+
+
+class ReadCache:
+    """Sizes and up to `cache_bytes` of batches, valid while `connection_epoch` does not change.
+
+    After a reconnection another server may have less.
+    """
+
+    def __init__(self, cache_bytes: int, connection_epoch: Callable[[], int]) -> None:
+        self.sizes = SizeEstimates()
+        self.skipped_entries = 0
+        """Foreign entries without an offset or without records, since the process started."""
+        self._batches: BatchCache[Entry] = BatchCache(cache_bytes)
+        self._connection_epoch = connection_epoch
+        self._epoch = 0
+        self._skip_logged: set[tuple[str, int]] = set()
+
+    def is_valid(self) -> bool:
+        """Return whether the store still uses the connection that filled the cache."""
+        return self._connection_epoch() == self._epoch
+
+    def batches_from(
+        self, topic: Topic, partition: int, offset: int, max_bytes: int
+    ) -> list[Entry]:
+        """Return the cached batches from the offset on; drop those of another connection."""
+        if not self.is_valid():
+            self._epoch = self._connection_epoch()
+            self._batches.clear()
+        return self._batches.run(topic.id, partition, offset, max_bytes)
+
+    def learn_entries(
+        self, topic: Topic, partition: int, offset: int, entries: Sequence[Entry]
+    ) -> None:
+        """Store the size of entries just read from `offset` on, and cache batches."""
+        if entries:
+            average = sum(entry.size for entry in entries) / len(entries)
+            self.sizes.note_read(topic, partition, entries[-1].last + 1, average)
+        if self._batches.capacity and layout_of(topic).holds_batches:
+            for entry in entries:
+                self._batches.put(topic.id, partition, offset, entry)
+                offset = entry.last + 1
+
+    def add_append(
+        self, topic: Topic, partition: int, previous: int, base: int, call: Call[AppendReply]
+    ) -> None:
+        """Cache a batch appended after offset `previous`, if this process reads the partition."""
+        if not self._batches.capacity or self.sizes.get(topic, partition) is None:
+            return
+        batch = log.whole_batch(call)
+        if batch is None:
+            return
+        if isinstance(batch, memoryview) and len(batch.obj) > 2 * len(batch):  # type: ignore[arg-type]
+            batch = bytes(batch)  # a slice would keep the whole frame in memory
+        count, newest = log.count_of(call), log.newest_of(call)
+        fields = [b"batch", cast(bytes, batch), b"count", b"%d" % count]
+        fields += [b"max.timestamp", b"%d" % newest]
+        entry = Entry(base, base + count - 1, fields, 0, sum(map(len, fields)))
+        self._batches.put(topic.id, partition, previous, entry)
+
+    def skip(self, topic: Topic, partition: int, raw_id: bytes) -> None:
+        """Count a foreign entry that no consumer can read; log the first of each partition."""
+        self.skipped_entries += 1
+        if (topic.id, partition) not in self._skip_logged:
+            self._skip_logged.add((topic.id, partition))
+            logger.warning(
+                "foreign entries skipped: no offset of their own, or no records",
+                topic=topic.name,
+                partition=partition,
+                entry=raw_id.decode(),
+            )
