@@ -57,6 +57,12 @@ def test_a_topic_goes_to_a_lake_and_back(
     log.append(topic, 0, plain(30))
     assert job(log, "verify", "orders", lake) == 0
     assert "equal: 50 rows" in capsys.readouterr().out
+    assert job(log, "verify", "orders", lake, "--json") == 0
+    verdict = json.loads(capsys.readouterr().out)
+    assert (verdict["equal"], verdict["rows"]) == (True, 50)
+    assert [each["verdict"] for each in verdict["partitions"]] == ["equal"]
+    assert job(log, "stats", "orders", "--json") == 0
+    assert [each["records"] for each in json.loads(capsys.readouterr().out)] == [30]
     assert job(log, "stats", "orders", "--html", str(html)) == 0
     assert "30 records" in html.read_text() and "30 records" in capsys.readouterr().out
     log.create("again", 1, "record", "dense")
@@ -94,7 +100,7 @@ def test_what_cannot_be_done_is_told_before_spark_starts(
     assert EARLY[words] in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("place", ["/nowhere/lake", "s3a://bucket/lake"])
+@pytest.mark.parametrize("location", ["/nowhere/lake", "s3a://bucket/lake"])
 def test_where_delta_tables_are_is_for_spark_to_know(
     log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], location: str
 ) -> None:
@@ -138,13 +144,13 @@ def test_a_job_that_goes_on_ends_after_its_round_when_told(
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "sentence"),
     [
-        (Py4JNetworkError("Answer from Java side is empty"), "Spark's Java is gone"),
-        (ConnectionRefusedError(111, "Connection refused"), "Spark's Java is gone"),
-        (Py4JError("An error occurred while calling o1.x"), "Spark's Java is gone"),
-        (Py4JError("An error occurred while calling o1.x. Trace:\nno such method"), "could not go"),
-        (Py4JError("org.example.Table does not exist in the JVM"), "Spark could not go on"),
+        (Py4JNetworkError("Answer from Java side is empty"), "Spark's Java process ended"),
+        (ConnectionRefusedError(111, "Connection refused"), "Spark's Java process ended"),
+        (Py4JError("An error occurred while calling o1.x"), "Spark's Java process ended"),
+        (Py4JError("An error occurred while calling o1.x. Trace:\nno such method"), "Spark failed"),
+        (Py4JError("org.example.Table does not exist in the JVM"), "Spark failed"),
         (KeyError("a mistake of ours"), "KeyError: 'a mistake of ours'"),
     ],
 )
@@ -154,7 +160,7 @@ def test_what_ends_a_job_is_no_difference(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: Exception,
-    submitted: str,
+    sentence: str,
 ) -> None:
     class Gone:
         """A session whose Java is not there any more."""
@@ -169,7 +175,7 @@ def test_what_ends_a_job_is_no_difference(
     monkeypatch.setattr("korvet.pipeline.open_table.open_table", ends)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 2
-    assert submitted in capsys.readouterr().err
+    assert sentence in capsys.readouterr().err
 
 
 def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
@@ -186,25 +192,25 @@ def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
 
     monkeypatch.setattr(spark_session, "open_session", lambda *_, **__: Idle())
     monkeypatch.setattr("korvet.pipeline.open_table.open_table", ends)
-    monkeypatch.setattr("korvet.cli._hang_up", lambda: 0)
+    monkeypatch.setattr("korvet.cli._discard_output", lambda: 0)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 0
     assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "sentence"),
     [
         ("org.apache.X: a\nCaused by: java.io.IOException: No space left on device\n", "no space"),
         ("first\nCaused by: a.B: one\n\tat\nCaused by: java.io.C: Mkdirs failed", "Mkdirs failed"),
         ("korvet.spark.errors.DataLoss: orders-0: offsets are gone", "offsets are gone"),
     ],
 )
-def test_what_spark_says_becomes_a_sentence(said: str, submitted: str) -> None:
+def test_what_spark_says_becomes_a_sentence(said: str, sentence: str) -> None:
     from pyspark.errors import PySparkException
 
     found = spark_session.plain_error(PySparkException(said))
-    assert isinstance(found, PipelineError) and submitted in str(found) and "\n" not in str(found)
+    assert isinstance(found, PipelineError) and sentence in str(found) and "\n" not in str(found)
 
 
 @pytest.mark.parametrize("java", [True, False])
@@ -220,5 +226,5 @@ def test_a_spark_that_does_not_start_says_what_it_needs(
     monkeypatch.setattr(spark_session, "_has_java", lambda: java)
     with pytest.raises(PipelineError, match="needs Java 17 or newer"):
         spark_session.open_session(None, app="test", conf={})
-    with pytest.raises(PipelineError, match="which this job needs" if java else "Java 17"):
+    with pytest.raises(PipelineError, match="with its packages a:b:1" if java else "Java 17"):
         spark_session.open_session(None, app="test", conf={"spark.jars.packages": "a:b:1"})
