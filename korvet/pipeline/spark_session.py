@@ -63,7 +63,7 @@ def open_session(
             ) from error
         if packages:
             raise MissingRuntime(
-                f"Spark did not start with its packages {packages}: {error_text(error)}. Check "
+                f"Spark did not start with its packages {packages}: {error_text(error)} Check "
                 "that Maven Central is reachable, or name jar files with --conf spark.jars=FILE."
             ) from error
         raise PipelineError(f"Spark did not start: {error_text(error)}") from error

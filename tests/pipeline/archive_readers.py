@@ -1,4 +1,4 @@
-"""Archives read by whoever has nothing to do with us: DuckDB, delta-rs, PyIceberg."""
+"""Read archives with other libraries: DuckDB, delta-rs, PyIceberg."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ KEY = ("topic", "partition", "offset")
 
 
 def offsets_in(path: Path, format: str) -> list[tuple[str, int, int]]:
-    """Topic, partition and offset of every row."""
+    """Return topic, partition and offset of every row."""
     if format == "parquet":
         return duckdb.sql(
             f"SELECT topic, partition, \"offset\" FROM read_parquet('{path}/data/*/*/*.parquet')"
@@ -18,7 +18,7 @@ def offsets_in(path: Path, format: str) -> list[tuple[str, int, int]]:
     if format == "delta":
         found = DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=list(KEY))
     else:
-        # Where the hint beside them is old or gone, Iceberg takes the newest, too.
+        # Iceberg also takes the newest version if version-hint.text is stale or missing.
         versions = (path / "metadata").glob("v*.metadata.json")
         newest = max(versions, key=lambda file: int(file.name.split(".")[0][1:]))
         table = StaticTable.from_metadata(str(newest))

@@ -1,4 +1,4 @@
-"""What tests of the jobs need: an empty Redis, and one Spark with every table format's runtime."""
+"""Fixtures for the tests of the jobs: an empty Redis and one Spark with all table formats."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 from korvet.pipeline import maven_packages, spark_session
 from korvet.pipeline.table_location import TableLocation, parse_location
 from korvet.store.sync_store import SyncStore
-from tests.spark.spark_sessions import QUICK
+from tests.spark.spark_sessions import QUICK, collect_sockets
 from tests.spark.topic_log import Log
 from tests.support.redis_servers import TestServer
 
@@ -27,7 +27,7 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
 
 
 SMALL = {
-    # Compiling a query takes longer than running it over a few rows.
+    # Compiling a query takes longer than running it on a few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
@@ -36,7 +36,7 @@ SMALL = {
 
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One Spark for all tests of the jobs, with the runtimes of Delta and Iceberg in it."""
+    """One Spark for all tests of the jobs, with the runtimes of Delta and Iceberg."""
     from pyspark.sql import SparkSession
 
     from korvet.spark.data_source import KorvetDataSource
@@ -73,8 +73,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     _end_spark()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_sockets_left() -> Iterator[None]:
+    """Collect what a module with Spark leaves, in that module."""
+    yield
+    collect_sockets()
+
+
 def location_for(spark: Any, directory: Path, format: str) -> TableLocation:
-    """A place of that format in the directory, known to the session."""
+    """Return a table location in the directory, whose catalog the session knows."""
     location = parse_location(str(directory / f"table_{format}"), format)
     for name, value in spark_session._format_settings(location).items():
         if name.startswith(f"spark.sql.catalog.{location.catalog}"):
@@ -83,7 +90,7 @@ def location_for(spark: Any, directory: Path, format: str) -> TableLocation:
 
 
 def _end_spark() -> None:
-    """Python's Spark keeps its JVM, and a JVM keeps the packages that it was started with."""
+    """Stop the JVM: packages can only be added when it starts."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -100,3 +107,4 @@ def _end_spark() -> None:
     process.wait(30)
     SparkContext._gateway = None
     SparkContext._jvm = None
+    collect_sockets()

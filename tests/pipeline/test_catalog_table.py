@@ -1,4 +1,4 @@
-"""One log, hot and cold, where the archive is a table that Spark knows by name."""
+"""Tiered reads of an archive that Spark knows by table name."""
 
 import os
 import queue
@@ -22,7 +22,7 @@ from tests.pipeline.test_jobs import nobody
 from tests.spark.data_source_driver import read
 from tests.spark.topic_log import Log, plain
 
-# Py4J leaves its sockets to the collector.
+# Py4J closes its sockets only when they are garbage-collected.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 ICEBERG = "org.apache.iceberg.spark.SparkCatalog"
@@ -31,7 +31,7 @@ ROUNDS = int(os.environ.get("KORVET_TEST_ROUNDS", "1"))
 
 @pytest.fixture
 def lake(spark: Any, tmp_path: Path) -> Iterator[Any]:
-    """Spark with an Iceberg catalog `lake`, and a database `sales` in its own."""
+    """Spark with an Iceberg catalog `lake`, and a database `sales` in its own catalog."""
     settings = {"": ICEBERG, ".type": "hadoop", ".warehouse": str(tmp_path / "warehouse")}
     for name, value in settings.items():
         spark.conf.set(f"spark.sql.catalog.lake{name}", value)
@@ -44,14 +44,14 @@ def lake(spark: Any, tmp_path: Path) -> Iterator[Any]:
 def table_named(
     spark: Any, format: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> ArchiveTable:
-    """A table of ours by that name."""
-    # Spark's own catalog lasts as long as this session does, and that is long enough here.
+    """Create an archive table of that name."""
+    # Spark's own catalog lives as long as the session: long enough here.
     monkeypatch.setattr(DeltaTable, "_check_catalog", lambda self: None)
     return open_table(spark, TableLocation(format, "", name), TableCreation())
 
 
 def offsets(spark: Any, log: Log, archive: str, **options: str) -> list[tuple[int, int]]:
-    """Partition and offset of every record, from the table and from Redis."""
+    """Return partition and offset of every record, from the table and from Redis."""
     frame = spark.read.format("korvet").options(
         redis=log.url, subscribe="orders", archive=archive, columns="partition,offset", **options
     )
@@ -59,7 +59,7 @@ def offsets(spark: Any, log: Log, archive: str, **options: str) -> list[tuple[in
 
 
 class Busy(threading.Thread):
-    """Appends, archives and trims, again and again; `told` says when it begins with something."""
+    """Appends, archives and trims repeatedly; `told` receives each step before it starts."""
 
     def __init__(self, spark: Any, log: Log, table: ArchiveTable) -> None:
         super().__init__()
@@ -87,8 +87,9 @@ class Busy(threading.Thread):
         self.told.put(None)
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(("format", "name"), [("delta", "sales.Orders"), ("iceberg", "lake.db.o")])
-def test_a_table_by_name_and_the_log_are_one_while_an_archiver_commits_and_trims(
+def test_a_read_of_a_named_table_and_the_log_is_complete_while_an_archiver_runs(
     lake: Any, log: Log, monkeypatch: pytest.MonkeyPatch, format: str, name: str
 ) -> None:
     table = table_named(lake, format, name, monkeypatch)
@@ -111,16 +112,17 @@ def test_a_table_by_name_and_the_log_are_one_while_an_archiver_commits_and_trims
     assert part == [(0, n) for n in range(5, 25)] + [(1, n) for n in range(30, 70)]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("name", "format", "said"),
     [
         ("lake.db.nothing", "", "no Iceberg table 'lake.db.nothing'"),
         ("sales.nothing", "", "no Delta table 'sales.nothing'.*DESCRIBE DETAIL sales.nothing"),
         ("pond.db.orders", "", "no catalog 'pond': set spark.sql.catalog.pond"),
-        ("sales.orders", "iceberg", "catalog 'spark_catalog' .*Give the table's path"),
+        ("sales.orders", "iceberg", "catalog 'spark_catalog' .*Set the table's path"),
     ],
 )
-def test_a_name_that_is_no_tables_is_told_apart(
+def test_a_name_that_is_not_a_table_is_rejected_with_the_reason(
     lake: Any, log: Log, name: str, format: str, said: str
 ) -> None:
     log.append(log.create("orders"), 0, plain(3))
@@ -129,9 +131,9 @@ def test_a_name_that_is_no_tables_is_told_apart(
         offsets(lake, log, name, **given)
 
 
-def test_who_is_told_nothing_of_catalogs_says_so(log: Log) -> None:
+def test_a_task_without_catalog_settings_reports_it(log: Log) -> None:
     log.append(log.create("orders"), 0, plain(3))
-    with pytest.raises(InvalidOption, match=r"RDD.*Give the table's path"):
+    with pytest.raises(InvalidOption, match=r"RDD.*Set the table's path"):
         read(log.url, subscribe="orders", archive="lake.db.orders")
 
 
@@ -145,7 +147,5 @@ def test_who_is_told_nothing_of_catalogs_says_so(log: Log) -> None:
         ),
     ],
 )
-def test_a_jdbc_catalog_is_asked_at_the_address_that_spark_has(
-    given: dict[str, str], uri: str
-) -> None:
+def test_a_jdbc_catalog_gets_pyicebergs_properties(given: dict[str, str], uri: str) -> None:
     assert catalog_table._pyiceberg_properties("jdbc", given)["uri"] == uri

@@ -1,4 +1,4 @@
-"""The jobs as people start them, on the session that the tests share."""
+"""The commands of `korvet pipeline`, on a shared Spark session."""
 
 import json
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from korvet.pipeline.errors import PipelineError
 from tests.spark.data_source_driver import read
 from tests.spark.topic_log import Log, plain
 
-# Py4J leaves its sockets to the collector.
+# Py4J closes its sockets only when they are garbage-collected.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -28,12 +28,12 @@ class Kept:
         return getattr(self._spark, name)
 
     def stop(self) -> None:
-        """It goes on."""
+        """Keep the session running."""
 
 
 @pytest.fixture
 def shared(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs find a running Spark."""
+    """Let jobs find a running Spark."""
     monkeypatch.setattr(spark_session, "open_session", lambda *_, **__: Kept(spark))
 
 
@@ -45,6 +45,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> Sequence[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[0] == "{"]
 
 
+@pytest.mark.spark
 def test_a_topic_goes_to_a_lake_and_back(
     shared: None, log: Log, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,10 +62,10 @@ def test_a_topic_goes_to_a_lake_and_back(
     verdict = json.loads(capsys.readouterr().out)
     assert (verdict["equal"], verdict["rows"]) == (True, 50)
     assert [each["verdict"] for each in verdict["partitions"]] == ["equal"]
-    assert job(log, "stats", "orders", "--json") == 0
-    assert [each["records"] for each in json.loads(capsys.readouterr().out)] == [30]
     assert job(log, "stats", "orders", "--html", str(html)) == 0
     assert "30 records" in html.read_text() and "30 records" in capsys.readouterr().out
+    assert job(log, "stats", "orders", "--json") == 0
+    assert [each["records"] for each in json.loads(capsys.readouterr().out)] == [30]
     log.create("again", 1, "record", "dense")
     assert job(log, "replay", lake, "--to", "again", "--rate", "5000", "--keep-timestamps") == 0
     assert [each["records"] for each in lines(capsys)] == [50]
@@ -86,7 +87,7 @@ EARLY = {
 
 
 @pytest.mark.parametrize("words", EARLY)
-def test_what_cannot_be_done_is_told_before_spark_starts(
+def test_errors_that_need_no_spark_are_reported_before_it_starts(
     log: Log,
     tmp_path: Path,
     words: tuple[str, ...],
@@ -101,10 +102,10 @@ def test_what_cannot_be_done_is_told_before_spark_starts(
 
 
 @pytest.mark.parametrize("location", ["/nowhere/lake", "s3a://bucket/lake"])
-def test_where_delta_tables_are_is_for_spark_to_know(
+def test_paths_of_delta_tables_are_left_to_spark(
     log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], location: str
 ) -> None:
-    """Without a scheme it is a path of Spark's default file system, which need not be ours."""
+    """Without a scheme it is a path of Spark's default file system, which may be another one."""
     log.create("orders")
 
     def started(*_: object, **__: object) -> None:
@@ -115,6 +116,7 @@ def test_where_delta_tables_are_is_for_spark_to_know(
     assert "Spark was asked" in capsys.readouterr().err
 
 
+@pytest.mark.spark
 def test_a_difference_is_an_exit_code(shared: None, log: Log, tmp_path: Path) -> None:
     topic = log.create("orders", 1, "batch", "dense")
     lake = str(tmp_path / "lake")
@@ -123,7 +125,8 @@ def test_a_difference_is_an_exit_code(shared: None, log: Log, tmp_path: Path) ->
     assert job(log, "verify", "orders", lake) == 1
 
 
-def test_a_job_that_goes_on_ends_after_its_round_when_told(
+@pytest.mark.spark
+def test_a_repeating_job_ends_after_its_round_when_stopped(
     shared: None, log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = log.create("orders", 1, "batch", "dense")
@@ -138,32 +141,35 @@ def test_a_job_that_goes_on_ends_after_its_round_when_told(
     monkeypatch.setattr("korvet.cli.pipeline._stopper", lambda: stop)
     lake = tmp_path / "lake"
     assert job(log, "archive", "orders", "--to", str(lake), "--every", "30s") == 0
-    # The round itself is part of the time.
+    # The interval includes the time of the round itself.
     assert len(waited) == 3 and all(0 < each < 30 for each in waited)
     assert len(list((lake / "data").iterdir())) == 3
 
 
 @pytest.mark.parametrize(
-    ("error", "sentence"),
+    ("error", "message"),
     [
         (Py4JNetworkError("Answer from Java side is empty"), "Spark's Java process ended"),
         (ConnectionRefusedError(111, "Connection refused"), "Spark's Java process ended"),
         (Py4JError("An error occurred while calling o1.x"), "Spark's Java process ended"),
-        (Py4JError("An error occurred while calling o1.x. Trace:\nno such method"), "Spark failed"),
-        (Py4JError("org.example.Table does not exist in the JVM"), "Spark failed"),
+        (
+            Py4JError("An error occurred while calling o1.x. Trace:\nno such method"),
+            "Spark failed: An error",
+        ),
+        (Py4JError("org.example.Table does not exist in the JVM"), "Spark failed: org.example"),
         (KeyError("a mistake of ours"), "KeyError: 'a mistake of ours'"),
     ],
 )
-def test_what_ends_a_job_is_no_difference(
+def test_a_failed_job_has_another_exit_code_than_a_difference(
     log: Log,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: Exception,
-    sentence: str,
+    message: str,
 ) -> None:
     class Gone:
-        """A session whose Java is not there any more."""
+        """A session whose Java process is gone."""
 
         def stop(self) -> None:
             raise ConnectionRefusedError(111, "Connection refused")
@@ -175,17 +181,17 @@ def test_what_ends_a_job_is_no_difference(
     monkeypatch.setattr("korvet.pipeline.open_table.open_table", ends)
     log.create("orders")
     assert job(log, "verify", "orders", str(tmp_path)) == 2
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
+def test_a_closed_output_pipe_is_not_a_failure_of_java(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Idle:
-        """A session that is not asked for anything."""
+        """A session that must not be used."""
 
         def stop(self) -> None:
-            """It ends."""
+            """Stop without an error."""
 
     def ends(*_: object) -> None:
         raise BrokenPipeError(32, "Broken pipe")
@@ -199,22 +205,22 @@ def test_whoever_reads_no_more_of_what_a_job_says_is_no_end_of_its_java(
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("said", "message"),
     [
         ("org.apache.X: a\nCaused by: java.io.IOException: No space left on device\n", "no space"),
         ("first\nCaused by: a.B: one\n\tat\nCaused by: java.io.C: Mkdirs failed", "Mkdirs failed"),
         ("korvet.spark.errors.DataLoss: orders-0: offsets are gone", "offsets are gone"),
     ],
 )
-def test_what_spark_says_becomes_a_sentence(said: str, sentence: str) -> None:
+def test_errors_of_spark_become_one_sentence(said: str, message: str) -> None:
     from pyspark.errors import PySparkException
 
     found = spark_session.plain_error(PySparkException(said))
-    assert isinstance(found, PipelineError) and sentence in str(found) and "\n" not in str(found)
+    assert isinstance(found, PipelineError) and message in str(found) and "\n" not in str(found)
 
 
 @pytest.mark.parametrize("java", [True, False])
-def test_a_spark_that_does_not_start_says_what_it_needs(
+def test_a_spark_that_does_not_start_reports_what_it_needs(
     java: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What a commit says, and how one follows another."""
+"""The metadata of commits, and how one follows another."""
 
 import msgspec
 import pytest
@@ -25,7 +25,7 @@ def test_each_commit_repeats_the_whole_state() -> None:
     assert second.archived_range("orders", 7) is None
 
 
-def test_what_was_lost_stays_told() -> None:
+def test_lost_spans_stay_in_the_commit() -> None:
     first = next_commit(EMPTY, [span(0, 5)])
     second = next_commit(first, [span(5, 8, lost=True), span(8, 9)])
     third = next_commit(second, [span(9, 10)])
@@ -38,6 +38,6 @@ def test_spans_join_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"number": "1"}', "OPTIMIZE"])
-def test_what_others_wrote_is_no_commit(text: str) -> None:
+def test_other_json_is_not_a_commit(text: str) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(text)

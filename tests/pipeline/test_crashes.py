@@ -1,7 +1,8 @@
-"""Archive, trim and verify while the driver and the broker are killed and producers run.
+"""Archive, trim and verify while driver and broker are killed and producers run.
 
-KORVET_TEST_KILLS says how often the driver is killed for each format (3 if it says nothing),
-KORVET_TEST_SOAK_S for how many seconds at least this goes on, KORVET_TEST_SEED when it is killed.
+KORVET_TEST_KILLS: kills of the driver per format (default 3). KORVET_TEST_SOAK_S: min duration in
+s.
+KORVET_TEST_SEED: seed of the kill times.
 """
 
 import os
@@ -29,6 +30,8 @@ from tests.pipeline.archive_readers import offsets_in
 from tests.pipeline.conftest import QUICK, location_for
 from tests.support.redis_servers import server
 
+pytestmark = pytest.mark.spark
+
 KILLS = int(os.environ.get("KORVET_TEST_KILLS", "3"))
 SOAK_S = float(os.environ.get("KORVET_TEST_SOAK_S", "0"))
 SEED = os.environ.get("KORVET_TEST_SEED", "1")
@@ -37,7 +40,7 @@ PARTITIONS = 3
 
 
 def korvet(*arguments: str) -> subprocess.Popen[str]:
-    """The command, in a process group of its own."""
+    """Start the command in its own process group."""
     return subprocess.Popen(
         [sys.executable, "-m", "korvet", *arguments],
         stdout=subprocess.PIPE,
@@ -49,7 +52,7 @@ def korvet(*arguments: str) -> subprocess.Popen[str]:
 
 
 def done(*arguments: str) -> str:
-    """What the command said; it ended well."""
+    """Wait for the command and return its output; expect exit code 0."""
     with korvet(*arguments) as process:
         said, _ = process.communicate(timeout=240)
         assert process.returncode == 0, said
@@ -57,13 +60,13 @@ def done(*arguments: str) -> str:
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """The process is gone, in the middle of whatever it did."""
+    """Kill the process group."""
     process.send_signal(signal.SIGKILL)
     process.communicate()
 
 
 class Broker:
-    """A broker that can be killed and comes back at the same address."""
+    """A broker that can be killed and restarted at the same address."""
 
     def __init__(self, redis: str) -> None:
         self._redis = redis
@@ -80,7 +83,7 @@ class Broker:
 
 
 class Producing:
-    """Records go into the topic until told to stop; what was acknowledged is known."""
+    """Produces records to the topic until stopped, and collects those acknowledged."""
 
     def __init__(self, address: str) -> None:
         self.acknowledged: set[tuple[str, int, int]] = set()
@@ -111,7 +114,7 @@ class Producing:
             self.acknowledged.add(location)  # type: ignore[arg-type]
 
     def stop(self) -> set[tuple[str, int, int]]:
-        """All that was acknowledged."""
+        """Stop and return the acknowledged records."""
         self._stop.set()
         self._thread.join()
         return self.acknowledged
@@ -127,7 +130,7 @@ def running(redis: str) -> Iterator[Broker]:
 
 
 def quick(spark: Any, format: str) -> tuple[str, ...]:
-    """Settings with which a driver starts soon: nothing to look up, nothing compiled twice."""
+    """Return settings for a fast start of the driver: no lookups, no optimized compilation."""
     pairs = {"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": "2"}
     if format != "parquet":
         pairs["spark.jars"] = spark.conf.get("spark.jars")
@@ -135,13 +138,13 @@ def quick(spark: Any, format: str) -> tuple[str, ...]:
 
 
 def one_kill(archive: Sequence[str], draw: random.Random, between: Callable[[], None]) -> None:
-    """An archiver runs for a while and is gone."""
+    """Run an archiver for some time and kill it."""
     driver = korvet(*archive, "--every", "50ms", "--batch-records", "300")
     assert driver.stdout is not None
     for _ in range(draw.randint(0, 3)):
         driver.stdout.readline()
     between()
-    # The clock decides within a round; that is what is tested.
+    # The kill happens at a random time within a round.
     threading.Event().wait(draw.uniform(0.0, 2.0))
     kill(driver)
 
@@ -150,7 +153,7 @@ def one_kill(archive: Sequence[str], draw: random.Random, between: Callable[[], 
 @pytest.mark.parametrize(
     ("format", "layout"), [("parquet", "record"), ("delta", "batch"), ("iceberg", "batch")]
 )
-def test_no_kill_at_any_moment_loses_or_doubles_a_record(
+def test_no_kill_at_any_moment_loses_or_duplicates_a_record(
     spark: Any, tmp_path: Path, format: str, layout: str
 ) -> None:
     draw = random.Random(f"{format}-{KILLS}-{SEED}")
@@ -174,7 +177,7 @@ def test_no_kill_at_any_moment_loses_or_doubles_a_record(
         archive = (*archive, "--delete-archived-before", "1s")
 
         def compare() -> None:
-            """Log and table are compared while records come, are archived and trimmed."""
+            """Compare log and table while records are produced, archived and trimmed."""
             nonlocal verified
             if Path(location.path).exists():
                 table = open_table(spark, location)
@@ -203,7 +206,7 @@ def test_no_kill_at_any_moment_loses_or_doubles_a_record(
         assert table.state().checksum != UNKNOWN
         found = offsets_in(Path(location.path), format)
         assert len(found) == len(set(found))
-        # A record may have been stored though its acknowledgement was lost with the broker.
+        # A record may be stored although its acknowledgement was lost with the broker.
         assert acknowledged <= set(found)
     seconds = time.monotonic() - began
     sys.stderr.write(

@@ -1,4 +1,4 @@
-"""What a Delta table's own log says, read without Spark."""
+"""The log of a Delta table, read without Spark."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ FIRST = next_commit(EMPTY, [Span("orders", 0, "id", 0, 10)], id="a", pending=Tru
 
 
 def table(path: Path, *versions: tuple[int, str | None]) -> DeltaTable:
-    """A table whose log has these versions, each with its user metadata."""
+    """Return a table whose log has these versions with their user metadata."""
     log = path / "_delta_log"
     log.mkdir()
     for number, text in versions:
@@ -27,7 +27,7 @@ def table(path: Path, *versions: tuple[int, str | None]) -> DeltaTable:
     return DeltaTable(None, parse_location(str(path), "delta"))
 
 
-def test_the_newest_commit_of_ours_counts_whatever_stands_above_it(tmp_path: Path) -> None:
+def test_our_newest_commit_counts_below_commits_of_others(tmp_path: Path) -> None:
     found = table(tmp_path, (0, None), (1, encode(FIRST)), (2, "OPTIMIZE"), (3, None)).state()
     assert (found.id, found.rows, found.total_rows) == ("a", 10, 0)
 
@@ -41,13 +41,13 @@ def test_a_fresh_table_holds_nothing(tmp_path: Path) -> None:
     assert table(tmp_path, (0, None)).state() == EMPTY
 
 
-def test_a_history_that_was_cut_off_is_no_empty_table(tmp_path: Path) -> None:
+def test_a_truncated_history_is_not_an_empty_table(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cleaned up"):
         table(tmp_path, (7, None), (8, None)).state()
 
 
 class Refused:
-    """Rows whose writer says why it does not write them."""
+    """Rows whose writer raises this error."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -66,9 +66,7 @@ class Refused:
 
 
 @pytest.mark.parametrize("why", ["DELTA_CONCURRENT_TRANSACTION", "DELTA_METADATA_CHANGED"])
-def test_whoever_meets_another_archivers_commit_or_column_is_overtaken(
-    tmp_path: Path, why: str
-) -> None:
+def test_a_conflict_with_another_archiver_is_a_concurrent_commit(tmp_path: Path, why: str) -> None:
     found = table(tmp_path, (0, None))
     with pytest.raises(ConcurrentCommit):
         found.append(Refused(f"[{why}] by another"), EMPTY, FIRST, lambda: (0, 0))

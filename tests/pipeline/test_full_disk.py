@@ -1,8 +1,8 @@
-"""A disk that is full, or a quota: what a job leaves behind, and how the next one goes on.
+"""Full disks and quotas: what a failed job leaves, and how the next run continues.
 
-Neither needs root here: the running JVM may not write a file of more than so many bytes, which
-fails as a full disk does, in the middle of whatever the file is. Rows are larger than what is
-written of them in the tables' own files, so each size stops a commit somewhere else.
+Without root: the running JVM is limited to a file size, so a write fails like on a full disk, in
+the middle of any file. Rows are larger than the tables' metadata files, so each limit stops a
+commit at another point.
 """
 
 import os
@@ -26,15 +26,15 @@ from tests.pipeline.archive_readers import offsets_in
 from tests.pipeline.conftest import location_for
 from tests.spark.topic_log import Log
 
-# Py4J leaves its sockets to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore")
+# Py4J closes its sockets only when they are garbage-collected.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 LIMITS = (0, 200, 1000, 2000, 4000, 8000, 16_000)
 
 
 @contextmanager
 def no_file_above(size: int, process: int) -> Iterator[None]:
-    """The process cannot write more than so many bytes into a file."""
+    """Limit the size of files that the process can write."""
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -48,7 +48,7 @@ def incompressible(count: int) -> list[Record]:
 
 
 def said(archiver: Archiver) -> str:
-    """The sentence with which the archiver gives up; empty if it does not."""
+    """Return the archiver's error message, or an empty string."""
     try:
         archiver.catch_up(lambda _: None)
     except Exception as error:
@@ -59,7 +59,7 @@ def said(archiver: Archiver) -> str:
 
 
 def exact(table: ArchiveTable, path: Path, format: str) -> int:
-    """How many rows others read: those that the state names, each once."""
+    """Return the rows that other readers see; each row of the state must be there once."""
     found = offsets_in(path, format)
     held = {
         (span.topic, span.partition, offset)
@@ -71,7 +71,7 @@ def exact(table: ArchiveTable, path: Path, format: str) -> int:
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
-def test_whatever_cannot_be_written_nothing_is_half_committed_and_the_next_run_goes_on(
+def test_a_failed_write_leaves_no_incomplete_commit_and_the_next_run_continues(
     spark: Any, log: Log, tmp_path: Path, format: str
 ) -> None:
     topic = log.create("orders", 2, "batch", "dense")

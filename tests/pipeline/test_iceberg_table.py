@@ -1,4 +1,4 @@
-"""An Iceberg archive's branches: what others do to them between two steps of a commit."""
+"""Branches of an Iceberg archive, and what others do between two steps of a commit."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +18,12 @@ from korvet.spark.options import Connection
 from tests.pipeline.conftest import location_for
 from tests.spark.topic_log import Log, plain
 
-# Py4J leaves its sockets to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore")
+# Py4J closes its sockets only when they are garbage-collected.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
 def nobody(done: ArchivedCommit) -> None:
-    """Nobody watches."""
+    """Ignore the commit."""
 
 
 def archived(spark: Any, log: Log, table: Any) -> int:
@@ -42,7 +42,7 @@ def table(spark: Any, log: Log, tmp_path: Path) -> Iterator[ArchiveTable]:
 
 
 class Meanwhile:
-    """A table, or the rows for it, with something that happens just before they are written."""
+    """A table, or rows for it, with an action that runs just before the write."""
 
     def __init__(self, of: Any, event: Callable[[], object]) -> None:
         self._of = of
@@ -63,14 +63,14 @@ def branches(table: Any) -> list[str]:
     return [name for name in dict(table._load().refs()) if name.startswith(iceberg_table.BRANCH)]
 
 
-def test_an_archiver_leaves_the_branch_that_another_has_just_made(
+def test_an_archiver_keeps_a_fresh_branch_of_another_archiver(
     spark: Any, log: Log, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest, seen = time.time, []
 
     def another() -> None:
         with monkeypatch.context() as patch:
-            # An hour after the commit that the branch begins at, and soon after it was made.
+            # An hour after the base commit of the branch, but shortly after its creation.
             patch.setattr(iceberg_table, "STALE_MS", 60_000)
             patch.setattr(time, "time", lambda: honest() + 3650)
             if not seen:
@@ -85,7 +85,7 @@ def test_an_archiver_leaves_the_branch_that_another_has_just_made(
 
 
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_a_branch_that_another_took_away_is_not_made_anew_from_main(
+def test_a_branch_that_another_process_dropped_is_not_recreated_from_main(
     log: Log, table: Any, when: str
 ) -> None:
     def take_away() -> None:
@@ -108,7 +108,7 @@ def test_a_branch_that_another_took_away_is_not_made_anew_from_main(
     assert not branches(table)
 
 
-def test_what_a_crash_left_is_gone_an_hour_later(
+def test_branches_of_a_crash_are_dropped_after_an_hour(
     spark: Any, log: Log, table: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     java = table._load()
@@ -121,7 +121,7 @@ def test_what_a_crash_left_is_gone_an_hour_later(
     honest = time.time
     monkeypatch.setattr(time, "time", lambda: honest() + 7200)
     iceberg_table._drop_stale_branches(table._load())
-    # Nobody knows how long ago the other began: nothing has been written to it.
+    # The other archiver's start is unknown: it has written nothing yet.
     assert branches(table) == [unnamed]
     table._load().newAppend().toBranch(unnamed).commit()
     iceberg_table._drop_stale_branches(table._load())

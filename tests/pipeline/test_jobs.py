@@ -22,21 +22,21 @@ from tests.pipeline.conftest import location_for
 from tests.spark.data_source_driver import read
 from tests.spark.topic_log import Log, plain
 
-# Py4J leaves its sockets to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore")
+# Py4J closes its sockets only when they are garbage-collected.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 FORMATS = ("parquet", "delta", "iceberg")
 formats = pytest.mark.parametrize("format", FORMATS)
 
 
 def odd(count: int) -> list[Record]:
-    """Records with all that a record may have, or lack."""
+    """Return records with and without each of their fields."""
     shapes = [(None, b"v", []), (b"", b"", [("h", None)]), (b"k", None, [("a", b"1"), ("a", b"")])]
     return [(n, 1_700_000_000_000 + n * 3_600_000, *shapes[n % 3]) for n in range(count)]
 
 
 def read_by_others(path: Path, format: str) -> set[tuple[str, int, int]]:
-    """Topic, partition and offset of every row, read without Spark. Doubles are an error."""
+    """Return topic, partition and offset of every row, read without Spark; reject duplicates."""
     rows = offsets_in(path, format)
     assert len(set(rows)) == len(rows)
     return set(rows)
@@ -52,11 +52,11 @@ def keys_of(log: Log, topic: str) -> set[tuple[str, int, int]]:
 
 
 def nobody(done: ArchivedCommit) -> None:
-    """Nobody watches."""
+    """Ignore the commit."""
 
 
 class Dying:
-    """A table whose archiver dies in the middle of its `at`-th append."""
+    """A table whose archiver dies during its `at`-th append."""
 
     def __init__(self, table: ArchiveTable, before: bool) -> None:
         self._table = table
@@ -128,14 +128,14 @@ def filled_topic(log: Log) -> Any:
 
 
 @pytest.mark.parametrize("hint", ["1", None])
-def test_an_iceberg_table_is_read_at_its_last_commit_whatever_the_hint_says(
+def test_an_iceberg_table_is_read_at_its_last_commit_despite_a_stale_hint(
     spark: Any, filled: Log, tmp_path: Path, hint: str | None
 ) -> None:
     location = location_for(spark, tmp_path, "iceberg")
     table = open_table(spark, location, TableCreation())
     job = ArchiveJob(Connection(filled.url), ("orders",), trim_older_ms=0)
     Archiver(spark, table, job).catch_up(nobody)
-    # An archiver that dies between commit and hint leaves an old one, or none.
+    # An archiver that dies between commit and hint leaves a stale hint, or none.
     file = Path(location.path, "metadata", "version-hint.text")
     file.unlink()
     if hint is not None:
@@ -164,14 +164,14 @@ def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
 
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
-def test_a_table_of_somebody_else_is_refused(spark: Any, tmp_path: Path, format: str) -> None:
+def test_a_table_of_another_program_is_rejected(spark: Any, tmp_path: Path, format: str) -> None:
     location = location_for(spark, tmp_path, format)
     spark.sql(f"CREATE TABLE {location.sql} (n INT) USING {format}")
     with pytest.raises(ForeignTable):
         open_table(spark, location, TableCreation())
 
 
-def test_verify_names_what_differs(spark: Any, filled: Log, tmp_path: Path) -> None:
+def test_verify_reports_differences(spark: Any, filled: Log, tmp_path: Path) -> None:
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     connection = Connection(filled.url)
     Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
@@ -207,7 +207,7 @@ def test_a_replay_writes_each_row_once_however_often_it_runs(
     assert sorted(map(str, found)) == sorted(map(str, rows))
 
 
-def test_a_replay_into_a_topic_that_has_grown_since_its_first_run_doubles_nothing(
+def test_a_replay_into_a_topic_with_added_partitions_writes_no_row_twice(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
@@ -217,7 +217,7 @@ def test_a_replay_into_a_topic_that_has_grown_since_its_first_run_doubles_nothin
     Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
     first = replay(spark, table, location, connection, "again", ReplayOptions())
     assert first.records == 340
-    # It died before it could say that all is written: what its tasks began with is still there.
+    # It died before the job finished: files of its tasks are still there.
     job = filled.keys.writer(f"job-{first.replay}")
     filled.store.command("HDEL", job, "committed")
     filled.store.command("HSET", job, f"spread:{again.id}", "0:1:0")
@@ -228,7 +228,7 @@ def test_a_replay_into_a_topic_that_has_grown_since_its_first_run_doubles_nothin
     assert lengths == [340, 0]
 
 
-def test_a_replay_of_a_table_that_has_nothing_yet_does_not_keep_later_ones_from_it(
+def test_a_replay_of_an_empty_table_does_not_prevent_later_replays(
     spark: Any, filled: Log, tmp_path: Path
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
@@ -350,7 +350,7 @@ def test_spans_without_a_record_are_a_table_that_can_be_read(
 ) -> None:
     topic = log.create("orders", 1, "record", "dense")
     log.append(topic, 0, plain(5))
-    # As if they were a transaction's that was aborted.
+    # As if they were records of an aborted transaction.
     log.store.command("XTRIM", "korvet:orders:0", "MAXLEN", 0)
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
@@ -368,7 +368,7 @@ def test_spans_without_a_record_are_a_table_that_can_be_read(
 
 
 @formats
-def test_who_died_while_making_a_table_is_followed_by_who_makes_it(
+def test_an_interrupted_table_creation_is_continued(
     spark: Any, tmp_path: Path, format: str
 ) -> None:
     location = location_for(spark, tmp_path, format)
@@ -395,7 +395,7 @@ def test_who_died_while_making_a_table_is_followed_by_who_makes_it(
 
 
 @formats
-def test_what_nobody_leaves_while_making_a_table_is_somebody_elses(
+def test_unknown_files_at_the_location_are_rejected(
     spark: Any, tmp_path: Path, format: str
 ) -> None:
     location = location_for(spark, tmp_path, format)

@@ -1,4 +1,4 @@
-"""A log that lost its end in a failover, and gave the offsets of what a table has to others."""
+"""A log that lost its end in a failover and reused offsets of archived records."""
 
 import pytest
 
@@ -15,15 +15,13 @@ FORMS = ["record", "batch"]
 
 
 def archived(log: Log, state: CommitMetadata = EMPTY) -> CommitMetadata:
-    """What a table says that has all that the log has, as it reads it back."""
+    """Return the commit of a table with all records of the log, encoded and decoded."""
     return decode(encode(grown_by(state, step(log, state))))
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("others", [(20,), (12,), (6, 30), (3, 7)])
-def test_records_in_place_of_archived_ones_are_named(
-    log: Log, form: str, others: tuple[int, ...]
-) -> None:
+def test_replaced_records_are_reported(log: Log, form: str, others: tuple[int, ...]) -> None:
     topic = log.create("orders", 2, form)
     for number in range(2):
         log.append(topic, number, plain(10))
@@ -38,9 +36,7 @@ def test_records_in_place_of_archived_ones_are_named(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_records_in_place_of_archived_ones_are_given_up_only_by_order_and_told(
-    log: Log, form: str
-) -> None:
+def test_replaced_records_are_skipped_only_on_request_and_reported(log: Log, form: str) -> None:
     topic = log.create("orders", 1, form)
     with forgotten(log):
         log.append(topic, 0, plain(10))
@@ -57,7 +53,7 @@ def test_records_in_place_of_archived_ones_are_given_up_only_by_order_and_told(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_was_only_trimmed_or_compacted_is_no_loss(log: Log, form: str) -> None:
+def test_trimmed_or_compacted_records_are_no_loss(log: Log, form: str) -> None:
     topic = log.create("orders", 1, form)
     log.append(topic, 0, plain(10))
     state = archived(log)
@@ -65,14 +61,14 @@ def test_what_was_only_trimmed_or_compacted_is_no_loss(log: Log, form: str) -> N
     log.truncate(topic, 0, 10)
     state = archived(log, state)
     assert state.archived[0].fingerprint
-    # A compaction writes entries anew; the log keeps that there was one.
+    # Mark the log as compacted: compaction rewrites entries and records that it did.
     log.store.command("HSET", log.keys.partition("orders", 0).log, "cleaned", 20)
     log.store.command("DEL", "korvet:orders:0")
     log.append(topic, 0, plain(3))
     assert step(log, state) is not None
 
 
-def test_what_is_read_behind_a_failover_is_not_what_was_planned(log: Log) -> None:
+def test_records_replaced_between_planning_and_reading_are_noticed(log: Log) -> None:
     topic = log.create("orders")
     with forgotten(log):
         log.append(topic, 0, plain(10))
@@ -84,13 +80,13 @@ def test_what_is_read_behind_a_failover_is_not_what_was_planned(log: Log) -> Non
     assert "partition 0: offset 9" in str(tail_lost_error(others))
 
 
-def test_ids_that_tell_the_time_do_not_come_again(log: Log) -> None:
+def test_time_mode_offsets_are_not_reused(log: Log) -> None:
     topic = log.create("orders", 1, "record", "time")
     log.append(topic, 0, plain(10))
     assert archived(log).archived[0].fingerprint == ""
 
 
-def test_entries_at_many_offsets_have_their_own_marks_each(log: Log) -> None:
+def test_each_offset_has_the_fingerprint_of_its_entry(log: Log) -> None:
     topic = log.create("orders", 70)
     for number in range(0, 70, 2):
         log.append(topic, number, plain(1 + number))
@@ -102,7 +98,7 @@ def test_entries_at_many_offsets_have_their_own_marks_each(log: Log) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_log_whose_ids_tell_the_time_may_have_lost_what_a_table_has(log: Log, form: str) -> None:
+def test_in_time_mode_a_log_may_lose_records_that_a_table_has(log: Log, form: str) -> None:
     topic = log.create("orders", 2, form, "time")
     log.append(topic, 0, plain(10))
     with forgotten(log):

@@ -1,4 +1,4 @@
-"""Which Spark packages a job fetches, and for which PySpark there are none."""
+"""The Spark packages that a job downloads, and Sparks without any."""
 
 import pyspark
 import pytest
@@ -13,7 +13,7 @@ def outside_spark_submit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
 
 
-def test_a_package_that_was_named_is_not_fetched_twice() -> None:
+def test_a_named_package_is_not_downloaded_twice() -> None:
     conf = {"spark.jars.packages": "io.delta:delta-spark_4.1_2.13:4.4.0,org.example:mine:1"}
     found = package_settings("delta", conf, avro=True)
     named = found["spark.jars.packages"].split(",")
@@ -21,12 +21,12 @@ def test_a_package_that_was_named_is_not_fetched_twice() -> None:
     assert [each.split(":")[1] for each in named[2:]] == ["spark-avro_2.13"]
 
 
-def test_parquet_needs_nothing_and_what_java_has_already_is_not_fetched(
+def test_parquet_and_running_java_need_no_download(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert package_settings("parquet", {}, avro=False) == {}
     assert package_settings("iceberg", {"spark.jars": "/lib/iceberg.jar"}, avro=False) == {}
-    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # as spark-submit sets it
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # set by spark-submit
     assert package_settings("iceberg", {}, avro=True) == {}
 
 
@@ -37,7 +37,7 @@ def test_each_spark_gets_the_runtime_that_was_made_for_it(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("table_format", ["delta", "iceberg"])
-def test_a_spark_no_runtime_was_made_for_is_refused_before_it_starts(
+def test_a_spark_without_a_runtime_is_rejected_before_it_starts(
     monkeypatch: pytest.MonkeyPatch, table_format: str
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", "4.3.0")
@@ -52,7 +52,7 @@ def runtime_name(table_format: str) -> str:
     return {"delta": "delta-spark", "iceberg": "iceberg-spark-runtime-4.3"}[table_format]
 
 
-def test_what_java_says_is_told_and_not_where_it_was_called() -> None:
+def test_error_text_is_javas_message_without_py4js_prefix() -> None:
     error = RuntimeError(
         "An error occurred while calling o7.sql.\n: java.lang.NoSuchMethodError: x()\n\tat y"
     )

@@ -1,6 +1,5 @@
-"""What is archived next, and what is refused."""
+"""What is archived next, and what is rejected."""
 
-import msgspec
 import pytest
 
 from korvet.pipeline.commit_metadata import EMPTY, CommitMetadata, next_commit
@@ -25,7 +24,7 @@ def step(
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
-def test_steps_cover_the_log_without_gap_or_overlap(log: Log, form: str, mode: str) -> None:
+def test_commits_are_contiguous(log: Log, form: str, mode: str) -> None:
     topic = log.create("orders", 3, form, mode)
     for n, count in enumerate((500, 70, 0)):
         for _ in range(4):
@@ -46,7 +45,7 @@ def test_steps_cover_the_log_without_gap_or_overlap(log: Log, form: str, mode: s
         assert held is not None and held.end > written[-1][0]
 
 
-def test_an_empty_log_needs_no_step(log: Log) -> None:
+def test_an_empty_log_needs_no_commit(log: Log) -> None:
     log.create("orders", 2)
     assert step(log, EMPTY) is None
 
@@ -63,7 +62,7 @@ def test_offsets_trimmed_before_they_were_archived_are_named(log: Log) -> None:
         step(log, state)
 
 
-def test_offsets_lost_are_given_up_only_by_order_and_told(log: Log) -> None:
+def test_lost_offsets_are_skipped_only_on_request_and_reported(log: Log) -> None:
     topic = log.create("orders")
     log.append(topic, 0, plain(10))
     first = step(log, EMPTY)
@@ -77,7 +76,7 @@ def test_offsets_lost_are_given_up_only_by_order_and_told(log: Log) -> None:
     assert second.records == 5
 
 
-def test_a_topic_made_again_is_not_the_one_in_the_table(log: Log) -> None:
+def test_a_topic_created_again_is_not_the_one_in_the_table(log: Log) -> None:
     topic = log.create("orders")
     log.append(topic, 0, plain(10))
     first = step(log, EMPTY)
@@ -89,12 +88,12 @@ def test_a_topic_made_again_is_not_the_one_in_the_table(log: Log) -> None:
 
 
 def grown_by(state: CommitMetadata, found: NextCommit | None) -> CommitMetadata:
-    """The state behind the step's commit."""
+    """Return the state after the planned commit."""
     assert found is not None
     return next_commit(state, found.spans, partitions={**state.partitions, **found.partitions})
 
 
-def test_a_partition_that_was_empty_at_first_loses_nothing_unnoticed(log: Log) -> None:
+def test_trimmed_records_of_a_partition_that_was_empty_are_noticed(log: Log) -> None:
     topic = log.create("orders", 2)
     log.append(topic, 0, plain(10))
     state = grown_by(EMPTY, step(log, EMPTY))
@@ -105,7 +104,7 @@ def test_a_partition_that_was_empty_at_first_loses_nothing_unnoticed(log: Log) -
         step(log, state)
 
 
-def test_a_partition_that_waits_for_a_later_commit_loses_nothing_unnoticed(log: Log) -> None:
+def test_trimmed_records_of_a_partition_left_for_a_later_commit_are_noticed(log: Log) -> None:
     topic = log.create("orders", 2)
     for number in range(2):
         log.append(topic, number, plain(10))
@@ -118,7 +117,7 @@ def test_a_partition_that_waits_for_a_later_commit_loses_nothing_unnoticed(log: 
         step(log, state)
 
 
-def test_a_partition_that_came_since_the_last_commit_loses_nothing_unnoticed(log: Log) -> None:
+def test_trimmed_records_of_a_partition_added_since_the_last_commit_are_noticed(log: Log) -> None:
     topic = log.create("orders")
     log.append(topic, 0, plain(10))
     state = grown_by(EMPTY, step(log, EMPTY))
@@ -133,7 +132,7 @@ def test_a_partition_that_came_since_the_last_commit_loses_nothing_unnoticed(log
     assert step(log, state) is None
 
 
-def test_what_left_the_log_before_its_first_archive_is_no_loss(log: Log) -> None:
+def test_records_trimmed_before_the_first_archive_are_no_loss(log: Log) -> None:
     topic = log.create("orders", 2)
     for number in range(2):
         log.append(topic, number, plain(10))
@@ -141,6 +140,3 @@ def test_what_left_the_log_before_its_first_archive_is_no_loss(log: Log) -> None
     log.truncate(topic, 1, 10)
     state = grown_by(EMPTY, step(log, EMPTY))
     assert step(log, state) is None and not state.lost
-    # A table from before partitions were counted does not know what was there when it began.
-    told = msgspec.structs.replace(state, archived=state.archived[:1], partitions={})
-    assert step(log, told) is None

@@ -1,4 +1,4 @@
-"""The Parquet archive's commits, without Spark: what is seen, who wins, what is refused."""
+"""Commits of a Parquet archive, without Spark: visibility, conflicts, rejections."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def commit_of(number: int) -> Span:
     return Span("orders", 0, "id", number * 10, number * 10 + 10)
 
 
-def test_a_batch_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_batch_is_visible_completely_or_not_at_all(tmp_path: Path) -> None:
     table = opened(tmp_path / "lake")
     staged = table.staging()
     (staged / "date=2026-11-21").mkdir()
@@ -36,7 +36,7 @@ def test_a_batch_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [each.name for each in table.data.rglob("*.parquet")] == ["part.parquet"]
 
 
-def test_of_two_archivers_the_second_is_told_and_adds_nothing(tmp_path: Path) -> None:
+def test_the_second_of_two_archivers_fails_and_adds_nothing(tmp_path: Path) -> None:
     table, other = opened(tmp_path / "lake"), opened(tmp_path / "lake")
     first = next_commit(EMPTY, [commit_of(0)], id="a")
     table.publish(table.staging(), EMPTY, first)
@@ -46,7 +46,7 @@ def test_of_two_archivers_the_second_is_told_and_adds_nothing(tmp_path: Path) ->
     assert len(list(table.data.iterdir())) == 1
 
 
-def test_a_table_nobody_made_with_us_is_refused(tmp_path: Path) -> None:
+def test_a_table_of_another_program_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "theirs.parquet").write_bytes(b"x")
     with pytest.raises(ForeignTable):
         opened(tmp_path)
@@ -65,7 +65,7 @@ def test_a_path_below_a_file_cannot_be_written(tmp_path: Path) -> None:
         opened(tmp_path / "file" / "lake")
 
 
-def test_what_a_crash_left_is_swept_after_a_day(tmp_path: Path) -> None:
+def test_staging_files_of_a_crash_are_deleted_after_a_day(tmp_path: Path) -> None:
     table = opened(tmp_path / "lake")
     old, young = table.staging(), table.staging()
     os.utime(old, (0, 0))
@@ -73,7 +73,7 @@ def test_what_a_crash_left_is_swept_after_a_day(tmp_path: Path) -> None:
     assert not old.exists() and young.exists()
 
 
-def test_directories_change_places(tmp_path: Path) -> None:
+def test_directories_are_swapped(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     (one / "a").mkdir(parents=True)
     (other / "b").mkdir(parents=True)
@@ -83,13 +83,13 @@ def test_directories_change_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["s3a://bucket/lake", "hdfs://host/lake"])
-def test_parquet_wants_a_file_system_that_renames(text: str) -> None:
+def test_parquet_needs_a_file_system_with_rename(text: str) -> None:
     with pytest.raises(PipelineError, match="object store"):
         parse_location(text, "parquet")
 
 
 class Rows:
-    """As much of a DataFrame as `append` needs: it writes one file."""
+    """A DataFrame as far as `append` needs it: it writes one file."""
 
     @property
     def write(self) -> "Rows":
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_nothing_behind_and_the_next_run_goes_on(
     assert (done.rows, done.total_rows, done.checksum) == (3, 3, 7)
 
 
-def test_rows_that_were_counted_twice_leave_the_sum_unknown(tmp_path: Path) -> None:
+def test_rows_counted_twice_make_the_checksum_unknown(tmp_path: Path) -> None:
     table = opened(tmp_path / "lake")
     planned = next_commit(EMPTY, [commit_of(0)], id="a")
     done = table.append(Rows(), EMPTY, planned, lambda: (6, 14))

@@ -1,4 +1,4 @@
-"""Statistics, drawn: on a terminal and as a page."""
+"""Statistics as text and as HTML."""
 
 import re
 from html.parser import HTMLParser
@@ -28,14 +28,14 @@ FULL = TopicStats(
 EMPTY = TopicStats("none", 0, 0, 0, 0, 1, (), (), 0, 0, 0, (), Quantiles(()), None)
 
 
-def test_the_terminal_tells_counts_shares_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_report_has_counts_shares_and_times(capsys: pytest.CaptureFixture[str]) -> None:
     text_report.print_report([FULL, EMPTY])
     said = capsys.readouterr().out
     for text in ("1,500 records", "2.861 MiB", "66.7 %", "▄ █", "latency", "0 records"):
         assert text in said
 
 
-def test_the_page_stands_alone_and_trusts_no_key() -> None:
+def test_the_html_report_is_self_contained_and_escapes_keys() -> None:
     text = html_report.render_html([FULL, EMPTY])
     HTMLParser().feed(text)
     assert "<script" not in text
@@ -49,8 +49,8 @@ def test_a_topic_without_append_times_has_no_latency() -> None:
     assert "Latency" not in text
 
 
-def test_times_that_no_calendar_has_are_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    # Microseconds, or nanoseconds, taken for milliseconds.
+def test_times_outside_of_the_calendar_are_shown_in_ms(capsys: pytest.CaptureFixture[str]) -> None:
+    # Microseconds or nanoseconds, mistaken for milliseconds.
     for late in (1_700_000_000_000_000, 9_223_372_036_854_775):
         point = Point(late, 1, 1)
         far = msgspec.structs.replace(FULL, last_ms=late, over_time=(*FULL.over_time, point))

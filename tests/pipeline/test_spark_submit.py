@@ -1,4 +1,4 @@
-"""Jobs that spark-submit starts run where, and as, it was told."""
+"""Jobs started by spark-submit run with its master and settings."""
 
 import json
 import subprocess
@@ -26,35 +26,36 @@ def started_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KORVET_SPARK_MASTER", raising=False)
 
 
-def test_a_job_runs_on_the_master_that_spark_submit_was_told() -> None:
+def test_a_job_runs_on_the_master_of_spark_submit() -> None:
     found = session_settings(None, master=None, conf={}, submitted=CLUSTER)
     assert found["spark.master"] == "spark://cluster:7077"
     assert found["spark.sql.shuffle.partitions"] == "64"
     assert found["spark.driver.memory"] == "8g"
-    # Executors have to reach the driver.
+    # Executors must reach the driver.
     assert "spark.driver.host" not in found and "spark.driver.bindAddress" not in found
 
 
-def test_what_a_job_is_built_on_stays_as_it_is(tmp_path: Path) -> None:
+def test_required_settings_override_spark_submit(tmp_path: Path) -> None:
     location = parse_location(str(tmp_path), "delta")
     found = session_settings(location, master=None, conf={}, submitted=CLUSTER)
     assert found["spark.sql.session.timeZone"] == "UTC"
     assert found["spark.sql.extensions"] == "io.delta.sql.DeltaSparkSessionExtension"
 
 
-def test_what_the_job_itself_is_told_wins() -> None:
+def test_options_of_the_job_override_everything() -> None:
     conf = {"spark.sql.shuffle.partitions": "3", "spark.driver.host": "10.0.0.1"}
     found = session_settings(None, master="local[2]", conf=conf, submitted=CLUSTER)
     assert found["spark.master"] == "local[2]" and found["spark.driver.memory"] == "8g"
     assert found["spark.sql.shuffle.partitions"] == "3" and found["spark.driver.host"] == "10.0.0.1"
 
 
-def test_a_job_that_is_started_alone_runs_here() -> None:
+def test_a_job_without_spark_submit_runs_locally() -> None:
     found = session_settings(None, master=None, conf={}, submitted=submitted_settings())
     assert found["spark.master"] == "local[*]" and found["spark.driver.host"] == "127.0.0.1"
 
 
-def test_what_spark_submit_was_told_is_known(tmp_path: Path) -> None:
+@pytest.mark.spark
+def test_settings_of_spark_submit_are_read(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(
         "import json\nfrom korvet.pipeline.spark_session import submitted_settings\n"

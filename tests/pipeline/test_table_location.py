@@ -1,4 +1,4 @@
-"""Where a table is, by what was said of it."""
+"""Parsing of table locations."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ICEBERG = {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}
 HIVE = {"spark.sql.catalogImplementation": "hive"}
 
 
-def test_the_settings_of_its_catalog_tell_the_format_of_a_table_by_name() -> None:
+def test_the_catalogs_settings_give_the_format_of_a_named_table() -> None:
     assert parse_location("lake.db.orders", None, ICEBERG) == TableLocation(
         "iceberg", "", "lake.db.orders"
     )
@@ -31,7 +31,7 @@ def test_a_name_that_is_a_directory_here_is_that_directory(
         "delta", str(tmp_path / "orders"), ""
     )
     assert parse_location("new", "parquet") == TableLocation("parquet", str(tmp_path / "new"), "")
-    # Whoever says a format with names has said that it is one; "./orders" is the directory.
+    # A format with table names makes it a name; "./orders" is the directory.
     assert parse_location("orders", "delta") == TableLocation("delta", "", "orders")
     assert parse_location("./orders", "delta") == TableLocation(
         "delta", str(tmp_path / "orders"), ""
@@ -42,6 +42,6 @@ def test_a_name_that_is_a_directory_here_is_that_directory(
                 assert is_table_name(text, format) is not parse_location(text, format, HIVE).is_path
 
 
-def test_what_is_neither_a_directory_nor_in_a_known_catalog_asks_for_more() -> None:
+def test_a_name_without_directory_or_catalog_needs_a_format() -> None:
     with pytest.raises(NoArchive, match=r"no directory lake\.db\.orders\..*--format and"):
         parse_location("lake.db.orders", None, {})

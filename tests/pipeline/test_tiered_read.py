@@ -1,4 +1,4 @@
-"""One log, hot and cold: the table's part and Redis's, without gap or overlap."""
+"""Tiered reads: the parts of table and Redis, without gap or overlap."""
 
 import random
 from datetime import UTC, datetime
@@ -26,14 +26,14 @@ PAIRS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 class Lake:
-    """An archive, filled from what stands in a log, without Spark."""
+    """An archive, filled from a log without Spark."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self.table = ParquetTable.open(None, parse_location(self.path, "parquet"), TableCreation())
 
     def archive(self, log: Log, topic: Topic, partition: int, end: int, *, since: int = 0) -> None:
-        """The table has everything of the partition before `end`, if it is new from `since` on."""
+        """Archive the partition's records below `end`, from `since` on if it is new."""
         before = self.table.state()
         held = before.archived_range(topic.name, partition)
         start = since if held is None else held.end
@@ -120,7 +120,7 @@ def test_a_trim_between_plan_and_read_sends_the_task_to_the_table(
 
 
 def half_archived(log: Log, folder: Path, trimmed: int) -> Lake:
-    """Of 50 records the table has the first 30; the log has lost those before `trimmed`."""
+    """Archive the first 30 of 50 records and trim the log below `trimmed`."""
     topic = log.create("orders")
     log.append(topic, 0, plain(50))
     lake = Lake(folder / "lake")
@@ -164,7 +164,7 @@ def test_a_filter_on_time_loses_nothing_to_a_trim_before_the_task(
     assert set(range(20, 100)) <= {row["offset"] for row in rows}
 
 
-def test_offsets_before_the_tables_first_are_missed_only_if_asked_for(
+def test_offsets_below_the_tables_first_are_missing_only_if_requested(
     log: Log, tmp_path: Path
 ) -> None:
     topic = log.create("orders")
@@ -173,7 +173,7 @@ def test_offsets_before_the_tables_first_are_missed_only_if_asked_for(
     lake = Lake(tmp_path / "lake")
     asked = {"startingOffsets": '{"orders": {"0": 5}}'}
     assert [o for _, o in found(log, lake)] == list(range(10, 50))
-    with pytest.raises(DataLoss, match="has none of it"):
+    with pytest.raises(DataLoss, match="has none of them"):
         found(log, lake, **asked)
     lake.archive(log, topic, 0, 30, since=10)
     log.truncate(topic, 0, 20)
@@ -183,20 +183,20 @@ def test_offsets_before_the_tables_first_are_missed_only_if_asked_for(
     assert len(found(log, lake, **asked, failOnDataLoss="false")) == 40
 
 
-def test_a_table_of_somebody_else_is_refused(log: Log, tmp_path: Path) -> None:
+def test_a_table_of_another_program_is_rejected(log: Log, tmp_path: Path) -> None:
     log.create("orders")
     write_deltalake(str(tmp_path / "theirs"), pa.table({"topic": ["orders"]}))
-    with pytest.raises(InvalidOption, match="no archive of Korvet"):
+    with pytest.raises(InvalidOption, match="not made by korvet pipeline"):
         found(log, Lake(tmp_path / "lake"), archive=str(tmp_path / "theirs"))
 
 
-def test_what_is_in_neither_is_named(log: Log, tmp_path: Path) -> None:
+def test_offsets_in_neither_log_nor_archive_are_reported(log: Log, tmp_path: Path) -> None:
     lake = half_archived(log, tmp_path, 40)
-    with pytest.raises(DataLoss, match="30"):
+    with pytest.raises(DataLoss, match="0 to 29"):
         found(log, lake)
 
 
-def test_an_archive_of_another_topic_of_that_name_is_refused(log: Log, tmp_path: Path) -> None:
+def test_an_archive_of_another_topic_id_is_rejected(log: Log, tmp_path: Path) -> None:
     topic = log.create("orders")
     log.append(topic, 0, plain(5))
     lake = Lake(tmp_path / "lake")

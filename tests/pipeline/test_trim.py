@@ -1,4 +1,4 @@
-"""What leaves the log once a table has it: what is old enough, and nothing else."""
+"""Trimming archived records: what is old enough, and nothing else."""
 
 import time
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ HOUR_MS = 3_600_000
 
 
 def trimmed(log: Log, path: Path, older_ms: int = HOUR_MS) -> int:
-    """How many entries left the log, of which a table has everything."""
+    """Trim a completely archived log and return the number of removed entries."""
     table = ParquetTable.open(None, parse_location(str(path / "lake"), "parquet"), TableCreation())
     metadata = MetadataClient(Connection(log.url), log.store)
     target = archive_target(metadata, ["orders"])
@@ -43,7 +43,7 @@ def add_natively(log: Log, count: int, id_: str = "*") -> None:
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
-def test_what_is_old_goes_and_what_is_young_stays(
+def test_old_records_are_trimmed_and_new_ones_kept(
     log: Log, tmp_path: Path, form: str, mode: str
 ) -> None:
     topic = log.create("orders", 1, form, mode)
@@ -53,7 +53,7 @@ def test_what_is_old_goes_and_what_is_young_stays(
     assert trimmed(log, tmp_path) == 0
 
 
-def test_many_partitions_together_hold_redis_up_no_longer_than_one(
+def test_many_partitions_block_redis_no_longer_than_one(
     log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trim, "STEPS", 6)
@@ -86,9 +86,7 @@ def test_records_without_a_timestamp_are_as_old_as_their_append(
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 @pytest.mark.parametrize("before", [0, 3])
-def test_entries_that_others_have_just_added_stay(
-    log: Log, tmp_path: Path, mode: str, before: int
-) -> None:
+def test_new_foreign_entries_are_kept(log: Log, tmp_path: Path, mode: str, before: int) -> None:
     topic = log.create("orders", 1, "record", mode)
     if before:
         log.append(topic, 0, plain(before))
@@ -97,14 +95,14 @@ def test_entries_that_others_have_just_added_stay(
     assert log.store.command("XLEN", "korvet:orders:0") == 5
 
 
-def test_entries_that_others_added_long_ago_go(log: Log, tmp_path: Path) -> None:
+def test_old_foreign_entries_are_trimmed(log: Log, tmp_path: Path) -> None:
     log.create("orders", 1, "record", "time")
     add_natively(log, 4, f"{int(time.time() * 1000) - 2 * HOUR_MS}-*")
     add_natively(log, 2)
     assert trimmed(log, tmp_path) == 4
 
 
-def test_others_may_have_removed_what_they_added(log: Log, tmp_path: Path) -> None:
+def test_removed_foreign_entries_are_allowed(log: Log, tmp_path: Path) -> None:
     log.create("orders", 1, "record", "time")
     add_natively(log, 5)
     assert trimmed(log, tmp_path) == 0
@@ -113,9 +111,7 @@ def test_others_may_have_removed_what_they_added(log: Log, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_markers_of_transactions_keep_nothing_that_is_old(
-    log: Log, tmp_path: Path, mode: str
-) -> None:
+def test_transaction_markers_do_not_block_trimming(log: Log, tmp_path: Path, mode: str) -> None:
     topic = log.create("orders", 1, "record", mode)
     one = Transaction(log, topic, 11)
     for _ in range(100):
@@ -125,16 +121,14 @@ def test_markers_of_transactions_keep_nothing_that_is_old(
     assert trimmed(log, tmp_path) > 300
 
 
-def test_an_entry_that_others_added_long_ago_keeps_nothing_behind_it(
-    log: Log, tmp_path: Path
-) -> None:
+def test_an_old_foreign_entry_does_not_block_trimming(log: Log, tmp_path: Path) -> None:
     topic = log.create("orders", 1, "record", "dense")
     log.append(topic, 0, plain(10, size=10_000))
     add_natively(log, 1)
     for _ in range(3):
         log.append(topic, 0, plain(10, size=10_000))
     log.append(topic, 0, plain(10, since=int(time.time() * 1000) + 2 * HOUR_MS))
-    # As old as what was appended next, which was now: by then nothing may go that is younger.
+    # A foreign entry is as old as the next append, which is now: nothing newer may be trimmed.
     assert trimmed(log, tmp_path) == 0
     assert trimmed(log, tmp_path, -HOUR_MS) > 30
     assert trimmed(log, tmp_path, -HOUR_MS) == 0

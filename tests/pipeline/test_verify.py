@@ -1,4 +1,4 @@
-"""Verify: what it notices, and what may go on meanwhile."""
+"""What verify detects, and what may happen meanwhile."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,19 +23,19 @@ from korvet.topics.table import Topic
 from tests.pipeline.conftest import location_for
 from tests.spark.topic_log import Log, plain
 
-# Py4J leaves its sockets to the collector.
-pytestmark = pytest.mark.filterwarnings("ignore")
+# Py4J closes its sockets only when they are garbage-collected.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 NOT_THOSE = "the table's rows are not those that its commits wrote"
 
 
 def nobody(done: ArchivedCommit) -> None:
-    """Nobody watches."""
+    """Ignore the commit."""
 
 
 @pytest.fixture
 def topic(log: Log) -> Iterator[Topic]:
-    """A topic of two partitions with 200 records in each."""
+    """A topic of two partitions with 200 records each."""
     made = log.create("orders", 2, "batch", "dense")
     for number in range(2):
         log.append(made, number, plain(200))
@@ -47,7 +47,7 @@ def archiver(spark: Any, log: Log, table: ArchiveTable, **more: Any) -> Archiver
 
 
 def alter(spark: Any, location: TableLocation) -> None:
-    """Some record of the table has another value than before."""
+    """Change the value of one record in the table."""
     if location.format != "parquet":
         mine = "partition = 1 AND offset = 7"
         rows = spark.table(location.sql)
@@ -68,7 +68,7 @@ def alter(spark: Any, location: TableLocation) -> None:
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
-def test_a_row_that_was_altered_after_the_log_forgot_it_is_noticed(
+def test_a_row_changed_after_its_record_was_trimmed_is_noticed(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, format: str
 ) -> None:
     location = location_for(spark, tmp_path, format)
@@ -81,7 +81,7 @@ def test_a_row_that_was_altered_after_the_log_forgot_it_is_noticed(
     assert verdict.problems == (NOT_THOSE,)
 
 
-def test_rows_that_the_log_still_has_are_told_by_their_offsets(
+def test_differences_are_reported_with_their_offsets(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
@@ -93,12 +93,12 @@ def test_rows_that_the_log_still_has_are_told_by_their_offsets(
     assert problems == [(), ("same count, other contents (offsets 4 to 7)",)]
 
 
-def test_a_crash_before_delta_knows_the_sum_is_made_good_by_the_next_run(
+def test_a_pending_delta_commit_is_settled_by_the_next_run(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = location_for(spark, tmp_path, "delta")
     table = open_table(spark, location, TableCreation())
-    # Not each runtime of Delta can read its own checkpoints on each Spark.
+    # Some runtimes of Delta cannot read their own checkpoints on some Sparks.
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     honest = delta_table.DeltaTable._commit
 
@@ -129,7 +129,7 @@ Meanwhile = Callable[[], object]
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Meanwhile]]:
-    """What happens between the moment verify has planned and the moment it reads."""
+    """Run an action between planning and reading of verify."""
     events: list[Meanwhile] = []
     honest = module._waiting
 
@@ -143,7 +143,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Meanwhile]]:
     yield events
 
 
-def test_a_trim_and_a_commit_meanwhile_are_no_difference(
+def test_a_concurrent_trim_and_commit_are_no_difference(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, meanwhile: list[Meanwhile]
 ) -> None:
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
@@ -158,12 +158,12 @@ def test_a_trim_and_a_commit_meanwhile_are_no_difference(
     meanwhile.append(go_on)
     verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal, verdict
-    # Pieces have four offsets each; the one that the trim went into is not compared.
+    # Pieces have four offsets each; the piece that the trim reached is not compared.
     assert [each.log.rows for each in verdict.partitions] == [200 - 92, 0]
     assert verdict.rows == 400
 
 
-def test_a_trim_behind_a_later_commit_is_no_gap(
+def test_a_trim_after_a_later_commit_is_no_gap(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
@@ -182,7 +182,7 @@ def test_a_trim_behind_a_later_commit_is_no_gap(
     assert [each.log.rows for each in verdict.partitions] == [200, 0]
 
 
-def test_a_gap_between_table_and_log_is_a_difference_only_if_records_left_the_log_there(
+def test_a_gap_between_table_and_log_is_a_difference_only_if_records_were_trimmed(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     topic = log.create("orders", 1, "record", "time")
@@ -198,7 +198,7 @@ def test_a_gap_between_table_and_log_is_a_difference_only_if_records_left_the_lo
     assert problem.endswith("are in neither")
 
 
-def test_rows_that_no_commit_speaks_of_are_a_difference(
+def test_rows_outside_of_all_commits_are_a_difference(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
     from pyspark.sql import functions as f
@@ -241,7 +241,7 @@ def test_a_partition_that_was_empty_at_first_waits_and_is_no_difference(
 
 
 def copied(spark: Any, path: Path, table: ArchiveTable, rows: Any) -> ArchiveTable:
-    """Another table that claims to have all of this one, but has these rows; the sum unknown."""
+    """Return another table with the metadata of this one but these rows and an unknown checksum."""
     copy = open_table(spark, location_for(spark, path / "copy", "parquet"), TableCreation())
     planned = next_commit(copy.state(), table.state().archived, id="x")
     copy.append(rows, copy.state(), planned, zero)
@@ -249,11 +249,11 @@ def copied(spark: Any, path: Path, table: ArchiveTable, rows: Any) -> ArchiveTab
 
 
 def zero() -> tuple[int, int]:
-    """Nobody counted the rows."""
+    """Report unknown counts."""
     return 0, 0
 
 
-def test_what_kept_sums_do_not_tell_apart_is_told_by_those_of_the_log(
+def test_equal_hashes_differ_by_timestamp_type_and_null_headers(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     made = log.create("orders", 1, "batch")
@@ -272,7 +272,7 @@ def test_what_kept_sums_do_not_tell_apart_is_told_by_those_of_the_log(
         assert found.problems == ("same count, other contents (offsets 70 to 71)",)
 
 
-def test_what_compaction_let_go_of_hides_no_record_that_the_table_lacks(
+def test_compacted_records_hide_no_record_missing_from_the_table(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     made = log.create("orders", 1, cleanup_policy="compact")
@@ -295,7 +295,7 @@ def test_sums_of_hashes_leave_room_for_years_of_rows(spark: Any) -> None:
     assert checksum(*(None for _ in parts)) == 0
 
 
-def test_native_records_without_a_time_are_equal_whenever_they_are_read(
+def test_foreign_records_without_a_time_compare_equal_at_any_time(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     topic = log.create("orders", 1, "record", "dense")

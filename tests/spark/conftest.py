@@ -1,4 +1,4 @@
-"""What tests of the source and the sink need: an empty Redis, and Spark where a module asks."""
+"""Fixtures for the tests of the source and the sink: an empty Redis and a Spark session."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from korvet.store.sync_store import SyncStore
-from tests.spark.spark_sessions import QUICK, session
+from tests.spark.spark_sessions import QUICK, collect_sockets, session
 from tests.spark.topic_log import Log
 from tests.support.redis_servers import TestServer
 
@@ -21,6 +21,13 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A Spark session that gives failed tasks a second and a third attempt."""
+    """A Spark session with up to three attempts per task."""
     with session("local[2,3]", spark__driver__extraJavaOptions=QUICK) as running:
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_sockets_left() -> Iterator[None]:
+    """Collect what a module with Spark leaves, in that module."""
+    yield
+    collect_sockets()

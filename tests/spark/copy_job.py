@@ -1,6 +1,6 @@
-"""A streaming job of its own process, from topic `s` to topic `copy`, for tests that kill it.
+"""Run a streaming job from topic `s` to topic `copy`, for tests that kill it.
 
-Arguments: the Redis URL and the checkpoint's folder. Prints a line for each batch that is done.
+Arguments: Redis URL and checkpoint directory. Prints a line after each batch.
 """
 
 import sys
@@ -10,7 +10,7 @@ from tests.spark.spark_sessions import QUICK, session
 
 
 def main(url: str, checkpoint: str) -> None:
-    """Runs until it is killed."""
+    """Run until killed."""
     with session(
         "local[2,4]",
         spark__sql__streaming__pollingDelay="5ms",

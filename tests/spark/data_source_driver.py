@@ -1,4 +1,4 @@
-"""Spark's side of the source without Spark: every object is pickled on its way, as Spark does."""
+"""Drive the data source without Spark: every object is pickled in between, as Spark does."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,19 +15,19 @@ Row = dict[str, Any]
 
 
 def sent(value: T) -> T:
-    """The value as another process gets it."""
+    """Return the value as another process receives it."""
     copy: T = cloudpickle.loads(cloudpickle.dumps(value))
     return copy
 
 
 def source(url: str, **options: object) -> KorvetDataSource:
-    """The source with these options; `kafka__x` stands for `kafka.x`."""
+    """Return the source with these options; `kafka__x` is option `kafka.x`."""
     given = {name.replace("__", "."): str(value) for name, value in options.items()}
     return sent(KorvetDataSource({"redis": url, **given}))
 
 
 def schema_of(made: KorvetDataSource) -> Any:
-    """The schema Spark would make of the source's own."""
+    """Return the schema that Spark makes of the source's own."""
     names = [column.split(" ")[0] for column in _columns(made.schema())]
     return _parse_datatype_json_string(spark_json(tuple(names)))
 
@@ -37,7 +37,7 @@ def _columns(ddl: str) -> Iterator[str]:
 
 
 def rows(batches: Iterable[Any], names: Sequence[str]) -> list[Row]:
-    """The rows of what a reader gave, after checking its types."""
+    """Return the rows of a reader after checking their types."""
     found: list[Row] = []
     for batch in batches:
         assert isinstance(batch, pa.RecordBatch)
@@ -48,7 +48,7 @@ def rows(batches: Iterable[Any], names: Sequence[str]) -> list[Row]:
 
 
 def read(url: str, *, filters: Sequence[Any] = (), **options: object) -> list[Row]:
-    """What a batch read gives, piece by piece in the order of the pieces."""
+    """Return the rows of a batch read, split by split."""
     made = source(url, **options)
     schema = schema_of(made)
     reader = made.reader(schema)
@@ -62,7 +62,7 @@ def read(url: str, *, filters: Sequence[Any] = (), **options: object) -> list[Ro
 
 
 def pieces(url: str, **options: object) -> list[tuple[str, int, int]]:
-    """The pieces of a batch read: partition, start, end."""
+    """Return the splits of a batch read: partition, start, end."""
     made = source(url, **options)
     wanted = [piece.wanted for piece in made.reader(schema_of(made)).partitions()]
     return [(str(each.log), each.start, each.end) for each in wanted]

@@ -1,5 +1,6 @@
-"""Spark sessions for tests: local, quiet, and with format `korvet` where Spark looks for it."""
+"""Spark sessions for tests: local, quiet, with format `korvet` where Spark looks for it."""
 
+import gc
 import os
 import sys
 import warnings
@@ -13,11 +14,11 @@ import korvet
 PROJECT = Path(korvet.__file__).parent.parent
 ENTRY_POINTS = PROJECT / "korvet" / "spark" / "entry_points"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-"""Options of the JVM of tests: one that lives for seconds earns nothing by compiling twice."""
+"""Options of a short-lived JVM: optimized compilation takes longer than it saves."""
 
 
 def environment() -> dict[str, str]:
-    """What Spark's Python processes need to find us as if the wheel were installed."""
+    """Return the environment in which Spark's Python processes find korvet as if installed."""
     paths = [str(PROJECT), str(ENTRY_POINTS)]
     return {
         **os.environ,
@@ -30,25 +31,34 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def session(master: str, **conf: str) -> Iterator[Any]:
-    """A running session, stopped at the end; `a__b` stands for `a.b`."""
+    """Start a session and stop it at the end; `a__b` is setting `a.b`."""
     from pyspark.sql import SparkSession
 
     os.environ.update(environment())
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        **{name.replace("__", "."): value for name, value in conf.items()},
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        builder = (
-            SparkSession.builder.master(master)
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.log.level", "ERROR")
-        )
-        for name, value in conf.items():
-            builder = builder.config(name.replace("__", "."), value)
+        builder = SparkSession.builder.master(master)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
         running = builder.getOrCreate()
     try:
         yield running
     finally:
         running.stop()
+        collect_sockets()
+
+
+def collect_sockets() -> None:
+    """Collect the sockets that Py4J leaves open, so that no later test gets a ResourceWarning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

@@ -1,4 +1,4 @@
-"""Reading topics as a batch: every layout, every column, every way to say from where to where."""
+"""Batch reads: every layout, every column, every way to select a range."""
 
 import json
 import os
@@ -31,7 +31,7 @@ layouts = pytest.mark.parametrize(("form", "mode"), LAYOUTS)
 
 
 def as_row(topic: str, partition: int, record: Record, *, stamped: int = 0) -> Row:
-    """The row that a record must become."""
+    """Return the row that a record must become."""
     offset, timestamp, key, value, headers = record
     moment = datetime.fromtimestamp(timestamp // 1000, UTC).replace(
         microsecond=timestamp % 1000 * 1000
@@ -49,7 +49,7 @@ def as_row(topic: str, partition: int, record: Record, *, stamped: int = 0) -> R
 
 
 def mixed(count: int, seed: int) -> list[Record]:
-    """Records of every shape: null and empty keys and values, headers, any length."""
+    """Draw records of every shape: null and empty keys and values, headers, any length."""
     draw = random.Random(seed)
 
     def some(most: int) -> bytes | None:
@@ -88,7 +88,7 @@ def test_every_column_comes_back_whatever_the_record(
 
 
 @layouts
-def test_records_that_look_alike_are_read_like_any_others(log: Log, form: str, mode: str) -> None:
+def test_records_with_equal_fields_and_lengths_are_read(log: Log, form: str, mode: str) -> None:
     topic = log.create("alike", 1, form, mode)
     log.append(topic, 0, plain(20_000))
     log.append(topic, 0, [(n, 5, None, b"v", []) for n in range(200)])
@@ -99,9 +99,7 @@ def test_records_that_look_alike_are_read_like_any_others(log: Log, form: str, m
 
 
 @layouts
-def test_an_append_time_topic_gives_the_moment_of_the_append(
-    log: Log, form: str, mode: str
-) -> None:
+def test_a_log_append_time_topic_has_append_times(log: Log, form: str, mode: str) -> None:
     topic = log.create("stamped", 1, form, mode, message_timestamp_type="LogAppendTime")
     log.append(topic, 0, plain(5))
     log.append(topic, 0, mixed(5, 1))
@@ -112,7 +110,7 @@ def test_an_append_time_topic_gives_the_moment_of_the_append(
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_native_entries_are_records_too(log: Log, mode: str) -> None:
+def test_foreign_entries_are_records(log: Log, mode: str) -> None:
     topic = log.create("native", 1, "record", mode)
     log.append(topic, 0, plain(3))
     log.store.command("XADD", "korvet:native:0", "*", "key", "k", "value", "v")
@@ -125,7 +123,9 @@ def test_native_entries_are_records_too(log: Log, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
 @pytest.mark.parametrize("count", [1, 300])
-def test_a_native_entry_without_a_time_is_of_the_present(log: Log, mode: str, count: int) -> None:
+def test_a_foreign_entry_without_a_time_has_the_time_of_reading(
+    log: Log, mode: str, count: int
+) -> None:
     log.create("native", 1, "record", mode)
     before = int(time.time() * 1000)
     for n in range(count):
@@ -137,7 +137,7 @@ def test_a_native_entry_without_a_time_is_of_the_present(log: Log, mode: str, co
 
 
 @layouts
-def test_only_the_columns_asked_for_are_built(log: Log, form: str, mode: str) -> None:
+def test_only_requested_columns_are_built(log: Log, form: str, mode: str) -> None:
     topic = log.create("wide", 1, form, mode)
     written = log.append(topic, 0, mixed(40, 3)) + log.append(topic, 0, plain(100))
     for name in ("offset", "timestamp", "key", "value", "headers", "partition"):
@@ -148,7 +148,7 @@ def test_only_the_columns_asked_for_are_built(log: Log, form: str, mode: str) ->
 
 
 @layouts
-def test_ranges_are_cut_to_the_offset(log: Log, form: str, mode: str) -> None:
+def test_ranges_are_read_exactly_to_their_offsets(log: Log, form: str, mode: str) -> None:
     topic = log.create("cut", 1, form, mode)
     for n in range(5):
         log.append(topic, 0, plain(10) if n % 2 else mixed(10, n))
@@ -166,7 +166,7 @@ def test_ranges_are_cut_to_the_offset(log: Log, form: str, mode: str) -> None:
 
 
 @layouts
-def test_pieces_follow_one_another_without_gap_or_overlap(log: Log, form: str, mode: str) -> None:
+def test_splits_are_contiguous(log: Log, form: str, mode: str) -> None:
     topic = log.create("big", 2, form, mode)
     for _ in range(12):
         log.append(topic, 0, [(0, 5, b"k", os.urandom(700), []) for _ in range(200)])
@@ -189,7 +189,7 @@ def test_pieces_follow_one_another_without_gap_or_overlap(log: Log, form: str, m
 
 
 @layouts
-def test_there_are_at_least_as_many_pieces_as_asked_for(log: Log, form: str, mode: str) -> None:
+def test_there_are_at_least_min_partitions_splits(log: Log, form: str, mode: str) -> None:
     topic = log.create("small", 3, form, mode)
     log.create("none", 2, form, mode)
     for part in range(3):
@@ -206,9 +206,7 @@ def test_there_are_at_least_as_many_pieces_as_asked_for(log: Log, form: str, mod
 
 
 @layouts
-def test_small_partitions_are_read_together_where_that_is_asked_for(
-    log: Log, form: str, mode: str
-) -> None:
+def test_join_partitions_groups_small_partitions(log: Log, form: str, mode: str) -> None:
     topic = log.create("many", 12, form, mode)
     log.create("none", 2, form, mode)
     for part in range(12):
@@ -232,7 +230,7 @@ def test_small_partitions_are_read_together_where_that_is_asked_for(
     assert read(log.url, subscribe="none", joinPartitions="true", minPartitions=3) == []
 
 
-def test_a_read_of_very_many_partitions_has_fewer_tasks_of_itself(log: Log) -> None:
+def test_a_read_of_many_partitions_has_fewer_tasks_by_default(log: Log) -> None:
     topic = log.create("many", 70)
     for part in range(70):
         log.append(topic, part, plain(1 + part % 3))
@@ -262,10 +260,10 @@ def test_a_topic_may_have_fewer_partitions_than_tasks_are_asked_for(log: Log) ->
     assert len(read(log.url, subscribe="few", joinPartitions="true", minPartitions=9)) == 1
 
 
-def test_a_trim_while_partitions_are_measured_stops_no_read(
+def test_a_trim_during_size_estimation_does_not_fail_the_read(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the two questions for a range's first and last row of the index."""
+    """The trim happens between the reads of a range's first and last index row."""
     topic = log.create("trimmed")
     for _ in range(20):
         log.append(topic, 0, plain(100, size=800))
@@ -287,7 +285,7 @@ def test_a_trim_while_partitions_are_measured_stops_no_read(
     assert group_batch_splits(metadata, options, [whole]) == [(whole,)]
 
 
-def test_small_batches_are_cut_and_counted_like_others(log: Log) -> None:
+def test_small_batches_are_split_and_counted_like_others(log: Log) -> None:
     topic = log.create("small", 1, "batch")
     for _ in range(1100):
         log.append(topic, 0, plain(1))
@@ -306,7 +304,7 @@ def test_records_without_a_time_pass_a_filter_before_1970(log: Log) -> None:
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_a_filter_on_time_leaves_no_native_entry_out(log: Log, mode: str) -> None:
+def test_a_filter_on_time_keeps_foreign_entries(log: Log, mode: str) -> None:
     topic = log.create("mixed", 1, "record", mode)
     for _ in range(2):
         log.append(topic, 0, plain(10, since=int(time.time() * 1000) - 10_000, size=10_000))
@@ -321,7 +319,7 @@ def test_a_filter_on_time_leaves_no_native_entry_out(log: Log, mode: str) -> Non
         assert b"native" in [row["value"] for row in found]
 
 
-def test_options_name_partitions_that_a_filter_leaves_out(log: Log) -> None:
+def test_options_may_name_partitions_that_a_filter_excludes(log: Log) -> None:
     topic = log.create("f", 2)
     for number in range(2):
         log.append(topic, number, plain(5))
@@ -332,7 +330,7 @@ def test_options_name_partitions_that_a_filter_leaves_out(log: Log) -> None:
 
 
 @layouts
-def test_timestamps_choose_where_to_begin_and_end(log: Log, form: str, mode: str) -> None:
+def test_timestamps_select_start_and_end(log: Log, form: str, mode: str) -> None:
     topic = log.create("times", 2, form, mode)
     for n in range(4):
         log.append(topic, 0, plain(25, since=1000 + 25 * n))
@@ -360,7 +358,7 @@ def test_timestamps_choose_where_to_begin_and_end(log: Log, form: str, mode: str
 
 
 @pytest.mark.parametrize("names", ["offset", "offset,value"])
-def test_a_batch_that_was_compacted_gives_what_stayed(log: Log, names: str) -> None:
+def test_a_compacted_batch_yields_the_remaining_records(log: Log, names: str) -> None:
     topic = log.create("thin", 1, "batch")
     whole = log.append(topic, 0, plain(10))
     [[raw_id, fields]] = log.store.command("XRANGE", "korvet:thin:0", "-", "+")
@@ -373,7 +371,7 @@ def test_a_batch_that_was_compacted_gives_what_stayed(log: Log, names: str) -> N
     assert [row["offset"] for row in found] == [2, 3, 7]
 
 
-def test_topics_are_chosen_by_name_by_pattern_anywhere_in_it_and_by_partition(log: Log) -> None:
+def test_topics_are_selected_by_name_pattern_or_partition(log: Log) -> None:
     for name in ("a.one", "a.two", "b"):
         topic = log.create(name, 3)
         for partition in range(3):
@@ -398,9 +396,7 @@ def test_topics_are_chosen_by_name_by_pattern_anywhere_in_it_and_by_partition(lo
 
 
 @layouts
-def test_what_was_trimmed_is_an_error_or_is_left_out_as_asked(
-    log: Log, form: str, mode: str
-) -> None:
+def test_trimmed_offsets_are_an_error_or_left_out(log: Log, form: str, mode: str) -> None:
     topic = log.create("trimmed", 1, form, mode)
     for _ in range(3):
         log.append(topic, 0, plain(10))
@@ -415,10 +411,12 @@ def test_what_was_trimmed_is_an_error_or_is_left_out_as_asked(
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-def test_a_range_that_is_all_gone_is_empty_where_that_may_be(log: Log, form: str) -> None:
+def test_a_completely_trimmed_range_is_empty_if_data_loss_is_allowed(log: Log, form: str) -> None:
     topic = log.create("gone", 1, form, "time")
     offsets: list[int] = []
-    while len(offsets) < 20 or offsets[-10] == offsets[-11] + 1:  # until time has passed between
+    while (
+        len(offsets) < 20 or offsets[-10] == offsets[-11] + 1
+    ):  # wait until the clock has advanced
         log.append(topic, 0, plain(10))
         offsets = [record[0] for record in log.written["gone", 0]]
     end = offsets[-11] + 1
@@ -455,10 +453,10 @@ def test_a_trim_between_planning_and_reading_is_noticed(log: Log, form: str, mod
 
 @pytest.mark.parametrize("names", ["offset", "value"])
 @layouts
-def test_an_end_that_is_lost_between_planning_and_reading_is_noticed(
+def test_a_log_end_lost_between_planning_and_reading_is_noticed(
     log: Log, form: str, mode: str, names: str
 ) -> None:
-    """As in a failover to a replica that had not got the newest records."""
+    """As in a failover to a replica without the newest records."""
     from tests.spark.data_source_driver import schema_of, source
 
     topic = log.create("race", 1, form, mode)
@@ -481,7 +479,7 @@ def test_an_end_that_is_lost_between_planning_and_reading_is_noticed(
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One number for each reply with entries that is read."""
+    """Count the replies with entries that are read."""
     replies: list[int] = []
     answered = RangeScan._receive
 
@@ -493,7 +491,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return replies
 
 
-def test_offsets_of_a_dense_log_without_gaps_are_told_without_reading_an_entry(
+def test_offsets_of_a_dense_log_without_gaps_need_no_entry_read(
     log: Log, unread: list[int]
 ) -> None:
     topic = log.create("dense", 2)
@@ -511,7 +509,7 @@ def test_offsets_of_a_dense_log_without_gaps_are_told_without_reading_an_entry(
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-def test_native_entries_whose_sizes_nobody_knows_are_read_some_at_a_time(
+def test_foreign_entries_of_unknown_size_are_read_in_small_chunks(
     log: Log, unread: list[int], mode: str
 ) -> None:
     topic = log.create("mixed", 1, "record", mode)
@@ -527,7 +525,7 @@ def test_native_entries_whose_sizes_nobody_knows_are_read_some_at_a_time(
 
 
 @pytest.mark.parametrize("gone", [0, 17, 49])
-def test_an_offset_that_is_missing_from_a_dense_log_is_not_told(
+def test_a_gap_in_a_dense_log_is_not_reported_as_a_record(
     log: Log, unread: list[int], gone: int
 ) -> None:
     topic = log.create("gap", 1)
@@ -542,7 +540,7 @@ def test_an_offset_that_is_missing_from_a_dense_log_is_not_told(
     assert unread
 
 
-def test_an_emptied_log_has_no_offsets_to_tell(log: Log) -> None:
+def test_an_emptied_log_has_no_dense_range(log: Log) -> None:
     topic = log.create("empty", 1)
     log.append(topic, 0, plain(5))
     log.store.command("XTRIM", "korvet:empty:0", "MAXLEN", 0)

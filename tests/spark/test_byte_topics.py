@@ -1,4 +1,4 @@
-"""Topics of byte positions, as Spark reads and writes them."""
+"""Topics with offset.mode=bytes, read and written by Spark."""
 
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.topics.table import Topic
@@ -9,11 +9,11 @@ from tests.spark.write.test_writers import options, write
 
 
 def old(log: Log, topic: Topic, data: bytes) -> None:
-    """A client of Kafka 0.7 has produced the set."""
+    """Append the message set of a Kafka 0.7 client."""
     assert log.store.run(bytes_layout.append_set(log.keys, topic, 0, data)).error == 0
 
 
-def test_what_both_ages_wrote_is_read_at_its_offsets(log: Log) -> None:
+def test_batches_and_message_sets_are_read_at_their_offsets(log: Log) -> None:
     topic = log.create("out", 1, mode="bytes")
     old(log, topic, message(b"one") + gzipped(b"two", b"three"))
     write(options(log), {"key": [b"k"], "value": [b"from Spark"]})

@@ -1,4 +1,4 @@
-"""Drivers, their Python processes and the broker die, at any moment, while records come in."""
+"""Drivers, their Python processes and the broker are killed while records arrive."""
 
 import os
 import random
@@ -21,12 +21,14 @@ from tests.spark.data_source_driver import read
 from tests.spark.spark_sessions import PROJECT, environment
 from tests.spark.topic_log import Log, plain
 
+pytestmark = pytest.mark.spark
+
 PATIENCE_S = 120
 FORMS = os.environ.get("KORVET_TEST_LAYOUTS", "record").split(",")
 
 
 class Driver:
-    """The relay job as a process, with all that Spark starts for it."""
+    """The copy job as a process, with all processes that Spark starts for it."""
 
     def __init__(self, url: str, checkpoint: Path) -> None:
         self._process = subprocess.Popen(
@@ -40,31 +42,31 @@ class Driver:
         )
 
     def next_batch(self) -> None:
-        """A batch of this life is done."""
+        """Wait for a batch of this process."""
         assert self._process.stdout is not None
         assert self._process.stdout.readline().startswith("batch"), "the job ended by itself"
 
     def alive(self) -> bool:
-        """The job has not ended by itself."""
+        """Return whether the job is still running."""
         return self._process.poll() is None
 
     def kill_workers(self) -> int:
-        """The Python processes that run its tasks are gone without a last word; how many."""
+        """Kill the Python processes that run its tasks; return how many."""
         found = []
         for process in psutil.Process(self._process.pid).children(recursive=True):
-            # One that Spark has just ended itself is a zombie, or gone.
+            # A process that Spark has just ended is a zombie, or gone.
             with suppress(psutil.NoSuchProcess):
                 words = process.cmdline()
                 if "pyspark.daemon" in words and words[-1] == "pyspark.worker":
                     found.append(process)
-        # The first is the daemon that the others come from.
+        # The first is the daemon, the parent of the others.
         for process in found[1:]:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         return len(found[1:])
 
     def kill(self) -> None:
-        """Nothing of it is left, and nothing was tidied up."""
+        """Kill the whole process group without a chance to clean up."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -73,7 +75,7 @@ class Driver:
 
 
 @pytest.mark.parametrize(("form", "mode"), [("batch", "dense"), ("record", "time")])
-def test_a_stream_whose_driver_is_killed_again_and_again_loses_and_doubles_nothing(
+def test_a_stream_whose_driver_is_killed_repeatedly_writes_each_record_once(
     log: Log, form: str, mode: str, tmp_path: Path
 ) -> None:
     topic = log.create("s", 3, form, mode)
@@ -90,7 +92,7 @@ def test_a_stream_whose_driver_is_killed_again_and_again_loses_and_doubles_nothi
             before = entries(log)
             for partition in range(3):
                 log.append(topic, partition, plain(300, since=draw.randrange(10**6)))
-            # It dies with some of a batch appended, and Spark not told.
+            # Kill it with part of a batch appended, before Spark knows.
             while entries(log) == before:
                 assert driver.alive()
         finally:
@@ -142,7 +144,7 @@ def test_a_stream_outlives_its_python_processes_and_the_broker_with_its_redis(
 
 
 def produce(sink: Producer, sent: list[bytes], count: int) -> None:
-    """So many more records stand in topic `s`."""
+    """Produce records to topic `s`."""
     for _ in range(count):
         sent.append(b"%06d" % len(sent))
         sink.produce("s", sent[-1], partition=len(sent) % 3)
@@ -150,7 +152,7 @@ def produce(sink: Producer, sent: list[bytes], count: int) -> None:
 
 
 def consumed(broker: Broker, topic: str, partitions: int) -> list[bytes]:
-    """The values a Kafka consumer finds up to the end of each partition."""
+    """Return the values that a Kafka consumer finds up to the end of each partition."""
     source = librdkafka.consumer(broker.address)
     try:
         found = []
@@ -166,7 +168,7 @@ def consumed(broker: Broker, topic: str, partitions: int) -> list[bytes]:
 
 
 def entries(log: Log) -> int:
-    """How many entries topic `copy` has."""
+    """Return the number of entries in topic `copy`."""
     return sum(int(log.store.command("XLEN", f"korvet:copy:{n}")) for n in range(2))
 
 

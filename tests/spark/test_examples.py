@@ -6,23 +6,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from korvet.topics.table import Topic
 from tests.spark.data_source_driver import read
 from tests.spark.spark_sessions import PROJECT, environment
 from tests.spark.topic_log import Log
+
+pytestmark = pytest.mark.spark
 
 EXAMPLES = PROJECT / "examples"
 MINUTE = 60_000
 
 
 def clicks(log: Log, topic: Topic, moments: list[tuple[str, int]]) -> None:
-    """The topic has a click of each user at each moment more, and a record that is no click."""
+    """Append a click per user and time, and a record that is not a click."""
     values = [json.dumps({"user": user, "ms": at}).encode() for user, at in moments]
     log.append(topic, 0, [(0, 5, None, value, []) for value in [*values, b"no click"]])
 
 
 def run(*words: str, log: Log, folder: Path) -> None:
-    """The command has ended well."""
+    """Run the command and expect exit code 0."""
     binaries = str(Path(sys.executable).parent)
     env = environment()
     env |= {"KORVET_REDIS_URL": log.url, "PATH": f"{binaries}:{env['PATH']}"}
@@ -37,7 +41,7 @@ def test_the_windowed_job_writes_the_totals_of_minutes_that_have_passed(
     topic = log.create("clicks", 2)
     log.create("clicks-per-minute", 2)
     script = str(EXAMPLES / "windows.py")
-    # The watermark that one run has moved is what the next one begins with.
+    # The second run starts with the watermark of the first.
     for some in (moments, [("c", 5 * MINUTE)]):
         clicks(log, topic, some)
         run(sys.executable, script, str(tmp_path / "check"), "--once", log=log, folder=tmp_path)

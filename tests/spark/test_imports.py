@@ -1,4 +1,4 @@
-"""What a new process of Spark's imports on our account: it waits for that before its first row."""
+"""What the source imports in a new process of Spark: this delays its first row."""
 
 import json
 import subprocess
@@ -92,8 +92,10 @@ def test_writing_single_records_imports_neither_pandas_nor_a_kafka_client(log: L
         ("pass", ""),
     ],
 )
-def test_a_spark_that_cannot_run_the_source_finds_one_that_says_so(lacks: str, told: str) -> None:
-    """What Spark imports may not raise: its search would end, and find nobody else's formats."""
+def test_a_spark_that_cannot_run_the_source_finds_one_that_raises_the_reason(
+    lacks: str, told: str
+) -> None:
+    """An import error would end Spark's search for data sources, including those of others."""
     program = f"""
 import sys, pyspark.sql.datasource
 {lacks}

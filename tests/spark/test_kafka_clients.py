@@ -1,4 +1,4 @@
-"""What Spark reads is what a Kafka consumer reads, and what Spark writes a consumer gets."""
+"""Spark reads what a Kafka consumer reads, and a consumer gets what Spark writes."""
 
 import itertools
 from collections.abc import Iterator
@@ -32,26 +32,26 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def broker(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all."""
+    """One broker for all tests of the module."""
     with Broker(tmp_path_factory.mktemp("consumers"), options=("--redis", redis)) as running:
         yield running
 
 
 @pytest.fixture
 def log(redis: str) -> Iterator[Log]:
-    """Its Redis, with what other tests have left there."""
+    """The broker's Redis, with the topics of earlier tests."""
     with SyncStore.connect(redis) as store:
         yield Log(store, redis)
 
 
 @pytest.fixture
 def name() -> str:
-    """A topic that no other test has."""
+    """A topic name that no other test uses."""
     return f"topic-{next(names)}"
 
 
 async def consumed(address: str, topic: str, partitions: int, count: int) -> list[Seen]:
-    """The first `count` records of the topic, as a plain consumer gets them."""
+    """Return the first `count` records of the topic from a plain consumer."""
     parts = [TopicPartition(topic, number) for number in range(partitions)]
     found: list[Seen] = []
     async with AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest") as reader:
@@ -67,7 +67,7 @@ async def consumed(address: str, topic: str, partitions: int, count: int) -> lis
 
 
 def by_spark(log: Log, topic: str) -> list[Seen]:
-    """The same as Spark reads it."""
+    """Return the topic's records as Spark reads them."""
     found = []
     for row in read(log.url, subscribe=topic, includeHeaders="true"):
         headers = [(pair["key"], pair["value"]) for pair in row["headers"] or []]

@@ -1,4 +1,4 @@
-"""What is asked for is done, or refused by name: never ignored."""
+"""Options are honoured or rejected by name, never ignored."""
 
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -64,7 +64,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "value", "words"), REFUSED)
-def test_a_read_option_that_cannot_be_honoured_is_refused_by_name(
+def test_a_read_option_that_cannot_be_honoured_is_rejected_by_name(
     name: str, value: str, words: str
 ) -> None:
     with pytest.raises(InvalidOption) as caught:
@@ -86,7 +86,7 @@ def test_a_read_option_that_cannot_be_honoured_is_refused_by_name(
         ("namespace", " ", "is set but empty"),
     ],
 )
-def test_a_write_option_that_cannot_be_honoured_is_refused_by_name(
+def test_a_write_option_that_cannot_be_honoured_is_rejected_by_name(
     name: str, value: str, words: str
 ) -> None:
     with pytest.raises(InvalidOption) as caught:
@@ -108,9 +108,7 @@ def test_a_stream_has_no_end(name: str) -> None:
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "5 is more than .* 4"),
     ],
 )
-def test_limits_of_a_trigger_that_make_no_sense_are_refused(
-    given: dict[str, str], words: str
-) -> None:
+def test_contradictory_trigger_limits_are_rejected(given: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidOption, match=words):
         parse_read({**READ, **given}, streaming=True)
 
@@ -131,14 +129,14 @@ def test_a_duration_has_sparks_units(text: str, milliseconds: int) -> None:
     assert parse_read(given, streaming=True).trigger_delay_ms == milliseconds
 
 
-def test_a_batch_begins_at_the_earliest_record_and_a_stream_at_the_latest() -> None:
+def test_a_batch_starts_at_earliest_and_a_stream_at_latest() -> None:
     batch, stream = (parse_read(READ, streaming=streaming) for streaming in (False, True))
     assert (batch.start.every_partition, batch.end.every_partition) == (EARLIEST, LATEST)
     assert stream.start.every_partition == LATEST
     assert batch.fail_on_data_loss and batch.committed_only
 
 
-def test_a_column_is_there_once_however_often_it_is_named() -> None:
+def test_a_column_named_twice_is_read_once() -> None:
     assert parse_read({**READ, "columns": "Offset,key,offset"}, streaming=False).names == (
         "offset",
         "key",
@@ -174,12 +172,12 @@ def test_redis_can_be_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) 
     assert (connection.redis, connection.namespace) == ("redis://elsewhere:1", "mine")
 
 
-def test_which_topics_has_to_be_said() -> None:
+def test_a_selection_of_topics_is_required() -> None:
     with pytest.raises(InvalidOption, match=r"which topics\?$"):
         parse_read(HERE, streaming=False)
 
 
-def test_who_gives_no_option_at_all_is_told_that_a_table_brings_none(
+def test_missing_options_are_explained_for_catalog_tables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KORVET_REDIS_URL", raising=False)
@@ -190,13 +188,13 @@ def test_who_gives_no_option_at_all_is_told_that_a_table_brings_none(
         parse_read({}, streaming=False)
 
 
-def test_a_table_without_columns_is_refused_whichever_property_spark_tells_first() -> None:
+def test_a_table_without_columns_is_rejected_whichever_property_comes_first() -> None:
     with pytest.raises(InvalidOption, match="name the table's columns") as caught:
         parse_read({"owner": "somebody", **READ, "provider": "korvet"}, streaming=False)
     assert "CREATE TEMPORARY VIEW" in str(caught.value)
 
 
-def test_a_log_is_never_overwritten() -> None:
+def test_overwrite_modes_are_rejected() -> None:
     made = source(HERE["redis"], topic="orders")
     with pytest.raises(InvalidOption, match="append"):
         made.writer(None, overwrite=True)
@@ -211,7 +209,7 @@ def test_a_query_for_either_kind_of_read_has_a_schema() -> None:
     assert latest.schema() == "value binary"
 
 
-def test_a_schema_that_promises_no_nulls_is_refused() -> None:
+def test_a_schema_with_not_null_columns_is_rejected() -> None:
     made = source(HERE["redis"], subscribe="orders")
     schema = schema_of(made)
     schema["offset"].nullable = False
@@ -219,7 +217,7 @@ def test_a_schema_that_promises_no_nulls_is_refused() -> None:
         made.reader(schema)
 
 
-def test_a_stream_that_is_refused_says_so_whatever_spark_asks_first() -> None:
+def test_a_rejected_stream_raises_its_error_on_every_call() -> None:
     made = source(HERE["redis"], subscribe="orders", endingOffsets="latest")
     reader = made.streamReader(schema_of(made))
     for ask in (
@@ -263,7 +261,7 @@ KAFKA_SOURCE = {
 
 
 @pytest.mark.parametrize("name", KAFKA_SOURCE)
-def test_every_option_of_sparks_kafka_source_is_honoured_or_refused_by_name(name: str) -> None:
+def test_every_option_of_sparks_kafka_source_is_honoured_or_rejected_by_name(name: str) -> None:
     streaming = not name.startswith("ending")
     plain = dict(READ)
     if name.endswith("Strategy"):
@@ -279,7 +277,7 @@ def test_every_option_of_sparks_kafka_source_is_honoured_or_refused_by_name(name
         assert found != parse_read(plain, streaming=streaming)
 
 
-def test_reads_are_committed_unless_told_in_either_word() -> None:
+def test_reads_are_committed_unless_an_isolation_option_is_set() -> None:
     def committed(**options: str) -> bool:
         named = {name.replace("__", "."): value for name, value in options.items()}
         return parse_read({**READ, **named}, streaming=False).committed_only

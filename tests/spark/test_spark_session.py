@@ -1,4 +1,4 @@
-"""Format `korvet` in a real Spark session: found by itself, read, filtered, written, streamed."""
+"""Format `korvet` in a real Spark session: found, read, filtered, written, streamed."""
 
 import json
 import time
@@ -11,8 +11,8 @@ import pytest
 from tests.spark.data_source_driver import read
 from tests.spark.topic_log import Log, plain
 
-pytestmark = pytest.mark.filterwarnings("ignore")
-# The in-process tests take every layout; a real session is too slow for that.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+# The in-process tests cover every layout; a real session is too slow for that.
 layouts = pytest.mark.parametrize(("form", "mode"), [("record", "time"), ("batch", "dense")])
 LAYOUT = ("record", "time")
 
@@ -28,7 +28,7 @@ def stream(spark: Any, log: Log, **options: object) -> Any:
 
 
 def fill(log: Log, name: str, form: str, mode: str, count: int = 300) -> list[int]:
-    """The offsets of records in two partitions."""
+    """Append records to two partitions and return their offsets."""
     topic = log.create(name, 2, form, mode)
     for partition in (0, 1):
         for n in range(3):
@@ -118,12 +118,12 @@ def test_a_schema_with_fewer_columns_reads_only_those(spark: Any, log: Log) -> N
     [
         ({"subscribe": "nowhere"}, "There is no topic 'nowhere'"),
         ({"subscribe": "s", "startingOffsets": "{"}, "expects JSON"),
-        ({"subscribe": "s", "kafka.bootstrap.servers": "x:1"}, "give option 'redis'"),
+        ({"subscribe": "s", "kafka.bootstrap.servers": "x:1"}, "set 'redis' to the Redis URL"),
         ({"subscribe": "s", "startingOffsets": '{"s":{"0":7,"1":0}}'}, "after the log end offset"),
         ({"subscribe": "s", "redis": "redis://127.0.0.1:1"}, "127.0.0.1:1"),
     ],
 )
-def test_what_cannot_work_is_said_before_any_task(
+def test_errors_of_options_are_reported_before_any_task(
     spark: Any, log: Log, options: dict[str, str], words: str
 ) -> None:
     log.create("s", 2)
@@ -131,7 +131,9 @@ def test_what_cannot_work_is_said_before_any_task(
         frame(spark, log, **options).count()
 
 
-def test_what_a_stream_refuses_is_the_last_that_spark_tells(spark: Any, log: Log) -> None:
+def test_the_error_of_a_rejected_stream_is_the_last_that_spark_reports(
+    spark: Any, log: Log
+) -> None:
     log.create("s", 1)
     made = spark.readStream.format("korvet").option("redis", log.url).option("subscribe", "s")
     running = made.option("endingOffsets", "latest").load().writeStream.format("noop")
@@ -140,9 +142,7 @@ def test_what_a_stream_refuses_is_the_last_that_spark_tells(spark: Any, log: Log
     assert "UnboundLocalError" not in str(caught.value)
 
 
-def test_a_table_of_a_catalog_without_columns_is_refused_with_what_to_say_instead(
-    spark: Any, log: Log
-) -> None:
+def test_a_catalog_table_without_columns_is_rejected_with_a_remedy(spark: Any, log: Log) -> None:
     with pytest.raises(Exception, match="CREATE TEMPORARY VIEW"):
         spark.sql(f"CREATE TABLE t USING korvet OPTIONS (redis '{log.url}', subscribe 's')")
 
@@ -172,7 +172,7 @@ def test_a_table_of_a_catalog_is_read_and_written_with_the_options_of_each_query
         spark.sql("DROP TABLE kept")
 
 
-def test_tasks_are_told_of_catalogs(spark: Any, log: Log, tmp_path: Path) -> None:
+def test_tasks_get_the_settings_of_catalogs(spark: Any, log: Log, tmp_path: Path) -> None:
     fill(log, "s", "record", "dense")
     settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop"}
     settings[".warehouse"] = str(tmp_path)
@@ -186,7 +186,7 @@ def test_tasks_are_told_of_catalogs(spark: Any, log: Log, tmp_path: Path) -> Non
 
 
 @layouts
-def test_what_spark_writes_is_there_once_though_tasks_fail_after_writing(
+def test_rows_are_written_once_although_tasks_fail_after_writing(
     spark: Any, log: Log, form: str, mode: str
 ) -> None:
     log.create("out", 3, form, mode)
@@ -208,7 +208,7 @@ def test_what_spark_writes_is_there_once_though_tasks_fail_after_writing(
     assert sorted(found) == list(range(5000))
 
 
-def test_a_frame_read_is_a_frame_that_can_be_written(spark: Any, log: Log) -> None:
+def test_a_dataframe_that_was_read_can_be_written(spark: Any, log: Log) -> None:
     fill(log, "s", "batch", "time")
     log.create("copy", 2, "record", "dense")
     df = frame(spark, log, subscribe="s", includeHeaders="true").drop("topic")
@@ -219,7 +219,7 @@ def test_a_frame_read_is_a_frame_that_can_be_written(spark: Any, log: Log) -> No
     assert first == second
 
 
-def test_available_now_reads_what_there_is_and_goes_on_from_there(
+def test_available_now_reads_what_there_is_and_continues_from_there(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     fill(log, "s", "batch", "time")
@@ -246,10 +246,10 @@ def test_available_now_reads_what_there_is_and_goes_on_from_there(
     found = sorted((row.topic, row.partition, row.offset) for row in rows.collect())
     assert found == sorted((t, p, r[0]) for (t, p), records in log.written.items() for r in records)
     offsets = (tmp_path / "check" / "offsets" / "0").read_text().splitlines()[-1]
-    assert set(json.loads(offsets)) == {"s", "t", "/start", "/tails"}
+    assert set(json.loads(offsets)) == {"s", "t", "/start"}
 
 
-def test_a_running_stream_keeps_its_limit_and_meets_new_partitions(
+def test_a_running_stream_keeps_its_limit_and_reads_new_partitions(
     spark: Any, log: Log, tmp_path: Path
 ) -> None:
     from korvet.scripts import topic as topics
@@ -289,7 +289,7 @@ def test_a_running_stream_keeps_its_limit_and_meets_new_partitions(
 
 
 def seen(spark: Any, query: Any, count: int) -> None:
-    """The query's table has so many rows, or the test has waited a minute in vain."""
+    """Wait up to a minute until the query's table has this many rows."""
     end = time.monotonic() + 60
     while (found := spark.table(query.name).count()) < count:
         assert query.isActive, query.exception()
@@ -318,7 +318,7 @@ def test_a_stream_from_topic_to_topic_is_exact_over_restarts(
         query.awaitTermination()
 
     def forget_the_last_commit() -> None:
-        """As if the driver had died before Spark noted that the batch is done."""
+        """Delete the last commit, as if the driver had died before Spark wrote it."""
         newest = max((tmp_path / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
         for path in (newest, newest.with_name(f".{newest.name}.crc")):
             path.unlink(missing_ok=True)
@@ -326,7 +326,7 @@ def test_a_stream_from_topic_to_topic_is_exact_over_restarts(
     run()
     forget_the_last_commit()
     log.append(log_topic(log, "s"), 0, plain(7))
-    run()  # the batch that was not noted comes again, alone
+    run()  # the uncommitted batch runs again, alone
     run()
     forget_the_last_commit()
     run()

@@ -1,4 +1,4 @@
-"""Streams in-process: offsets as a protocol, driven as Spark drives them, pickled and restarted."""
+"""Streams in-process, driven like Spark does: pickled, with a checkpoint, restarted."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Offset = dict[str, dict[str, Any]]
 
 
 class Query:
-    """A streaming query with a checkpoint: what Spark 4.1 does, step by step."""
+    """A streaming query with a checkpoint: the steps of Spark 4.1."""
 
     def __init__(self, url: str, **options: object) -> None:
         self._made = source(url, **options)
@@ -39,7 +39,7 @@ class Query:
         return reader
 
     def restart(self) -> None:
-        """The driver died and is back: all it knows is the checkpoint."""
+        """Restart the driver: only the checkpoint is left."""
         self.reader.stop()
         self.reader = self._fresh()
         if self.checkpoint:
@@ -47,7 +47,7 @@ class Query:
             assert self.reader.partitions(last, last) == []
 
     def trigger(self) -> int:
-        """One micro-batch, if there is anything: how many rows it had."""
+        """Run one micro-batch if there is new data; return its number of rows."""
         end = through_json(self.reader.latestOffset())
         if not self.checkpoint:
             self.checkpoint.append(through_json(self.reader.initialOffset()))
@@ -62,7 +62,7 @@ class Query:
         return len(found)
 
     def die_in_a_batch(self, meanwhile: Callable[[], object]) -> None:
-        """Spark has logged where the next batch ends, and dies in it; then it does it again."""
+        """Log the end of the next batch, kill the driver, and run the batch again."""
         end = through_json(self.reader.latestOffset())
         start = self._start()
         if self.checkpoint and end == start:
@@ -75,7 +75,7 @@ class Query:
         self.checkpoint.append(end)
 
     def _start(self) -> Offset:
-        """Where the next batch starts; of the first one only the source can tell."""
+        """Return the start of the next batch; the source resolves that of the first."""
         return self.checkpoint[-1] if self.checkpoint else self.reader.initialOffset()
 
     def batch(self, start: Offset, end: Offset) -> list[tuple[str, int, int]]:
@@ -112,7 +112,7 @@ def test_a_stream_gives_every_record_once_across_restarts(log: Log, form: str, m
 
 
 @layouts
-def test_a_stream_from_latest_begins_where_it_was_asked_first(
+def test_a_stream_from_latest_starts_at_the_end_of_its_first_call(
     log: Log, form: str, mode: str
 ) -> None:
     topic = log.create("s", 1, form, mode)
@@ -139,8 +139,8 @@ def test_a_trigger_takes_at_most_so_many_records(log: Log, form: str, mode: str)
     assert sorted(query.rows) == all_of(log)
 
 
-def test_a_trigger_takes_as_many_of_a_log_without_an_index(log: Log) -> None:
-    """One call looks at a part of very many entries that nobody appended; the rest is asked for."""
+def test_a_trigger_limit_holds_for_a_log_without_an_index(log: Log) -> None:
+    """One call counts only part of many foreign entries; further calls count the rest."""
     log.create("s", 1, "record", "dense")
     stream = log.keys.partition("s", 0).stream
     adds = "for n = 1, 2000 do redis.call('XADD', KEYS[1], '*', 'value', n) end"
@@ -151,7 +151,7 @@ def test_a_trigger_takes_as_many_of_a_log_without_an_index(log: Log) -> None:
 
 
 @layouts
-def test_a_trigger_waits_for_enough_records_but_not_for_ever(
+def test_a_trigger_waits_for_enough_records_up_to_its_delay(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
@@ -216,7 +216,7 @@ def test_new_partitions_and_new_topics_are_read_from_their_beginning(
 
 
 @layouts
-def test_a_trim_behind_the_checkpoint_ends_the_stream_or_is_passed_over(
+def test_a_trim_above_the_checkpoint_ends_the_stream_or_is_skipped(
     log: Log, form: str, mode: str
 ) -> None:
     topic = log.create("s", 1, form, mode)
@@ -235,7 +235,7 @@ def test_a_trim_behind_the_checkpoint_ends_the_stream_or_is_passed_over(
     assert lenient.trigger() == 5
 
 
-def test_a_topic_made_again_is_not_taken_for_the_old_one(log: Log) -> None:
+def test_a_topic_created_again_is_not_mistaken_for_the_old_one(log: Log) -> None:
     topic = log.create("s", 1)
     log.append(topic, 0, plain(5))
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
@@ -248,7 +248,7 @@ def test_a_topic_made_again_is_not_taken_for_the_old_one(log: Log) -> None:
 
 
 @layouts
-def test_a_first_batch_that_failed_comes_again_as_it_was(log: Log, form: str, mode: str) -> None:
+def test_a_failed_first_batch_is_repeated_unchanged(log: Log, form: str, mode: str) -> None:
     topic = log.create("s", 1, form, mode)
     log.append(topic, 0, plain(10))
     query = Query(log.url, subscribe="s")
@@ -256,7 +256,7 @@ def test_a_first_batch_that_failed_comes_again_as_it_was(log: Log, form: str, mo
     wanted = [("s", 0, record[0]) for record in log.append(topic, 0, plain(5))]
     end = through_json(query.reader.latestOffset())
     assert query.batch(start, end) == wanted
-    # Spark has logged the end before it dies. Where the batch starts it asks anew.
+    # Spark logs the end before it dies; the source resolves the start again.
     log.append(topic, 0, plain(3))
     topic = log.grow(topic, 2)
     log.append(topic, 1, plain(2))
@@ -270,7 +270,7 @@ def test_a_first_batch_that_failed_comes_again_as_it_was(log: Log, form: str, mo
     assert query.trigger() == 0
 
 
-def test_a_partition_that_came_is_read_again_from_where_it_was_met(log: Log) -> None:
+def test_a_repeated_batch_reads_a_new_partition_from_its_recorded_start(log: Log) -> None:
     topic = log.create("s", 1)
     log.append(topic, 0, plain(3))
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
@@ -294,7 +294,7 @@ def test_a_stream_that_found_no_topic_begins_with_all_of_the_first(log: Log) -> 
     assert [query.trigger() for _ in range(4)] == [4, 4, 2, 0]
 
 
-def test_a_first_batch_is_repeated_whatever_its_start_option_finds_by_then(log: Log) -> None:
+def test_a_repeated_first_batch_has_its_recorded_start(log: Log) -> None:
     topic = log.create("s", 1)
     log.append(topic, 0, plain(5))
     query = Query(log.url, subscribe="s", startingOffsets='{"s": {"0": 2}}')
@@ -318,7 +318,7 @@ def test_the_tasks_of_a_batch_do_not_depend_on_the_order_of_topics(log: Log) -> 
     assert ranges(one, start, end) == ranges(other, start, end)
 
 
-def test_a_first_batch_whose_records_were_trimmed_is_not_begun_later(log: Log) -> None:
+def test_a_repeated_first_batch_fails_if_its_records_were_trimmed(log: Log) -> None:
     topic = log.create("s", 1)
     log.append(topic, 0, plain(10))
     query = Query(log.url, subscribe="s", startingOffsets="earliest")
@@ -338,7 +338,7 @@ def test_a_trigger_without_anything_new_ends_where_it_starts(log: Log) -> None:
     assert query.reader.latestOffset() == query.checkpoint[-1]
 
 
-def test_a_topic_that_is_made_again_between_planning_and_reading_has_nothing_of_the_old(
+def test_a_topic_created_again_between_planning_and_reading_yields_no_old_records(
     log: Log,
 ) -> None:
     first = log.create("s", 1)
@@ -367,7 +367,7 @@ def test_a_topic_that_is_made_again_between_planning_and_reading_has_nothing_of_
             assert query.trigger() == 9
 
 
-def test_a_topic_that_goes_while_it_is_looked_at_is_looked_for_again(
+def test_a_topic_deleted_during_planning_is_looked_up_again(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = log.create("p.one", 1)
@@ -391,7 +391,7 @@ def test_a_topic_that_goes_while_it_is_looked_at_is_looked_for_again(
         query.trigger()
 
 
-def test_a_topic_that_vanished_ends_the_stream(log: Log) -> None:
+def test_a_deleted_topic_ends_the_stream(log: Log) -> None:
     topic = log.create("s.a", 1)
     log.create("s.b", 1)
     log.append(topic, 0, plain(5))
@@ -402,7 +402,7 @@ def test_a_topic_that_vanished_ends_the_stream(log: Log) -> None:
         query.trigger()
 
 
-def test_a_checkpoint_s_offset_is_a_place_for_a_batch_too(log: Log) -> None:
+def test_a_batch_read_accepts_a_checkpoints_offset_as_its_start(log: Log) -> None:
     from tests.spark.data_source_driver import read
 
     topic = log.create("s", 1)
@@ -415,10 +415,10 @@ def test_a_checkpoint_s_offset_is_a_place_for_a_batch_too(log: Log) -> None:
 
 
 @layouts
-def test_a_batch_is_cut_as_before_whatever_came_or_went_around_it(
+def test_a_repeated_batch_has_the_same_splits_after_appends_and_trims(
     log: Log, form: str, mode: str
 ) -> None:
-    """A writer knows the tasks of a batch that is repeated after a crash by their numbers."""
+    """A writer identifies the tasks of a batch that is repeated after a crash by their numbers."""
     topic = log.create("s", 2, form, mode)
     cuts = [log.append(topic, 0, plain(100, size=1000))[0][0] for _ in range(20)]
     end_by_growth: list[int] = []
@@ -428,7 +428,7 @@ def test_a_batch_is_cut_as_before_whatever_came_or_went_around_it(
         )
         start, end = {"s": {"0": cuts[behind], "1": 0}}, query.reader.latestOffset()
         before = ranges(query, start, end)
-        # One more at a time: somewhere a step of the index ends.
+        # One record more each time: at some point an index row is added.
         log.append(topic, 0, plain(10 * behind, size=1000))
         log.truncate(topic, 0, cuts[behind])
         query.restart()
@@ -437,7 +437,7 @@ def test_a_batch_is_cut_as_before_whatever_came_or_went_around_it(
     assert min(end_by_growth) > 3
 
 
-def test_a_batch_is_cut_as_before_though_a_trim_comes_while_it_is_cut(
+def test_a_repeated_batch_has_the_same_splits_after_a_trim_during_planning(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = log.create("s", 1)
@@ -460,7 +460,7 @@ def test_a_batch_is_cut_as_before_though_a_trim_comes_while_it_is_cut(
 
 
 @layouts
-def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
+def test_a_repeated_batch_has_the_splits_of_its_plan_after_options_changed(
     log: Log, form: str, mode: str
 ) -> None:
     topic = log.create("s", 2, form, mode)
@@ -487,7 +487,7 @@ def test_a_batch_is_cut_as_it_was_planned_whatever_the_options_say_by_then(
     assert len(counts) == len(planned)
 
 
-def test_a_checkpoints_own_json_says_where_another_query_starts(log: Log) -> None:
+def test_a_stream_accepts_a_checkpoints_offset_as_its_start(log: Log) -> None:
     topic = log.create("s", 2)
     log.append(topic, 0, plain(10))
     query = Query(log.url, subscribe="s", startingOffsets="earliest", minPartitions=3)
@@ -498,7 +498,7 @@ def test_a_checkpoints_own_json_says_where_another_query_starts(log: Log) -> Non
 
 
 def ranges(query: Query, start: Offset, end: Offset) -> list[tuple[int, int, int, int]]:
-    """What the tasks of a batch read, behind the number of each."""
+    """Return the ranges that tasks read, with the number of the task."""
     tasks = query.reader.partitions(through_json(start), through_json(end))
     found = [(n, piece.wanted) for n, task in enumerate(tasks) for piece in splits_in(task)]
     return [(n, each.log.partition, each.start, each.end) for n, each in found]
@@ -542,7 +542,7 @@ def test_a_log_that_lost_its_end_is_not_read_again(log: Log) -> None:
     assert lenient.trigger() == 3
 
 
-def test_nobody_waits_for_those_with_much() -> None:
+def test_small_partitions_do_not_wait_for_large_ones() -> None:
     assert allocate_records([20_000, 1], 500) == [499, 1]
     assert allocate_records([900, 0, 1, 99], 10) == [7, 0, 1, 2]
     fewer = [allocate_records([5, 0, 5, 5], 2, turn) for turn in range(0, 6, 2)]
@@ -552,7 +552,7 @@ def test_nobody_waits_for_those_with_much() -> None:
 @pytest.mark.parametrize(
     ("counts", "most"), [([10, 0, 5], 7), ([1, 1, 1], 2), ([1000, 1], 10), ([3], 2), ([5, 5], 9)]
 )
-def test_a_limit_is_shared_out_whole_and_nobody_gets_more_than_waits(
+def test_a_limit_is_allocated_completely_and_no_partition_gets_more_than_it_has(
     counts: list[int], most: int
 ) -> None:
     shares = allocate_records(counts, most)

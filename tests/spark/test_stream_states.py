@@ -1,4 +1,7 @@
-"""Any order of appends, trims, growth, triggers and restarts: each record once, in order."""
+"""Any order of appends, trims, new partitions, triggers and restarts:
+
+each record once, in order.
+"""
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,7 +19,7 @@ from tests.spark.topic_log import LAYOUTS, Log, plain
 
 
 def machine(log: Log, form: str, mode: str) -> type[RuleBasedStateMachine]:
-    """The machine for one layout on this Redis."""
+    """Return the state machine for one layout."""
 
     class Streaming(RuleBasedStateMachine):
         @initialize(
@@ -67,7 +70,7 @@ def machine(log: Log, form: str, mode: str) -> type[RuleBasedStateMachine]:
 
 
 def all_is_there(log: Log, query: Query) -> None:
-    """The query, to its end, had each record once, in order."""
+    """Run the query to the end and expect each record once, in order."""
     while query.trigger():
         pass
     for (_, partition), records in log.written.items():
@@ -76,7 +79,9 @@ def all_is_there(log: Log, query: Query) -> None:
 
 
 @pytest.mark.parametrize(("form", "mode"), LAYOUTS)
-def test_a_stream_holds_its_promises_whatever_happens(log: Log, form: str, mode: str) -> None:
+def test_a_stream_reads_each_record_once_in_any_sequence_of_events(
+    log: Log, form: str, mode: str
+) -> None:
     run_state_machine_as_test(
         machine(log, form, mode),
         settings=settings(

@@ -1,4 +1,4 @@
-"""Topics with records in them, for tests of what Spark reads and writes."""
+"""Topics with records, for tests of what Spark reads and writes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ CONFIGS = TopicConfigs(Settings())
 
 @dataclass
 class Log:
-    """A Redis with topics, and the records that this object has appended, by partition."""
+    """A Redis with topics, and the records that this object appended, by partition."""
 
     store: SyncStore
     url: str
@@ -31,7 +31,7 @@ class Log:
     def create(
         self, name: str, partitions: int = 1, form: str = "record", mode: str = "dense", **more: str
     ) -> Topic:
-        """The topic exists."""
+        """Create a topic."""
         configs = {"storage.format": form, "offset.mode": mode}
         configs |= {key.replace("_", "."): value for key, value in more.items()}
         definition = plan_topic(name, partitions, configs, CONFIGS)
@@ -51,7 +51,7 @@ class Log:
         return topic
 
     def grow(self, topic: Topic, partitions: int) -> Topic:
-        """The topic has so many partitions."""
+        """Add partitions to the topic."""
         definition = topic.definition(partitions=partitions)
         reply = self.store.run(
             topic_scripts.add_partitions(
@@ -72,7 +72,7 @@ class Log:
     def append(
         self, topic: Topic, partition: int, found: Sequence[Record], *, codec: int = 0
     ) -> list[Record]:
-        """The records with the offsets they got."""
+        """Append records and return them with their offsets."""
         found = [(n, *record[1:]) for n, record in enumerate(found)]
         newest = max(record[1] for record in found)
         if topic.is_batch:
@@ -103,7 +103,7 @@ class Log:
         return placed
 
     def truncate(self, topic: Topic, partition: int, before: int) -> None:
-        """Everything below `before` is gone."""
+        """Delete records below offset `before`."""
         call = log.delete_records(
             self.keys, topic.name, partition, topic_id=topic.id, before=before
         )
@@ -111,7 +111,7 @@ class Log:
 
 
 def plain(count: int, *, since: int = 1_700_000_000_000, size: int = 20) -> list[Record]:
-    """Records that look alike: a millisecond apart, a key each."""
+    """Return records with the same fields and lengths, a millisecond apart."""
     return [
         (n, since + n, b"key-%06d" % n, (b"%06d" % n).ljust(size, b"."), []) for n in range(count)
     ]
@@ -119,7 +119,7 @@ def plain(count: int, *, since: int = 1_700_000_000_000, size: int = 20) -> list
 
 @contextmanager
 def forgotten(log: Log) -> Iterator[None]:
-    """Redis knows nothing of what happens meanwhile."""
+    """Undo all changes in Redis at the end, as a failover does."""
     names = log.store.command("KEYS", "*")
     before = {name: log.store.command("DUMP", name) for name in names}
     yield

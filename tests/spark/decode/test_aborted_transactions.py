@@ -1,4 +1,4 @@
-"""Transactions in the log: markers are no records, and a committed read believes them."""
+"""Transactions in the log: reads leave out markers, and committed reads aborted records."""
 
 import json
 import random
@@ -29,7 +29,7 @@ class Transaction:
         self._number, self._sequence = 1, 0
 
     def append(self, found: list[Record]) -> list[int]:
-        """The offsets of the records, which are part of the open transaction."""
+        """Append records to the open transaction and return their offsets."""
         newest = max(record[1] for record in found)
         if self._topic.is_batch:
             producer = (self._id, 0, self._sequence)
@@ -58,7 +58,7 @@ class Transaction:
         return list(range(reply.base, reply.base + len(found)))
 
     def end(self, *, committed: bool) -> None:
-        """The transaction's marker stands in the log; the next one can begin."""
+        """Append the marker that ends the transaction."""
         if self._topic.is_batch:
             batch = bytes(control_records.control_batch(0, 7, self._id, 0, committed))
             fields = [b"batch", batch, b"count", b"1", b"max.timestamp", b"7"]
@@ -83,7 +83,7 @@ class Transaction:
 
 
 @layouts
-def test_a_committed_read_has_what_was_committed_and_no_marker_is_a_record(
+def test_a_committed_read_has_committed_records_and_no_markers(
     log: Log, form: str, mode: str
 ) -> None:
     topic = log.create("t", 1, form, mode)
@@ -114,7 +114,7 @@ def test_a_committed_read_has_what_was_committed_and_no_marker_is_a_record(
 
 
 @layouts
-def test_an_end_that_is_named_behind_an_open_transaction_brings_nothing_undecided(
+def test_an_end_offset_after_an_open_transaction_reads_no_open_records(
     log: Log, form: str, mode: str
 ) -> None:
     topic = log.create("t", 1, form, mode)
@@ -156,7 +156,7 @@ def test_a_committed_stream_waits_for_the_end_of_a_transaction(
 
 
 @layouts
-def test_what_is_undecided_is_no_lost_end(log: Log, form: str, mode: str) -> None:
+def test_an_open_transaction_is_not_a_lost_log_end(log: Log, form: str, mode: str) -> None:
     topic = log.create("s", 1, form, mode)
     transaction = Transaction(log, topic, 11)
     transaction.append(plain(3))
@@ -181,7 +181,7 @@ def test_what_is_undecided_is_no_lost_end(log: Log, form: str, mode: str) -> Non
     assert latest.trigger() in (0, 5)
 
 
-def test_what_a_transaction_took_back_is_found_by_producer_and_offset() -> None:
+def test_aborted_records_are_found_by_producer_and_offset() -> None:
     draw = random.Random(5)
     spans: list[AbortedTransaction] = []
     for producer in (7, 8, 1 << 40):
@@ -203,7 +203,7 @@ def test_what_a_transaction_took_back_is_found_by_producer_and_offset() -> None:
     assert undone and not AbortedIndex([])
 
 
-def test_a_task_does_not_ask_for_what_was_aborted_behind_its_range(
+def test_a_task_does_not_read_transactions_aborted_after_its_range(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_scan, "INDEX_PAGE", 4)

@@ -1,4 +1,4 @@
-"""Records of batches as columns: the same as the compiled reader's, whatever their shape."""
+"""Records of batches as columns equal those of the compiled reader, whatever their shape."""
 
 import random
 from typing import Any
@@ -44,7 +44,7 @@ def body_of(batch: bytes, base: int) -> BatchBody:
 
 
 def rows(bodies: list[BatchBody], names: tuple[str, ...] = NAMES) -> list[Record]:
-    """What was unpacked, record by record."""
+    """Return the decoded columns record by record."""
     found = decode_records(bodies, names, HEADERS)
     for column in (found.keys, found.values, found.headers):
         column.validate(full=True)
@@ -57,7 +57,7 @@ def rows(bodies: list[BatchBody], names: tuple[str, ...] = NAMES) -> list[Record
 
 @few
 @given(batches)
-def test_columns_hold_what_the_compiled_reader_finds(shapes: list[Any]) -> None:
+def test_columns_equal_the_records_of_the_compiled_reader(shapes: list[Any]) -> None:
     found = [bytes(records.build(numbered(each))) for each in shapes]
     bodies = [body_of(batch, 1000 * n) for n, batch in enumerate(found)]
     wanted = [
@@ -78,20 +78,20 @@ def test_long_runs_of_equal_records_and_their_ends_are_told_apart() -> None:
     assert rows([body_of(batch, 0)]) == records.records_of(batch)
 
 
-def test_a_batch_that_was_compacted_keeps_the_offsets_of_what_is_left() -> None:
+def test_a_compacted_batch_keeps_the_offsets_of_its_remaining_records() -> None:
     left = [(n, 5, b"k", b"v%d" % n, []) for n in (0, 3, 4, 700, 70_000)]
     batch = bytes(records.build(left))
     assert rows([body_of(batch, 50)]) == [(50 + n, *rest) for n, *rest in left]
 
 
-def test_only_what_is_asked_for_is_built() -> None:
+def test_only_requested_columns_are_decoded() -> None:
     batch = bytes(records.build([(0, 5, b"k", b"v", [("h", b"x")])]))
     found = decode_records([body_of(batch, 0)], {"value"}, None)
     assert (found.keys, found.headers) == (None, None)
     assert found.values.to_pylist() == [b"v"]
 
 
-def test_headers_that_are_too_many_or_no_text_are_left_to_the_reader_of_records() -> None:
+def test_too_many_or_invalid_headers_are_decoded_record_by_record() -> None:
     many: Record = (0, 5, b"k", b"v", [("h", b"x")] * (MAX_VECTORIZED_HEADERS + 1))
     with pytest.raises(NotUniform):
         decode_records([body_of(bytes(records.build([many])), 0)], NAMES, HEADERS)
@@ -123,7 +123,7 @@ def test_bytes_that_are_changed_are_never_read_beyond_their_records(seed: int) -
             assert len(column) == 60
 
 
-def test_more_or_fewer_records_than_the_batch_says_are_refused() -> None:
+def test_a_wrong_record_count_in_a_batch_is_rejected() -> None:
     batch = bytes(records.build(numbered([(5, b"k", b"v", [])] * 50)))
     body = body_of(batch, 0)
     for count in (1, 49, 51, 2**31 - 1):

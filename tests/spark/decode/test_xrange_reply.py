@@ -1,4 +1,4 @@
-"""Replies to XRANGE as columns: what the ordinary parser says, without its objects."""
+"""XRANGE replies as columns equal those of the ordinary parser."""
 
 import random
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ Entry = tuple[bytes, Sequence[bytes]]
 
 
 def encoded(entries: Sequence[Entry]) -> memoryview:
-    """The reply as Redis sends it."""
+    """Return the reply as Redis sends it."""
     out = [b"*%d\r\n" % len(entries)]
     for id_, fields in entries:
         out.append(b"*2\r\n$%d\r\n%b\r\n*%d\r\n" % (len(id_), id_, len(fields)))
@@ -34,7 +34,7 @@ def encoded(entries: Sequence[Entry]) -> memoryview:
 
 
 def drawn(draw: random.Random, count: int, longest: int) -> list[Entry]:
-    """Entries of one kind, whose contents may hold anything but the beginning of an entry."""
+    """Draw entries with the same fields; no value contains the start of an entry."""
     found = []
     for n in range(count):
         key, value = (draw.randbytes(draw.randint(0, longest)) for _ in range(2))
@@ -50,7 +50,7 @@ def columns(found: UniformEntries) -> dict[bytes, Any]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_columns_hold_what_the_ordinary_parser_finds(seed: int) -> None:
+def test_columns_equal_the_entries_of_the_ordinary_parser(seed: int) -> None:
     draw = random.Random(seed)
     entries = drawn(draw, draw.randint(1, 60), draw.choice((0, 3, 12, 1500)))
     reply = XRangeReply(encoded(entries))
@@ -69,7 +69,7 @@ def test_columns_hold_what_the_ordinary_parser_finds(seed: int) -> None:
 
 
 def fixed(count: int) -> list[Entry]:
-    """Entries that differ in nothing but the bytes of their contents."""
+    """Draw entries that differ only in the bytes of their values."""
     return [
         (b"%d-%d" % (DENSE_MS, 100 + n), (b"key", b"%04d" % n, b"value", b"%05d" % (n * 7)))
         for n in range(count)
@@ -77,7 +77,7 @@ def fixed(count: int) -> list[Entry]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 900])
-def test_entries_of_equal_lengths_are_columns_without_being_walked(
+def test_entries_of_equal_lengths_are_decoded_as_fixed_width(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(xrange_reply, "group_by_fields", lambda *_: pytest.fail("it was walked"))
@@ -91,7 +91,7 @@ def test_entries_of_equal_lengths_are_columns_without_being_walked(
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_are_a_matrix_only_where_all_between_their_contents_is_the_same(seed: int) -> None:
+def test_rows_are_fixed_width_only_if_all_bytes_between_values_are_equal(seed: int) -> None:
     draw = random.Random(seed)
     count, widths = draw.randint(2, 30), [draw.randint(0, 20) for _ in range(draw.randint(1, 4))]
     names = [b"n" * n for n in draw.sample(range(1, 20), len(widths))]
@@ -144,7 +144,7 @@ def test_numbers_of_equal_lengths_are_read_as_others_are(text: bytes) -> None:
         (b"key", b"x" * 25),
     ],
 )
-def test_an_entry_that_is_only_as_long_as_the_others_is_read_as_what_it_is(
+def test_an_entry_of_equal_length_with_other_fields_is_read_correctly(
     fields: tuple[bytes, ...],
 ) -> None:
     entries = fixed(40)
@@ -179,7 +179,7 @@ def test_ids_of_time_logs_are_read_in_both_halves() -> None:
 BEGIN = b"*2\r\n$18\r\n1000000000000000-9\r\n*2\r\n"
 
 
-def test_contents_that_end_like_an_entry_begins_are_contents() -> None:
+def test_a_value_that_ends_like_an_entry_start_is_a_value() -> None:
     entries = fixed(40)
     entries[17] = (entries[17][0], (b"key", b"longer*2", b"value", b"x" + BEGIN))
     found = XRangeReply(encoded(entries)).uniform
@@ -198,7 +198,7 @@ UNLIKE: dict[str, list[Entry]] = {
 
 
 @pytest.mark.parametrize("entries", UNLIKE.values(), ids=UNLIKE)
-def test_what_is_not_of_one_kind_is_left_to_the_ordinary_parser(entries: list[Entry]) -> None:
+def test_mixed_entries_are_left_to_the_ordinary_parser(entries: list[Entry]) -> None:
     reply = XRangeReply(encoded(entries))
     assert reply.uniform is None
     assert reply.rows == [[id_, list(fields)] for id_, fields in entries]
@@ -206,7 +206,7 @@ def test_what_is_not_of_one_kind_is_left_to_the_ordinary_parser(entries: list[En
 
 
 @pytest.mark.parametrize("text", [b"", b"0x10", b"0X1f", b"1.5", b"soon", b"9" * 30])
-def test_what_is_no_number_is_not_taken_for_one(text: bytes) -> None:
+def test_only_decimal_digits_are_parsed_as_integers(text: bytes) -> None:
     for before in (b"5", b"1" * len(text)):
         reply = XRangeReply(
             encoded([(b"1-1", (b"timestamp", before)), (b"1-2", (b"timestamp", text))])
@@ -216,7 +216,7 @@ def test_what_is_no_number_is_not_taken_for_one(text: bytes) -> None:
             reply.uniform.numbers(reply.uniform.columns[b"timestamp"])
 
 
-def test_an_id_of_another_kind_before_the_dense_ones_is_noticed() -> None:
+def test_a_foreign_id_below_the_dense_ones_is_noticed() -> None:
     dense = b"%d-1" % DENSE_MS
     odd = [(b"5-1", (b"value", b"a")), (dense, (b"value", b"a"))]
     reply = XRangeReply(encoded(odd))
@@ -234,7 +234,7 @@ HEADERS = (b"header.a", b"header.b", b"null.header.c", b"header.\xc3\xa9")
 
 
 def several(draw: random.Random, count: int, mode: str) -> list[Entry]:
-    """Entries as brokers and others write them: with and without key, value, headers."""
+    """Draw entries of brokers and other clients, with and without key, value and headers."""
     shapes = [
         (draw.random() < 0.7, draw.random() < 0.8, draw.sample(HEADERS, draw.choice([0, 0, 1, 3])))
         for _ in range(draw.randint(2, 6))
@@ -277,7 +277,7 @@ def test_entries_of_several_kinds_are_columns_in_their_order(mode: str, seed: in
 def transactions(
     draw: random.Random, count: int, stamp: list[bytes]
 ) -> tuple[list[Entry], list[AbortedTransaction]]:
-    """Plain records among those of two producers whose transactions end well or do not."""
+    """Draw plain records between those of two producers with committed and aborted transactions."""
     found: list[Entry] = []
     aborted: list[AbortedTransaction] = []
     begun: dict[int, int] = {}
@@ -325,7 +325,7 @@ def test_transactions_are_columns_without_markers_and_what_was_aborted(
     assert [row["offset"] for row in found] == [n for n in range(5, 2990) if n not in lost]
 
 
-def test_kinds_that_are_too_many_are_left_to_the_parser() -> None:
+def test_too_many_groups_are_left_to_the_parser() -> None:
     entries = [(b"1-%d" % n, (b"value", b"v", b"header.%d" % (n % 17), b"")) for n in range(2000)]
     assert XRangeReply(encoded(entries)).groups is None
     few = [(b"1-%d" % n, (b"value", b"v", b"header.%d" % (n % 2), b"")) for n in range(199)]

@@ -1,4 +1,4 @@
-"""Streams over many small partitions: neighbours share tasks, where a stream began so or asks."""
+"""Streams over many small partitions: neighbouring splits share tasks by default or by option."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def asked(log: Log, **options: object) -> Query:
 
 
 def planned(query: Query) -> tuple[Offset, Offset, list[tuple[int, int, int, int]]]:
-    """A batch as Spark 4.1 plans it: start, end, and what its tasks read."""
+    """Plan a batch like Spark 4.1: return start, end, and the ranges of its tasks."""
     end = through_json(query.reader.latestOffset())
     start = query.checkpoint[-1] if query.checkpoint else query.reader.initialOffset()
     return through_json(start), end, ranges(query, start, end)
@@ -34,7 +34,7 @@ def count(found: list[tuple[int, int, int, int]]) -> int:
     return len({task for task, *_ in found})
 
 
-def test_a_new_stream_of_many_partitions_has_few_tasks_unless_it_is_told_otherwise(
+def test_a_stream_of_many_partitions_has_few_tasks_unless_options_say_otherwise(
     log: Log,
 ) -> None:
     filled(log)
@@ -83,7 +83,7 @@ def test_a_joined_batch_has_the_same_tasks_when_it_is_repeated(
     for first in (True, False):
         start, end, tasks = planned(query)
         assert count(tasks) == 32
-        # Killed between planning and commit; the log goes on, and the options are others by then.
+        # The driver is killed between planning and commit; then the log grows and options change.
         topic = log.grow(topic, MANY + 5) if first else topic
         for part in range(MANY):
             log.append(topic, part, plain(2))
@@ -100,7 +100,7 @@ def test_a_joined_batch_has_the_same_tasks_when_it_is_repeated(
     assert sorted(query.rows) == all_of(log)
 
 
-def test_a_stream_that_was_told_to_join_nothing_joins_when_it_is_told_no_more(log: Log) -> None:
+def test_a_stream_groups_splits_once_join_partitions_is_unset(log: Log) -> None:
     topic = filled(log)
     query = asked(log, joinPartitions="false")
     assert query.trigger() > 0
@@ -113,7 +113,7 @@ def test_a_stream_that_was_told_to_join_nothing_joins_when_it_is_told_no_more(lo
     assert count(tasks) == 32
 
 
-def test_a_stream_that_begins_with_few_partitions_joins_once_it_has_many(log: Log) -> None:
+def test_a_stream_groups_splits_once_it_has_many_partitions(log: Log) -> None:
     topic = filled(log, 3)
     query = asked(log)
     assert query.trigger() == 6
@@ -132,8 +132,8 @@ def test_a_stream_that_begins_with_few_partitions_joins_once_it_has_many(log: Lo
     assert sorted(query.rows) == all_of(log)
 
 
-def test_a_stream_that_is_asked_with_its_start_joins_as_well(log: Log) -> None:
-    """PySpark 4.2 and newer: the initial offset first, then the end behind it."""
+def test_a_stream_that_gets_its_start_groups_splits_as_well(log: Log) -> None:
+    """PySpark 4.2 and newer pass the initial offset first, then ask for the end after it."""
     filled(log)
     reader = asked(log).reader
     start = through_json(reader.initialOffset())

@@ -1,5 +1,4 @@
-"""Streams on a log that lost its end in a failover, and gave the offsets of what they have read to
-other records."""
+"""Streams on a log that lost its end in a failover and reused the offsets."""
 
 import logging
 from collections.abc import Callable
@@ -33,7 +32,7 @@ def tails(query: Query) -> dict[str, Any]:
 @forms
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("others", [(20,), (12,), (6, 30), (3, 7, 1)])
-def test_other_records_at_offsets_that_were_read_end_a_stream(
+def test_replaced_records_below_the_checkpoint_end_a_stream(
     log: Log, form: str, others: tuple[int, ...], restarted: bool
 ) -> None:
     topic = log.create("s", 2, form)
@@ -53,7 +52,7 @@ def test_other_records_at_offsets_that_were_read_end_a_stream(
 
 
 @forms
-def test_a_stream_that_takes_losses_says_so_once_and_goes_on(
+def test_a_stream_that_allows_data_loss_warns_once_and_continues(
     log: Log, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = log.create("s", 2, form)
@@ -74,7 +73,7 @@ def test_a_stream_that_takes_losses_says_so_once_and_goes_on(
 
 
 @forms
-def test_a_batch_that_comes_again_is_not_taken_for_other_records(log: Log, form: str) -> None:
+def test_a_repeated_batch_is_not_mistaken_for_replaced_records(log: Log, form: str) -> None:
     topic = log.create("s", 1, form)
     log.append(topic, 0, plain(10))
     query = stream(log)
@@ -98,7 +97,7 @@ def trimmed_behind_more(log: Log, topic: Topic) -> None:
 
 
 def compacted(log: Log, topic: Topic) -> None:
-    """A compaction writes entries anew; the log keeps that there was one."""
+    """Mark the log as compacted: compaction rewrites entries and records that it did."""
     log.append(topic, 0, plain(1))
     log.store.command("HSET", log.keys.partition("s", 0).log, "cleaned", 9)
     log.store.command("XDEL", "korvet:s:0", "1000000000000000-9")
@@ -131,7 +130,7 @@ def grown(log: Log, topic: Topic) -> None:
     "happens",
     [trimmed, trimmed_behind_more, compacted, taken_out, added, in_transaction, grown],
 )
-def test_nothing_else_that_happens_to_a_log_is_taken_for_a_loss(
+def test_other_changes_of_a_log_are_not_taken_for_data_loss(
     log: Log, form: str, happens: Callable[[Log, Topic], None], restarted: bool
 ) -> None:
     topic = log.create("s", 1, form)
@@ -160,7 +159,7 @@ def test_a_batch_may_end_inside_of_a_stored_one(log: Log, form: str) -> None:
         query.trigger()
 
 
-def test_a_partition_where_nothing_comes_keeps_its_mark_and_is_not_read(log: Log) -> None:
+def test_a_partition_without_new_records_keeps_its_fingerprint_and_is_not_read(log: Log) -> None:
     topic = log.create("s", 2)
     log.append(topic, 0, plain(10))
     log.append(topic, 1, plain(10))
@@ -175,7 +174,7 @@ def test_a_partition_where_nothing_comes_keeps_its_mark_and_is_not_read(log: Log
     assert b"cmdstat_hget:" not in log.store.command("INFO", "commandstats")
 
 
-def test_ids_that_tell_the_time_need_no_marks(log: Log) -> None:
+def test_time_mode_has_no_fingerprints(log: Log) -> None:
     topic = log.create("s", 1, "record", "time")
     log.append(topic, 0, plain(10))
     query = stream(log)
@@ -183,7 +182,7 @@ def test_ids_that_tell_the_time_need_no_marks(log: Log) -> None:
     assert not tails(query)
 
 
-def test_byte_positions_that_come_again_are_noticed(log: Log) -> None:
+def test_reused_byte_positions_are_noticed(log: Log) -> None:
     topic = log.create("s", 1, mode="bytes")
 
     def append(*values: bytes) -> None:
@@ -201,10 +200,8 @@ def test_byte_positions_that_come_again_are_noticed(log: Log) -> None:
 
 
 @forms
-def test_what_was_lost_before_an_available_now_run_came_to_it_is_not_waited_for(
-    log: Log, form: str
-) -> None:
-    """The run was to take what there was; nothing that the stream had read is gone."""
+def test_available_now_does_not_wait_for_records_lost_meanwhile(log: Log, form: str) -> None:
+    """The run must take what there is; nothing that the stream has read is lost."""
     topic = log.create("s", 1, form)
     log.append(topic, 0, plain(10))
     query = stream(log, failOnDataLoss="false")
@@ -221,9 +218,7 @@ def test_what_was_lost_before_an_available_now_run_came_to_it_is_not_waited_for(
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-def test_where_ids_tell_the_time_a_lost_end_that_was_read_ends_no_stream(
-    log: Log, form: str
-) -> None:
+def test_in_time_mode_a_lost_log_end_does_not_end_a_stream(log: Log, form: str) -> None:
     topic = log.create("s", 2, form, "time")
     log.append(topic, 0, plain(10))
     query = stream(log)

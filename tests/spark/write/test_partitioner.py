@@ -1,4 +1,4 @@
-"""The partition of a key is the one that Kafka's clients choose."""
+"""Keys go to the partition that Kafka's clients choose."""
 
 import random
 

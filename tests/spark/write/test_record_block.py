@@ -1,4 +1,4 @@
-"""Records as columns on their way to log.append: the same entries as record by record."""
+"""Records appended as columns give the same entries as records appended one by one."""
 
 import random
 
@@ -37,7 +37,7 @@ def drawn(draw: random.Random, count: int, shape: str) -> list[Record]:
 
 @pytest.mark.parametrize("stamped", [False, True])
 @pytest.mark.parametrize("seed", range(6))
-def test_columns_become_the_entries_that_records_would(log: Log, seed: int, stamped: bool) -> None:
+def test_columns_become_the_same_entries_as_records(log: Log, seed: int, stamped: bool) -> None:
     draw = random.Random(seed)
     times = {"message_timestamp_type": "LogAppendTime"} if stamped else {}
     topic = log.create("t", 2, "record", ("time", "dense")[seed % 2], **times)
@@ -69,12 +69,12 @@ def test_columns_become_the_entries_that_records_would(log: Log, seed: int, stam
 
 
 def stored(log: Log, partition: int) -> list[list[bytes]]:
-    """The fields of each entry, without the moment it was appended."""
+    """Return the fields of each entry without its append time."""
     rows = log.store.command("XRANGE", Keys().partition("t", partition).stream, "-", "+")
     return [f[2:] if f[0] == b"append.time" else f for _, f in rows]
 
 
-def test_a_native_entry_in_the_way_costs_no_record_of_columns(log: Log) -> None:
+def test_a_foreign_entry_between_appends_loses_no_record(log: Log) -> None:
     topic = log.create("t", 1, "record", "dense")
     log.store.command("XADD", "korvet:t:0", "*", "value", "native")
     found: list[Record] = [(n, 5, None, b"v" * n, []) for n in range(4)]
@@ -98,7 +98,7 @@ ODD: dict[str, list[Record]] = {
 
 
 @pytest.mark.parametrize("found", ODD.values(), ids=ODD)
-def test_what_is_not_plain_goes_record_by_record(found: list[Record]) -> None:
+def test_records_with_headers_or_nulls_are_appended_one_by_one(found: list[Record]) -> None:
     block = block_of(found)
     assert block.columns(10) is None
     assert block.records() == found

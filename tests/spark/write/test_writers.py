@@ -1,4 +1,4 @@
-"""Writing in-process: where rows go, what they become, and that nothing is written twice."""
+"""Writing in-process: where rows go, what they become, and that none is written twice."""
 
 import pickle
 import random
@@ -45,7 +45,7 @@ def options(log: Log, **more: str) -> WriteOptions:
 
 
 def frame(count: int, seed: int = 0) -> dict[str, list[Any]]:
-    """Columns of rows with all kinds of keys and values."""
+    """Return columns of rows with all kinds of keys and values."""
     draw = random.Random(seed)
     return {
         "key": [draw.choice([None, b"", b"k%d" % draw.randrange(50)]) for _ in range(count)],
@@ -54,12 +54,12 @@ def frame(count: int, seed: int = 0) -> dict[str, list[Any]]:
 
 
 def head(columns: dict[str, Any], rows: int) -> dict[str, Any]:
-    """The first so many rows of the columns."""
+    """Return the first `count` rows of the columns."""
     return {name: column[:rows] for name, column in columns.items()}
 
 
 def batches(columns: dict[str, Any], size: int = 100) -> Iterator[Any]:
-    """The columns as Arrow batches of so many rows."""
+    """Return the columns as Arrow batches."""
     whole = pa.table(columns)
     yield from whole.to_batches(max_chunksize=size)
 
@@ -121,7 +121,7 @@ def test_an_attempt_that_is_repeated_appends_only_what_was_missing(
 
 
 @layouts
-def test_of_a_large_batch_little_is_copied_and_little_travels_at_a_time(
+def test_a_large_batch_is_copied_and_sent_in_small_parts(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create("out", 2, form, mode)
@@ -147,7 +147,7 @@ def test_of_a_large_batch_little_is_copied_and_little_travels_at_a_time(
     written = write(options(log), columns)
     assert written.records == 40 and len(copied) == 10
     assert max(copied) < 1_000_000 + large
-    # Each record is a batch of its own, and two are as much as four full ones.
+    # Each record is larger than a batch, and two are as large as four full batches.
     assert max(sent_together) == 2
     monkeypatch.undo()
     assert sorted(values(log)) == columns["value"]
@@ -155,7 +155,7 @@ def test_of_a_large_batch_little_is_copied_and_little_travels_at_a_time(
 
 @layouts
 @pytest.mark.parametrize("keyed", [True, False])
-def test_partitions_that_came_between_two_attempts_get_no_row_again(
+def test_partitions_added_between_two_attempts_get_no_row_twice(
     log: Log, form: str, mode: str, keyed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 7)
@@ -175,10 +175,10 @@ def test_partitions_that_came_between_two_attempts_get_no_row_again(
 
 
 @layouts
-def test_a_redis_that_forgot_the_writer_gets_no_row_again(
+def test_a_redis_that_lost_the_writers_key_gets_no_row_twice(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a cluster its key may have been lost in a failover that the partitions had no part in."""
+    """In a cluster a failover may lose the writer's key but not the partitions."""
     monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 7)
     log.create("out", 2, form, mode)
     columns = frame(600)
@@ -191,7 +191,7 @@ def test_a_redis_that_forgot_the_writer_gets_no_row_again(
     assert sorted(values(log)) == sorted(columns["value"])
 
 
-def test_partitions_remember_writers_that_may_come_back(log: Log) -> None:
+def test_partitions_remember_retryable_writers_longer(log: Log) -> None:
     def remembered() -> list[bool]:
         topic = log.keys.partition("out", 0)
         ids = map(int, log.store.command("HKEYS", topic.producers))
@@ -208,10 +208,10 @@ def test_partitions_remember_writers_that_may_come_back(log: Log) -> None:
 
 
 @layouts
-def test_an_attempt_whose_rows_ended_too_soon_can_be_repeated(
+def test_an_attempt_whose_rows_ended_early_can_be_repeated(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When what gives the rows fails, Spark ends them as if that were all."""
+    """When the source of the rows fails, Spark ends the iterator as if that were all."""
     monkeypatch.setattr(partition_buffer, "BATCH_RECORDS", 50)
     log.create("out", 2, form, mode)
     columns = frame(600)
@@ -243,8 +243,8 @@ def test_two_attempts_of_a_task_at_the_same_time_append_each_row_once(
     assert sorted(values(log)) == sorted(columns["value"])
 
 
-def test_rows_that_wait_keep_no_more_memory_than_their_own(log: Log) -> None:
-    """Rows sorted by partition: of each something waits for a full batch until the end."""
+def test_buffered_rows_keep_only_their_own_memory(log: Log) -> None:
+    """Rows are sorted by partition: each partition has buffered rows until the end."""
     log.create("out", 30, "batch", "dense")
     before, most = pa.total_allocated_bytes(), 0
 
@@ -262,7 +262,7 @@ def test_rows_that_wait_keep_no_more_memory_than_their_own(log: Log) -> None:
 
 
 @layouts
-def test_what_waits_in_all_partitions_together_is_bounded_and_stored_once(
+def test_buffered_bytes_are_bounded_and_rows_written_once(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(idempotent_writer, "MAX_BUFFERED_BYTES", 20_000)
@@ -282,11 +282,11 @@ def test_what_waits_in_all_partitions_together_is_bounded_and_stored_once(
 
 
 class Killed(Exception):
-    """A task dies here."""
+    """A task is killed."""
 
 
 class Dying:
-    """Batches that end in death: what came before is partly appended, partly not."""
+    """Batches that end in an error: the rows so far are appended in part."""
 
     def __init__(self, columns: dict[str, Any]) -> None:
         self._columns = columns
@@ -304,7 +304,7 @@ def test_tasks_and_writers_are_kept_apart(log: Log) -> None:
     assert len(values(log)) == 30
 
 
-def test_a_committed_epoch_is_passed_over_and_the_next_is_not(log: Log) -> None:
+def test_a_committed_epoch_is_skipped_and_the_next_is_written(log: Log) -> None:
     log.create("out", 2, "batch")
     given = options(log)
     for epoch in range(3):
@@ -315,7 +315,7 @@ def test_a_committed_epoch_is_passed_over_and_the_next_is_not(log: Log) -> None:
     assert len(values(log)) == 60
 
 
-def test_an_epoch_that_was_not_committed_is_repeated_without_doubles(log: Log) -> None:
+def test_a_repeated_epoch_writes_no_row_twice(log: Log) -> None:
     log.create("out", 2)
     given = options(log)
     for epoch in (0, 1, 32767, 32768, 40000):
@@ -325,7 +325,7 @@ def test_an_epoch_that_was_not_committed_is_repeated_without_doubles(log: Log) -
     assert len(values(log)) == 250
 
 
-def test_a_task_of_an_epoch_that_has_passed_cannot_write_any_more(log: Log) -> None:
+def test_a_task_of_an_earlier_epoch_cannot_write(log: Log) -> None:
     log.create("out", 1)
     given = options(log)
     write(given, frame(5, seed=1), epoch=1)
@@ -335,7 +335,7 @@ def test_a_task_of_an_epoch_that_has_passed_cannot_write_any_more(log: Log) -> N
 
 
 @layouts
-def test_a_first_batch_that_redis_refuses_is_not_taken_for_stored(
+def test_a_first_batch_that_redis_rejects_is_not_reported_as_stored(
     log: Log, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create("out", 1, form, mode)
@@ -345,7 +345,7 @@ def test_a_first_batch_that_redis_refuses_is_not_taken_for_stored(
         nonlocal refused
         if refused or len(calls) < 2:
             return send(store, calls)
-        # A replica is promoted while the batches are on their way.
+        # A replica is promoted while batches are in flight.
         refused += 1
         return [
             ReadOnlyError("You can't write against a read only replica."),
@@ -359,7 +359,7 @@ def test_a_first_batch_that_redis_refuses_is_not_taken_for_stored(
     assert values(log) == columns["value"]
 
 
-def test_a_task_is_done_when_replicas_have_its_rows_where_that_is_asked_for(
+def test_a_task_with_wait_replicas_waits_for_replicas(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create("out", 2)
@@ -382,7 +382,7 @@ def test_a_task_is_done_when_replicas_have_its_rows_where_that_is_asked_for(
     assert sorted(values(log)) == sorted(columns["value"])
 
 
-def test_a_task_that_wrote_to_another_server_than_the_one_there_is_now_is_not_done(
+def test_a_task_that_wrote_to_another_server_than_the_current_one_fails(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create("out")
@@ -398,10 +398,10 @@ def test_a_task_that_wrote_to_another_server_than_the_one_there_is_now_is_not_do
 
 
 @pytest.mark.parametrize("asked", [{}, {"waitReplicas": "1"}])
-def test_a_task_that_wrote_to_a_master_that_is_none_any_more_is_not_done(
+def test_a_task_that_wrote_to_a_replaced_master_fails(
     log: Log, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
 ) -> None:
-    """The server that took its rows lives on, with a replica, and another one is the master."""
+    """The server that got its rows is still running with a replica, but is no longer the master."""
     ask = SyncStore.ask_copied
     monkeypatch.setattr(SyncStore, "ask_copied", lambda *words: (ask(*words)[0], True))
     topic = log.create("out", 2)
@@ -409,7 +409,7 @@ def test_a_task_that_wrote_to_a_master_that_is_none_any_more_is_not_done(
     look_again = SyncStore.look_again
     columns = {"value": [b"%d" % n for n in range(50)], "partition": [0, 1] * 25}
     with forgotten(log):
-        # What another connection finds is what there is once this one has been left.
+        # A new connection finds what is there once this one is closed.
         monkeypatch.setattr(SyncStore, "look_again", lambda store: store.command("FLUSHALL"))
         with pytest.raises(DataLoss, match="out-0: Redis lost"):
             write(options(log, **asked), columns)
@@ -418,7 +418,7 @@ def test_a_task_that_wrote_to_a_master_that_is_none_any_more_is_not_done(
     assert len(values(log)) == 53
 
 
-def test_an_epoch_is_not_done_where_a_failover_lost_what_a_task_had_finished(log: Log) -> None:
+def test_an_epoch_fails_if_a_failover_lost_records_of_a_finished_task(log: Log) -> None:
     log.create("out", 2)
     columns = {"value": [b"%d" % n for n in range(50)], "partition": [0, 1] * 25}
     first = write(options(log), columns)
@@ -442,14 +442,14 @@ def test_a_task_commit_is_pickled_without_other_classes_of_ours(log: Log) -> Non
     assert write(options(log), {"value": [b"a"]}).repeated == 1
 
 
-def test_an_epoch_with_a_later_one_behind_it_has_lost_nothing(log: Log) -> None:
+def test_an_epoch_followed_by_a_later_one_has_lost_nothing(log: Log) -> None:
     log.create("out")
     first = write(options(log), {"value": [b"a"]})
     write(options(log), {"value": [b"b"]}, epoch=1)
     commit_epoch(options(log), [first])
 
 
-def test_what_redis_lost_after_it_had_acknowledged_it_is_told(
+def test_acknowledged_records_that_redis_lost_are_reported(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log.create("out", 1, "batch")
@@ -484,7 +484,7 @@ def test_one_write_id_may_write_to_several_topics_each_once(log: Log) -> None:
     assert (values(log, "one"), values(log, "two")) == ([b"one"] * 2, [b"two"] * 2)
 
 
-def test_a_topic_takes_no_time_that_a_broker_would_refuse(log: Log) -> None:
+def test_a_timestamp_that_a_broker_would_reject_is_rejected(log: Log) -> None:
     log.create("out", 1)
     log.create("stamped", 1, message_timestamp_type="LogAppendTime")
     for moment in (-1_000_000, 32_503_680_000_000_000):
@@ -513,7 +513,7 @@ def test_a_topic_that_wants_no_compression_gets_none(log: Log) -> None:
 
 
 @layouts
-def test_rows_that_come_back_otherwise_are_refused(log: Log, form: str, mode: str) -> None:
+def test_changed_rows_of_a_repeated_task_are_rejected(log: Log, form: str, mode: str) -> None:
     log.create("out", 1, form, mode)
     columns = frame(40)
     write(options(log), columns)
@@ -525,7 +525,7 @@ def test_rows_that_come_back_otherwise_are_refused(log: Log, form: str, mode: st
     assert values(log) == columns["value"]
 
 
-def test_rows_without_a_key_are_spread_in_runs_and_always_alike(log: Log) -> None:
+def test_rows_without_a_key_go_round_robin_in_the_same_runs_each_time(log: Log) -> None:
     log.create("out", 3)
     columns = {"value": [b"%d" % n for n in range(2000)]}
     for _ in range(2):
@@ -561,7 +561,7 @@ def test_each_row_can_name_its_topic(log: Log) -> None:
         write(given, {"topic": ["three"], "value": [b"a"]}, writer="y")
 
 
-def test_a_partition_that_does_not_exist_is_refused(log: Log) -> None:
+def test_a_partition_that_does_not_exist_is_rejected(log: Log) -> None:
     log.create("out", 2)
     columns = {"value": [b"a"], "partition": pa.array([2], pa.int32())}
     with pytest.raises(InvalidDataFrame, match="has 2 partitions; a row asks for partition 2"):
@@ -570,7 +570,7 @@ def test_a_partition_that_does_not_exist_is_refused(log: Log) -> None:
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-def test_what_a_topic_takes_from_no_producer_it_takes_from_no_task(log: Log, form: str) -> None:
+def test_records_that_a_broker_rejects_are_rejected(log: Log, form: str) -> None:
     log.create("out", 1, form, **{"max.message.bytes": "2000"})
     written = write(options(log), {"value": [bytes([n]) * 900 for n in range(9)]})
     assert written.records == 9
@@ -608,7 +608,7 @@ SCHEMAS: Sequence[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("types", "words"), SCHEMAS)
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_frame_that_cannot_be_written_is_refused_before_any_task(
+def test_a_dataframe_that_cannot_be_written_is_rejected_before_any_task(
     log: Log, types: dict[str, Any], words: str, streaming: bool
 ) -> None:
     log.create("out", 1)
@@ -618,14 +618,14 @@ def test_a_frame_that_cannot_be_written_is_refused_before_any_task(
         (made.streamWriter if streaming else made.writer)(schema, False)
 
 
-def test_a_column_topic_is_not_looked_at_where_an_option_names_the_topic(log: Log) -> None:
+def test_option_topic_overrides_column_topic(log: Log) -> None:
     log.create("out", 1)
     source(log.url, topic="out").writer(spark_schema({"value": "string", "topic": "long"}), False)
     write(options(log), {"value": [b"a"], "topic": [7]})
     assert values(log) == [b"a"]
 
 
-def test_a_topic_that_does_not_exist_is_refused_before_any_task(log: Log) -> None:
+def test_a_topic_that_does_not_exist_is_rejected_before_any_task(log: Log) -> None:
     schema = spark_schema({"value": "string"})
     with pytest.raises(UnknownTopic, match="no topic 'out'"):
         source(log.url, topic="out").writer(schema, False)
@@ -660,7 +660,7 @@ def spark_schema(types: dict[str, Any]) -> Any:
 def test_the_writer_that_spark_makes_for_each_batch_of_a_stream_waits_for_redis(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who begins a batch job is told sooner."""
+    """A batch job reports a missing Redis sooner."""
     log.create("out", 1)
     waits = []
     topic = MetadataClient.topic
