@@ -88,9 +88,11 @@ class InlineStore:
     def send_submitted(self) -> None:
         """Send the submitted commands in one round trip and distribute their replies."""
         sent, self._submitted = self._submitted, []
-        for reply, value in zip(
-            sent, self._store.commands(each.command for each in sent), strict=True
-        ):
+        try:
+            values = self._store.commands(each.command for each in sent)
+        except StoreError as error:
+            values = [error] * len(sent)
+        for reply, value in zip(sent, values, strict=True):
             reply.value, reply.is_sent = value, True
 
     async def close(self) -> None:
@@ -111,6 +113,8 @@ class _InlineReply:
         yield from ()  # an __await__ is a generator, also if it never suspends
         if not self.is_sent:
             self._store.send_submitted()
+        if isinstance(self.value, StoreError):
+            raise self.value
         return self.value
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:

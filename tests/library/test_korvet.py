@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 
 import korvet
-from korvet import AsyncKorvet, Korvet, KorvetError, Record, StoreUnavailable
+from korvet import AsyncKorvet, Korvet, KorvetError, Record, StoreError, StoreUnavailable
 from korvet.errors import ErrorCode
 from korvet.testing import fake_async_redis, fake_redis
 from tests.support.redis_servers import TestServer
@@ -206,6 +206,18 @@ def test_a_server_that_is_not_there_is_a_store_error() -> None:
 
     with pytest.raises(StoreUnavailable):
         asyncio.run(ask())
+
+
+def test_a_key_of_another_type_is_a_store_error(log: Any, redis_server: TestServer) -> None:
+    log.create_topic("orders")
+    with redis_server.client() as client:
+        client.delete("{korvet:orders:0}:log")
+        client.rpush("{korvet:orders:0}:log", "x")
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        log.fetch("orders", 0, 0)
+    with pytest.raises(StoreError, match="WRONGTYPE"):
+        log.offsets("orders")
+    assert log.topic("orders").partitions == 1
 
 
 def test_a_client_of_another_kind_is_refused_with_the_way_to_connect() -> None:
