@@ -77,7 +77,7 @@ class HeartbeatBatcher:
 
     @asynccontextmanager
     async def next_batch(self) -> AsyncIterator[None]:
-        """Enter with the next batch: a ConsumerGroupHeartbeat has a script call of its own."""
+        """Enter with the next batch: its script takes one ConsumerGroupHeartbeat."""
         entry: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entries.append(entry)
         self._plan_batch()

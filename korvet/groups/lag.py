@@ -33,17 +33,17 @@ async def find_offset(
     reader: LogReader,
     topic: Topic,
     partition: int,
-    place: Position,
+    position: Position,
 ) -> int:
     """Return the offset of a position, from log start to log end. The position of a time is the
     first record at or after it."""
     bounds = await store.run(log.list_offsets(keys, topic.name, partition, topic_id=topic.id))
-    if isinstance(place, int):
-        return min(max(place, bounds.first), bounds.next)
-    if place == EARLIEST:
+    if isinstance(position, int):
+        return min(max(position, bounds.first), bounds.next)
+    if position == EARLIEST:
         return bounds.first
-    if isinstance(place, datetime):
-        moment = int(place.timestamp() * 1000)
+    if isinstance(position, datetime):
+        moment = int(position.timestamp() * 1000)
         found = await find_time(reader, store, keys, topic, partition, moment)
         if found is not None:
             return found[1]
@@ -75,12 +75,12 @@ async def _parse(
 ) -> Sequence[tuple[Topic, int, CommittedOffset]]:
     rows = []
     for field, raw in pairs:
-        place, commit = parse_field(field), parse_commit(raw)
-        if place is None or commit is None:
+        found, commit = parse_field(field), parse_commit(raw)
+        if found is None or commit is None:
             continue
-        topic = await topics.get(place[0])
+        topic = await topics.get(found[0])
         if topic is not None and commit.topic_id in ("", topic.id):
-            rows.append((topic, place[1], commit))
+            rows.append((topic, found[1], commit))
     return rows
 
 

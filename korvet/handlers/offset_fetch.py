@@ -111,10 +111,10 @@ async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:
     fields = await context.store.command("HKEYS", context.keys.group(group_id).txn_offsets)
     found: set[tuple[UUID, int]] = set()
     for field in fields:
-        place = parse_field(field.partition(b" ")[2])
-        topic = await context.topics.get(place[0]) if place is not None else None
-        if place is not None and topic is not None:
-            found.add((topic.uuid, place[1]))
+        parsed = parse_field(field.partition(b" ")[2])
+        topic = await context.topics.get(parsed[0]) if parsed is not None else None
+        if parsed is not None and topic is not None:
+            found.add((topic.uuid, parsed[1]))
     return found
 
 
@@ -135,9 +135,9 @@ async def _fetch_all(group_id: str, context: Context) -> list[OffsetFetchRespons
     by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
 
     def sort(row: tuple[bytes, bytes]) -> None:
-        place, commit = parse_field(row[0]), parse_commit(row[1])
-        if place is not None and commit is not None:
-            by_topic.setdefault(place[0], []).append((place[1], commit))
+        parsed, commit = parse_field(row[0]), parse_commit(row[1])
+        if parsed is not None and commit is not None:
+            by_topic.setdefault(parsed[0], []).append((parsed[1], commit))
 
     await map_yielding(sort, list(zip(flat[::2], flat[1::2], strict=True)))
     answers = []

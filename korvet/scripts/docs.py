@@ -31,7 +31,10 @@ redis-cli --eval list_offsets.lua korvet:orders:0 '{korvet:orders:0}:log' , ''
   holds   where Redis is full or takes no writes: it says so at a script's first write, never later.
 - What can still leave a half: a user whom ACLs keep from one of a script's commands (give users all
   of them), and rows that somebody has changed into what no script writes ([keys](keys.md)).
-- A reply is a list of the elements under RETURNS. `error` is Kafka's own number, 0 for none.
+- A reply is a list of the elements under RETURNS. `error` is Kafka's error code, 0 for none, or a
+  signal to the caller above Kafka's range. 1001 TICK_FIRST: run `group.tick`, then call again. 1002
+  REGISTER_FIRST: run `group.register`, then call again with `is_registered`. 1003 GROUP_CHANGED:
+  describe the group, then call again.
 - After an error under REFUSES nothing was written. One under SIGNALS comes with a finished write.
 """
 

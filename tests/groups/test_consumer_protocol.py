@@ -1,4 +1,4 @@
-"""What consumers tell each other, read as Kafka's clients write it."""
+"""Subscriptions and assignments, decoded as Kafka's clients encode them."""
 
 import struct
 
@@ -11,7 +11,7 @@ PLACES = [("orders", [0, 7]), ("none", []), ("ünï", [1])]
 GOOD = ConsumerProtocolMemberAssignment(0, PLACES, b"more").encode()
 
 
-def test_an_assignment_names_its_partitions() -> None:
+def test_an_assignment_lists_its_partitions() -> None:
     assert assigned_partitions(GOOD) == [("orders", 0), ("orders", 7), ("ünï", 1)]
 
 
@@ -27,10 +27,10 @@ def test_an_assignment_names_its_partitions() -> None:
         struct.pack(">hih2si", 0, 1, 2, b"\xff\xff", 0),
     ],
 )
-def test_an_assignment_that_cannot_be_read_names_none(bad: bytes) -> None:
+def test_a_malformed_assignment_lists_no_partitions(bad: bytes) -> None:
     assert assigned_partitions(bad) == []
 
 
-def test_a_cut_assignment_names_none() -> None:
+def test_a_truncated_assignment_lists_no_partitions() -> None:
     end = len(GOOD) - len(b"more") - 4
     assert all(assigned_partitions(GOOD[:at]) == [] for at in range(end))

@@ -1,4 +1,4 @@
-"""Heartbeats on their way: what goes at once, what waits, what goes together, who hears what."""
+"""HeartbeatBatcher: what is sent at once, what waits, what is batched, and the answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,11 +16,11 @@ from korvet.store.async_store import AsyncStore
 from korvet.store.errors import ScriptFailed, StoreUnavailable
 
 AGES = 3600.0
-"""A gap that no test lives to see the end of."""
+"""A gap longer than any test."""
 
 
 class Store:
-    """Keeps what it is given; the test answers."""
+    """A store that records calls; the test replies."""
 
     def __init__(self, *, is_cluster: bool = False) -> None:
         self.is_cluster = is_cluster
@@ -35,7 +35,7 @@ class Store:
 
 
 class Groups:
-    """Remembers what was done for which group."""
+    """A ticker that records the ticks and schedules per group."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str]] = []
@@ -59,7 +59,7 @@ class Groups:
 
 
 class Table:
-    """Beats over a store that the test answers for."""
+    """A batcher over a store whose replies the test gives."""
 
     def __init__(self, gap_s: float, *, is_cluster: bool = False) -> None:
         self.store = Store(is_cluster=is_cluster)
@@ -71,14 +71,14 @@ class Table:
 
     @property
     def calls(self) -> list[list[str]]:
-        """The members that each call so far was about."""
+        """The members of each call so far."""
         return [[str(member) for member in call.args[1::4]] for call, _ in self.store.sent]
 
     def reply(self, number: int, *errors: int, waits: int = 1) -> None:
         self.store.sent[number][1].set_result(HeartbeatReply(list(errors), [1000] * waits))
 
     async def meet(self) -> "asyncio.Future[int]":
-        """Two were unanswered at the same time; the second is still."""
+        """Send two concurrent heartbeats and answer the first."""
         first = self.beat("one")
         await turn()
         self.store.another.clear()
@@ -89,7 +89,7 @@ class Table:
 
 
 async def turn() -> None:
-    """What was to happen soon, has."""
+    """Run the callbacks that are ready."""
     for _ in range(4):
         await asyncio.sleep(0)
 
@@ -103,7 +103,7 @@ def run(
     asyncio.run(main())
 
 
-def test_a_heartbeat_alone_leaves_at_once_however_often_it_comes() -> None:
+def test_a_single_heartbeat_is_sent_at_once() -> None:
     async def body(table: Table) -> None:
         for number in range(PATIENCE + 5):
             answer = table.beat()
@@ -114,7 +114,7 @@ def test_a_heartbeat_alone_leaves_at_once_however_often_it_comes() -> None:
     run(body)
 
 
-def test_those_of_one_turn_go_together_each_with_its_own_answer() -> None:
+def test_heartbeats_of_one_iteration_are_one_call_with_an_answer_each() -> None:
     async def body(table: Table) -> None:
         answers = [table.beat("a"), table.beat("b", "h"), table.beat("c")]
         await turn()
@@ -126,7 +126,7 @@ def test_those_of_one_turn_go_together_each_with_its_own_answer() -> None:
     run(body)
 
 
-def test_once_two_have_met_others_wait_for_the_gap() -> None:
+def test_after_two_concurrent_heartbeats_later_ones_wait_for_the_gap() -> None:
     async def body(table: Table) -> None:
         await table.meet()
         table.beat("three")
@@ -136,7 +136,7 @@ def test_once_two_have_met_others_wait_for_the_gap() -> None:
     run(body)
 
 
-def test_what_waited_goes_together_when_the_gap_is_over() -> None:
+def test_waiting_heartbeats_are_one_call_after_the_gap() -> None:
     async def body(table: Table) -> None:
         await table.meet()
         table.beat("three")
@@ -146,7 +146,7 @@ def test_what_waited_goes_together_when_the_gap_is_over() -> None:
     run(body, gap_s=0.01)
 
 
-def test_nobody_waits_any_more_when_waiting_has_brought_nobody() -> None:
+def test_heartbeats_stop_waiting_after_batches_of_one() -> None:
     async def body(table: Table) -> None:
         answer = await table.meet()
         for number in range(1, PATIENCE + 1):
@@ -166,7 +166,7 @@ def test_nobody_waits_any_more_when_waiting_has_brought_nobody() -> None:
     run(body, gap_s=0.001)
 
 
-def test_heartbeats_that_have_their_own_script_leave_with_the_others() -> None:
+def test_consumer_group_heartbeats_are_sent_with_the_batch() -> None:
     async def body(table: Table) -> None:
         left: list[str] = []
 
@@ -190,7 +190,7 @@ def test_heartbeats_that_have_their_own_script_leave_with_the_others() -> None:
     run(body)
 
 
-def test_whoever_waits_to_leave_with_others_leaves_when_the_gap_is_over() -> None:
+def test_a_consumer_group_heartbeat_waits_no_longer_than_the_gap() -> None:
     async def body(table: Table) -> None:
         await table.meet()
         async with table.beats.next_batch():
@@ -199,7 +199,7 @@ def test_whoever_waits_to_leave_with_others_leaves_when_the_gap_is_over() -> Non
     run(body, gap_s=0.01)
 
 
-def test_in_a_cluster_each_group_has_a_call_of_its_own() -> None:
+def test_in_a_cluster_each_group_has_its_own_call() -> None:
     async def body(table: Table) -> None:
         table.beat("a"), table.beat("b", "h"), table.beat("c")
         await turn()
@@ -208,7 +208,7 @@ def test_in_a_cluster_each_group_has_a_call_of_its_own() -> None:
     run(body, is_cluster=True)
 
 
-def test_one_call_takes_a_bounded_number() -> None:
+def test_one_call_has_a_bounded_number_of_heartbeats() -> None:
     async def body(table: Table) -> None:
         for number in range(MAX_BATCH + 1):
             table.beat(str(number))
@@ -218,7 +218,7 @@ def test_one_call_takes_a_bounded_number() -> None:
     run(body)
 
 
-def test_what_is_due_in_a_group_happens_before_its_members_are_answered() -> None:
+def test_a_group_is_ticked_before_its_members_are_answered() -> None:
     async def body(table: Table) -> None:
         due, other = table.beat("a"), table.beat("b", "h")
         await turn()
@@ -233,7 +233,7 @@ def test_what_is_due_in_a_group_happens_before_its_members_are_answered() -> Non
     run(body)
 
 
-def test_a_group_that_nobody_looks_after_is_looked_after_first() -> None:
+def test_a_group_without_a_scheduled_tick_is_scheduled_first() -> None:
     async def body(table: Table) -> None:
         table.groups.neglected.add("g")
         answer = table.beat()
@@ -246,7 +246,7 @@ def test_a_group_that_nobody_looks_after_is_looked_after_first() -> None:
 
 
 @pytest.mark.parametrize("code", [Signal.TICK_FIRST, ErrorCode.NONE])
-def test_whoever_waits_hears_that_the_group_could_not_be_looked_after(code: ErrorCode) -> None:
+def test_members_get_the_error_of_a_failed_tick_or_schedule(code: ErrorCode) -> None:
     async def body(table: Table) -> None:
         table.groups.neglected.add("g")
         table.groups.error = StoreUnavailable("gone")
@@ -259,7 +259,7 @@ def test_whoever_waits_hears_that_the_group_could_not_be_looked_after(code: Erro
     run(body)
 
 
-def test_everybody_hears_that_redis_is_away() -> None:
+def test_all_heartbeats_fail_if_redis_is_unavailable() -> None:
     async def body(table: Table) -> None:
         answers = [table.beat("a"), table.beat("b", "h")]
         answers[0].cancel()
@@ -272,7 +272,7 @@ def test_everybody_hears_that_redis_is_away() -> None:
     run(body)
 
 
-def test_a_group_whose_keys_are_broken_harms_no_other() -> None:
+def test_a_group_with_keys_of_wrong_types_affects_no_other_group() -> None:
     async def body(table: Table) -> None:
         broken, sound = table.beat("a"), table.beat("b", "h")
         await turn()

@@ -1,4 +1,4 @@
-"""Whether members could be heard: what group.tick is told after Redis was silent for a while."""
+"""The absence of brokers: what group.tick gets after Redis did not reply for some seconds."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, cast
@@ -15,11 +15,11 @@ from korvet.store.errors import StoreUnavailable
 
 
 class Store:
-    """Answers, unless it is away; keeps what ticks were told."""
+    """A store that replies unless it is away, and records the present_ms of ticks."""
 
     def __init__(self) -> None:
         self.away = False
-        self.told: list[int] = []
+        self.present_ms: list[int] = []
 
     async def run_many(self, calls: Iterable[Call[Any]]) -> list[Any]:
         return [await self.run(call) for call in calls]
@@ -29,12 +29,12 @@ class Store:
             raise StoreUnavailable("away")
         if call.script.name == "group.claim_due":
             return ClaimDueReply(error=0, groups=[], held_until=0)
-        self.told.append(int(call.args[1]))
+        self.present_ms.append(int(call.args[1]))
         return TickReply(error=0, wait_ms=-1, rebalances=0, expired=[], gone=0)
 
 
 class Clock:
-    """The moment it is."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -57,21 +57,21 @@ def made(store: Store, present_ms: int = -1) -> GroupCoordinator:
     )
 
 
-async def told(groups: GroupCoordinator, store: Store) -> int:
+async def ticked(groups: GroupCoordinator, store: Store) -> int:
     await groups.tick("g")
-    return store.told[-1]
+    return store.present_ms[-1]
 
 
-async def test_who_has_had_answers_all_the_while_says_so(clock: Clock) -> None:
+async def test_a_broker_with_steady_replies_reports_no_absence(clock: Clock) -> None:
     store = Store()
     groups = made(store)
     for _ in range(5):
         await groups.tick_due()
         clock.now += ABSENCE_S
-        assert await told(groups, store) == -1
+        assert await ticked(groups, store) == -1
 
 
-async def test_who_had_no_answer_for_long_says_since_when_there_are_some_again(
+async def test_a_broker_reports_the_ms_since_redis_replied_again(
     clock: Clock,
 ) -> None:
     store = Store()
@@ -83,38 +83,38 @@ async def test_who_had_no_answer_for_long_says_since_when_there_are_some_again(
         with pytest.raises(StoreUnavailable):
             await groups.tick_due()
     store.away = False
-    assert await told(groups, store) == 0, "a heartbeat may come before the next look"
+    assert await ticked(groups, store) == 0, "a heartbeat may come before the next tick"
     await groups.tick_due()
     clock.now += 1.5
-    assert await told(groups, store) == 1500
+    assert await ticked(groups, store) == 1500
 
 
-async def test_a_broker_that_stood_still_itself_heard_nobody(clock: Clock) -> None:
+async def test_a_broker_that_was_suspended_reports_an_absence(clock: Clock) -> None:
     store = Store()
     groups = made(store)
     await groups.tick_due()
     clock.now += 60
     await groups.tick_due()
     clock.now += 1
-    assert await told(groups, store) == 1000
+    assert await ticked(groups, store) == 1000
 
 
-async def test_the_later_of_two_reasons_counts(clock: Clock) -> None:
+async def test_the_later_of_two_absences_is_reported(clock: Clock) -> None:
     store = Store()
     groups = made(store, present_ms=700)
     await groups.tick_due()
-    assert await told(groups, store) == 700
+    assert await ticked(groups, store) == 700
     clock.now += 60
     await groups.tick_due()
     clock.now += 1
-    assert await told(groups, store) == 700
+    assert await ticked(groups, store) == 700
     clock.now -= 0.5
-    assert await told(groups, store) == 500
+    assert await ticked(groups, store) == 500
 
 
-async def test_who_does_not_look_all_the_time_knows_nothing(clock: Clock) -> None:
+async def test_a_process_that_ticks_no_due_groups_reports_no_absence(clock: Clock) -> None:
     store = Store()
     groups = made(store)
-    assert await told(groups, store) == -1
+    assert await ticked(groups, store) == -1
     clock.now += 60
-    assert await told(groups, store) == -1
+    assert await ticked(groups, store) == -1

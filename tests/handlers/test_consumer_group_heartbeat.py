@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat at its edges: what Apache Kafka 4.3 answers, recorded from it."""
+"""The answers of ConsumerGroupHeartbeat, as recorded from Apache Kafka 4.3."""
 
 from time import monotonic
 from typing import Any
@@ -38,7 +38,7 @@ NOWHERE = TopicPartitions(topic_id=UUID(int=7), partitions=[0])
 
 
 def joins(member: str = "a", **changes: Any) -> dict[str, Any]:
-    """The first heartbeat of a member that reads `t`."""
+    """The first heartbeat of a member that subscribes to `t`."""
     return {
         "member_id": member,
         "member_epoch": 0,
@@ -50,17 +50,17 @@ def joins(member: str = "a", **changes: Any) -> dict[str, Any]:
 
 
 def beats(member: str = "a", later: int = 0, **changes: Any) -> dict[str, Any]:
-    """Any later one; `later` is added to the epoch that the member was told."""
+    """A later heartbeat; `later` is added to the member's epoch."""
     return {"member_id": member, "member_epoch": None, "later": later, **changes}
 
 
 def leaves(member: str = "a", **changes: Any) -> dict[str, Any]:
-    """The last one."""
+    """The heartbeat of a member that leaves."""
     return {"member_id": member, "member_epoch": -1, **changes}
 
 
 def away(member: str = "a", **changes: Any) -> dict[str, Any]:
-    """The last one of a static member that comes back."""
+    """The heartbeat of a static member that leaves and will rejoin."""
     return {"member_id": member, "member_epoch": -2, **changes}
 
 
@@ -111,8 +111,8 @@ TABLE: list[tuple[str, list[dict[str, Any]], ErrorCode]] = [
     ("away without an instance", [away()], E.INVALID_REQUEST),
     ("no such group", [beats("a", 1)], E.GROUP_ID_NOT_FOUND),
     ("leaving no such group", [leaves()], E.GROUP_ID_NOT_FOUND),
-    ("a stranger", [joins(), beats("b", 1)], E.UNKNOWN_MEMBER_ID),
-    ("a stranger leaves", [joins(), leaves("b")], E.UNKNOWN_MEMBER_ID),
+    ("an unknown member", [joins(), beats("b", 1)], E.UNKNOWN_MEMBER_ID),
+    ("an unknown member leaves", [joins(), leaves("b")], E.UNKNOWN_MEMBER_ID),
     ("a later epoch", [joins(), beats("a", 7)], E.FENCED_MEMBER_EPOCH),
     ("an earlier epoch", [joins(), joins("b"), beats("b", -1)], E.FENCED_MEMBER_EPOCH),
     ("the same", [joins(), beats()], E.NONE),
@@ -187,23 +187,23 @@ TABLE: list[tuple[str, list[dict[str, Any]], ErrorCode]] = [
 ]
 
 
-class Told:
-    """What each member was told so far."""
+class Members:
+    """The last response to each member."""
 
     def __init__(self, group: str = "g") -> None:
         self.group = group
         self.epochs: dict[str, int] = {}
 
     def request(self, fields: dict[str, Any]) -> ConsumerGroupHeartbeatRequest:
-        """The heartbeat of one row of the table."""
+        """Build the heartbeat of one row of the table."""
         fields = {"group_id": self.group, **fields}
         later = fields.pop("later", 0)
         if fields["member_epoch"] is None:
             fields["member_epoch"] = max(self.epochs.get(fields["member_id"], 0), 0) + later
         return ConsumerGroupHeartbeatRequest(**fields)
 
-    def hear(self, fields: dict[str, Any], answer: Any) -> None:
-        """The member was answered."""
+    def note(self, fields: dict[str, Any], answer: Any) -> None:
+        """Note a member's response."""
         if not answer.error_code and answer.member_epoch > 0:
             self.epochs[fields["member_id"]] = answer.member_epoch
 
@@ -213,12 +213,12 @@ async def test_a_heartbeat_is_answered_as_by_kafka(
     broker: Broker, steps: list[dict[str, Any]], error: ErrorCode
 ) -> None:
     await broker.create("t", 2)
-    told = Told()
+    members = Members()
     for fields in steps[:-1]:
-        answer = await broker.ask(told.request(fields))
+        answer = await broker.ask(members.request(fields))
         assert answer.error_code == E.NONE
-        told.hear(fields, answer)
-    answer = await broker.ask(told.request(steps[-1]))
+        members.note(fields, answer)
+    answer = await broker.ask(members.request(steps[-1]))
     assert ErrorCode(answer.error_code) == error
     assert (answer.error_message is None) == (error == E.NONE)
     if error:
@@ -242,11 +242,11 @@ async def test_a_commit_moves_the_redis_group_and_a_deleted_group_leaves_nothing
     broker: Broker,
 ) -> None:
     await broker.create("t", 1, offset_mode="dense")
-    node, told = broker.services, Told()
+    node, members = broker.services, Members()
     before = set(await node.store.command("KEYS", f"*{node.keys.namespace}*"))
     first = joins(instance_id="i")
-    answer = await broker.ask(told.request(first))
-    told.hear(first, answer)
+    answer = await broker.ask(members.request(first))
+    members.note(first, answer)
     stored = await broker.ask(committing(answer.member_epoch), 9)
     assert stored.topics[0].partitions[0].error_code == E.NONE
     old = await broker.ask(committing(answer.member_epoch), 8)
@@ -264,7 +264,7 @@ async def test_a_commit_moves_the_redis_group_and_a_deleted_group_leaves_nothing
     assert deleted.topics[0].partitions[0].error_code == E.GROUP_SUBSCRIBED_TO_TOPIC
     full = await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
     assert full.results[0].error_code == E.NON_EMPTY_GROUP
-    await broker.ask(told.request(leaves(instance_id="i")))
+    await broker.ask(members.request(leaves(instance_id="i")))
     gone = await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
     assert gone.results[0].error_code == E.NONE
     assert await node.store.command("XINFO", "GROUPS", stream) == []
@@ -272,23 +272,23 @@ async def test_a_commit_moves_the_redis_group_and_a_deleted_group_leaves_nothing
     assert left <= {node.keys.groups().encode(), node.keys.groups_due().encode(), stream.encode()}
 
 
-async def test_a_broker_that_has_not_heard_of_new_partitions_takes_them_from_nobody(
+async def test_a_broker_with_an_old_topics_table_revokes_no_new_partitions(
     broker: Broker,
 ) -> None:
     await broker.create("t", 1)
-    node, told = broker.services, Told()
+    node, members = broker.services, Members()
     deaf = TopicTable(node.store, node.keys, node.topics._configs)
     await deaf.refresh()
-    told.hear(joins(), await broker.ask(told.request(joins())))
+    members.note(joins(), await broker.ask(members.request(joins())))
     grown = CreatePartitionsTopic(name="t", count=3, assignments=None)
     await broker.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000, validate_only=False))
     await node.topics.refresh()
-    answer = await broker.ask(told.request(beats()))
+    answer = await broker.ask(members.request(beats()))
     held = answer.assignment.topic_partitions
     assert held[0].partitions == [0, 1, 2]
-    told.hear(beats(), answer)
+    members.note(beats(), answer)
     node.topics, deaf._fresh_until = deaf, monotonic() + 60
-    again = await broker.ask(told.request(beats(topic_partitions=held)))
+    again = await broker.ask(members.request(beats(topic_partitions=held)))
     assert (again.error_code, again.member_epoch) == (E.NONE, answer.member_epoch)
     assert again.assignment is None
 
@@ -304,14 +304,14 @@ async def test_a_broker_that_has_not_heard_of_new_partitions_takes_them_from_nob
         ({}, ["t"], "x.*"),
     ],
 )
-async def test_what_a_heartbeat_does_not_say_has_not_changed(
+async def test_fields_missing_from_a_heartbeat_are_unchanged(
     broker: Broker, changed: dict[str, Any], names: list[str], regex: str
 ) -> None:
     await broker.create("t", 1)
-    told = Told()
+    members = Members()
     first = joins(subscribed_topic_regex="x.*")
-    told.hear(first, await broker.ask(told.request(first)))
-    assert (await broker.ask(told.request(beats(**changed)))).error_code == E.NONE
+    members.note(first, await broker.ask(members.request(first)))
+    assert (await broker.ask(members.request(beats(**changed)))).error_code == E.NONE
     described = await broker.ask(
         ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False)
     )
@@ -319,19 +319,19 @@ async def test_what_a_heartbeat_does_not_say_has_not_changed(
     assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (names, regex)
 
 
-async def test_a_full_group_takes_nobody_else(broker: Broker) -> None:
+async def test_a_full_group_accepts_no_new_member(broker: Broker) -> None:
     await broker.create("t", 2)
     node = broker.services
     node.settings = node.settings.with_dynamic({"group.consumer.max.size": "1"})
-    told = Told()
-    assert (await broker.ask(told.request(joins()))).error_code == E.NONE
-    assert (await broker.ask(told.request(joins("b")))).error_code == E.GROUP_MAX_SIZE_REACHED
+    members = Members()
+    assert (await broker.ask(members.request(joins()))).error_code == E.NONE
+    assert (await broker.ask(members.request(joins("b")))).error_code == E.GROUP_MAX_SIZE_REACHED
 
 
-async def test_the_two_protocols_keep_out_of_each_others_members(broker: Broker) -> None:
+async def test_members_of_one_protocol_are_unknown_to_the_other(broker: Broker) -> None:
     await broker.create("t", 2)
-    told = Told()
-    await broker.ask(told.request(joins()))
+    members = Members()
+    await broker.ask(members.request(joins()))
     classic = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=10_000,
@@ -341,19 +341,19 @@ async def test_the_two_protocols_keep_out_of_each_others_members(broker: Broker)
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
     )
     assert (await broker.ask(classic, 3)).error_code == E.INCONSISTENT_GROUP_PROTOCOL
-    await broker.ask(told.request(leaves()))
+    await broker.ask(members.request(leaves()))
     assert (await broker.ask(classic, 3)).error_code == E.NONE
-    assert (await broker.ask(told.request(joins()))).error_code == E.GROUP_ID_NOT_FOUND
+    assert (await broker.ask(members.request(joins()))).error_code == E.GROUP_ID_NOT_FOUND
 
 
 async def test_a_group_is_described_as_by_kafka(broker: Broker) -> None:
     await broker.create("t", 2)
-    told = Told()
+    members = Members()
     for fields in (joins(rack_id="r"), joins("b", instance_id="i", server_assignor="range")):
-        told.hear(fields, await broker.ask(told.request(fields)))
-    answer = await broker.ask(told.request(beats()))
+        members.note(fields, await broker.ask(members.request(fields)))
+    answer = await broker.ask(members.request(beats()))
     asked = ConsumerGroupDescribeRequest(
-        group_ids=["g", "", "nobody"], include_authorized_operations=True
+        group_ids=["g", "", "absent"], include_authorized_operations=True
     )
     group, nameless, unknown = (await broker.ask(asked)).groups
     assert (group.group_state, group.assignor_name) == ("Reconciling", "range")
@@ -370,7 +370,7 @@ async def test_a_group_is_described_as_by_kafka(broker: Broker) -> None:
         [part for topic in whole.topic_partitions for part in topic.partitions]
         for whole in (a.assignment, a.target_assignment, b.assignment, b.target_assignment)
     ]
-    # Static members come first; what `a` has still to give up counts as its own.
+    # Static members are first; partitions that `a` has yet to revoke are its own.
     assert held == [[0, 1], [1], [], [0]]
     assert answer.assignment.topic_partitions[0].partitions == [1]
     assert group.authorized_operations == 3400
@@ -392,7 +392,7 @@ async def test_a_group_is_described_as_by_kafka(broker: Broker) -> None:
     ],
 )
 @pytest.mark.parametrize("everything", [False, True])
-async def test_whoever_asks_what_is_committed_is_a_member_or_says_nothing(
+async def test_a_fetch_of_offsets_has_no_member_or_a_valid_one(
     broker: Broker,
     group: str,
     member: str | None,
@@ -401,7 +401,7 @@ async def test_whoever_asks_what_is_committed_is_a_member_or_says_nothing(
     everything: bool,
 ) -> None:
     await broker.create("t", 2)
-    epoch = (await broker.ask(Told().request(joins()))).member_epoch
+    epoch = (await broker.ask(Members().request(joins()))).member_epoch
     topics = None if everything else [OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
     asked = OffsetFetchRequestGroup(
         group_id=group,

@@ -1,4 +1,4 @@
-"""The APIs of classic groups at their edges: Kafka's own code each, in Kafka's order of checks."""
+"""The error codes of the APIs of classic groups, in Kafka's order of checks."""
 
 import asyncio
 import uuid
@@ -86,7 +86,7 @@ async def commit(broker: Broker, version: int = 9, **changes: Any) -> ErrorCode:
 
 
 async def stable(broker: Broker, group: str = "g", version: int = 3) -> tuple[str, int]:
-    """The one member of a stable group, and its generation."""
+    """Create a stable group of one member; return its id and generation."""
     answer = await broker.ask(joining(group_id=group), version)
     assert answer.error_code == ErrorCode.NONE
     member, generation = answer.member_id, answer.generation_id
@@ -103,7 +103,7 @@ async def stable(broker: Broker, group: str = "g", version: int = 3) -> tuple[st
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_this_broker_looks_after_every_group(broker: Broker, version: int) -> None:
+async def test_a_single_broker_coordinates_every_group(broker: Broker, version: int) -> None:
     request = FindCoordinatorRequest(key="g", coordinator_keys=["g", "h"])
     answer = await broker.ask(request, version)
     rows = answer.coordinators if version >= 4 else [answer]
@@ -111,7 +111,7 @@ async def test_this_broker_looks_after_every_group(broker: Broker, version: int)
     assert {row.node_id for row in rows} == {broker.services.registration.me.id}
 
 
-async def test_all_groups_and_transactions_are_spread_over_the_brokers_by_name(
+async def test_groups_and_transactions_are_spread_over_the_brokers_by_name(
     broker: Broker,
 ) -> None:
     await broker.second()
@@ -137,7 +137,7 @@ async def test_all_groups_and_transactions_are_spread_over_the_brokers_by_name(
         ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
         ({"session_timeout_ms": 5999}, ErrorCode.INVALID_SESSION_TIMEOUT),
         ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
-        ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "unknown"}, ErrorCode.UNKNOWN_MEMBER_ID),
         ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
         ({}, ErrorCode.MEMBER_ID_REQUIRED),
@@ -154,7 +154,7 @@ async def test_a_join_is_refused(
 
 
 @pytest.mark.parametrize("version", range(10))
-async def test_a_member_joins_syncs_lives_and_leaves_in_every_version(
+async def test_a_member_joins_syncs_sends_heartbeats_and_leaves_in_every_version(
     broker: Broker, version: int
 ) -> None:
     answer = await broker.ask(joining(), version)
@@ -187,7 +187,7 @@ def beating(member: str, generation: int, group: str = "g") -> HeartbeatRequest:
     return HeartbeatRequest(group_id=group, generation_id=generation, member_id=member)
 
 
-async def test_heartbeats_that_meet_go_together_and_have_their_own_answers(broker: Broker) -> None:
+async def test_concurrent_heartbeats_are_one_call_with_an_answer_each(broker: Broker) -> None:
     beats = []
     for group in ("g", "h", "i"):
         member, generation = await stable(broker, group)
@@ -198,7 +198,7 @@ async def test_heartbeats_that_meet_go_together_and_have_their_own_answers(broke
     assert broker.services.store.round_trips == before + 1
 
 
-async def test_a_group_whose_keys_are_broken_harms_no_other(broker: Broker) -> None:
+async def test_a_group_with_keys_of_wrong_types_affects_no_other_group(broker: Broker) -> None:
     member, generation = await stable(broker)
     other, later = await stable(broker, "h")
     await broker.services.store.command("DEL", broker.services.keys.group("h").group)
@@ -212,7 +212,9 @@ async def test_a_group_whose_keys_are_broken_harms_no_other(broker: Broker) -> N
     assert isinstance(broken, ScriptFailed)
 
 
-async def test_what_is_due_happens_before_a_heartbeat_is_answered(broker: Broker) -> None:
+async def test_expired_deadlines_are_processed_before_a_heartbeat_is_answered(
+    broker: Broker,
+) -> None:
     member, generation = await stable(broker)
     store, deadlines = broker.services.store, broker.services.keys.group("g").deadlines
     seconds, _ = await store.command("TIME")
@@ -221,7 +223,7 @@ async def test_what_is_due_happens_before_a_heartbeat_is_answered(broker: Broker
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_an_empty_group_id_is_none(broker: Broker) -> None:
+async def test_an_empty_group_id_is_invalid(broker: Broker) -> None:
     for request in (
         SyncGroupRequest(
             group_id="",
@@ -238,13 +240,13 @@ async def test_an_empty_group_id_is_none(broker: Broker) -> None:
         assert (await broker.ask(request)).error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_sync_5_has_to_say_type_and_name(broker: Broker) -> None:
+async def test_sync_5_requires_protocol_type_and_name(broker: Broker) -> None:
     request = SyncGroupRequest(group_id="g", generation_id=1, member_id="m", assignments=[])
     answer = await broker.ask(request, 5)
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-async def test_a_commit_is_refused_for_what_it_says(broker: Broker) -> None:
+async def test_a_commit_is_refused_for_its_topics_metadata_and_member(broker: Broker) -> None:
     await broker.create("t", 2)
     assert await commit(broker, topic="absent") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await commit(broker, partition=2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -262,7 +264,9 @@ async def test_a_commit_is_refused_for_what_it_says(broker: Broker) -> None:
 
 @pytest.mark.parametrize("group", ["", "x" * 300, "a{b}:c%\x01", "grün"])
 @pytest.mark.parametrize("version", range(10))
-async def test_commits_come_back_in_every_version(broker: Broker, group: str, version: int) -> None:
+async def test_commits_are_fetched_in_every_version(
+    broker: Broker, group: str, version: int
+) -> None:
     await broker.create("t", 2)
     assert await commit(broker, version, group_id=group, offset=7, metadata="so far") == 0
     rows = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1])]
@@ -277,7 +281,7 @@ async def test_commits_come_back_in_every_version(broker: Broker, group: str, ve
     assert found == [(7, "so far"), (-1, "")]
 
 
-async def test_commits_by_topic_id_come_back_by_topic_id(broker: Broker) -> None:
+async def test_commits_by_topic_id_are_fetched_by_topic_id(broker: Broker) -> None:
     await broker.create("t", 1)
     topic = await broker.services.topics.get("t")
     assert topic is not None
@@ -334,7 +338,7 @@ async def test_a_group_is_described(broker: Broker) -> None:
     assert (older.error_code, older.group_state) == (ErrorCode.NONE, "Dead")
 
 
-async def test_groups_are_deleted_once_they_are_empty(broker: Broker) -> None:
+async def test_only_empty_groups_are_deleted(broker: Broker) -> None:
     member, _ = await stable(broker)
 
     async def delete() -> int:
@@ -342,7 +346,7 @@ async def test_groups_are_deleted_once_they_are_empty(broker: Broker) -> None:
         return int(answer.results[0].error_code)
 
     assert await delete() == ErrorCode.NON_EMPTY_GROUP
-    members = [MemberIdentity(member_id=member), MemberIdentity(member_id="stranger")]
+    members = [MemberIdentity(member_id=member), MemberIdentity(member_id="unknown")]
     answer = await broker.ask(LeaveGroupRequest(group_id="g", members=members))
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert [row.error_code for row in answer.members] == [ErrorCode.NONE, unknown]
@@ -354,7 +358,7 @@ async def test_groups_are_deleted_once_they_are_empty(broker: Broker) -> None:
     )
 
 
-async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
+async def test_a_group_that_is_created_while_it_is_deleted_is_listed(
     broker: Broker, valkey_server: TestServer
 ) -> None:
     keys, groups = broker.services.keys, broker.services.groups
@@ -362,7 +366,7 @@ async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
         other = SyncStore(client)
 
         def make(registered: int) -> Call[MemberReply]:
-            # Another broker has deleted the group, and strikes it off just now.
+            # Another broker has deleted the former group, and unregisters it now.
             if registered:
                 mark = other.command("HGET", keys.groups(), "g")
                 other.run(scripts.unregister(keys, group="g", mark=mark))
@@ -382,7 +386,7 @@ async def test_a_group_that_comes_back_while_it_is_deleted_is_listed(
     assert await groups.list_groups() == ["g"]
 
 
-async def test_a_deleted_group_is_off_the_list_whatever_its_streams_say(broker: Broker) -> None:
+async def test_a_deleted_group_is_not_listed_even_if_its_redis_groups_fail(broker: Broker) -> None:
     await broker.create("t", 1)
     assert await commit(broker) == ErrorCode.NONE
     store, stream = broker.services.store, broker.services.keys.partition("t", 0).stream
@@ -393,7 +397,7 @@ async def test_a_deleted_group_is_off_the_list_whatever_its_streams_say(broker: 
     assert await broker.services.groups.list_groups() == []
 
 
-async def test_offsets_are_deleted_but_for_what_members_subscribe_to(broker: Broker) -> None:
+async def test_offsets_are_deleted_except_of_subscribed_topics(broker: Broker) -> None:
     await broker.create("t", 2)
     await broker.create("u", 1)
     await commit(broker)
@@ -450,7 +454,7 @@ async def test_a_transaction_commits_for_a_group_without_members(broker: Broker)
     assert left[1].startswith(b"7 ")
 
 
-async def test_a_commit_of_a_former_topic_does_not_count_for_its_successor(
+async def test_a_commit_of_a_deleted_topic_is_ignored_for_a_new_one(
     broker: Broker,
 ) -> None:
     await broker.create("t", 1)
@@ -466,7 +470,7 @@ async def test_a_commit_of_a_former_topic_does_not_count_for_its_successor(
     assert answer.groups[0].topics[0].partitions[0].committed_offset == -1
 
 
-async def test_the_dead_are_found_without_anybody_asking(broker: Broker) -> None:
+async def test_expired_members_are_removed_without_a_request(broker: Broker) -> None:
     await stable(broker)
     keys, store = broker.services.keys, broker.services.store
     group = keys.group("g")
@@ -481,7 +485,7 @@ async def test_the_dead_are_found_without_anybody_asking(broker: Broker) -> None
     assert await broker.services.groups.tick_due() == 0
 
 
-async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -> None:
+async def test_a_group_that_cannot_be_ticked_blocks_no_other_group(broker: Broker) -> None:
     keys, store = broker.services.keys, broker.services.store
     for name in ("broken", "g"):
         await stable(broker, name)
@@ -494,7 +498,7 @@ async def test_a_group_that_cannot_be_ticked_is_in_nobodys_way(broker: Broker) -
     assert await store.command("ZSCORE", keys.group("g").deadlines, ":sync") != b"1", "ticked"
 
 
-async def test_a_group_that_could_not_be_scheduled_is_scheduled_next_time(
+async def test_a_schedule_that_failed_is_repeated_at_the_next_call(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups, store = broker.services.groups, broker.services.store
@@ -528,7 +532,7 @@ async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
     assert (gauges.members(), gauges.lag()) == ({}, {})
 
 
-async def test_the_gauges_look_at_no_more_groups_than_they_show(
+async def test_the_gauges_read_no_more_groups_than_they_show(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", 1)

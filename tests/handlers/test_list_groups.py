@@ -1,4 +1,4 @@
-"""What one broker of several lists: clients ask them all, and put the answers together."""
+"""The groups that one broker of several lists: clients ask all and merge the responses."""
 
 import pytest
 
@@ -13,7 +13,7 @@ NAMES = [f"g{number}" for number in range(12)]
 
 
 async def listed(broker: Broker) -> list[list[str]]:
-    """The groups and the transactional ids in the broker's answers."""
+    """Return the groups and transactional ids in the broker's responses."""
     groups = await broker.ask(ListGroupsRequest(states_filter=[], types_filter=[]))
     transactions = await broker.ask(
         ListTransactionsRequest(

@@ -1,4 +1,4 @@
-"""A commit of very many partitions keeps no other group waiting."""
+"""A commit of many partitions delays no other group."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ async def commit_all(broker: Broker) -> None:
     assert [row.error_code for row in answer.topics[0].partitions] == [0] * MANY
 
 
-async def test_one_partition_that_cannot_be_followed_keeps_no_other_behind(broker: Broker) -> None:
+async def test_a_failed_redis_group_seek_affects_no_other_partition(broker: Broker) -> None:
     await broker.create("t", MANY)
     store, keys = broker.services.store, broker.services.keys
     await store.command("SET", keys.partition("t", 0).stream, "somebody else's")
@@ -45,7 +45,7 @@ async def test_one_partition_that_cannot_be_followed_keeps_no_other_behind(broke
     assert not await store.command("XINFO", "GROUPS", last)
 
 
-async def test_the_redis_groups_of_a_commit_follow_some_at_a_time(
+async def test_the_redis_groups_of_a_commit_are_moved_some_at_a_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t", MANY)

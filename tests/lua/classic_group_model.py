@@ -1,4 +1,4 @@
-"""A classic group as Kafka's coordinator keeps it, in plain Python: what the scripts are held to.
+"""A model of Kafka's coordinator of a classic group, which the scripts have to equal.
 
 Where Kafka leaves a choice (who leads when the leader is gone, which of two protocols that are as
 well liked), `chosen` says what the scripts have. An id that was handed out holds a rebalance for a
@@ -19,7 +19,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass
 class Member:
-    """One member, just added."""
+    """One member."""
 
     id: str
     instance: str
@@ -34,7 +34,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Join:
-    """A JoinGroup, with the id that somebody new gets."""
+    """A JoinGroup, with the id that a new member gets."""
 
     member: str
     fresh: str
@@ -50,7 +50,7 @@ class Join:
 
 @dataclass(frozen=True)
 class Joined:
-    """Its answer; `leader` is empty while it waits."""
+    """The response; `leader` is empty while it waits."""
 
     error: E
     waiting: int = 0
@@ -60,7 +60,7 @@ class Joined:
 
 
 class Classic:
-    """The group; every request first sees what is due."""
+    """The group; every request first processes expired deadlines."""
 
     def __init__(self, now: Callable[[], int], delay: int) -> None:
         self.now, self.delay = now, delay
@@ -77,11 +77,11 @@ class Classic:
         self.prefers: Callable[[set[str]], str] = lambda names: min(names)
 
     def is_due(self) -> bool:
-        """Whether a deadline has passed."""
+        """Return whether a deadline has passed."""
         return any(moment <= self.now() for moment in self.deadlines.values())
 
     def tick(self) -> None:
-        """What is due has happened."""
+        """Process expired deadlines."""
         while self.is_due():
             moment, _, name = min((at, id.encode(), id) for id, at in self.deadlines.items())
             del self.deadlines[name]
@@ -312,7 +312,7 @@ class Classic:
         return E.NONE, 0, member.assignment
 
     def heartbeat(self, id: str, instance: str, generation: int) -> E:
-        """Heartbeat; the deadline lies up to a tenth of the session later."""
+        """Heartbeat; the deadline is up to a tenth of the session later."""
         self.tick()
         error = self._validate(id, instance, generation)
         if error:

@@ -1,4 +1,4 @@
-"""A group driven by its scripts alone: what a broker does around each call, without a broker."""
+"""A group driven by its scripts alone, with what a broker does around each call."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,7 +27,7 @@ RANGE = (("range", b"what I read"),)
 
 
 class Group:
-    """One group on a runner. Member ids are handed out as `m1`, `m2`, ..."""
+    """One group on a runner. Member ids are `m1`, `m2`, ..."""
 
     def __init__(self, runner: Runner, name: str = "readers", delay_ms: int = 0) -> None:
         self.runner = runner
@@ -37,7 +37,7 @@ class Group:
         self.ticks: list[TickReply] = []
 
     def run(self, make: Callable[[int], Call[Any]]) -> Any:
-        """The reply, after what was due has happened and the group stands in the registry."""
+        """Run a call; tick and register the group first if the script says so."""
         registered = 0
         while True:
             reply = self.runner.run(make(registered))
@@ -70,7 +70,7 @@ class Group:
         skip: int = 0,
         max_size: int = 1000,
     ) -> JoinReply:
-        """JoinGroup, up to the first answer: it may be `waiting`."""
+        """Send a JoinGroup; the first reply may be `waiting`."""
         if not member:
             self.handed_out += 1
         fresh_id = f"m{self.handed_out}"
@@ -127,7 +127,7 @@ class Group:
         return self.heartbeats((member, instance, generation))[0]
 
     def heartbeats(self, *beats: tuple[str, str, int]) -> list[ErrorCode]:
-        """What each of these members is answered, all in one call."""
+        """Send heartbeats in one call; return the error codes."""
         while True:
             reply = self.runner.run(scripts.heartbeat(KEYS, [(self.name, *beat) for beat in beats]))
             if Signal.TICK_FIRST not in reply.errors:
@@ -179,13 +179,13 @@ class Group:
         return self.run(lambda _: scripts.delete(KEYS, self.name))
 
     def keys(self) -> list[str]:
-        """Every key of the group that exists."""
+        """Return every key of the group that exists."""
         k = KEYS.group(self.name)
         names = [getattr(k, field) for field in k.__struct_fields__]
         return [name for name in names if self.runner.command("EXISTS", name)]
 
     def stable(self, count: int = 1, **settings: Any) -> tuple[list[str], int]:
-        """The group is Stable with so many new members: their ids, leader first, and generation."""
+        """Make the group Stable with `count` new members; return ids, leader first, generation."""
         members = [self.join(**settings).member.decode() for _ in range(count)]
         for member in members[:1] if count > 1 else ():
             self.join(member, **settings)
@@ -211,7 +211,7 @@ class Group:
 def commit_call(
     rows: Iterable[Row], member: str, epoch: int, allowed: int = 1
 ) -> Call[MemberReply]:
-    """OffsetCommit of a member at that epoch."""
+    """Build an OffsetCommit of a KIP-848 member."""
     return scripts.commit(
         KEYS,
         "g",

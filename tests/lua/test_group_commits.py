@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, how long commits live, how they and their group go."""
+"""Committed offsets: permission to commit, retention, deletion, and the group's expiry."""
 
 from random import Random
 
@@ -15,7 +15,7 @@ from tests.support.store_runners import Runner
 FIELD = KEYS.partition("orders", 0).stream
 
 
-def test_a_commit_keeps_offset_epoch_topic_and_metadata(runner: Runner) -> None:
+def test_a_commit_stores_offset_epoch_topic_and_metadata(runner: Runner) -> None:
     group = Group(runner)
     assert group.commit(2**52, metadata="as far as this, and further") == ErrorCode.NONE
     raw = runner.command("HGET", "korvet:group:readers:offsets", "korvet:orders:0")
@@ -44,7 +44,7 @@ def test_members_and_simple_consumers_commit(runner: Runner) -> None:
     assert group.committed() == 3
 
 
-def test_members_that_join_again_may_still_commit_what_they_did(runner: Runner) -> None:
+def test_members_may_commit_while_they_join_again(runner: Runner) -> None:
     group = Group(runner)
     (leader, other), generation = group.stable(2)
     group.join(leader)
@@ -56,7 +56,9 @@ def test_members_that_join_again_may_still_commit_what_they_did(runner: Runner) 
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_static_member_is_out_a_session_after_its_last_commit(lua: LuaRunner, seed: int) -> None:
+def test_a_static_member_is_removed_a_session_after_its_last_commit(
+    lua: LuaRunner, seed: int
+) -> None:
     random = Random(seed)
     group = Group(lua)
     (member,), generation = group.stable()
@@ -72,7 +74,7 @@ def test_a_static_member_is_out_a_session_after_its_last_commit(lua: LuaRunner, 
     assert group.state == "Empty"
 
 
-def test_a_group_stands_in_the_registry_before_its_first_write(runner: Runner) -> None:
+def test_a_group_is_registered_before_its_first_write(runner: Runner) -> None:
     call = scripts.commit(
         KEYS,
         "readers",
@@ -92,7 +94,7 @@ def test_a_group_stands_in_the_registry_before_its_first_write(runner: Runner) -
     assert runner.command("HGET", KEYS.groups(), ":version") == b"1"
 
 
-def test_a_deleted_group_leaves_no_key_and_its_mark_can_be_struck(runner: Runner) -> None:
+def test_a_deleted_group_leaves_no_key_and_can_be_unregistered(runner: Runner) -> None:
     group = Group(runner)
     (member,), generation = group.stable()
     group.commit(1, member=member, generation=generation)
@@ -105,7 +107,7 @@ def test_a_deleted_group_leaves_no_key_and_its_mark_can_be_struck(runner: Runner
     assert runner.command("HGETALL", KEYS.groups()) in ([b":version", b"2"], {b":version": b"2"})
 
 
-def test_forgetting_needs_the_group_as_it_was_seen(runner: Runner) -> None:
+def test_offsets_are_deleted_only_of_an_unchanged_group(runner: Runner) -> None:
     group = Group(runner)
     group.commit(1)
 
@@ -123,7 +125,7 @@ def test_forgetting_needs_the_group_as_it_was_seen(runner: Runner) -> None:
     assert group.committed() is None
 
 
-def test_commits_of_a_simple_consumer_go_after_the_retention(lua: LuaRunner) -> None:
+def test_commits_of_a_simple_consumer_expire_after_the_retention(lua: LuaRunner) -> None:
     group = Group(lua)
     group.commit(1, partition=0)
     lua.advance(RETENTION_MS // 2)
@@ -152,7 +154,7 @@ def test_commits_outlive_the_last_member_by_the_retention(lua: LuaRunner) -> Non
     assert (reply.expired, reply.gone, group.keys()) == ([FIELD.encode()], 1, [])
 
 
-def test_a_commit_may_say_itself_how_long_it_lives(lua: LuaRunner) -> None:
+def test_a_commit_may_have_its_own_retention(lua: LuaRunner) -> None:
     group = Group(lua)
     group.commit(1, retention_ms=120_000)
     lua.advance(60_000)
@@ -161,7 +163,7 @@ def test_a_commit_may_say_itself_how_long_it_lives(lua: LuaRunner) -> None:
     assert group.tick().gone == 1
 
 
-def test_a_shorter_retention_counts_from_the_next_look_on(lua: LuaRunner) -> None:
+def test_a_shorter_retention_applies_from_the_next_check_on(lua: LuaRunner) -> None:
     group = Group(lua)
     group.commit(1)
     lua.advance(60_000)
@@ -169,7 +171,7 @@ def test_a_shorter_retention_counts_from_the_next_look_on(lua: LuaRunner) -> Non
 
 
 @pytest.mark.parametrize("name", ["", "x" * 300, "a{b}c:d%e\x01", "größe"])
-def test_any_group_id_will_do(runner: Runner, name: str) -> None:
+def test_any_group_id_is_valid(runner: Runner, name: str) -> None:
     group = Group(runner, name)
     assert group.commit(7) == ErrorCode.NONE
     assert group.committed() == 7
@@ -177,7 +179,7 @@ def test_any_group_id_will_do(runner: Runner, name: str) -> None:
     assert group.describe().size == 1
 
 
-def test_a_due_group_is_claimed_by_one_and_struck_off_when_nothing_is_due(lua: LuaRunner) -> None:
+def test_a_due_group_is_claimed_once_and_released_without_a_next_tick(lua: LuaRunner) -> None:
     lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=1000))
     claim = scripts.claim_due(KEYS, hold_ms=10_000, limit=10)
     assert lua.run(claim).groups == []
@@ -192,7 +194,7 @@ def test_a_due_group_is_claimed_by_one_and_struck_off_when_nothing_is_due(lua: L
     assert lua.command("EXISTS", KEYS.groups_due()) == 0
 
 
-def test_a_group_scheduled_during_a_tick_is_looked_at_again(lua: LuaRunner) -> None:
+def test_a_group_scheduled_during_a_tick_is_ticked_again(lua: LuaRunner) -> None:
     lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=0))
     claimed = lua.run(scripts.claim_due(KEYS, hold_ms=10_000, limit=10))
     lua.run(scripts.schedule_tick(KEYS, group="readers", after_ms=60_000))
@@ -204,8 +206,8 @@ def test_a_group_scheduled_during_a_tick_is_looked_at_again(lua: LuaRunner) -> N
     assert lua.run(scripts.claim_due(KEYS, hold_ms=10_000, limit=10)).groups == [b"readers"]
 
 
-def test_very_many_commits_are_looked_at_in_parts(runner: Runner) -> None:
-    """A tick over 50,000 of them was half a second of Redis, and each that expired another one."""
+def test_many_commits_are_checked_in_pages(runner: Runner) -> None:
+    """A tick over 50,000 commits blocked Redis for half a second, once per expired commit."""
     group = Group(runner)
     group.commit(1)
     keys = KEYS.group(group.name)
@@ -230,8 +232,8 @@ def test_very_many_commits_are_looked_at_in_parts(runner: Runner) -> None:
     assert runner.command("EXISTS", keys.offsets, keys.group, keys.deadlines) == 0
 
 
-def test_a_look_in_parts_comes_back_after_a_minute(lua: LuaRunner) -> None:
-    """Commits of single partitions end at as many moments: each was a look at all of them."""
+def test_a_check_in_pages_is_repeated_after_a_minute(lua: LuaRunner) -> None:
+    """Commits of single partitions expire at different moments: each caused a check of all."""
     group = Group(lua)
     group.commit(1)
     keys = KEYS.group(group.name)

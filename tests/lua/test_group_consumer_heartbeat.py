@@ -1,4 +1,4 @@
-"""Groups of the newer protocol: refusals, and no partition in two hands, whoever comes and goes."""
+"""Consumer groups (KIP-848): refusals, and no partition has two owners as members change."""
 
 import os
 from collections.abc import Callable
@@ -23,12 +23,12 @@ KEYS = Keys()
 TOPIC = "a" * 32
 SESSION_MS = 45_000
 TICK_MS = 4_000
-"""Less than what makes scripts believe that no broker was there."""
+"""Shorter than the absence of brokers that scripts assume after 5 s."""
 RETENTION_MS = 7 * 24 * 3600 * 1000
 
 
 class Group:
-    """One group that reads topic `t`."""
+    """One group that subscribes to topic `t`."""
 
     def __init__(self, runner: Runner, partitions: int = 6) -> None:
         self.runner = runner
@@ -36,12 +36,12 @@ class Group:
         self.version = 1
         self.topics: dict[str, tuple[str, int]] = {}
         self.between: Callable[[], object] | None = None
-        """What happens between a heartbeat and the next try of it, with the topics."""
+        """Called between a heartbeat and its repetition with topics."""
 
     def beat(
         self, member: str, epoch: int, owned: Any = None, **changes: Any
     ) -> ConsumerHeartbeatReply:
-        """A heartbeat, with the topics where they are asked for."""
+        """Send a heartbeat, repeated with topics if they are needed."""
         words: dict[str, Any] = {
             "instance": "",
             "rack": "",
@@ -84,12 +84,12 @@ class Group:
             self.tick()
 
     def tick(self, retention_ms: int = RETENTION_MS) -> TickReply:
-        """What is due has happened."""
+        """Process expired deadlines."""
         return self.runner.run(scripts.tick(KEYS, "g", retention_ms=retention_ms, present_ms=-1))
 
 
 class Member:
-    """A client that does as it is told, a heartbeat late or not."""
+    """A client that follows its assignment, one heartbeat late or not."""
 
     def __init__(self, group: Group, name: str, **joining: Any) -> None:
         self.group, self.name = group, name
@@ -98,7 +98,7 @@ class Member:
         self.joining = joining
 
     def step(self) -> ErrorCode:
-        """One heartbeat; what it must give up it gives up at once."""
+        """Send one heartbeat, and revoke partitions at once."""
         joining = self.joining if self.epoch == 0 else {}
         reply = self.group.beat(self.name, self.epoch, self.held, **joining)
         if reply.error:
@@ -115,7 +115,7 @@ class Member:
 
 
 def settle(members: list[Member]) -> None:
-    """Everybody has heard of everything."""
+    """Send heartbeats until all members have converged."""
     for _ in range(6):
         for member in members:
             member.step()
@@ -123,11 +123,11 @@ def settle(members: list[Member]) -> None:
 
 @pytest.fixture
 def group(runner: Runner) -> Group:
-    """A group nobody is in."""
+    """A group without members."""
     return Group(runner)
 
 
-def test_strangers_and_zombies_are_refused(group: Group) -> None:
+def test_unknown_and_fenced_members_are_refused(group: Group) -> None:
     assert group.beat("m", 3).error == ErrorCode.GROUP_ID_NOT_FOUND
     assert group.beat("m", 0).error == 0
     assert group.beat("n", 3).error == ErrorCode.UNKNOWN_MEMBER_ID
@@ -140,7 +140,7 @@ def test_a_group_has_to_be_registered_first(group: Group) -> None:
     assert group.beat("m", 0).error == 0
 
 
-def test_a_static_member_is_one_at_a_time_and_comes_back_to_its_own(group: Group) -> None:
+def test_a_static_member_keeps_its_partitions_under_a_new_id(group: Group) -> None:
     one = Member(group, "m1", instance="i")
     two = Member(group, "m2", instance="j")
     settle([one, two])
@@ -153,7 +153,7 @@ def test_a_static_member_is_one_at_a_time_and_comes_back_to_its_own(group: Group
     assert group.beat("m1", 1, instance="i").error == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_whoever_joins_as_another_instance_leaves_nothing_of_the_first(group: Group) -> None:
+def test_a_member_that_joins_as_another_instance_releases_the_first(group: Group) -> None:
     one, two = Member(group, "m1", instance="i"), Member(group, "m2", instance="j")
     settle([one, two])
     group.beat("m2", -2, instance="j")
@@ -168,7 +168,7 @@ def test_whoever_joins_as_another_instance_leaves_nothing_of_the_first(group: Gr
     assert group.runner.run(scripts.consumer_describe(KEYS, "g")).state == b"Empty"
 
 
-def test_what_a_member_had_before_it_came_back_as_another_instance_is_dealt_anew(
+def test_partitions_of_a_former_instance_are_assigned_again(
     group: Group,
 ) -> None:
     settle([Member(group, "m1", instance="i"), Member(group, "m2", instance="j")])
@@ -178,7 +178,7 @@ def test_what_a_member_had_before_it_came_back_as_another_instance_is_dealt_anew
     assert len(other.held) == group.partitions
 
 
-def test_a_member_that_joins_again_without_its_instance_still_is_it(group: Group) -> None:
+def test_a_member_that_joins_again_without_its_instance_keeps_it(group: Group) -> None:
     one = Member(group, "m1", instance="i")
     settle([one])
     assert group.beat("m1", 0).error == 0
@@ -188,9 +188,7 @@ def test_a_member_that_joins_again_without_its_instance_still_is_it(group: Group
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_everybody_gets_a_share_and_more_partitions_are_noticed(
-    group: Group, assignor: str
-) -> None:
+def test_members_have_equal_shares_also_of_new_partitions(group: Group, assignor: str) -> None:
     members = [Member(group, f"m{n}", assignor=assignor) for n in range(4)]
     settle(members)
     assert sorted(len(member.held) for member in members) == [1, 1, 2, 2]
@@ -212,17 +210,42 @@ def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
     other = int(min(two.held).partition(":")[2])
     assert commit("m1", one.epoch) == 0
     assert commit("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
-    # Its epoch has moved on under a commit: good for what it has had since then (KIP-1251).
+    # Its epoch grew after the commit was sent: valid for partitions owned since then (KIP-1251).
     assert commit("m1", one.epoch - 1, mine) == 0
     assert commit("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("m2", two.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
-    assert commit("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     described = group.runner.run(scripts.consumer_describe(KEYS, "g"))
     assert (described.state, len(described.members)) == (b"Stable", 20)
 
 
-def test_offsets_of_a_transaction_are_judged_where_they_are_kept(group: Group) -> None:
-    """Between a look at the member and a later write it could have lost what it commits."""
+def test_only_a_member_at_its_epoch_may_fetch_offsets(group: Group) -> None:
+    one = Member(group, "m1")
+    settle([one])
+
+    def check(member: str, epoch: int, name: str = "g") -> int:
+        return group.runner.run(scripts.check_epoch(KEYS, name, member=member, epoch=epoch)).error
+
+    assert check("m1", one.epoch) == ErrorCode.NONE
+    assert check("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert check("m1", one.epoch - 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert check("unknown", one.epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert check("m1", one.epoch, "no group") == ErrorCode.NONE
+
+
+def test_an_old_version_commits_nothing_for_a_consumer_group_member(group: Group) -> None:
+    one = Member(group, "m1")
+    settle([one])
+    rows = [("t", 0, 5, -1, TOPIC, "")]
+    for epoch in (one.epoch, one.epoch + 1):
+        call = commit_call(rows, "m1", epoch, allowed=0)
+        assert group.runner.run(call).error == ErrorCode.UNSUPPORTED_VERSION
+    unknown = group.runner.run(commit_call(rows, "unknown", one.epoch, allowed=0))
+    assert unknown.error == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_transactional_offsets_are_checked_by_the_script_that_stores_them(group: Group) -> None:
+    """Between a check and a later write the member could lose the partitions it commits."""
     one, two = Member(group, "m1"), Member(group, "m2")
     settle([one, two])
 
@@ -246,7 +269,7 @@ def test_offsets_of_a_transaction_are_judged_where_they_are_kept(group: Group) -
     assert pend("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert pend("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
     assert pend("m1", -1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert pend("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert pend("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.runner.command("EXISTS", KEYS.group("g").txn_offsets) == 0
     assert pend("m1", one.epoch - 1, mine) == 0
     assert pend("m1", one.epoch, mine) == 0
@@ -256,7 +279,7 @@ def test_offsets_of_a_transaction_are_judged_where_they_are_kept(group: Group) -
 
 @pytest.mark.parametrize(("assignor", "width"), [("uniform", 1), ("range", 1), ("uniform", 40)])
 @pytest.mark.parametrize("seed", range(int(os.environ.get("KORVET_GROUP_SEEDS", "3"))))
-def test_no_partition_is_in_two_hands(  # noqa: C901
+def test_no_partition_has_two_owners(  # noqa: C901
     lua: LuaRunner, seed: int, assignor: str, width: int
 ) -> None:
     random, group = Random(seed), Group(lua, 7 * width)
@@ -271,7 +294,7 @@ def test_no_partition_is_in_two_hands(  # noqa: C901
             if gone.epoch:
                 group.beat(gone.name, -1)
         elif kind < 0.2 and members:
-            # A static member goes away and comes back under another id.
+            # A static member leaves and rejoins with another id.
             place = random.randrange(len(members))
             gone = members[place]
             if gone.epoch and "instance" in gone.joining:
@@ -279,7 +302,7 @@ def test_no_partition_is_in_two_hands(  # noqa: C901
                 assert reply.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
                 members[place] = Member(group, f"m{turn}", **gone.joining)
         elif kind < 0.23 and members:
-            # It dies without a word: others get what it had once its session is over.
+            # It stops without leaving: its partitions are released once its session has expired.
             members.pop(random.randrange(len(members)))
             for member in members:
                 lua.advance(TICK_MS)
@@ -293,7 +316,7 @@ def test_no_partition_is_in_two_hands(  # noqa: C901
         assert len(held) == len(set(held))
     if not members:
         members.append(Member(group, "last", assignor=assignor))
-    # A quiet member's deadline lies up to a tenth later.
+    # The deadline of a heartbeat without news is up to a tenth of the session later.
     for _ in range(SESSION_MS * 11 // 10 // TICK_MS + 1):
         lua.advance(TICK_MS)
         for member in members:
@@ -305,7 +328,7 @@ def test_no_partition_is_in_two_hands(  # noqa: C901
     assert max(shares) - min(shares) <= 1
     described = lua.run(scripts.consumer_describe(KEYS, "g"))
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
-    # Nobody else is left behind anywhere.
+    # No removed member has left rows.
     k = KEYS.group("g")
     counts = [
         lua.command("HLEN", key)
@@ -315,7 +338,7 @@ def test_no_partition_is_in_two_hands(  # noqa: C901
     assert counts[1] <= len(members)
 
 
-def test_the_dead_leave_without_another_heartbeat(lua: LuaRunner) -> None:
+def test_expired_consumer_group_members_are_removed_without_a_heartbeat(lua: LuaRunner) -> None:
     group = Group(lua)
     one, two = Member(group, "m1"), Member(group, "m2")
     settle([one, two])
@@ -331,7 +354,7 @@ def test_the_dead_leave_without_another_heartbeat(lua: LuaRunner) -> None:
     assert lua.command("HGET", KEYS.group("g").group, "state") == b"Empty"
 
 
-def test_whoever_does_not_give_up_in_time_is_out(lua: LuaRunner) -> None:
+def test_a_member_that_does_not_revoke_in_time_is_removed(lua: LuaRunner) -> None:
     group = Group(lua, 2)
     slow, other = Member(group, "m1", rebalance_ms=10_000), Member(group, "m2")
     slow.step()
@@ -346,7 +369,7 @@ def test_whoever_does_not_give_up_in_time_is_out(lua: LuaRunner) -> None:
     assert len(other.held) == 2
 
 
-def test_nobody_is_out_when_no_broker_could_hear_them(lua: LuaRunner) -> None:
+def test_no_member_is_removed_after_brokers_were_absent(lua: LuaRunner) -> None:
     group = Group(lua)
     one, two = Member(group, "m1"), Member(group, "m2")
     settle([one, two])
@@ -357,7 +380,7 @@ def test_nobody_is_out_when_no_broker_could_hear_them(lua: LuaRunner) -> None:
     assert (one.epoch, two.epoch, len(one.held), len(two.held)) == (epoch, epoch, 3, 3)
 
 
-def test_old_offsets_and_at_last_the_group_are_gone(lua: LuaRunner) -> None:
+def test_old_offsets_expire_and_then_the_group(lua: LuaRunner) -> None:
     group = Group(lua)
     one = Member(group, "m1")
     one.step()
@@ -375,7 +398,7 @@ def test_old_offsets_and_at_last_the_group_are_gone(lua: LuaRunner) -> None:
     assert lua.command("KEYS", "*") == []
 
 
-def test_an_id_handed_out_before_the_newer_protocol_holds_nobody_up(lua: LuaRunner) -> None:
+def test_a_pending_id_of_a_former_classic_group_delays_no_member(lua: LuaRunner) -> None:
     classic, group = ClassicGroup(lua, "g"), Group(lua)
     assert classic.join(require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
     one = Member(group, "one")
@@ -388,7 +411,7 @@ def test_an_id_handed_out_before_the_newer_protocol_holds_nobody_up(lua: LuaRunn
     group.beat("one", -1)
     assert group.tick().wait_ms > 0
     (member,), _ = classic.stable()
-    assert not classic.join(member).waiting, "nobody else is expected"
+    assert not classic.join(member).waiting, "no other member is expected"
 
 
 def test_a_deleted_group_leaves_no_key(lua: LuaRunner) -> None:
@@ -401,7 +424,7 @@ def test_a_deleted_group_leaves_no_key(lua: LuaRunner) -> None:
     assert lua.command("KEYS", "*") == []
 
 
-def test_an_answer_that_was_lost_is_given_again(lua: LuaRunner) -> None:
+def test_a_lost_response_is_repeated(lua: LuaRunner) -> None:
     group = Group(lua, 2)
     one, two = Member(group, "m1"), Member(group, "m2")
     one.step()
@@ -409,7 +432,7 @@ def test_an_answer_that_was_lost_is_given_again(lua: LuaRunner) -> None:
     one.step()
     before, held = one.epoch, set(one.held)
     acknowledged = group.beat("m1", before, held)
-    # Nothing but the epoch is new, and the partitions are not told again.
+    # Only the epoch is new, and the response has no assignment.
     assert (acknowledged.epoch > before, acknowledged.has_assignment) == (True, 0)
     again = group.beat("m1", before, held)
     assert (again.epoch, again.has_assignment) == (acknowledged.epoch, 1)
@@ -418,7 +441,7 @@ def test_an_answer_that_was_lost_is_given_again(lua: LuaRunner) -> None:
     assert other.error == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_members_of_unlike_subscriptions_share_what_they_can(lua: LuaRunner) -> None:
+def test_members_with_different_subscriptions_share_their_topics(lua: LuaRunner) -> None:
     topics = {"t": ("a" * 32, 6), "u": ("b" * 32, 6)}
     group = Group(lua)
     group.topics = topics
@@ -428,7 +451,7 @@ def test_members_of_unlike_subscriptions_share_what_they_can(lua: LuaRunner) -> 
     assert {partition[0] for partition in only.held} == {"a"}
 
 
-def test_targets_of_a_large_group_are_made_for_many_joins_at_once(lua: LuaRunner) -> None:
+def test_a_target_assignment_of_a_large_group_covers_many_joins(lua: LuaRunner) -> None:
     group = Group(lua, 1000)
     members = [Member(group, f"m{n:02}") for n in range(20)]
     for member in members:
@@ -444,18 +467,18 @@ def test_targets_of_a_large_group_are_made_for_many_joins_at_once(lua: LuaRunner
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
 
 
-def test_a_settled_member_comes_as_usual_and_others_sooner(lua: LuaRunner) -> None:
+def test_members_have_a_short_heartbeat_interval_until_they_converge(lua: LuaRunner) -> None:
     group = Group(lua)
     assert group.beat("m1", 0).next_heartbeat_ms == 500
     lua.advance(3001)
     assert group.beat("m1", 1).next_heartbeat_ms == 0
 
 
-def test_members_can_be_sent_away(lua: LuaRunner) -> None:
+def test_members_can_be_removed_by_an_administrator(lua: LuaRunner) -> None:
     group = Group(lua)
     members = [Member(group, "m1"), Member(group, "m2", instance="i"), Member(group, "m3")]
     settle(members)
-    leavers = [("m1", ""), ("nobody", ""), ("m3", "i"), ("", "i"), ("", "j")]
+    leavers = [("m1", ""), ("unknown", ""), ("m3", "i"), ("", "i"), ("", "j")]
     reply = lua.run(scripts.leave(KEYS, "g", leavers))
     assert reply.results == [
         ErrorCode.NONE,
@@ -474,7 +497,7 @@ def test_members_can_be_sent_away(lua: LuaRunner) -> None:
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_members_that_come_at_once_want_all_their_topics(runner: Runner, assignor: str) -> None:
+def test_members_that_join_at_once_get_all_their_topics(runner: Runner, assignor: str) -> None:
     group = Group(runner)
     group.topics = {name: (name * 32, 4) for name in "abc"}
     members = [

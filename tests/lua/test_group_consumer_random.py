@@ -1,4 +1,4 @@
-"""Groups of the newer protocol whose members lose answers, give up late, restart and commit."""
+"""Consumer groups whose members lose responses, revoke late, restart and commit."""
 
 from collections.abc import Iterator
 from random import Random
@@ -26,7 +26,7 @@ GONE = (
 
 
 class Client:
-    """A member. What it was told to give up it still has until it says so."""
+    """A member. It owns partitions that it revokes until it has reported that."""
 
     def __init__(self, group: Group, random: Random, name: str, instance: str) -> None:
         self.group, self.random, self.name, self.instance = group, random, name, instance
@@ -35,24 +35,24 @@ class Client:
         self.forget()
 
     def forget(self) -> None:
-        """It starts anew."""
+        """Restart."""
         self.epoch, self.full = 0, True
         self.held: set[str] = set()
         self.giving: set[str] = set()
 
     @property
     def has(self) -> set[str]:
-        """What nobody else may have."""
+        """The partitions that no other member may own."""
         return self.held | self.giving
 
     def beat(self, lost: float) -> None:
-        """A heartbeat. After an answer that was lost it says everything again, as clients do."""
+        """Send a heartbeat. After a lost response it has all fields again, as from clients."""
         words: dict[str, Any] = {"instance": self.instance}
         if self.full:
             words |= {"names": pack(self.topics), "subscription_mask": 1}
             words["rebalance_ms"] = self.rebalance_ms
-        tells = self.full or self.random.random() < 0.3
-        reply = self.group.beat(self.name, self.epoch, self.has if tells else None, **words)
+        reports = self.full or self.random.random() < 0.3
+        reply = self.group.beat(self.name, self.epoch, self.has if reports else None, **words)
         self.full = self.random.random() < lost
         if self.full:
             return
@@ -62,17 +62,17 @@ class Client:
             return
         self.epoch = reply.epoch
         if reply.has_assignment:
-            told = decode_assignment(reply.assignment).items()
-            held = {f"{topic}:{number}" for topic, numbers in told for number in numbers}
+            assigned = decode_assignment(reply.assignment).items()
+            held = {f"{topic}:{number}" for topic, numbers in assigned for number in numbers}
             self.giving = (self.giving | self.held) - held
             self.held = held
 
     def give(self) -> None:
-        """What it had to give up it has given up, and says so."""
+        """Revoke partitions, and report it."""
         self.giving, self.full = set(), self.full or bool(self.giving)
 
     def commit(self, partition: str) -> int:
-        """As far as it knows it is in the group."""
+        """Commit at the epoch that the client knows."""
         topic, number = partition.split(":")
         row = (NAMES[topic], int(number), 5, -1, topic, "")
         call = commit_call([row], self.name, self.epoch)
@@ -80,7 +80,7 @@ class Client:
 
 
 class World:
-    """The group, its clients, and the topics they read."""
+    """The group, its clients, and their topics."""
 
     def __init__(self, lua: LuaRunner, random: Random) -> None:
         self.lua, self.random, self.group = lua, random, Group(lua)
@@ -90,19 +90,19 @@ class World:
         self.resize()
 
     def resize(self) -> None:
-        """Topics grow, and come and go."""
+        """Change the number of partitions, create and delete topics."""
         self.group.version += 1
         self.sizes[self.random.choice(sorted(IDS))] = self.random.randrange(8)
         there = {name: (IDS[name], size) for name, size in self.sizes.items() if size}
-        self.group.topics = there | {"nobody reads it": ("d" * 32, 1)}
+        self.group.topics = there | {"without subscribers": ("d" * 32, 1)}
 
     def come(self, instance: str = "") -> None:
-        """Somebody new."""
+        """Add a client."""
         self.count += 1
         self.clients.append(Client(self.group, self.random, f"m{self.count}", instance))
 
     def pass_time(self, ms: int) -> None:
-        """Most members are heard of meanwhile."""
+        """Let time pass while most members send heartbeats."""
         for _ in range(ms // TICK_MS):
             self.lua.advance(TICK_MS)
             self.group.tick()
@@ -111,7 +111,7 @@ class World:
                     client.beat(0.1)
 
     def settle(self) -> None:
-        """A session has passed, and some heartbeats more."""
+        """Let a session pass, and some heartbeats more."""
         for _ in range(SESSION_MS * 11 // 10 // TICK_MS + 12):
             self.lua.advance(TICK_MS)
             self.group.tick()
@@ -120,7 +120,7 @@ class World:
                 client.beat(0)
 
     def go(self) -> None:
-        """Somebody leaves, dies, or comes back under another id."""
+        """Make a client leave, stop, or rejoin with another id."""
         gone = self.clients.pop(self.random.randrange(len(self.clients)))
         if gone.instance and gone.epoch and self.random.random() < 0.6:
             self.group.beat(gone.name, -2, instance=gone.instance)
@@ -129,7 +129,7 @@ class World:
             self.group.beat(gone.name, -1, instance=gone.instance)
 
     def step(self) -> None:
-        """Something happens."""
+        """Take one random step."""
         random, kind = self.random, self.random.random()
         if not self.clients or (kind < 0.1 and len(self.clients) < 6):
             self.come(random.choice(["", f"i{self.count}"]))
@@ -154,14 +154,13 @@ class World:
             self.lua.advance(random.randrange(40))
             client.beat(0.1)
 
-    def alive(self) -> Iterator[Client]:
-        """Those whom the group has not thrown out."""
+    def members(self) -> Iterator[Client]:
+        """Return the clients that the group has not removed."""
         names: Any = self.lua.command("HKEYS", K.consumer_members)
         return (client for client in self.clients if client.name.encode() in names)
 
     def commit(self, client: Client) -> None:
-        """Who is in the group may commit what it has, and of another epoch than the newest nothing
-        else."""
+        """A member may commit what it owns; at an older epoch nothing else."""
         held = sorted(partition for each in self.clients for partition in each.has)
         if client.epoch <= 0 or not held:
             return
@@ -178,12 +177,12 @@ class World:
         elif error == ErrorCode.NONE:
             assert epoch == client.epoch or (mine and epoch > client.epoch)
         elif row and partition in client.has:
-            # Sent away and taken in again since it was told that epoch.
+            # Removed and joined again since that epoch.
             assert epoch < client.epoch
 
     def check(self) -> None:
-        """Nothing is in two hands, and the group's epoch does not fall."""
-        held = [partition for client in self.alive() for partition in client.has]
+        """Check that no partition has two owners, and that the group epoch does not fall."""
+        held = [partition for client in self.members() for partition in client.has]
         assert len(held) == len(set(held))
         epoch: Any = self.lua.command("HGET", K.group, "generation")
         assert int(epoch or 0) >= self.epoch
@@ -193,7 +192,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 9])
-def test_lost_answers_and_late_goodbyes_put_no_partition_in_two_hands(
+def test_lost_responses_and_late_leaves_give_no_partition_two_owners(
     lua: LuaRunner, seed: int
 ) -> None:
     world = World(lua, Random(seed))
@@ -202,7 +201,7 @@ def test_lost_answers_and_late_goodbyes_put_no_partition_in_two_hands(
         world.check()
     if not world.clients:
         world.come()
-    # The dead are out, and everybody has heard of everything.
+    # Expired members are removed, and all others have converged.
     world.settle()
     wanted = {
         f"{IDS[name]}:{number}"

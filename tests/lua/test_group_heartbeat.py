@@ -1,5 +1,4 @@
-"""Heartbeats of many members in one call: each is judged by itself, and one soon after another
-writes nothing."""
+"""Heartbeats of many members in one call: an answer each, and no write soon after another."""
 
 from random import Random
 
@@ -14,10 +13,10 @@ from tests.support.redis_servers import TestServer
 from tests.support.store_runners import Runner, StoreRunner
 
 LATE = SESSION_MS // 10
-"""A silent member is out that much after its session, at most."""
+"""Max ms after its session at which a silent member is removed."""
 
 
-def test_members_of_several_groups_are_judged_each_by_itself(runner: Runner) -> None:
+def test_members_of_several_groups_have_an_answer_each(runner: Runner) -> None:
     one, two = Group(runner, "one"), Group(runner, "two")
     (old,), generation = one.stable()
     instance = two.join(instance="i").member.decode()
@@ -30,10 +29,10 @@ def test_members_of_several_groups_are_judged_each_by_itself(runner: Runner) -> 
         ("two", instance, "i", 1),
         ("one", old, "", generation + 1),
         ("none", "m", "", 1),
-        ("one", "stranger", "", generation),
+        ("one", "unknown", "", generation),
         ("two", joining, "", begun + 1),
         ("two", moved, "i", begun),
-        ("one", old, "stranger", generation),
+        ("one", old, "unknown", generation),
         ("one", old, "", generation),
     ]
     reply = runner.run(scripts.heartbeat(KEYS, beats))
@@ -54,7 +53,7 @@ def test_members_of_several_groups_are_judged_each_by_itself(runner: Runner) -> 
     assert reply.waits[2] == -1
 
 
-def test_a_group_in_which_something_is_due_refuses_its_own_members_alone(lua: LuaRunner) -> None:
+def test_a_group_with_an_expired_deadline_refuses_only_its_own_members(lua: LuaRunner) -> None:
     one, two = Group(lua, "one"), Group(lua, "two")
     (first,), generation = one.stable()
     lua.advance(1)
@@ -69,7 +68,7 @@ def test_a_group_in_which_something_is_due_refuses_its_own_members_alone(lua: Lu
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_member_lives_for_its_session_and_is_out_a_tenth_later(lua: LuaRunner, seed: int) -> None:
+def test_a_member_is_removed_at_most_a_tenth_after_its_session(lua: LuaRunner, seed: int) -> None:
     random = Random(seed)
     group = Group(lua)
     (member,), generation = group.stable()

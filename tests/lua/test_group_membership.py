@@ -1,4 +1,4 @@
-"""How members come, go, stay and are thrown out, step by step."""
+"""How members join, leave, stay and are removed, step by step."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.lua.groups import KEYS, REBALANCE_MS, RETENTION_MS, SESSION_MS, Group
 from tests.support.store_runners import Runner
 
 
-def test_the_first_member_leads_generation_one_and_gets_what_it_assigns(runner: Runner) -> None:
+def test_the_first_member_leads_generation_one_and_gets_its_assignment(runner: Runner) -> None:
     group = Group(runner)
     reply = group.join()
     assert (reply.error, reply.waiting, reply.generation) == (ErrorCode.NONE, 0, 1)
@@ -20,7 +20,7 @@ def test_the_first_member_leads_generation_one_and_gets_what_it_assigns(runner: 
     assert reply.members == [b"m1", b"", b"what I read"]
     assert (reply.protocol_type, reply.protocol, reply.rebalances) == (b"consumer", b"range", 1)
     assert group.state == "CompletingRebalance"
-    assigned = group.sync("m1", 1, (("m1", b"all"), ("nobody", b"lost")))
+    assigned = group.sync("m1", 1, (("m1", b"all"), ("unknown", b"lost")))
     assert (assigned.error, assigned.assignment) == (ErrorCode.NONE, b"all")
     assert group.state == "Stable"
     assert group.sync("m1", 1).assignment == b"all"
@@ -44,7 +44,7 @@ def test_a_second_member_waits_until_the_first_has_joined_again(runner: Runner) 
     assert group.sync("m2", generation + 1).assignment == b""
 
 
-def test_asking_again_after_a_lost_answer_gets_the_same_answer(runner: Runner) -> None:
+def test_a_repeated_request_gets_the_same_response(runner: Runner) -> None:
     group = Group(runner)
     group.stable()
     assert group.join().waiting
@@ -68,14 +68,14 @@ def test_a_stable_leader_that_joins_begins_a_rebalance(runner: Runner) -> None:
     assert group.heartbeat(other, generation) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_follower_that_reads_something_else_begins_a_rebalance(runner: Runner) -> None:
+def test_a_follower_with_a_new_subscription_begins_a_rebalance(runner: Runner) -> None:
     group = Group(runner)
     (_, other), _ = group.stable(2)
     assert group.join(other, protocols=(("range", b"something else"),)).waiting
     assert group.state == "PreparingRebalance"
 
 
-def test_the_protocol_is_one_that_all_know_and_most_like(runner: Runner) -> None:
+def test_the_protocol_is_supported_by_all_and_preferred_by_most(runner: Runner) -> None:
     group = Group(runner)
     one = (("a", b""), ("b", b"1b"), ("c", b"1c"))
     two = (("c", b"2c"), ("b", b"2b"))
@@ -89,7 +89,7 @@ def test_the_protocol_is_one_that_all_know_and_most_like(runner: Runner) -> None
     assert reply.members[2::3] == [b"1c", b"2c", b"2c"]
 
 
-def test_a_member_that_leaves_is_missed_and_the_last_one_leaves_an_empty_group(
+def test_a_leave_begins_a_rebalance_and_the_last_one_empties_the_group(
     runner: Runner,
 ) -> None:
     group = Group(runner)
@@ -104,7 +104,7 @@ def test_a_member_that_leaves_is_missed_and_the_last_one_leaves_an_empty_group(
     assert described.protocol_type == b"consumer"
 
 
-def test_whoever_waits_is_rung(runner: Runner) -> None:
+def test_waiting_members_are_notified(runner: Runner) -> None:
     if not isinstance(runner, LuaRunner):
         return
     channel = KEYS.group("readers").group
@@ -119,7 +119,7 @@ def test_whoever_waits_is_rung(runner: Runner) -> None:
     assert rings >= 2
 
 
-def test_a_silent_member_is_out_after_its_session(lua: LuaRunner) -> None:
+def test_a_member_without_heartbeats_is_removed_after_its_session(lua: LuaRunner) -> None:
     group = Group(lua)
     (first, second), generation = group.stable(2)
     lua.advance(SESSION_MS - 1)
@@ -133,7 +133,7 @@ def test_a_silent_member_is_out_after_its_session(lua: LuaRunner) -> None:
 @pytest.mark.parametrize(
     ("present_ms", "left"), [(-1, 0), (0, 2), (1_000, 2), (5_999, 2), (6_001, 0), (60_000, 0)]
 )
-def test_whoever_nobody_was_there_to_hear_has_another_session(
+def test_sessions_are_renewed_when_brokers_are_present_again(
     lua: LuaRunner, present_ms: int, left: int
 ) -> None:
     group = Group(lua)
@@ -147,7 +147,7 @@ def test_whoever_nobody_was_there_to_hear_has_another_session(
         assert group.heartbeat(second, generation) == ErrorCode.NONE
 
 
-def test_an_id_handed_out_before_nobody_was_there_costs_no_member_its_place(
+def test_a_pending_id_from_before_an_absence_removes_no_member(
     lua: LuaRunner,
 ) -> None:
     group = Group(lua)
@@ -159,7 +159,7 @@ def test_an_id_handed_out_before_nobody_was_there_costs_no_member_its_place(
     assert group.heartbeats((first, "", generation), (second, "", generation)) == [0, 0]
 
 
-def test_the_first_join_ends_in_time_at_a_broker_that_has_just_come(lua: LuaRunner) -> None:
+def test_the_first_join_phase_ends_in_time_at_a_new_broker(lua: LuaRunner) -> None:
     group = Group(lua, delay_ms=3_000)
     member = group.join().member.decode()
     lua.advance(3_001)
@@ -167,7 +167,7 @@ def test_the_first_join_ends_in_time_at_a_broker_that_has_just_come(lua: LuaRunn
     assert group.joined(member).generation == 1
 
 
-def test_a_commit_is_a_sign_of_life(lua: LuaRunner) -> None:
+def test_a_commit_renews_the_session(lua: LuaRunner) -> None:
     group = Group(lua)
     (member,), generation = group.stable()
     for _ in range(3):
@@ -176,7 +176,7 @@ def test_a_commit_is_a_sign_of_life(lua: LuaRunner) -> None:
     assert group.heartbeat(member, generation) == ErrorCode.NONE
 
 
-def test_the_rebalance_goes_on_without_those_who_do_not_come_back(lua: LuaRunner) -> None:
+def test_a_rebalance_completes_without_members_that_do_not_join_again(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader, other), generation = group.stable(2, session_ms=100_000)
     assert group.join(leader, session_ms=100_000).waiting
@@ -189,7 +189,7 @@ def test_the_rebalance_goes_on_without_those_who_do_not_come_back(lua: LuaRunner
     assert group.heartbeat(other, generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_never_sync_are_thrown_out(lua: LuaRunner) -> None:
+def test_members_that_do_not_sync_are_removed(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader, other), generation = group.stable(2, session_ms=100_000)
     group.join(leader, session_ms=100_000)
@@ -201,7 +201,7 @@ def test_members_that_never_sync_are_thrown_out(lua: LuaRunner) -> None:
     assert group.heartbeat(other, generation + 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_wait_for_an_assignment_without_being_taken_for_dead(lua: LuaRunner) -> None:
+def test_members_that_wait_for_an_assignment_are_not_removed(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader, other), generation = group.stable(2)
     group.join(leader)
@@ -229,7 +229,7 @@ def test_a_rebalance_ends_the_wait_for_an_assignment(lua: LuaRunner) -> None:
     assert group.state == "Empty"
 
 
-def test_an_empty_group_waits_for_others_and_longer_while_they_come(lua: LuaRunner) -> None:
+def test_the_first_join_phase_is_extended_while_members_join(lua: LuaRunner) -> None:
     group = Group(lua, delay_ms=3000)
     assert group.join().waiting
     lua.advance(2000)
@@ -243,7 +243,7 @@ def test_an_empty_group_waits_for_others_and_longer_while_they_come(lua: LuaRunn
     assert (reply.waiting, reply.generation, len(reply.members)) == (0, 1, 6)
 
 
-def test_an_empty_group_waits_no_longer_than_the_rebalance_timeout(lua: LuaRunner) -> None:
+def test_the_first_join_phase_is_no_longer_than_the_rebalance_timeout(lua: LuaRunner) -> None:
     group = Group(lua, delay_ms=3000)
     waited = 0
     group.join(rebalance_ms=10_000)
@@ -254,7 +254,7 @@ def test_an_empty_group_waits_no_longer_than_the_rebalance_timeout(lua: LuaRunne
     assert waited == 10_000
 
 
-def test_an_id_that_nobody_comes_back_with_is_forgotten(lua: LuaRunner) -> None:
+def test_an_id_that_does_not_join_in_time_is_invalidated(lua: LuaRunner) -> None:
     group = Group(lua)
     (member,), generation = group.stable(session_ms=100_000)
     assert group.join(require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
@@ -264,7 +264,7 @@ def test_an_id_that_nobody_comes_back_with_is_forgotten(lua: LuaRunner) -> None:
     assert group.join("m2").error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_for_which_only_an_id_was_handed_out_is_gone(lua: LuaRunner) -> None:
+def test_a_group_with_only_a_pending_id_is_deleted(lua: LuaRunner) -> None:
     group = Group(lua)
     assert group.join(session_ms=100_000, require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
     lua.advance(60_000)
@@ -276,7 +276,7 @@ def test_a_group_for_which_only_an_id_was_handed_out_is_gone(lua: LuaRunner) -> 
     assert group.keys() == []
 
 
-def test_an_id_that_was_handed_out_and_given_back_leaves_no_group(lua: LuaRunner) -> None:
+def test_a_pending_id_that_leaves_leaves_no_group(lua: LuaRunner) -> None:
     group = Group(lua)
     member = group.join(require_member_id=1).member.decode()
     assert group.leave((member, "")).results == [ErrorCode.NONE]
@@ -284,7 +284,7 @@ def test_an_id_that_was_handed_out_and_given_back_leaves_no_group(lua: LuaRunner
     assert group.tick().gone
 
 
-def test_a_group_that_lost_its_commits_while_an_id_was_out_is_gone_after_that(
+def test_a_group_whose_commits_expired_is_deleted_after_its_pending_id(
     lua: LuaRunner,
 ) -> None:
     group = Group(lua)
@@ -299,7 +299,7 @@ def test_a_group_that_lost_its_commits_while_an_id_was_out_is_gone_after_that(
     assert group.tick().gone
 
 
-def test_a_new_member_whose_join_nobody_waits_for_any_more_is_out_after_five_minutes(
+def test_a_new_member_whose_join_is_not_polled_is_removed_after_five_minutes(
     lua: LuaRunner,
 ) -> None:
     group = Group(lua)
@@ -311,7 +311,7 @@ def test_a_new_member_whose_join_nobody_waits_for_any_more_is_out_after_five_min
     assert (reply.waiting, reply.generation) == (0, generation + 1)
 
 
-def test_several_groups_and_namespaces_do_not_touch_each_other(runner: Runner) -> None:
+def test_groups_and_namespaces_are_independent(runner: Runner) -> None:
     one, two = Group(runner, "a:{b}%"), Group(runner, "a")
     one.stable(2)
     assert two.describe().error == ErrorCode.GROUP_ID_NOT_FOUND
@@ -321,7 +321,7 @@ def test_several_groups_and_namespaces_do_not_touch_each_other(runner: Runner) -
     assert other.error == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_members_nobody_could_hear_get_another_session(lua: LuaRunner) -> None:
+def test_sessions_are_renewed_after_brokers_were_absent(lua: LuaRunner) -> None:
     group = Group(lua)
     (first, second), generation = group.stable(2)
     lua.advance(SESSION_MS + 60_000)
@@ -333,7 +333,7 @@ def test_members_nobody_could_hear_get_another_session(lua: LuaRunner) -> None:
     assert group.heartbeat(second, generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_join_phase_nobody_could_end_goes_on(lua: LuaRunner) -> None:
+def test_a_join_phase_is_extended_after_brokers_were_absent(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader, other), generation = group.stable(2, session_ms=100_000)
     group.join(leader, session_ms=100_000)
@@ -343,7 +343,7 @@ def test_a_join_phase_nobody_could_end_goes_on(lua: LuaRunner) -> None:
     assert group.joined(leader).generation == generation + 1
 
 
-def test_a_first_join_phase_nobody_could_end_lasts_no_longer_than_it_would_have(
+def test_a_first_join_phase_gets_its_initial_delay_again_after_an_absence(
     lua: LuaRunner,
 ) -> None:
     group = Group(lua, delay_ms=3_000)
@@ -367,7 +367,7 @@ def test_a_new_member_waits_for_its_first_generation_through_an_outage(lua: LuaR
 
 
 def members_read(lua: LuaRunner, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """Grows by one whenever a script reads all members from now on."""
+    """Count the reads of all members from now on."""
     seen: list[bytes] = []
     execute = lua.redis.execute_command
 
@@ -380,7 +380,7 @@ def members_read(lua: LuaRunner, monkeypatch: pytest.MonkeyPatch) -> list[bytes]
     return seen
 
 
-def test_however_many_leave_at_once_the_others_are_looked_at_a_few_times(
+def test_many_leaves_at_once_read_the_members_a_few_times(
     lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Group(lua)
@@ -392,7 +392,7 @@ def test_however_many_leave_at_once_the_others_are_looked_at_a_few_times(
     assert group.state == "Empty"
 
 
-def test_however_many_do_not_come_back_the_others_are_looked_at_a_few_times(
+def test_many_missing_members_read_the_members_a_few_times(
     lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Group(lua)
@@ -406,35 +406,35 @@ def test_however_many_do_not_come_back_the_others_are_looked_at_a_few_times(
     assert group.joined(stays).leader.decode() == stays
 
 
-def test_whoever_waits_for_a_rebalance_is_not_rung_by_each_that_goes(
+def test_waiting_members_are_not_notified_of_each_removal(
     lua: LuaRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Group(lua)
     members, generation = group.stable(5)
     leader, first, second, third, fourth = members
     group.join(leader)
-    rung: list[Any] = []
+    published: list[Any] = []
     execute = lua.redis.execute_command
 
     def watched(*command: Any) -> Any:
-        rung.extend(command[:1] if command[0] == "PUBLISH" else ())
+        published.extend(command[:1] if command[0] == "PUBLISH" else ())
         return execute(*command)
 
     monkeypatch.setattr(lua.redis, "execute_command", watched)
     group.leave((first, ""))
     lua.command("ZADD", KEYS.group(group.name).deadlines, lua.now_ms(), second)
     group.tick()
-    assert rung == []
+    assert published == []
     group.join(third)
     group.leave((third, ""))
-    assert rung == ["PUBLISH"]
+    assert published == ["PUBLISH"]
     assert group.joined(third).error == ErrorCode.UNKNOWN_MEMBER_ID
     group.leave((fourth, ""))
-    assert rung == ["PUBLISH", "PUBLISH"]
+    assert published == ["PUBLISH", "PUBLISH"]
     assert group.joined(leader).generation == generation + 1
 
 
-def test_a_rebalance_waits_a_moment_for_an_id_that_is_never_used(lua: LuaRunner) -> None:
+def test_a_rebalance_waits_a_second_for_a_pending_id(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader,), generation = group.stable()
     assert group.join(require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
@@ -448,7 +448,7 @@ def test_a_rebalance_waits_a_moment_for_an_id_that_is_never_used(lua: LuaRunner)
     assert group.joined(new).generation == generation + 1
 
 
-def test_an_id_that_was_handed_out_is_good_for_a_session(lua: LuaRunner) -> None:
+def test_a_pending_id_is_valid_for_a_session(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader,), generation = group.stable()
     late = group.join(require_member_id=1).member.decode()
@@ -458,7 +458,7 @@ def test_an_id_that_was_handed_out_is_good_for_a_session(lua: LuaRunner) -> None
     assert group.join(leader).generation == generation + 1
 
 
-def test_a_rebalance_begins_at_once_when_every_id_was_used(lua: LuaRunner) -> None:
+def test_a_join_phase_completes_at_once_without_pending_ids(lua: LuaRunner) -> None:
     group = Group(lua)
     (leader,), generation = group.stable()
     new = group.join(require_member_id=1).member.decode()

@@ -1,4 +1,4 @@
-"""Classic groups answer, and stand, as Kafka's coordinator would have them, whatever comes."""
+"""Classic groups answer and are stored as in a model of Kafka's coordinator."""
 
 from random import Random
 from typing import Any
@@ -17,7 +17,7 @@ LIKES = [(("range", b"a"),), BOTH, BOTH[::-1]]
 
 
 class Both:
-    """The scripts and the model, asked the same."""
+    """The scripts and the model, with the same requests."""
 
     def __init__(self, lua: LuaRunner, random: Random) -> None:
         self.lua, self.random = lua, random
@@ -32,7 +32,7 @@ class Both:
         return row[0].decode(), row[1].decode()
 
     def step(self, number: int) -> None:
-        """Something comes: mostly from a member, and right."""
+        """Take one random step: mostly a valid request of a member."""
         random, model = self.random, self.model
         id, instance = random.choice(["", "m1", "ghost"]), random.choice(["", "", "i0", "i1"])
         if model.members and random.random() < 0.7:
@@ -63,7 +63,7 @@ class Both:
             error = self.group.commit(number, **who)  # type: ignore[arg-type]
             assert error == model.commit(id, instance, generation, number)
         else:
-            # Less than what makes scripts believe that no broker was there.
+            # Shorter than the absence of brokers that scripts assume after 5 s.
             self.lua.advance(random.choice([1, 300, 1000, 2500, 4000]))
             if model.is_due():
                 self.group.tick()
@@ -81,7 +81,7 @@ class Both:
         }
         likes = random.choice(self.likes)
         reply = self.group.join(id, likes, instance=instance, **words)
-        # Where members like two protocols as well, either is Kafka's.
+        # If two protocols have equal votes, Kafka may choose either.
         stays = not reply.waiting and reply.generation == model.generation
         model.prefers = lambda names: model.protocol if stays else "another"
         session, rebalance, kind, require_member_id, skip, max_size = words.values()
@@ -113,11 +113,11 @@ class Both:
             model = self.model
             assert (reply.generation, reply.protocol.decode()) == (model.generation, model.protocol)
             leads = wanted.leader == wanted.member
-            told = [each.decode() for each in reply.members[::3]]
-            assert told == (sorted(model.members) if leads else [])
+            listed = [each.decode() for each in reply.members[::3]]
+            assert listed == (sorted(model.members) if leads else [])
 
     def check(self) -> None:
-        """What is stored is what the model has, to the millisecond."""
+        """Check that the stored state equals the model's, to the millisecond."""
         model, k = self.model, KEYS.group("readers")
         assert self.group.committed() == model.committed
         if not model.exists:
@@ -136,7 +136,7 @@ class Both:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_group_answers_and_stands_as_kafkas_does(lua: LuaRunner, seed: int) -> None:
+def test_a_group_answers_and_is_stored_as_kafka_specifies(lua: LuaRunner, seed: int) -> None:
     both = Both(lua, Random(seed))
     for number in range(STEPS):
         both.step(number)

@@ -1,5 +1,5 @@
-"""Invariant 5 under random interleavings: a generation never goes back, two members never hold the
-same partition in one generation, and a commit of an older generation never lands."""
+"""Invariant 5 under random interleavings: generations only grow, no partition has two owners in one
+generation, and no commit of an older generation is stored."""
 
 from random import Random
 
@@ -15,7 +15,7 @@ STEPS = 200
 
 
 class Client:
-    """A member as a client plays it: it may be slow, silent, forgetful, or gone."""
+    """A client: it may be slow, silent, restarted, or stopped."""
 
     def __init__(self, group: Group, instance: str) -> None:
         self.group = group
@@ -29,13 +29,13 @@ class Client:
         self.roster: list[str] = []
 
     def forget(self) -> None:
-        """The client starts anew."""
+        """Restart the client."""
         self.member, self.generation = "", -1
         self.waiting = self.joined = self.synced = False
         self.owned = set()
 
     def work(self, require_member_id: int) -> None:
-        """What a client does next."""
+        """Take the client's next step."""
         if self.waiting:
             self.look()
         elif not self.joined:
@@ -52,7 +52,7 @@ class Client:
         self._place(reply)
 
     def look(self) -> None:
-        """The waiting JoinGroup is asked about."""
+        """Poll the waiting JoinGroup."""
         if self.waiting:
             self._place(self.group.joined(self.member, self.instance))
 
@@ -123,7 +123,7 @@ def test_generations_grow_and_partitions_have_one_owner(lua: LuaRunner, seed: in
 
 
 def act(lua: LuaRunner, group: Group, random: Random, client: Client, step: int) -> None:
-    """One client does something, or time passes."""
+    """Let one client take a step, or time pass."""
     if random.random() < 0.75:
         client.work(require_member_id=random.randrange(2))
         return
@@ -138,12 +138,12 @@ def act(lua: LuaRunner, group: Group, random: Random, client: Client, step: int)
 
 
 def identity(client: Client) -> str:
-    """Who owns: a static member is the same whatever its id."""
+    """Return the owner's name: a static member keeps it under every id."""
     return client.instance or client.member
 
 
 def commit(group: Group, client: Client, offset: int) -> None:
-    """A commit lands exactly when its generation is the group's."""
+    """Check that a commit is stored if and only if its generation is the group's."""
     if client.generation < 0:
         return
     before = group.committed()
@@ -156,7 +156,7 @@ def commit(group: Group, client: Client, offset: int) -> None:
 
 
 def check(group: Group) -> None:
-    """The counters are what counting gives, and nobody is tracked who is not there."""
+    """Check the counters against the rows, and that no removed member has a row."""
     k = KEYS.group(group.name)
     read = group.runner.command
     flat = read("HGETALL", k.members)

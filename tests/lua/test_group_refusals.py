@@ -1,4 +1,4 @@
-"""What the scripts of groups refuse: Kafka's codes, in Kafka's order, with nothing written."""
+"""The refusals of the group scripts: Kafka's codes, in Kafka's order, with no write."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.store_runners import Runner
 OTHER = (("sticky", b""),)
 
 
-def test_an_id_in_a_group_that_does_not_exist_is_a_stranger(runner: Runner) -> None:
+def test_an_id_in_a_group_that_does_not_exist_is_unknown(runner: Runner) -> None:
     group = Group(runner)
     assert group.join("m7").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.joined("m7").error == ErrorCode.UNKNOWN_MEMBER_ID
@@ -32,15 +32,15 @@ def test_a_new_group_needs_a_type_and_a_protocol(
     assert group.keys() == []
 
 
-def test_a_stranger_is_one_in_a_group_that_exists(runner: Runner) -> None:
+def test_an_unknown_id_is_unknown_in_an_existing_group(runner: Runner) -> None:
     group = Group(runner)
     _, generation = group.stable()
-    assert group.join("stranger").error == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.joined("stranger").error == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.sync("stranger", generation + 7).error == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.heartbeat("stranger", generation + 7) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.commit(1, member="stranger", generation=99) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.leave(("stranger", "")).results == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert group.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.joined("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.sync("unknown", generation + 7).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.heartbeat("unknown", generation + 7) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.commit(1, member="unknown", generation=99) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.leave(("unknown", "")).results == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 @pytest.mark.parametrize("off", [-1, 1])
@@ -65,14 +65,14 @@ def test_another_protocol_is_refused(runner: Runner) -> None:
     assert group.sync(member, generation, protocol="sticky").error == refused
 
 
-def test_a_full_group_takes_nobody_else(runner: Runner) -> None:
+def test_a_full_group_accepts_no_new_member(runner: Runner) -> None:
     group = Group(runner)
     (member,), _ = group.stable()
     assert group.join(max_size=1).error == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert group.join(member, max_size=1).error == ErrorCode.NONE
 
 
-def test_between_join_and_sync_nobody_commits(runner: Runner) -> None:
+def test_no_member_commits_between_join_and_sync(runner: Runner) -> None:
     group = Group(runner)
     reply = group.join()
     member = reply.member.decode()
@@ -95,7 +95,7 @@ def test_a_group_with_members_is_not_deleted(runner: Runner) -> None:
     assert group.heartbeat(member, generation) == ErrorCode.NONE
 
 
-def test_whoever_holds_the_old_id_of_a_static_member_is_fenced(runner: Runner) -> None:
+def test_the_former_id_of_a_static_member_is_fenced(runner: Runner) -> None:
     group = Group(runner)
     (old,), generation = group.stable(instance="one")
     new = group.join(instance="one").member.decode()
@@ -112,7 +112,7 @@ def test_whoever_holds_the_old_id_of_a_static_member_is_fenced(runner: Runner) -
     assert group.heartbeat(new, generation, "one") == ErrorCode.NONE
 
 
-def test_an_id_that_was_only_handed_out_is_no_member_yet(runner: Runner) -> None:
+def test_a_pending_id_is_no_member(runner: Runner) -> None:
     group = Group(runner)
     reply = group.join(require_member_id=1)
     assert reply.error == ErrorCode.MEMBER_ID_REQUIRED

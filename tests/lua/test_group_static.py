@@ -1,4 +1,4 @@
-"""Static members: they come back to the place they had."""
+"""Static members: they rejoin under a new id with their assignment."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def pair(group: Group) -> tuple[str, str, int]:
     return one, two, reply.generation
 
 
-def test_a_follower_comes_back_without_a_rebalance(runner: Runner) -> None:
+def test_a_static_follower_rejoins_without_a_rebalance(runner: Runner) -> None:
     group = Group(runner)
     one, two, generation = pair(group)
     reply = group.join(instance="two")
@@ -31,7 +31,7 @@ def test_a_follower_comes_back_without_a_rebalance(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("skip", [0, 1])
-def test_a_leader_comes_back_without_a_rebalance(runner: Runner, skip: int) -> None:
+def test_a_static_leader_rejoins_without_a_rebalance(runner: Runner, skip: int) -> None:
     group = Group(runner)
     one, two, generation = pair(group)
     reply = group.join(instance="one", skip=skip)
@@ -40,14 +40,14 @@ def test_a_leader_comes_back_without_a_rebalance(runner: Runner, skip: int) -> N
     if skip:
         assert (reply.leader.decode(), len(reply.members)) == (back, 6)
     else:
-        # An old client would compute an assignment if it were told that it leads.
+        # An old client would compute an assignment if the response named it as the leader.
         assert (reply.leader.decode(), reply.members) == (one, [])
     assert group.sync(back, generation, instance="one").assignment == b"first"
     assert group.heartbeat(two, generation, "two") == ErrorCode.NONE
     assert group.describe().leader.decode() == back
 
 
-def test_coming_back_with_another_protocol_is_a_rebalance(runner: Runner) -> None:
+def test_rejoining_with_another_protocol_is_a_rebalance(runner: Runner) -> None:
     group = Group(runner)
     protocols = (("range", b"r"), ("sticky", b"s"))
     member = group.join(protocols=protocols, instance="one").member.decode()
@@ -56,7 +56,7 @@ def test_coming_back_with_another_protocol_is_a_rebalance(runner: Runner) -> Non
     assert (reply.generation, reply.protocol, reply.rebalances) == (2, b"sticky", 1)
 
 
-def test_coming_back_between_join_and_sync_is_a_rebalance(runner: Runner) -> None:
+def test_rejoining_between_join_and_sync_is_a_rebalance(runner: Runner) -> None:
     group = Group(runner)
     one, _two, generation = pair(group)
     group.join(one, instance="one")
@@ -68,7 +68,7 @@ def test_coming_back_between_join_and_sync_is_a_rebalance(runner: Runner) -> Non
     assert group.heartbeat(one, generation + 1, "one") == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_silent_static_member_keeps_its_place_until_its_session_ends(lua: LuaRunner) -> None:
+def test_a_silent_static_member_stays_until_its_session_expires(lua: LuaRunner) -> None:
     group = Group(lua)
     one, two, generation = pair(group)
     group.join(one, instance="one", rebalance_ms=1000)
@@ -80,16 +80,16 @@ def test_a_silent_static_member_keeps_its_place_until_its_session_ends(lua: LuaR
     assert group.heartbeat(two, generation, "two") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_can_be_thrown_out_by_its_name(runner: Runner) -> None:
+def test_a_static_member_can_be_removed_by_its_instance_id(runner: Runner) -> None:
     group = Group(runner)
     pair(group)
-    reply = group.leave(("", "two"), ("", "three"), ("stranger", ""))
+    reply = group.leave(("", "two"), ("", "three"), ("unknown", ""))
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
     assert reply.results == [ErrorCode.NONE, unknown, unknown]
     assert group.describe().size == 1
 
 
-def test_the_group_waits_for_silent_static_members_as_long_as_nobody_else_joins(
+def test_the_group_waits_for_static_members_until_another_member_joins(
     lua: LuaRunner,
 ) -> None:
     group = Group(lua)
@@ -103,7 +103,7 @@ def test_the_group_waits_for_silent_static_members_as_long_as_nobody_else_joins(
         assert group.heartbeat(member, generation, instance) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_id_that_was_handed_out_takes_no_instance_from_its_member(runner: Runner) -> None:
+def test_a_pending_id_takes_no_instance_from_its_member(runner: Runner) -> None:
     group = Group(runner)
     holder = group.join(instance="i").member.decode()
     handed_out = group.join(require_member_id=1).member.decode()
@@ -113,7 +113,7 @@ def test_an_id_that_was_handed_out_takes_no_instance_from_its_member(runner: Run
     assert group.join(handed_out).waiting
 
 
-def test_whoever_comes_back_before_its_first_generation_waits_for_it_like_others(
+def test_a_static_member_that_rejoins_early_waits_for_its_first_generation(
     lua: LuaRunner,
 ) -> None:
     group = Group(lua)

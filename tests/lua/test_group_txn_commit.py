@@ -1,4 +1,4 @@
-"""lua/group/pend and resolve: offsets that count once their transaction is committed."""
+"""group.txn_commit and group.txn_complete: offsets that are committed with a transaction."""
 
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
@@ -20,7 +20,7 @@ def pend(
     generation: int = -1,
     producer_id: int = 9,
 ) -> ErrorCode:
-    """TxnOffsetCommit of one partition, by producer 9 unless told."""
+    """TxnOffsetCommit of one partition, by producer 9 unless given."""
     reply = group.run(
         lambda registered: scripts.txn_commit(
             KEYS,
@@ -41,7 +41,7 @@ def pend(
 def resolve(
     group: Group, *, committed: bool, number: int = 1, producer_id: int = 9
 ) -> TxnCompleteReply:
-    """The end of the producer's transaction of that number."""
+    """End the producer's transaction of that number."""
     return group.runner.run(
         scripts.txn_complete(
             KEYS,
@@ -54,7 +54,9 @@ def resolve(
     )
 
 
-def test_offsets_of_a_group_nobody_has_joined_count_with_the_commit(runner: Runner) -> None:
+def test_offsets_of_a_group_without_members_are_committed_with_the_transaction(
+    runner: Runner,
+) -> None:
     group = Group(runner)
     assert pend(group) == ErrorCode.NONE
     assert group.committed() is None
@@ -63,7 +65,9 @@ def test_offsets_of_a_group_nobody_has_joined_count_with_the_commit(runner: Runn
     assert group.state == "Empty"
 
 
-def test_offsets_of_a_member_count_with_the_commit_and_go_with_the_abort(runner: Runner) -> None:
+def test_offsets_of_a_member_are_committed_or_discarded_with_the_transaction(
+    runner: Runner,
+) -> None:
     group = Group(runner)
     (member,), generation = group.stable()
     assert pend(group, 5, member=member, generation=generation) == ErrorCode.NONE
@@ -73,7 +77,7 @@ def test_offsets_of_a_member_count_with_the_commit_and_go_with_the_abort(runner:
     assert group.committed() == 5
 
 
-def test_strangers_and_late_offsets_are_refused(runner: Runner) -> None:
+def test_unknown_members_and_late_offsets_are_refused(runner: Runner) -> None:
     group = Group(runner)
     assert pend(group, generation=3) == ErrorCode.GROUP_ID_NOT_FOUND
     (member,), generation = group.stable()
@@ -86,7 +90,7 @@ def test_strangers_and_late_offsets_are_refused(runner: Runner) -> None:
     assert pend(group, epoch=1) == ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_group_stays_while_its_offsets_wait_for_a_long_transaction(lua: LuaRunner) -> None:
+def test_a_group_is_not_deleted_while_it_has_pending_offsets(lua: LuaRunner) -> None:
     group = Group(lua)
     (member,), generation = group.stable()
     pend(group, member=member, generation=generation)
@@ -107,7 +111,7 @@ def test_an_aborted_transaction_keeps_no_empty_group(lua: LuaRunner) -> None:
     assert group.keys() == [KEYS.group(group.name).txn_offsets], "for a day"
 
 
-def test_a_group_that_never_was_leaves_no_key_for_good(runner: Runner) -> None:
+def test_a_group_that_never_existed_leaves_no_key_for_good(runner: Runner) -> None:
     group = Group(runner)
     waiting = KEYS.group(group.name).txn_offsets
     resolve(group, committed=True)
@@ -121,7 +125,7 @@ def test_a_group_that_never_was_leaves_no_key_for_good(runner: Runner) -> None:
 
 
 def later(runner: Runner) -> None:
-    """The clock shows another time."""
+    """Set the clock."""
     if isinstance(runner, LuaRunner):
         runner.advance(1)
         return
@@ -130,7 +134,7 @@ def later(runner: Runner) -> None:
         pass
 
 
-def test_a_commit_made_while_a_transaction_is_open_is_not_taken_back_by_its_end(
+def test_a_later_commit_is_not_overwritten_by_the_end_of_a_transaction(
     runner: Runner,
 ) -> None:
     group = Group(runner)
@@ -144,7 +148,7 @@ def test_a_commit_made_while_a_transaction_is_open_is_not_taken_back_by_its_end(
     assert group.committed() == 300
 
 
-def test_of_two_transactions_the_offsets_that_came_last_stand_whichever_ends_first(
+def test_of_two_transactions_the_later_offsets_are_committed(
     runner: Runner,
 ) -> None:
     group = Group(runner)
@@ -156,7 +160,7 @@ def test_of_two_transactions_the_offsets_that_came_last_stand_whichever_ends_fir
     assert group.committed() == 150
 
 
-def test_a_transaction_commits_although_the_clock_has_gone_back(lua: LuaRunner) -> None:
+def test_a_transaction_commits_after_the_clock_was_set_back(lua: LuaRunner) -> None:
     group = Group(lua)
     group.commit(100)
     lua.advance(-MINUTE_MS)
@@ -165,10 +169,10 @@ def test_a_transaction_commits_although_the_clock_has_gone_back(lua: LuaRunner) 
     assert group.committed() == 200
 
 
-def test_of_many_producers_a_new_one_has_some_of_long_ago_forgotten(
+def test_a_new_producer_prunes_some_old_ones_of_many(
     runner: Runner,
 ) -> None:
-    """A look at all of them was a third of a second of Redis for each new one among 100,000."""
+    """A check of all 100,000 producers blocked Redis for a third of a second per new one."""
     group = Group(runner)
     group.commit(1)
     waiting = KEYS.group(group.name).txn_offsets
@@ -190,8 +194,8 @@ def test_of_many_producers_a_new_one_has_some_of_long_ago_forgotten(
     assert group.committed() == 200
 
 
-def test_what_ended_is_known_for_longer_than_a_deleted_group(runner: Runner) -> None:
-    """Late offsets of an aborted transaction counted with the producer's next one."""
+def test_ended_transactions_are_known_longer_than_a_deleted_group(runner: Runner) -> None:
+    """Late offsets of an aborted transaction were committed with the producer's next one."""
     group = Group(runner)
     assert pend(group, 5) == ErrorCode.NONE
     resolve(group, committed=False)
@@ -207,9 +211,9 @@ def test_what_ended_is_known_for_longer_than_a_deleted_group(runner: Runner) -> 
     assert group.committed() == 7
 
 
-def test_what_has_ended_is_known_for_longer_than_the_group(lua: LuaRunner) -> None:
-    """Nobody would end it again: late offsets kept the group for good, and what was aborted counted
-    with the producer's next transaction."""
+def test_ended_transactions_are_known_longer_than_an_expired_group(lua: LuaRunner) -> None:
+    """No broker would end it again: late offsets kept the group for good, and aborted offsets were
+    committed with the producer's next transaction."""
     group = Group(lua)
     assert pend(group, 5) == ErrorCode.NONE
     resolve(group, committed=False)

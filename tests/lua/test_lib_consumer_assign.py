@@ -1,4 +1,4 @@
-"""lib.consumer_assign: members that read different topics, whoever has what."""
+"""lib.consumer_assign: members with different subscriptions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def member(name: str, names: Sequence[str]) -> Member:
 def assigned(
     members: Sequence[Member], topics: Topics, assign: Any = assign
 ) -> dict[str, list[str]]:
-    """The members' targets, which they have had before from then on."""
+    """Compute the members' targets, which become their former ones."""
     rows = [
         lua_table(
             {
@@ -49,7 +49,7 @@ def assigned(
 
 
 def expected(members: Sequence[Member], topics: Topics) -> dict[str, list[str]]:
-    """The rule at its plainest: who has something keeps it, the rest goes to whoever has least."""
+    """The rule in plain Python: members keep partitions, free ones go to the lowest load."""
     members = sorted(members, key=lambda m: str(m["id"]))
     rows = sorted((topic_id, count, name) for name, (topic_id, count) in topics.items())
     readers = {topic_id: [m for m in members if name in m["names"]] for topic_id, _, name in rows}
@@ -76,7 +76,7 @@ def expected(members: Sequence[Member], topics: Topics) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whoever_comes_and_goes_those_who_have_least_get_what_is_free(seed: int) -> None:
+def test_free_partitions_go_to_the_members_with_the_lowest_load(seed: int) -> None:
     random = Random(seed)
     topics = {f"t{n}": (f"{random.randrange(1 << 32):08x}", random.randrange(9)) for n in range(6)}
 
@@ -100,7 +100,7 @@ def test_whoever_comes_and_goes_those_who_have_least_get_what_is_free(seed: int)
             members.insert(0, newcomer(f"o{step}"))
 
 
-def test_redis_is_not_held_up_by_a_large_group_of_unlike_subscriptions() -> None:
+def test_a_large_group_of_different_subscriptions_does_not_block_redis() -> None:
     topics = {f"t{n}": (f"{n:08x}", 10) for n in range(100)}
     some = sorted(topics)[1:]
     members = [member(f"m{n:03}", some if n % 2 else list(topics)) for n in range(300)]

@@ -99,6 +99,6 @@ def consumer_heartbeat(
 
 
 def consumer_describe(keys: Keys, group_id: str) -> Call[ConsumerDescribeReply]:
-    """A group of the newer protocol with its members."""
+    """Return a consumer group with its members."""
     k = keys.group(group_id)
     return Call(CONSUMER_DESCRIBE, (k.group, k.consumer_members, k.target_assignment, k.deadlines))
