@@ -1,8 +1,8 @@
-"""What a request asks for many times: some at a time, and not the same thing over and over.
+"""Bounded concurrency for large requests, and a limit on repeated names.
 
-A request may have hundreds of thousands of names. Asked for all together, their calls are one burst
-to Redis, and nobody else is served until it is through. And where there is much to tell of one
-name, a request of some kilobytes that names it again and again would have an answer of gigabytes.
+A request may have hundreds of thousands of names. All their calls at once would be one write to
+Redis, and every other client would wait for its end. A request of some kilobytes that repeats one
+name with a long answer would have a response of gigabytes.
 """
 
 import asyncio
@@ -10,45 +10,45 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-AT_ONCE = 100
-"""So many are looked at side by side."""
+MAX_CONCURRENT = 100
+"""Max concurrent calls of one request."""
 
-PIECE = 500
-"""So many are some milliseconds' work where Redis is not asked."""
+ITEMS_PER_YIELD = 500
+"""Items of local work between two yields to the event loop: some milliseconds."""
 
-MOST_TIMES = 10
-"""So often a request may ask for the same thing. No client asks twice; Kafka counts to no end."""
-TOO_OFTEN = f"It is named more than {MOST_TIMES} times in this request."
+MAX_REPEATS = 10
+"""Max repetitions of one name in a request. Clients ask once; Kafka has no limit."""
+TOO_OFTEN = f"It is named more than {MAX_REPEATS} times in this request."
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 async def gather_bounded(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-    """What came of each, in their order."""
+    """Return the results in order, at most AT_ONCE calls in flight."""
     found: list[R] = []
-    for at in range(0, len(items), AT_ONCE):
-        found += await asyncio.gather(*map(work, items[at : at + AT_ONCE]))
+    for at in range(0, len(items), MAX_CONCURRENT):
+        found += await asyncio.gather(*map(work, items[at : at + MAX_CONCURRENT]))
     return found
 
 
 async def map_yielding(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """What came of each, in their order, where that asks nobody: others have their turn between."""
+    """Return the results of local work in order, yielding to the event loop every PIECE items."""
     found: list[R] = []
-    for at in range(0, len(items), PIECE):
+    for at in range(0, len(items), ITEMS_PER_YIELD):
         if at:
             await asyncio.sleep(0)
-        found += map(work, items[at : at + PIECE])
+        found += map(work, items[at : at + ITEMS_PER_YIELD])
     return found
 
 
 class RepeatLimit:
-    """How often a request has asked for each thing so far."""
+    """Counts how often a request has named each thing."""
 
     def __init__(self) -> None:
         self._seen: Counter[object] = Counter()
 
     def too_many(self, thing: object) -> bool:
-        """Whether this is once too often."""
+        """Return whether this repetition exceeds the limit."""
         self._seen[thing] += 1
-        return self._seen[thing] > MOST_TIMES
+        return self._seen[thing] > MAX_REPEATS

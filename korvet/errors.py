@@ -1,7 +1,7 @@
-"""Kafka's error codes: number, whether a client may simply try again, and one sentence of ours.
+"""Kafka's error codes: number, retriable or not, and one sentence of Korvet's.
 
 The sentence describes the fault from the client's side; a handler that knows more says more.
-`lua/lib/codes.lua` carries the same numbers for the scripts, and a test holds the two together.
+`lua/lib/codes.lua` has the same numbers for the scripts, and a test keeps the two equal.
 """
 
 from enum import IntEnum
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class ErrorCode(IntEnum):
-    """One Kafka error: an integer on the wire, with `retriable` and `message` beside it."""
+    """One Kafka error: an integer on the wire, with `retriable` and `message`."""
 
     retriable: bool
     message: str
@@ -188,4 +188,4 @@ class ErrorCode(IntEnum):
 
 
 TOPIC_GONE = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
-"""A script says so where the topic it was told of has been deleted, or is another by now."""
+"""A script's answer if the topic was deleted, or deleted and created again."""

@@ -1,10 +1,10 @@
-"""Every Redis key Korvet owns is spelled here and nowhere else; docs/keys.md is the table.
+"""All Redis keys of Korvet; docs/keys.md has the table.
 
 Rules
-1. `korvet:<topic>:<p>` is the seeds' key of a partition's stream and is never decorated.
-2. What belongs to a partition or a group puts that plain key in braces: Redis Cluster hashes only
-   the part inside the first braces, so a script on one partition or one group touches one slot.
-3. A group id may hold any byte; whatever could be mistaken for structure is percent-encoded.
+1. `korvet:<topic>:<p>` is the key of a partition's stream, without prefix or suffix.
+2. Other keys of a partition or a group put that plain key in braces: Redis Cluster hashes only the
+part inside the first braces, so a script on one partition or one group uses one slot.
+3. A group id may hold any byte; bytes that could be taken for structure are percent-encoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLAIN = frozenset(
 
 
 def encode_group(group_id: str) -> str:
-    """The group id with `%`, `{`, `}`, `:`, control bytes and non-ASCII bytes percent-encoded."""
+    """Percent-encode `%`, `{`, `}`, `:`, control bytes and non-ASCII bytes of a group id."""
     raw = group_id.encode("utf-8", "surrogateescape")
     if _PLAIN.issuperset(raw):
         return group_id
@@ -25,7 +25,7 @@ def encode_group(group_id: str) -> str:
 
 
 def decode_group(encoded: str) -> str:
-    """The group id that `encode_group` turned into this text."""
+    """Return the group id that `encode_group` encoded."""
     if "%" not in encoded:
         return encoded
     out = bytearray()
@@ -41,7 +41,7 @@ def decode_group(encoded: str) -> str:
 
 
 def replica_wait_key(key: str) -> str:
-    """string, gone at once: a write in the slot of `key`, for those who wait for its copies."""
+    """string, deleted at once: a write in the slot of `key`, for WAIT and WAITAOF."""
     tag = key[1 : key.index("}")] if key.startswith("{") else key
     return f"{{{tag}}}:replica_wait"
 
@@ -62,13 +62,13 @@ class Partition(msgspec.Struct, frozen=True):
     aborted_txns: str
     """sorted set: aborted transactions by the offset of their marker."""
     compacted: str
-    """stream: what will take the log's place, while it is being compacted."""
+    """stream: the compacted copy, while the log is being cleaned."""
     channel: str
-    """pub/sub channel, not a key: an append rings it."""
+    """pub/sub channel, not a key: notified at each append."""
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Every key of the partition: what goes with it when its topic is deleted."""
+        """Return every key of the partition: those deleted with its topic."""
         return (
             self.stream,
             self.log,
@@ -93,7 +93,10 @@ class Group(msgspec.Struct, frozen=True):
     """The keys of one group, all in one cluster slot."""
 
     group: str
-    """hash: state, generation, protocol, counters, votes; also the channel its changes ring."""
+    """hash:
+
+    state, generation, protocol, counters, votes; also the channel of the group's changes.
+    """
     members: str
     """hash: member id -> timeouts and flags."""
     clients: str
@@ -105,21 +108,21 @@ class Group(msgspec.Struct, frozen=True):
     assignments: str
     """hash: member id -> assignment."""
     deadlines: str
-    """sorted set: member id or phase -> moment, ms."""
+    """sorted set: member id or phase -> deadline, ms."""
     offsets: str
     """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, times, topic id, metadata."""
     txn_offsets: str
     """hash: producer id -> its newest transaction; with a partition -> a commit that waits."""
     consumer_members: str
-    """hash: newer protocol: member id -> its epoch, subscription and partitions."""
+    """hash: consumer group (KIP-848): member id -> its epoch, subscription and partitions."""
     target_assignment: str
-    """hash: newer protocol: member id -> the partitions it should have."""
+    """hash: consumer group (KIP-848): member id -> its target assignment."""
     partition_owners: str
-    """hash: newer protocol: partition -> since which epoch which member has it."""
+    """hash: consumer group (KIP-848): partition -> its owner and since which epoch."""
 
 
 class Keys:
-    """The key names of one namespace. Immutable; partitions are cached, so asking is cheap."""
+    """The key names of one namespace. Immutable; partitions are cached, so a lookup is cheap."""
 
     __slots__ = ("_groups", "_partitions", "namespace")
 
@@ -129,19 +132,19 @@ class Keys:
         self._groups: dict[str, Group] = {}
 
     def topics(self) -> str:
-        """hash: topic -> definition (JSON); field `:version` is another one after each change."""
+        """hash: topic -> definition (JSON); field `:version` changes with each change."""
         return f"{self.namespace}:topics"
 
     def topics_channel(self) -> str:
-        """channel: rung with the new version at each change of the topics hash."""
+        """channel: notified with the new version at each change of the topics hash."""
         return f"{self.namespace}:topics"
 
     def configs(self) -> str:
-        """hash: whose configs -> those changed while running (JSON); `:version` as for topics."""
+        """hash: config resource -> configs changed at run time (JSON); `:version` as for topics."""
         return f"{self.namespace}:configs"
 
     def configs_channel(self) -> str:
-        """channel: rung with the new version at each change of the configs hash."""
+        """channel: notified with the new version at each change of the configs hash."""
         return f"{self.namespace}:configs"
 
     def groups(self) -> str:
@@ -149,15 +152,15 @@ class Keys:
         return f"{self.namespace}:groups"
 
     def groups_due(self) -> str:
-        """sorted set: encoded group id -> the moment somebody has to look at it, ms."""
+        """sorted set: encoded group id -> time of its next tick, ms."""
         return f"{self.namespace}:groups:due"
 
     def brokers(self) -> str:
-        """hash: node id -> moment its registration ends and address; field `:controller`."""
+        """hash: node id -> end of its registration and address; field `:controller`."""
         return f"{self.namespace}:brokers"
 
     def brokers_channel(self) -> str:
-        """channel: rung when a broker joins or is forgotten."""
+        """channel: notified when a broker registers or expires."""
         return f"{self.namespace}:brokers"
 
     def writer(self, writer_id: str) -> str:
@@ -169,7 +172,7 @@ class Keys:
         return f"{self.namespace}:cluster"
 
     def partition(self, topic: str, partition: int) -> Partition:
-        """The keys of one partition."""
+        """Return the keys of one partition."""
         known = self._partitions.get((topic, partition))
         if known is None:
             plain = f"{self.namespace}:{topic}:{partition}"
@@ -194,7 +197,7 @@ class Keys:
         return f"{self.namespace}:group:{encode_group(group_id)}:offsets"
 
     def group(self, group_id: str) -> Group:
-        """The keys of one group."""
+        """Return the keys of one group."""
         known = self._groups.get(group_id)
         if known is None:
             offsets = self.group_offsets(group_id)
@@ -219,14 +222,14 @@ class Keys:
         return known
 
     def group_part(self, group_id: str, what: str) -> str:
-        """One of the group's own structures, in the slot of its offsets."""
+        """Return one of the group's own structures, in the slot of its offsets."""
         return f"{{{self.group_offsets(group_id)}}}:{what}"
 
     def transactions(self) -> str:
-        """sorted set: encoded transactional id -> moment somebody has to look at it, ms."""
+        """sorted set: encoded transactional id -> time of its next check, ms."""
         return f"{self.namespace}:transactions"
 
     def transaction(self, transactional_id: str) -> Transaction:
-        """The keys of one transactional id."""
+        """Return the keys of one transactional id."""
         tagged = f"{{{self.namespace}:txn:{encode_group(transactional_id)}}}"
         return Transaction(f"{tagged}:state", f"{tagged}:participants")

@@ -1,9 +1,9 @@
 """Log lines: one event, one line, as key=value text or as JSON, on stderr.
 
-    log = logs.get("broker.connection")
-    log.warning("unknown api version", api="Produce", version=99, client="10.0.0.7:5101")
+log = logfmt.get("broker.connection")
+log.warning("unknown api version", api="Produce", version=99, client="10.0.0.7:5101")
 
-A value from outside can neither break the line nor make it endless.
+A value from outside can neither break the line nor exceed its length limit.
 """
 
 import logging
@@ -15,9 +15,9 @@ import msgspec
 
 _ROOT = "korvet"
 _LONGEST = 500
-SELDOM_S = 30.0
-MOST_SAID = 1000
-"""Lines of which it is remembered when they were written."""
+REPEAT_INTERVAL_S = 30.0
+MAX_REPEATED_LINES = 1000
+"""Max distinct lines whose last time is kept."""
 _ENCODER = msgspec.json.Encoder()
 _LEVEL_NAMES = {logging.WARNING: "warning", logging.CRITICAL: "error"}
 
@@ -44,22 +44,26 @@ class Log:
         self._write(logging.ERROR, event, fields)
 
     def error_again(self, event: str, **fields: object) -> None:
-        """An error that clients may meet hundreds of times a second, as they try again: the same
-        line once in SELDOM_S, which then tells how many were left out."""
+        """Log an error that retrying clients may cause hundreds of times a second.
+
+        The same line is written once in REPEAT_INTERVAL_S, with the number of lines left out.
+        """
         line = " ".join((event, *map(str, fields.values())))
         now = monotonic()
-        said, left_out = self._said.get(line, (-SELDOM_S, 0))
-        if now - said < SELDOM_S:
+        said, left_out = self._said.get(line, (-REPEAT_INTERVAL_S, 0))
+        if now - said < REPEAT_INTERVAL_S:
             self._said[line] = said, left_out + 1
             return
-        if len(self._said) >= MOST_SAID:
+        if len(self._said) >= MAX_REPEATED_LINES:
             self._said.clear()
         self._said[line] = now, 0
         self.error(event, **fields, **({"left_out": left_out} if left_out else {}))
 
     def exception(self, event: str, error: BaseException, **fields: object) -> None:
-        """An event nobody expected, with its traceback; the only one that takes more than a line
-        (as JSON, `trace` holds it on the one line)."""
+        """Log an unexpected error with its traceback, the only event of more than one line.
+
+        As JSON, `trace` holds it on the one line.
+        """
         if self._logger.isEnabledFor(logging.ERROR):
             self._logger.error(
                 event,
@@ -73,12 +77,12 @@ class Log:
 
 
 def get(name: str) -> Log:
-    """The log of that name; `broker.connection` is a usual one."""
+    """Return the log of that name, such as `broker.connection`."""
     return Log(logging.getLogger(f"{_ROOT}.{name}"))
 
 
 def setup(level: str = "info", style: str = "text") -> None:
-    """From now on events of that level and above are written to stderr in that style."""
+    """Write events of that level and above to stderr in that style from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else TextLines())
     root = logging.getLogger(_ROOT)
@@ -129,7 +133,7 @@ def _plain(value: object) -> object:
         text = text[:_LONGEST] + "..."
     if text.isprintable():
         return text
-    # Control characters could move a terminal's cursor; a lone surrogate is no UTF-8 at all.
+    # Control characters could move a terminal's cursor; a lone surrogate is not UTF-8.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

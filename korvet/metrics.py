@@ -1,10 +1,11 @@
-"""What a broker process counts. Cheap on the hot path, turned into Prometheus text elsewhere.
+"""The metrics of a broker process: cheap to count, rendered as Prometheus text elsewhere.
 
 Rules
 - Counting is a dictionary or list update: no locks (one event loop), no label objects, no imports.
-- Label values come from our own tables (api, error, script), never from clients, so they are few;
-  what grows with clients' names is a `Gauge` asked at scrape time, and bounded by who fills it.
-- `snapshot()` is plain data, so that worker processes can hand theirs to the one that is scraped.
+- Label values come from Korvet's own tables (api, error, script), never from clients, so they are
+  few. Values that grow with clients' names are a `Gauge` read at scrape time, bounded by its
+  source.
+- `snapshot()` is plain data, so that worker processes can pass theirs to the scraped one.
 """
 
 from bisect import bisect_left
@@ -40,7 +41,7 @@ class Family(msgspec.Struct, frozen=True):
 
 
 class Counter:
-    """A number per label values that only grows; with `ask`, one that is asked for when wanted."""
+    """A number per label values that only grows; with `ask`, a number read at scrape time."""
 
     __slots__ = ("ask", "labels", "name", "sentence", "values")
 
@@ -62,7 +63,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that goes up and down; or, with `ask`, rows that are asked for at scrape time."""
+    """A number that goes up and down; with `ask`, rows read at scrape time."""
 
     __slots__ = ("ask", "labels", "name", "sentence", "value")
 
@@ -85,7 +86,7 @@ class Gauge:
 
 
 class Series:
-    """The histogram of one label value; keep it, and `observe` costs a third of a microsecond."""
+    """The histogram of one label value; keep it: `observe` then costs a third of a microsecond."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -100,7 +101,7 @@ class Series:
 
 
 class Histogram:
-    """How values spread, per one label's value."""
+    """The distribution of values, per value of one label."""
 
     __slots__ = ("bounds", "label", "name", "sentence", "series")
 
@@ -127,7 +128,7 @@ class Histogram:
 
 
 class Metrics:
-    """Everything one broker process counts."""
+    """All metrics of one broker process."""
 
     def __init__(self) -> None:
         self.requests = Counter(
@@ -169,12 +170,12 @@ class Metrics:
         )
 
     def answered(self, api: str, error: str, seconds: float) -> None:
-        """One request was answered."""
+        """Count one answered request."""
         self.requests.values[api, error] += 1
         self.request_seconds.of(api).observe(seconds)
 
     def appended(self, records: int, size: int) -> None:
-        """One batch of so many bytes was appended, or, when no record was, had been before."""
+        """Count one appended batch and its bytes; a duplicate batch has no records."""
         if records:
             self.records_in.values[()] += records
             self.record_bytes_in.values[()] += size
@@ -182,7 +183,7 @@ class Metrics:
             self.duplicates.values[()] += 1
 
     def snapshot(self) -> list[Family]:
-        """All families as plain data."""
+        """Return all families as plain data."""
         return [
             metric.family()
             for metric in vars(self).values()

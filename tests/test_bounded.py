@@ -4,10 +4,19 @@ import asyncio
 
 import pytest
 
-from korvet.bounded import AT_ONCE, MOST_TIMES, PIECE, RepeatLimit, gather_bounded, map_yielding
+from korvet.bounded import (
+    ITEMS_PER_YIELD,
+    MAX_CONCURRENT,
+    MAX_REPEATS,
+    RepeatLimit,
+    gather_bounded,
+    map_yielding,
+)
 
 
-@pytest.mark.parametrize("count", [0, 1, AT_ONCE, AT_ONCE + 1, 7 * AT_ONCE + 3])
+@pytest.mark.parametrize(
+    "count", [0, 1, MAX_CONCURRENT, MAX_CONCURRENT + 1, 7 * MAX_CONCURRENT + 3]
+)
 async def test_no_more_than_so_many_are_at_work_and_the_order_is_kept(count: int) -> None:
     working, most = 0, 0
 
@@ -20,10 +29,10 @@ async def test_no_more_than_so_many_are_at_work_and_the_order_is_kept(count: int
         return 2 * number
 
     assert await gather_bounded(double, range(count)) == [2 * number for number in range(count)]
-    assert most == min(count, AT_ONCE)
+    assert most == min(count, MAX_CONCURRENT)
 
 
-@pytest.mark.parametrize("count", [0, 1, PIECE, PIECE + 1, 3 * PIECE])
+@pytest.mark.parametrize("count", [0, 1, ITEMS_PER_YIELD, ITEMS_PER_YIELD + 1, 3 * ITEMS_PER_YIELD])
 async def test_others_have_their_turn_between_pieces(count: int) -> None:
     seen: list[int] = []
     found = list[int]()
@@ -41,11 +50,11 @@ async def test_others_have_their_turn_between_pieces(count: int) -> None:
     assert await map_yielding(double, range(count)) == found
     await looking
     assert found == [2 * number for number in range(count)]
-    assert seen == list(range(PIECE, count, PIECE))
+    assert seen == list(range(ITEMS_PER_YIELD, count, ITEMS_PER_YIELD))
 
 
 def test_each_thing_is_counted_for_itself() -> None:
     times = RepeatLimit()
-    told = [times.too_many("a") for _ in range(MOST_TIMES + 2)]
-    assert told == [False] * MOST_TIMES + [True] * 2
+    told = [times.too_many("a") for _ in range(MAX_REPEATS + 2)]
+    assert told == [False] * MAX_REPEATS + [True] * 2
     assert not times.too_many("b")

@@ -87,7 +87,7 @@ def test_an_error_that_is_met_again_and_again_is_a_line_now_and_then(
     monkeypatch.setattr(logfmt, "monotonic", lambda: clock)
     log = logfmt.get("dispatch")
     with caplog.at_level(logging.ERROR, "korvet"):
-        for clock in (0.0, 0.1, 0.2, logfmt.SELDOM_S, logfmt.SELDOM_S + 1):
+        for clock in (0.0, 0.1, 0.2, logfmt.REPEAT_INTERVAL_S, logfmt.REPEAT_INTERVAL_S + 1):
             log.error_again("failed", api="Fetch", error="WRONGTYPE")
             if clock == 0.1:
                 log.error_again("failed", api="Produce", error="WRONGTYPE")
@@ -102,7 +102,7 @@ def test_an_error_that_is_met_again_and_again_is_a_line_now_and_then(
 def test_not_ever_more_lines_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
     log = logfmt.get("dispatch")
     with caplog.at_level(logging.ERROR, "korvet"):
-        for number in range(2 * logfmt.MOST_SAID + 5):
+        for number in range(2 * logfmt.MAX_REPEATED_LINES + 5):
             log.error_again("failed", error=number)
-    assert len(caplog.records) == 2 * logfmt.MOST_SAID + 5
-    assert len(log._said) <= logfmt.MOST_SAID
+    assert len(caplog.records) == 2 * logfmt.MAX_REPEATED_LINES + 5
+    assert len(log._said) <= logfmt.MAX_REPEATED_LINES

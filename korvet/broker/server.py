@@ -22,7 +22,7 @@ from korvet.keys import Keys
 from korvet.legacy import listener
 from korvet.metrics import Metrics
 from korvet.store.async_store import AsyncStore
-from korvet.store.errors import StoreError, advised
+from korvet.store.errors import StoreError, advice_for
 from korvet.store.notifications import Notifier
 from korvet.topics.table import TopicTable
 
@@ -96,7 +96,7 @@ async def connected(config: Config) -> AsyncIterator[Services]:
             timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
         )
     except StoreError as error:
-        raise StartError(f"--redis: {advised(error)}") from None
+        raise StartError(f"--redis: {advice_for(error)}") from None
     async with store:
         store.on_call = _count_calls(metrics)
         metrics.redis_round_trips.ask = lambda: store.round_trips
@@ -170,7 +170,7 @@ async def _join(services: Services, host: str, port: int) -> None:
         await services.refresh_configs()
         await services.topics.refresh()
     except StoreError as error:
-        raise StartError(f"--redis: {advised(error)}") from None
+        raise StartError(f"--redis: {advice_for(error)}") from None
 
 
 async def _leave(services: Services) -> None:

@@ -41,7 +41,7 @@ def _words(error: BaseException) -> str | None:
     from korvet.scripts.bundle import BundleError
     from korvet.scripts.contract import ContractError
     from korvet.store.address import BadAddress
-    from korvet.store.errors import StoreError, advised
+    from korvet.store.errors import StoreError, advice_for
 
     if isinstance(error, _Refusal):
         return _usage(error)
@@ -51,7 +51,7 @@ def _words(error: BaseException) -> str | None:
             "or stop the process that listens there."
         )
     if isinstance(error, StoreError):
-        return advised(error)
+        return advice_for(error)
     if isinstance(error, StartError | KorvetError | BadAddress | BundleError | ContractError):
         return str(error)
     return None

@@ -53,7 +53,7 @@ def _message_set(
     if version == 3:
         return message_sets.build(rows, magic=magic, codec=codec, appended=appended)
     most = max(max_bytes, 0)
-    rows = message_sets.within(rows, most, magic=magic)
+    rows = message_sets.first_within(rows, most, magic=magic)
     built = message_sets.build(rows, magic=magic, codec=codec, appended=appended)
     while len(built) > most and len(rows) > 1 and message_sets.is_compressed(built):
         rows = rows[: len(rows) // 2]  # a compressed message that is cut has no records at all

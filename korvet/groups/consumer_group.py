@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
-from korvet.re2.matcher import compiled
+from korvet.re2.matcher import compile_pattern
 from korvet.scripts.group import ConsumerHeartbeatReply
 from korvet.topics.table import TopicTable
 
@@ -49,7 +49,7 @@ def encode_subscription(reply: ConsumerHeartbeatReply) -> bytes:
 
 async def find_topics(reply: ConsumerHeartbeatReply, topics: TopicTable) -> TopicRows:
     """Return the topics that the names and patterns of the reply match."""
-    patterns = [(raw.decode(), compiled(raw.decode())) for raw in reply.regexes]
+    patterns = [(raw.decode(), compile_pattern(raw.decode())) for raw in reply.regexes]
     names = {raw.decode() for raw in reply.names}
     rows: TopicRows = []
     for topic in await topics.all():

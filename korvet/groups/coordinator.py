@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from korvet import logfmt
-from korvet.bounded import AT_ONCE
+from korvet.bounded import MAX_CONCURRENT
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
@@ -346,7 +346,7 @@ class GroupCoordinator:
         """Run all calls, some at a time, each until it has no `more`. The first failure is raised
         at the end, StoreUnavailable at once: every further call would wait for Redis."""
         todo, failed = iter(calls), None
-        while some := list(islice(todo, AT_ONCE)):
+        while some := list(islice(todo, MAX_CONCURRENT)):
             try:
                 while some:
                     replies = await self._store.run_many(some)

@@ -33,7 +33,7 @@ from korvet.groups.consumer_group import (
     group_timeout_ms,
     pack,
 )
-from korvet.re2.matcher import BadPattern, compiled
+from korvet.re2.matcher import BadPattern, compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import ConsumerHeartbeatReply
@@ -100,7 +100,7 @@ def _validate(request: ConsumerGroupHeartbeatRequest) -> tuple[ErrorCode, str | 
         reason = f"Unknown assignor {request.server_assignor!r}; supported: {supported}."
         return ErrorCode.UNSUPPORTED_ASSIGNOR, reason
     try:
-        compiled(request.subscribed_topic_regex or "")
+        compile_pattern(request.subscribed_topic_regex or "")
     except BadPattern as wrong:
         return ErrorCode.INVALID_REGULAR_EXPRESSION, str(wrong)
     return ErrorCode.NONE, None

@@ -10,7 +10,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.groups.consumer_protocol import subscribed_topics
-from korvet.re2.matcher import compiled
+from korvet.re2.matcher import compile_pattern
 from korvet.scripts import group as scripts
 from korvet.scripts.group import DescribeReply
 from korvet.scripts.signals import Signal
@@ -52,7 +52,7 @@ async def _subscribed(group_id: str, context: Context) -> set[str]:
         group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
     )
     names = {name for packed in reply.members[6::CELLS] for name in unpack(packed)}
-    patterns = [compiled(text.decode()) for text in {*reply.members[7::CELLS]} if text]
+    patterns = [compile_pattern(text.decode()) for text in {*reply.members[7::CELLS]} if text]
     topics = await context.topics.all() if patterns else ()
     return names | {
         topic.name for topic in topics if any(one.matches(topic.name) for one in patterns)

@@ -402,5 +402,5 @@ def _rewritten(entry: Entry, staying: list[Record]) -> list[bytes]:
     """The fields of a batch entry with only these records, over the offsets it has now."""
     fields = list(entry.fields)
     at = fields.index(b"batch") + 1
-    fields[at] = bytes(records.thinned(fields[at], entry.first, entry.last, staying))
+    fields[at] = bytes(records.retain_records(fields[at], entry.first, entry.last, staying))
     return fields

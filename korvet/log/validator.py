@@ -43,11 +43,11 @@ def prepare_append(
     layout = layout_of(topic)
     if data[records.MAGIC_AT] != records.MAGIC:
         return _append_message_set(keys, topic, partition, data, version, now_ms, settings)
-    header = records.check(data)
+    header = records.check_produced(data)
     transaction = _check_batch(topic, layout, data, header, version, transaction)
     limit = topic.policy.max_message_bytes * BOMB_FACTOR
     if isinstance(layout, RecordLayout):
-        found = records.taken_apart(data, limit=limit)
+        found = records.decode_produced(data, limit=limit)
         return layout.append_records(
             keys,
             topic,
@@ -235,7 +235,7 @@ def _recompressed(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
         return data
     limit = topic.policy.max_message_bytes * BOMB_FACTOR
     return records.build(
-        records.taken_apart(data, limit=limit),
+        records.decode_produced(data, limit=limit),
         codec=wanted,
         transactional=bool(header.attributes & records.TRANSACTIONAL),
         producer=(header.producer_id, header.producer_epoch, header.base_sequence),

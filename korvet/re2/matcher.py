@@ -1,29 +1,29 @@
 """Patterns of names: RE2's syntax, as Kafka's brokers take it, matched in linear time.
 
 Rules
-- Nothing looks back or ahead, so no pattern and no name can keep a broker busy: time is the length
-  of the name times the size of the pattern at most.
-- Only characters that a name may hold can match, a topic's unless told otherwise; a class is what
-  it holds of these.
-- The whole name has to match. So `s`, `m`, `U` and lazy repetitions are read, and change nothing.
+- There is no backtracking, so no pattern and no name can keep a broker busy: the time is at most
+  the length of the name times the size of the pattern.
+- Only characters that a name may hold can match, by default those of topic names; a class is
+  reduced to these.
+- The whole name has to match. So `s`, `m`, `U` and lazy repetitions are accepted without effect.
 """
 
 from functools import lru_cache
 
 from korvet.re2.parser import CHARACTERS, WORD, BadPattern, SyntaxNode, parse
 
-__all__ = ["BadPattern", "Pattern", "compiled"]
+__all__ = ["BadPattern", "Pattern", "compile_pattern"]
 
 MOST_STATES = 20_000
-MOST_STEPS = 50_000
-"""Steps one pattern remembers."""
+MAX_CACHED_STEPS = 50_000
+"""Max cached steps of one pattern."""
 
 ACCEPT = -1
 START, END = "start", "end"
 
 
 class Pattern:
-    """A pattern that can be asked for names."""
+    """A pattern to match names with."""
 
     def __init__(self, text: str, characters: frozenset[str] = CHARACTERS) -> None:
         self._sets: list[frozenset[str]] = []
@@ -33,7 +33,7 @@ class Pattern:
         self._first = frozenset((self._build(parse(text, characters), ACCEPT),))
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name is one of the pattern's."""
+        """Return whether the pattern matches the whole name."""
         states, before = self._first, START
         for char in name:
             states = self._step(states, before, char)
@@ -52,13 +52,13 @@ class Pattern:
                 for state in reached
                 if state != ACCEPT and char in self._sets[state]
             )
-            if len(self._steps) >= MOST_STEPS:
+            if len(self._steps) >= MAX_CACHED_STEPS:
                 self._steps.clear()
             self._steps[key] = found
         return found
 
     def _closure(self, states: frozenset[int], before: str, after: str) -> set[int]:
-        """The states reached without reading anything, between these two characters."""
+        """Return the states reached without reading a character, between these two characters."""
         seen: set[int] = set()
         left = list(states)
         while left:
@@ -80,7 +80,7 @@ class Pattern:
         return len(self._outs) - 1
 
     def _build(self, node: SyntaxNode, after: int) -> int:
-        """The state that begins `node` and goes on with `after`."""
+        """Return the state that begins `node` and continues with `after`."""
         if node.kind == "set":
             return self._add([after], node.chars) if node.chars else self._add([])
         if node.kind == "at":
@@ -110,8 +110,8 @@ class Pattern:
 
 
 @lru_cache(maxsize=256)
-def compiled(text: str) -> Pattern:
-    """The pattern, or BadPattern."""
+def compile_pattern(text: str) -> Pattern:
+    """Compile the pattern. Raises BadPattern."""
     return Pattern(text)
 
 

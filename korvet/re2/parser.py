@@ -1,4 +1,4 @@
-"""The syntax of RE2 read into a tree, over the characters that names can have."""
+"""The syntax of RE2 parsed into a tree, over the characters of names."""
 
 import re
 import string
@@ -7,7 +7,7 @@ import unicodedata
 import msgspec
 
 CHARACTERS = frozenset(string.ascii_letters + string.digits + "._-")
-"""Those of topic names."""
+"""The characters of topic names."""
 WORD = frozenset(string.ascii_letters + string.digits + "_")
 MOST_REPEATS = 1000
 DEEPEST = 100
@@ -57,7 +57,7 @@ _PROPERTY = re.compile(r"[pP](?:(\w)|\{(\^?)(\w+)\})")
 
 
 class BadPattern(ValueError):
-    """The text is no pattern; the message says why."""
+    """The text is not a pattern; the message says why."""
 
 
 class SyntaxNode(msgspec.Struct, frozen=True):
@@ -70,11 +70,11 @@ class SyntaxNode(msgspec.Struct, frozen=True):
     least: int = 0
     most: int | None = None
     size: int = 1
-    """How often the innermost part is repeated by counting."""
+    """Repetitions of the innermost part by counted repetition."""
 
 
 def parse(text: str, characters: frozenset[str] = CHARACTERS) -> SyntaxNode:
-    """The tree of a pattern, or BadPattern."""
+    """Parse a pattern into its tree. Raises BadPattern."""
     parser = _Parser(text, characters)
     tree = parser.either(0)
     if parser.at < len(parser.text):
@@ -182,7 +182,7 @@ class _Parser:
         return SyntaxNode("set", self._escaped())
 
     def _escaped(self) -> frozenset[str]:
-        """What an escape stands for, in a class or outside."""
+        """Return the meaning of an escape, in a class or outside."""
         at = self.at + 1
         char = self.text[at : at + 1]
         self.at += 2
@@ -195,7 +195,7 @@ class _Parser:
         return self._folded(frozenset(self._code(char, at)))
 
     def _of(self, name: str) -> frozenset[str]:
-        """The characters of a category, or those of ASCII of a script."""
+        """Return the characters of a category, or the ASCII characters of a script."""
         if name == "Any":
             return self.characters
         if name in _CATEGORIES.split():
@@ -209,7 +209,7 @@ class _Parser:
         return self.characters - chars if negated else chars & self.characters
 
     def _code(self, char: str, at: int) -> str:
-        """The one character an escape stands for."""
+        """Return the one character of an escape."""
         found = _OCTAL.match(self.text, at) or _HEX.match(self.text, at)
         if found:
             self.at = found.end()
@@ -238,7 +238,7 @@ class _Parser:
         return self._side(self._folded(frozenset(chars)), negated)
 
     def _item(self) -> frozenset[str]:
-        """One entry of a class: a character, a range, or a class by name."""
+        """Return one item of a class: a character, a range, or a named class."""
         if self.text.startswith("[:", self.at):
             end = self.text.find(":]", self.at)
             name = self.text[self.at + 2 : end].removeprefix("^")
@@ -278,7 +278,7 @@ class _Parser:
 
 
 def _unquoted(found: re.Match[str]) -> str:
-    """What stands between \\Q and \\E, each character by itself."""
+    r"""Return the characters between \Q and \E, each literal."""
     if found[1] is None:
         return found[0]
     return "".join(char if char.isalnum() else f"\\{char}" for char in found[1])

@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast
 import hiredis
 
 from korvet.scripts.call import Arg, Call, ContractBroken, Script
-from korvet.store.errors import StoreUnavailable, command_refusal, refusal
+from korvet.store.errors import StoreUnavailable, command_error, script_error
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.resp import NOTHING, ErrorReply, Packer, reader
 
@@ -237,9 +237,9 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         if self._owner.redirected(pending_command, message):
             return
         if call is None:
-            pending_command.fail(command_refusal(pending_command.name, message))
+            pending_command.fail(command_error(pending_command.name, message))
         else:
-            pending_command.fail(refusal(call.script.name, call.script.version, message))
+            pending_command.fail(script_error(call.script.name, call.script.version, message))
         if pending_command.started:
             self._owner.settled(pending_command, "error")
 

@@ -106,24 +106,24 @@ def code_of(message: str) -> str:
     return found[1] if found else message.partition(" ")[0]
 
 
-def passing(message: str) -> bool:
+def is_transient(message: str) -> bool:
     """Return whether a Redis error is transient."""
     return code_of(message) in PASSING
 
 
-def refusal(script: str, version: int, message: str) -> StoreError:
+def script_error(script: str, version: int, message: str) -> StoreError:
     """Return the exception for an error reply to a script's call."""
-    if passing(message):
+    if is_transient(message):
         return StoreRefused(message)
     return ScriptFailed(script, version, message)
 
 
-def command_refusal(command: str, message: str) -> StoreError:
+def command_error(command: str, message: str) -> StoreError:
     """Return the exception for an error reply to a plain command."""
-    return StoreRefused(message) if passing(message) else CommandFailed(command, message)
+    return StoreRefused(message) if is_transient(message) else CommandFailed(command, message)
 
 
-def advised(error: StoreError) -> str:
+def advice_for(error: StoreError) -> str:
     """Return the error as a sentence for a person, with what to do about it."""
     text = _SCRIPT.sub("", str(error)).rstrip(". ")
     advice = next((advice for words, advice in _ADVICE if words.search(text)), "")

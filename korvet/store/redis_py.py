@@ -28,7 +28,7 @@ from redis.exceptions import NoScriptError
 from redis.retry import Retry
 
 from korvet.scripts.call import Arg, Call, Reply
-from korvet.store.errors import StoreError, StoreUnavailable, command_refusal, refusal
+from korvet.store.errors import StoreError, StoreUnavailable, command_error, script_error
 from korvet.store.sync_store import SyncStore, evalsha_of, message_of, plain_arg
 
 R = TypeVar("R", bound=Reply)
@@ -205,7 +205,7 @@ class ClientStore:
                 continue
             if isinstance(reply, Exception):
                 name = str(command[0])
-                future.set_exception(_failure(reply, partial(command_refusal, name)))
+                future.set_exception(_failure(reply, partial(command_error, name)))
             else:
                 future.set_result(reply)
 
@@ -255,7 +255,7 @@ def _options(client: Any, retry: object) -> dict[str, Any]:
 
 def _decoded(call: Call[R], raw: Any) -> R:
     if isinstance(raw, Exception):
-        make = partial(refusal, call.script.name, call.script.version)
+        make = partial(script_error, call.script.name, call.script.version)
         raise _failure(raw, make) from raw
     return call.decode(raw)
 

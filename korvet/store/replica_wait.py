@@ -26,7 +26,7 @@ from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
 from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection, ask, parse_info
 
-MOST = 32
+MAX_WAITING = 32
 """Callers that wait at the same time; more of them queue."""
 LONGEST_S = 60.0
 FRESH_S = 1.0
@@ -42,7 +42,7 @@ class ReplicaWait:
     def __init__(self, store: AsyncStore) -> None:
         self._store = store
         self._idle: dict[str, list[ReconnectingConnection]] = defaultdict(list)
-        self._room = asyncio.Semaphore(MOST)
+        self._room = asyncio.Semaphore(MAX_WAITING)
         self._known: dict[str, tuple[float, int]] = {}
 
     async def replicas(self, key: str) -> int:

@@ -29,8 +29,8 @@ from korvet.store.errors import (
     StoreError,
     StoreRefused,
     StoreUnavailable,
-    command_refusal,
-    refusal,
+    command_error,
+    script_error,
 )
 from korvet.store.raw_reply import RawReply
 from korvet.store.redis_clients import open_client, open_master
@@ -126,7 +126,7 @@ class SyncStore:
         try:
             return self._execute(*map(plain_arg, command))
         except ResponseError as error:
-            raise command_refusal(str(command[0]), message_of(error)) from error
+            raise command_error(str(command[0]), message_of(error)) from error
         except _AWAY as error:
             raise self._away(error) from error
 
@@ -151,7 +151,7 @@ class SyncStore:
             if isinstance(reply, _AWAY):
                 raise self._away(reply) from reply
             if isinstance(reply, Exception):
-                raise command_refusal(str(command[0]), message_of(reply)) from reply
+                raise command_error(str(command[0]), message_of(reply)) from reply
         return replies
 
     def ask_copied(self, command: Sequence[Arg], replicas: int, limit_s: float) -> tuple[Any, bool]:
@@ -181,7 +181,7 @@ class SyncStore:
         except AskError as error:  # or MOVED: the slot migrates to another node
             raise self._away(error) from error
         except ResponseError as error:
-            raise command_refusal(str(command[0]), message_of(error)) from error
+            raise command_error(str(command[0]), message_of(error)) from error
         except _AWAY as error:
             raise self._away(error) from error
         return reply, count >= replicas
@@ -316,7 +316,7 @@ class SyncStore:
     def _failure(self, call: Call[Any], error: Exception) -> StoreError:
         if isinstance(error, _AWAY):
             return self._away(error)
-        return refusal(call.script.name, call.script.version, message_of(error))
+        return script_error(call.script.name, call.script.version, message_of(error))
 
 
 def evalsha_of(call: Call[Any]) -> Sequence[Any]:

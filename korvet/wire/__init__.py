@@ -1,1 +1,1 @@
-"""Bytes to values and back. Nothing here waits, and nothing here knows Redis."""
+"""Bytes to values and back. No module of this package waits or uses Redis."""

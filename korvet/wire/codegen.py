@@ -1,7 +1,7 @@
-"""Python source under construction: indentation, names, and which field each line is about.
+"""Python source of a codec under construction: indentation, names, and the field of each line.
 
-A generated codec keeps no track of where it is. When it fails, the line number of the failure is
-looked up here and gives the field, so the path costs nothing until something is wrong.
+A generated codec does not track its position. When it fails, the line number of the failure is
+looked up here and gives the field, so the path costs nothing until a message is malformed.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,13 +10,13 @@ from typing import Any
 
 
 def span(paths: list[str]) -> str:
-    """One path for fields that are read or written by one line."""
+    """Combine the paths of fields that one line reads or writes."""
     first, last = paths[0], paths[-1]
     return first if first == last else f"{first} to {last.rpartition('.')[2]}"
 
 
 class Source:
-    """Lines of one function, the objects they refer to, and the field path of each line."""
+    """Lines of one function, the objects they use, and the field path of each line."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -33,7 +33,7 @@ class Source:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Everything written inside stands below `head`, one step further in."""
+        """Indent the lines written inside one step below `head`."""
         self.line(head)
         self._indent += 1
         yield
@@ -41,25 +41,25 @@ class Source:
 
     @contextmanager
     def at(self, step: str) -> Iterator[None]:
-        """Everything written inside is about the field `step`, seen from the current one."""
+        """Attribute the lines written inside to the field `step` of the current field."""
         joint = "." if self.path and not step.startswith("[") else ""
         with self.about(f"{self.path}{joint}{step}"):
             yield
 
     @contextmanager
     def about(self, path: str) -> Iterator[None]:
-        """Everything written inside is about the field at `path`."""
+        """Attribute the lines written inside to the field at `path`."""
         before, self.path = self.path, path
         yield
         self.path = before
 
     def fresh(self, stem: str) -> str:
-        """A local name nobody has used yet."""
+        """Return an unused local name."""
         self._counter += 1
         return f"{stem}{self._counter}"
 
     def constant(self, stem: str, value: Any, key: object = None) -> str:
-        """A global name for `value`; the same one again for the same stem and key."""
+        """Return a global name for `value`; one name for the same stem and key."""
         known = (stem, key)
         if key is not None and known in self._known:
             return self._known[known]
@@ -70,14 +70,14 @@ class Source:
         return name
 
     def compile(self, name: str, filename: str) -> Callable[..., Any]:
-        """The function `name` these lines define."""
+        """Compile the lines and return the function `name` that they define."""
         scope = dict(self.names)
         exec(compile("\n".join(self.lines) + "\n", filename, "exec"), scope)
         function: Callable[..., Any] = scope[name]
         return function
 
     def path_of(self, error: BaseException, indexes: tuple[int, ...] = ()) -> str:
-        """The field the failing line is about, with the list positions it had reached."""
+        """Return the field of the failing line, with the list positions reached."""
         trace = error.__traceback__
         if trace is None:
             return "message"

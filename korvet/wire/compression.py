@@ -1,7 +1,7 @@
-"""Compression codecs of record batches, by Kafka's numbers, with a bound on what may come out.
+"""Compression codecs of record batches, by Kafka's numbers, with a bound on the output.
 
-The work is cramjam's and zlib's. What is ours is the bound (a few compressed bytes may claim
-gigabytes) and the xerial framing that Java's snappy writes.
+cramjam and zlib do the work. Added here: the bound (a few compressed bytes may claim gigabytes) and
+the xerial framing of Java's snappy.
 """
 
 import struct
@@ -21,11 +21,11 @@ _XERIAL_HEADER = 16
 _GZIP_MAGIC = b"\x1f\x8b"
 _LZ4_MAGIC = bytes.fromhex("04224d18")
 _LZ4_SIZE, _LZ4_DICTIONARY = 8, 1
-"""Flags of a frame whose header has such a field, of 8 and of 4 bytes."""
+"""Flags of a frame whose header has that field, of 8 and of 4 bytes."""
 _XXH32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 _FIRST_GUESS = 65536
-MOST_MEMBERS = 16
-"""Gzip is read in as many members; for each, what is behind it is copied."""
+MAX_GZIP_MEMBERS = 16
+"""Max gzip members read; for each member, the bytes after it are copied."""
 
 
 class CorruptPayload(ValueError):
@@ -33,20 +33,20 @@ class CorruptPayload(ValueError):
 
 
 class PayloadTooLarge(ValueError):
-    """The decompressed bytes would be longer than the bound."""
+    """The decompressed bytes would exceed the bound."""
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """The bytes compressed as Kafka's codec number says; snappy in xerial framing.
+    """Compress the bytes with Kafka's codec number; snappy uses xerial framing.
 
-    With the effort that Java's clients make by default (KIP-390): gzip 6, zstd 3, and of lz4 the
-    fast one, which is what Kafka's own level 9 means.
+    The levels are the defaults of Java's clients (KIP-390): gzip 6, zstd 3, and the fast mode of
+    lz4, which is what Kafka's level 9 means.
     """
     if codec == NONE:
         return bytes(data)
-    if codec == GZIP:  # of few bytes many times faster than by way of a file object
+    if codec == GZIP:  # for few bytes many times faster than through a file object
         return zlib.compress(data, _GZIP_EFFORT, _GZIP_FRAMED)
-    # Imported by who writes: it costs Spark's readers more than all of ours.
+    # Imported only when writing: the import takes longer than all others of Spark's readers.
     from aiokafka.codec import lz4_encode, snappy_encode, zstd_encode
 
     encode: Callable[..., bytes] = (snappy_encode, lz4_encode, zstd_encode)[codec - SNAPPY]
@@ -54,7 +54,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int) -> bytes | memoryview:
-    """The bytes that `compress` was given, at most `limit` of them.
+    """Decompress the bytes to at most `limit` bytes.
 
     Raises CorruptPayload for bytes that are not this codec's, PayloadTooLarge beyond `limit`.
     """
@@ -71,11 +71,11 @@ def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int) -> 
     raise CorruptPayload(f"there is no codec {codec}")
 
 
-def with_true_checksum(frame: bytes) -> bytes:
-    """The lz4 frame with the checksum that its header should have.
+def fix_lz4_checksum(frame: bytes) -> bytes:
+    """Return the lz4 frame with a correct header checksum.
 
-    In message format v0 Kafka's clients hash the frame's magic number too, and readers do not look
-    at what comes of it (KAFKA-3160). Bytes that are no such frame come back as they were.
+    In message format v0, Kafka's clients hash the frame's magic number too, and Kafka's readers do
+    not check the result (KAFKA-3160). Bytes that are no such frame are returned unchanged.
     """
     flags = frame[4] if len(frame) > 4 else 0
     at = 6 + 8 * bool(flags & _LZ4_SIZE) + 4 * bool(flags & _LZ4_DICTIONARY)
@@ -85,7 +85,7 @@ def with_true_checksum(frame: bytes) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash of fewer than 16 bytes, as lz4's frame format has it."""
+    """Return the xxHash32 of fewer than 16 bytes, as lz4's frame format defines it."""
     prime1, prime2, prime3, prime4, prime5 = _XXH32
     found = prime5 + len(data)
     for at in range(0, len(data) - 3, 4):
@@ -105,10 +105,10 @@ def _rotated(number: int, bits: int) -> int:
 
 
 def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """All members, as Java reads them: other bytes behind them are passed over."""
+    """Decompress all gzip members; bytes after them are ignored, as in Java."""
     parts: list[bytes] = []
     left = limit
-    while len(parts) < MOST_MEMBERS:
+    while len(parts) < MAX_GZIP_MEMBERS:
         inflate = zlib.decompressobj(wbits=47)
         try:
             part = inflate.decompress(data, left + 1)
@@ -123,7 +123,7 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         data = inflate.unused_data
         if data[:2] != _GZIP_MAGIC:
             return part if len(parts) == 1 else b"".join(parts)
-    raise CorruptPayload(f"gzip: more than {MOST_MEMBERS} members")
+    raise CorruptPayload(f"gzip: more than {MAX_GZIP_MEMBERS} members")
 
 
 def _raw_snappy(data: bytes | memoryview, limit: int) -> bytes:
@@ -159,7 +159,7 @@ def _unsnappy(data: bytes | bytearray | memoryview, limit: int) -> bytes:
 def _grow(
     into: Callable[[bytes, bytearray], int], data: bytes | bytearray | memoryview, limit: int
 ) -> memoryview:
-    """Decompress into a buffer that doubles until the result fits; neither format says its size."""
+    """Decompress into a buffer that doubles until the result fits; neither format has a size."""
     source = bytes(data)
     size = min(limit, max(_FIRST_GUESS, 6 * len(source)))
     while True:

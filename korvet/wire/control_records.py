@@ -1,14 +1,15 @@
-"""Transaction markers: the one record by which a log says how a producer's transaction ended.
+"""Control records: transaction markers, COMMIT or ABORT.
 
-In layout `batch` the marker is a control batch as Kafka writes it; in layout `record` an entry of
+In layout `batch` the marker is a control batch as Kafka writes it. In layout `record` it is an
+entry of
 
-    control       commit or abort
-    transaction   the producer's id
-    epoch         the producer's epoch
-    timestamp     ms
+control       commit or abort
+transaction   the producer id
+epoch         the producer epoch
+timestamp     ms
 
-and a record of a transaction is an entry whose first field is `transaction`. Both marks come first
-in an entry (behind `append.time`, if it has one), so one look tells a plain record.
+and a transactional record is an entry whose first field is `transaction`. Both fields come first in
+an entry (after `append.time`, if present), so one comparison identifies a plain record.
 """
 
 import struct
@@ -25,7 +26,7 @@ NAMES = (b"abort", b"commit")
 def control_batch(
     base: int, timestamp: int, producer_id: int, epoch: int, committed: bool, leader_epoch: int = 0
 ) -> bytearray:
-    """The control batch of one marker."""
+    """Build the control batch of one marker."""
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(
@@ -49,7 +50,7 @@ def control_batch(
 
 
 def fields_of(timestamp: int, producer_id: int, epoch: int, committed: bool) -> list[bytes]:
-    """The fields and values of a marker in layout `record`."""
+    """Return the fields and values of a marker in layout `record`."""
     return [
         b"control",
         NAMES[committed],
@@ -63,7 +64,10 @@ def fields_of(timestamp: int, producer_id: int, epoch: int, committed: bool) -> 
 
 
 def producer_of(fields: Sequence[bytes]) -> int | None:
-    """Whose transaction an entry of layout `record` belongs to, markers included; None: to none."""
+    """Return the producer id of a transactional entry in layout `record`, or None.
+
+    Markers are transactional entries too.
+    """
     at = _at(fields)
     if len(fields) > at + 1 and fields[at] == b"transaction":
         return _number(fields[at + 1])
@@ -71,13 +75,16 @@ def producer_of(fields: Sequence[bytes]) -> int | None:
 
 
 def is_marker(fields: Sequence[bytes]) -> bool:
-    """Whether an entry of layout `record` is a marker; a lone field `control` makes none."""
+    """Return whether an entry of layout `record` is a marker.
+
+    A field `control` alone does not make a marker.
+    """
     at = _at(fields)
     return len(fields) >= at + 6 and fields[at] == b"control" and fields[at + 2] == b"transaction"
 
 
 def batch_of(offset: int, fields: Sequence[bytes], leader_epoch: int) -> bytearray:
-    """The control batch of a marker in layout `record`."""
+    """Build the control batch of a marker in layout `record`."""
     at = _at(fields)
     rest = dict(zip(fields[at + 2 :: 2], fields[at + 3 :: 2], strict=True))
     return control_batch(
@@ -91,7 +98,7 @@ def batch_of(offset: int, fields: Sequence[bytes], leader_epoch: int) -> bytearr
 
 
 def is_control_batch(batch: bytes) -> bool:
-    """Whether a stored batch is a marker."""
+    """Return whether a stored batch is a marker."""
     return bool(batch[records.ATTRIBUTES_AT + 1] & records.CONTROL)
 
 

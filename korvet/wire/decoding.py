@@ -1,15 +1,15 @@
-"""Layout to the source of one decoder: `decode(data, view, pos, limit) -> message`.
+"""Generate the source of a decoder from a layout: `decode(data, view, pos, limit) -> message`.
 
 Rules
-1. Neighbouring fixed-size fields, and the length that follows them, are read by one `unpack_from`.
+1. Adjacent fixed-size fields, and the length that follows them, are read by one `unpack_from`.
 2. Structs and lists are inlined: one function per message and version, no call per element.
 3. A slice never fails in Python, so every length is compared with `limit` before it is used; reads
-   of fixed size fail by themselves at the end of the data.
-4. A count is compared with the bytes left, over the least size of an element, before any list; and
-   all lists and tag sections of a message have at most MOST_ITEMS elements together.
-5. No text is longer than classic lengths can say: what one client writes in a flexible version must
-   be readable by all others in any.
-6. Text that is not UTF-8 is taken as Java takes it: a group named by a client in Latin-1 works.
+of fixed size fail by themselves at the end of the data.
+4. A count is compared with the bytes left, divided by the least size of an element, before any list
+is made. All lists and tag sections of a message have at most MOST_ITEMS elements together.
+5. No text exceeds the classic length limit: what one client writes in a flexible version must be
+readable by other clients in any version.
+6. Text that is not UTF-8 is decoded as in Java: a group name in Latin-1 works.
 """
 
 import struct
@@ -22,8 +22,8 @@ from korvet.wire.errors import MalformedRequest
 from korvet.wire.layout import Layout, Slot, least
 from korvet.wire.primitives import (
     AS_JAVA,
-    MOST_ITEMS,
-    MOST_TEXT,
+    MAX_ELEMENTS,
+    MAX_STRING_BYTES,
     UUIDS,
     Fault,
     skip_tags,
@@ -35,7 +35,7 @@ FAULTS = (struct.error, IndexError, UnicodeDecodeError, Fault)
 
 
 def build_decoder(layout: Layout, label: str) -> Callable[..., Any]:
-    """A function that reads exactly one message of this layout, or raises MalformedRequest."""
+    """Return a function that decodes one message of this layout, or raises MalformedRequest."""
     return _Decoder(layout.flexible).build(layout, label)
 
 
@@ -59,7 +59,7 @@ class _Decoder:
         with out.block("def decode(data, view, pos, limit, exact):"):
             out.line("pass")  # becomes the loop indexes, known only at the end
             place = len(out.lines) - 1
-            out.line(f"room = {MOST_ITEMS}")
+            out.line(f"room = {MAX_ELEMENTS}")
             with out.block("try:"):
                 value = self.struct(layout)
                 with out.block("if exact and pos != limit:"):
@@ -80,10 +80,10 @@ class _Decoder:
             reason = "not UTF-8"
         return MalformedRequest(f"{self.out.path_of(error, indexes)}: {reason}")
 
-    # Runs of fixed size.
+    # Runs of fixed-size fields.
 
     def take(self, code: str, stem: str = "v") -> str:
-        """A name that will hold the next fixed-size value, once the run is flushed."""
+        """Return the name that will hold the next fixed-size value, once the run is flushed."""
         name = self.out.fresh(stem)
         self.run.append((code, name, self.out.path))
         return name
@@ -110,7 +110,7 @@ class _Decoder:
                 self.out.line(f"{name} = UUIDS[{name}]")
 
     def length(self, classic: str) -> str:
-        """The name of a length just read: -1 is null in both encodings."""
+        """Return the name of a length just read: -1 is null in both encodings."""
         if not self.flexible:
             name = self.take(classic, "n")
             self.flush()
@@ -142,7 +142,7 @@ class _Decoder:
         return self.sized(slot)
 
     def sized(self, slot: Slot) -> str:
-        """A string, bytes or records."""
+        """Read a string, bytes or records."""
         out = self.out
         size = self.length("h" if slot.kind == "str" else "i")
         name, end = out.fresh("v"), out.fresh("e")
@@ -158,7 +158,7 @@ class _Decoder:
                     f"raise Fault(f'a length of {{{size}}} where {{limit - pos}} bytes are left')"
                 )
             if slot.kind == "str" and self.flexible:
-                with out.block(f"if {size} > {MOST_TEXT}:"):
+                with out.block(f"if {size} > {MAX_STRING_BYTES}:"):
                     out.line(f"raise Fault(f'a text of {{{size}}} bytes')")
             out.line(f"{name} = {read}")
             out.line(f"pos = {end}")
@@ -192,7 +192,7 @@ class _Decoder:
         return name
 
     def spend(self, count: str) -> None:
-        """So many elements more are in the message, or it is refused."""
+        """Count that many more elements of the message, or refuse it."""
         self.out.line(f"room -= {count}")
         with self.out.block("if room < 0:"):
             self.out.line("raise Fault('more elements than any request has')")
@@ -224,7 +224,7 @@ class _Decoder:
         return name
 
     def struct(self, layout: Layout) -> str:
-        """Read a struct; afterwards nothing of it is left in the run."""
+        """Read a struct and flush the run."""
         out = self.out
         values = [(slot.name, self.slot(slot)) for slot in layout.plain]
         if layout.flexible:

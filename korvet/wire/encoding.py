@@ -1,10 +1,10 @@
-"""Layout to the source of one encoder: `encode(message) -> list of buffers`.
+"""Generate the source of an encoder from a layout: `encode(message) -> list of buffers`.
 
 Rules
-1. Small pieces are collected and joined; record batches are handed on as they are, never copied.
-2. Neighbouring fixed-size fields, and the length that follows them, are written by one `pack`.
-3. What a version does not have is left out silently; what it cannot hold (null where it has no
-   null, a number too wide) is NotEncodable: a bug of ours that must not reach a client.
+1. Small pieces are joined; record batches are passed through, never copied.
+2. Adjacent fixed-size fields, and the length that follows them, are written by one `pack`.
+3. A field that a version does not have is left out. A value that a version cannot hold (null where
+it has no null, a number too wide) raises NotEncodable: a bug that must not reach a client.
 """
 
 import struct
@@ -20,12 +20,12 @@ FAULTS = (struct.error, TypeError, ValueError, AttributeError, Fault)
 
 
 def build_encoder(layout: Layout, label: str) -> Callable[..., Any]:
-    """A function that gives a message of this layout as buffers, or raises NotEncodable."""
+    """Return a function that encodes a message of this layout, or raises NotEncodable."""
     return _Encoder(layout.flexible).build(layout, label)
 
 
 def buffers(value: Any) -> Any:
-    """The buffers of a records field and their length together: one, or several in a row."""
+    """Return the buffers of a records field and their total length."""
     if isinstance(value, bytes | bytearray | memoryview):
         return (value,), len(value)
     if isinstance(value, str):
@@ -67,10 +67,10 @@ class _Encoder:
     def _unfit(self, error: Exception) -> NotEncodable:
         return NotEncodable(f"{self.out.path_of(error)}: {error}")
 
-    # Runs of fixed size.
+    # Runs of fixed-size fields.
 
     def put(self, code: str, value: str = "") -> None:
-        """`value` is written with the next flush."""
+        """Write `value` with the next flush."""
         self.run.append((code, value, self.out.path))
 
     def flush(self) -> None:
@@ -126,7 +126,7 @@ class _Encoder:
         return name
 
     def sized(self, slot: Slot, value: str) -> None:
-        """A string, bytes or records."""
+        """Write a string, bytes or records."""
         out = self.out
         size = out.fresh("n")
         name = self.named(value)
@@ -153,7 +153,7 @@ class _Encoder:
             out.line(f"{self.sink}({name})")
 
     def hand_on(self, name: str, size: str) -> None:
-        """Close the small piece so far and put the records behind it, uncopied."""
+        """Close the small piece so far and append the records uncopied."""
         with self.out.block(f"if {size} > 0:"):
             self.out.line("parts.append(join(small))")
             self.out.line("small.clear()")
@@ -209,7 +209,7 @@ class _Encoder:
         self.tags(layout, owner)
 
     def tags(self, layout: Layout, owner: str) -> None:
-        """Write the tag section: only fields that are not at their default are in it."""
+        """Write the tag section: only fields that differ from their default."""
         out = self.out
         names = [self.named(f"{owner}.{slot.name}") for slot in layout.tagged]
         defaults = [out.constant("default", slot.default) for slot in layout.tagged]

@@ -1,12 +1,12 @@
-"""What can be wrong with bytes, and with values that are to become bytes.
+"""Errors of bytes, and of values to encode.
 
-The first three are the peer's fault: answer if the protocol has an answer, otherwise hang up.
-The last is ours: a handler built a value its version cannot carry.
+The first three are the peer's fault: answer if the protocol has an answer, otherwise close. The
+last is Korvet's: a handler built a value that its version cannot carry.
 """
 
 
 class MalformedRequest(ValueError):
-    """The bytes are not what their API and version say; the message begins with the field."""
+    """The bytes do not match their API and version; the message begins with the field."""
 
 
 class UnsupportedVersion(ValueError):
@@ -14,8 +14,8 @@ class UnsupportedVersion(ValueError):
 
 
 class FrameTooLarge(ValueError):
-    """The announced length of a frame is negative or above the limit."""
+    """The length of a frame is negative or above the limit."""
 
 
 class NotEncodable(ValueError):
-    """A value does not fit its field in this version: our mistake, never the peer's."""
+    """A value does not fit its field in this version: a bug in Korvet."""

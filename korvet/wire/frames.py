@@ -1,6 +1,6 @@
-"""Length-prefixed frames: four bytes of big-endian length, then that many bytes.
+"""Length-prefixed frames: a big-endian length of four bytes, then that many bytes.
 
-For tests and tools. The broker's connections keep their own buffer, so that a large produce
+For tests and tools. The broker's connections keep a buffer of another kind, so that a large produce
 request is received in place.
 """
 
@@ -13,16 +13,16 @@ from korvet.wire.primitives import Buffer
 _LENGTH = struct.Struct(">i")
 
 DEFAULT_LIMIT = 100 * 1024 * 1024
-"""The largest frame accepted unless told otherwise: Kafka's socket.request.max.bytes."""
+"""Default limit of a frame in bytes: Kafka's socket.request.max.bytes."""
 
 
 def frame(*parts: Buffer) -> bytes:
-    """One frame that holds `parts` in a row."""
+    """Return one frame that holds `parts` in a row."""
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
 
 
 def frame_length(data: Buffer, offset: int = 0, limit: int = DEFAULT_LIMIT) -> int:
-    """The length announced in the four bytes at `offset`, or FrameTooLarge."""
+    """Return the length in the four bytes at `offset`. Raises FrameTooLarge."""
     length: int = _LENGTH.unpack_from(data, offset)[0]
     if not 0 <= length <= limit:
         raise FrameTooLarge(f"a frame of {length} bytes, at most {limit} are accepted")
@@ -30,14 +30,14 @@ def frame_length(data: Buffer, offset: int = 0, limit: int = DEFAULT_LIMIT) -> i
 
 
 class FrameReader:
-    """Takes bytes as they arrive, gives whole frames without their length."""
+    """Takes bytes as they arrive, returns complete frames without their length."""
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self._limit = limit
         self._rest = bytearray()
 
     def feed(self, data: Buffer) -> Iterator[bytes]:
-        """Every frame that is whole now, one at a time; what is left over waits for more."""
+        """Yield every complete frame; the rest waits for more bytes."""
         self._rest += data
         return self._whole()
 
@@ -52,5 +52,5 @@ class FrameReader:
 
     @property
     def pending(self) -> int:
-        """How many bytes of an unfinished frame are held."""
+        """Return the bytes held of an incomplete frame."""
         return len(self._rest)

@@ -1,4 +1,4 @@
-"""How many headers the records of a batch say to have, before anything is made of them.
+"""Header counts of records, read before any object is made of them.
 
 A header of two bytes becomes a hundred in memory, and a compressed batch may have millions.
 """
@@ -7,15 +7,17 @@ from collections.abc import Iterator
 
 
 def claimed_headers(plain: memoryview, at: int, longest: int) -> Iterator[int]:
-    """How many headers each record from `at` on says to have that is longer than `longest` bytes;
-    none behind bytes that are no record."""
+    """Return the header count of each record from `at` on that is longer than `longest` bytes.
+
+    Stops at bytes that are no record.
+    """
     end = len(plain)
     try:
         while at < end:
             low = plain[at]
             if low & 1:
                 return  # below 0
-            # Nearly all are shorter than 8 KB: told without a call.
+            # Nearly all are shorter than 8 KB: decoded without a call.
             if low < 0x80:
                 length, at = low >> 1, at + 1
             elif (high := plain[at + 1]) < 0x80:
@@ -23,8 +25,8 @@ def claimed_headers(plain: memoryview, at: int, longest: int) -> Iterator[int]:
             else:
                 length, at = _varint(plain, at)
             if length > longest:
-                _, place = _varint(plain, at + 1)  # behind the attributes: the time
-                _, place = _varint(plain, place)  # the offset
+                _, place = _varint(plain, at + 1)  # after the attributes: the timestamp delta
+                _, place = _varint(plain, place)  # the offset delta
                 for _ in ("key", "value"):
                     size, place = _varint(plain, place)
                     place += max(size, 0)
@@ -35,7 +37,7 @@ def claimed_headers(plain: memoryview, at: int, longest: int) -> Iterator[int]:
 
 
 def _varint(view: memoryview, at: int) -> tuple[int, int]:
-    """A zigzag number of at most ten bytes, and where the next byte is; else IndexError."""
+    """Return a zigzag number of at most ten bytes, and the next position. Raises IndexError."""
     number = 0
     for n in range(10):
         byte = view[at + n]

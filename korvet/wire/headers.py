@@ -1,11 +1,11 @@
-"""Request and response headers, whose own version depends on the API and its version.
+"""Request and response headers, whose version depends on the API and its version.
 
 Rules
-1. A request header is v2 (with a tag section) where the request is flexible, else v1. The client id
-   is a classic nullable string in both. ControlledShutdown 0 alone has v0, without a client id.
-2. A response header is v1 (with a tag section) where the response is flexible, else v0: except
-   ApiVersions, always v0, since its client cannot know yet which version will answer.
-3. The header of an API or version nobody knows must still be readable, to be refused by name.
+1. A request header is v2 (with a tag section) if the request is flexible, else v1. The client id is
+a classic nullable string in both. ControlledShutdown 0 alone has v0, without a client id.
+2. A response header is v1 (with a tag section) if the response is flexible, else v0. ApiVersions is
+always v0: its client does not know the broker's version yet.
+3. The header of an unknown API or version must still be readable, to be refused by name.
 """
 
 import struct
@@ -70,7 +70,7 @@ FIRST_FLEXIBLE: Final[dict[int, int]] = {
     53: 1,
     54: 1,
 }
-"""API key -> its first flexible version."""
+"""API key to its first flexible version."""
 
 NEVER_FLEXIBLE: Final = frozenset({17, 47})
 """SaslHandshake and OffsetDelete. Keys above 44 in neither table are flexible from 0."""
@@ -81,7 +81,7 @@ _INT32 = struct.Struct(">i")
 
 
 class RequestHeader(msgspec.Struct, frozen=True, gc=False):
-    """Who asks for what; `correlation_id` comes back in the response header."""
+    """API, version, client id; `correlation_id` is repeated in the response header."""
 
     api_key: int
     api_version: int
@@ -90,7 +90,7 @@ class RequestHeader(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_flexible(api_key: int, api_version: int) -> bool:
-    """Whether that version of that API has compact lengths and tag sections."""
+    """Return whether that version of that API has compact lengths and tag sections."""
     first = FIRST_FLEXIBLE.get(api_key)
     if first is None:
         return api_key > 44 and api_key not in NEVER_FLEXIBLE
@@ -99,7 +99,7 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def request_header_version(api_key: int, api_version: int) -> int:
-    """0, 1 or 2."""
+    """Return 0, 1 or 2."""
     if api_key == CONTROLLED_SHUTDOWN and api_version == 0:
         return 0
     return 2 if is_flexible(api_key, api_version) else 1
@@ -107,12 +107,12 @@ def request_header_version(api_key: int, api_version: int) -> int:
 
 @lru_cache(maxsize=1024)
 def response_header_version(api_key: int, api_version: int) -> int:
-    """0 or 1."""
+    """Return 0 or 1."""
     return int(api_key != API_VERSIONS and is_flexible(api_key, api_version))
 
 
 def decode_request_header(data: Buffer, offset: int = 0) -> tuple[RequestHeader, int]:
-    """The header at `offset` and the position of the request behind it, or MalformedRequest."""
+    """Return the header at `offset` and the position after it. Raises MalformedRequest."""
     try:
         return _request_header(data, offset)
     except (struct.error, IndexError):
@@ -153,7 +153,7 @@ def _behind_tags(data: Buffer, pos: int) -> int:
 
 
 def encode_request_header(header: RequestHeader) -> bytes:
-    """The header as the API and version in it want it."""
+    """Encode the header for its API and version."""
     header_version = request_header_version(header.api_key, header.api_version)
     start = _FIXED_V0.pack(header.api_key, header.api_version, header.correlation_id)
     if header_version == 0:
@@ -165,7 +165,7 @@ def encode_request_header(header: RequestHeader) -> bytes:
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header in front of the response to that API and version."""
+    """Encode the header of a response of that API and version."""
     end = b"\0" if response_header_version(api_key, api_version) else b""
     return _INT32.pack(correlation_id) + end
 
@@ -173,7 +173,7 @@ def encode_response_header(api_key: int, api_version: int, correlation_id: int) 
 def decode_response_header(
     api_key: int, api_version: int, data: Buffer, offset: int = 0
 ) -> tuple[int, int]:
-    """The correlation id, and the position of the response behind the header."""
+    """Return the correlation id and the position after the header."""
     try:
         correlation_id: int = _INT32.unpack_from(data, offset)[0]
         pos = offset + _INT32.size

@@ -1,11 +1,12 @@
-"""Annotations of a message class to the list of slots one version has on the wire.
+"""From a message class's annotations to the slots of one version on the wire.
 
 Rules
-1. Fields stand in the class in wire order; tagged ones may stand anywhere.
-2. A field is on the wire from `since` to `until`, both included; outside it has its default.
-3. A field tagged in a version leaves the plain order and joins the tag section.
-4. A version is flexible from the message's `flexible` on: compact lengths and a tag section behind
-   every struct.
+1. Fields are in wire order in the class; tagged ones may be anywhere.
+2. A field is on the wire from `since` to `until`, both included; in other versions it has its
+default.
+3. A field that is tagged in a version leaves the plain order and joins the tag section.
+4. A version is flexible from the message's `flexible` on: compact lengths and a tag section after
+every struct.
 """
 
 import types
@@ -17,7 +18,7 @@ from korvet.wire.primitives import KINDS, Kind
 
 
 class MessageInfo(msgspec.Struct, frozen=True):
-    """What the decorator said about a message: `versions` are those that ever existed."""
+    """The decorator's arguments; `versions` are those that ever existed."""
 
     name: str
     key: int
@@ -46,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, metaclass=_KeywordOnly):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """What an annotation adds to its type: versions, and the tag if the field is a tagged one."""
+    """What an annotation adds to its type: versions, and the tag of a tagged field."""
 
     since: int = 0
     until: int | None = None
@@ -78,12 +79,12 @@ class Layout(msgspec.Struct, frozen=True):
 
     @property
     def least(self) -> int:
-        """The fewest bytes a value of this struct takes: what bounds an announced count."""
+        """Return the least bytes of a value of this struct: the bound for an announced count."""
         return sum(_least(slot, self.flexible) for slot in self.plain) + self.flexible
 
 
 def layout(cls: type[Message], version: int, flexible: bool) -> Layout:
-    """The slots of `cls` in `version`."""
+    """Return the slots of `cls` in `version`."""
     slots = [
         slot
         for info in msgspec.structs.fields(cls)
@@ -120,7 +121,7 @@ def _slot_of(
 
 
 def _unwrap(annotation: Any) -> tuple[Any, Field]:
-    """The type without its Field; a Kind stays in place, it is the type."""
+    """Return the type without its Field; a Kind is the type and stays."""
     if get_origin(annotation) is Annotated:
         inner, *extras = get_args(annotation)
         fields = [extra for extra in extras if isinstance(extra, Field)]
@@ -163,5 +164,5 @@ def _least(slot: Slot, flexible: bool) -> int:
 
 
 def least(slot: Slot, flexible: bool) -> int:
-    """The fewest bytes a value of this slot takes, never 0: what bounds an announced count."""
+    """Return the least bytes of a value of this slot, never 0: the bound for a count."""
     return max(1, _least(slot, flexible))

@@ -1,8 +1,8 @@
-"""Message sets (formats v0 and v1 of Kafka 0.8 to 0.10): read, and built.
+"""Message sets (message formats v0 and v1 of Kafka 0.8 to 0.10): read and built.
 
-A message: offset i64, size i32, crc32 u32, magic i8, attributes i8, in v1 timestamp i64, then
-key and value as i32-prefixed bytes, -1 for null. A compressed message's value is a message set; one
-level of nesting is allowed (seed 004; KIP-31 for the relative inner offsets of v1).
+A message: offset i64, size i32, crc32 u32, magic i8, attributes i8, in v1 timestamp i64, then key
+and value as i32-prefixed bytes, -1 for null. A compressed message's value is a message set; one
+level of nesting is allowed (KIP-31 for the relative inner offsets of v1).
 """
 
 import struct
@@ -16,11 +16,11 @@ from korvet.wire import compression
 from korvet.wire.records import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
-    MAX_TAKEN_APART,
+    MAX_DECODED_RECORDS,
     BadBatch,
     Buffer,
     Record,
-    too_many,
+    too_many_records,
 )
 
 _HEAD = struct.Struct(">qiIbb")
@@ -30,7 +30,7 @@ NO_TIMESTAMP = -1
 
 
 def parse(data: Buffer, *, limit: int) -> list[Record]:
-    """The records of a message set, those of compressed messages included; offsets count from 0.
+    """Return the records of a message set, compressed messages included; offsets count from 0.
 
     Raises BadBatch: CORRUPT_MESSAGE (CRC, lengths, nesting), MESSAGE_TOO_LARGE beyond `limit`
     decompressed bytes, UNSUPPORTED_COMPRESSION_TYPE.
@@ -39,8 +39,8 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
     for timestamp, codec, key, value, magic in _messages(memoryview(data)):
         if codec == compression.NONE:
             found.append((len(found), timestamp, key, value, []))
-            if len(found) > MAX_TAKEN_APART:
-                raise too_many(len(found), MAX_TAKEN_APART)
+            if len(found) > MAX_DECODED_RECORDS:
+                raise too_many_records(len(found), MAX_DECODED_RECORDS)
             continue
         inner = _inflate(codec, value, magic, limit)
         limit -= len(inner)
@@ -50,8 +50,8 @@ def parse(data: Buffer, *, limit: int) -> list[Record]:
                     ErrorCode.CORRUPT_MESSAGE, "a compressed message holds another compressed one"
                 )
             found.append((len(found), stamp, inner_key, inner_value, []))
-            if len(found) > MAX_TAKEN_APART:
-                raise too_many(len(found), MAX_TAKEN_APART)
+            if len(found) > MAX_DECODED_RECORDS:
+                raise too_many_records(len(found), MAX_DECODED_RECORDS)
     if not found:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "the message set is empty")
     return found
@@ -61,7 +61,7 @@ def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
     if value is None:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, "a compressed message has no value")
     if codec == compression.LZ4 and magic == 0:
-        value = compression.with_true_checksum(value)
+        value = compression.fix_lz4_checksum(value)
     if codec > compression.LZ4:
         raise BadBatch(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} needs message format v2"
@@ -77,7 +77,7 @@ def _inflate(codec: int, value: bytes | None, magic: int, limit: int) -> Buffer:
 def _messages(
     view: memoryview,
 ) -> Iterable[tuple[int, int, bytes | None, bytes | None, int]]:
-    """(timestamp, codec, key, value, magic) of each message, checked."""
+    """Yield (timestamp, codec, key, value, magic) of each message, checked."""
     at = 0
     while at < len(view):
         if at + LOG_OVERHEAD + _MIN_SIZE > len(view):
@@ -115,8 +115,8 @@ def _bytes(view: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
     return bytes(view[at : at + length]), at + length
 
 
-def within(rows: list[Record], most: int, *, magic: int) -> list[Record]:
-    """The first records, uncompressed as many as `most` bytes hold and one more."""
+def first_within(rows: list[Record], most: int, *, magic: int) -> list[Record]:
+    """Return the first records: as many as fit in `most` bytes uncompressed, and one more."""
     size = 0
     overhead = 26 if magic == 0 else 34
     for count, (_, _, key, value, _) in enumerate(rows):
@@ -127,7 +127,7 @@ def within(rows: list[Record], most: int, *, magic: int) -> list[Record]:
 
 
 def is_compressed(built: Buffer) -> bool:
-    """Whether the set is one compressed message."""
+    """Return whether the set is one compressed message."""
     return bool(_HEAD.unpack_from(built)[4] & 0x07)
 
 
@@ -138,11 +138,11 @@ def build(
     codec: int = compression.NONE,
     appended: Collection[int] = (),
 ) -> bytearray:
-    """A message set of these records at their own offsets; headers are left out, v0 has no times.
+    """Build a message set of these records at their offsets; headers are left out, v0 has no times.
 
-    With a codec the set is one compressed message. zstd, and lz4 in v0, cannot be said in these
-    formats: such sets are built uncompressed. So are those with records at offsets in `appended`,
-    whose times v1 calls that of the append: a compressed message has one such time for all.
+    With a codec the set is one compressed message. These formats have no code for zstd, nor v0 for
+    lz4: such sets are built uncompressed. So are sets with records at offsets in `appended`, whose
+    time is the append time: a compressed message has one such time for all records.
     """
     if codec == compression.ZSTD or (codec == compression.LZ4 and magic == 0) or appended:
         codec = compression.NONE
@@ -168,7 +168,7 @@ def build(
 
 
 def _stamped(built: bytearray, appended: Collection[int]) -> bytearray:
-    """The uncompressed set; its messages at these offsets say that their time is the append's."""
+    """Return the uncompressed set; messages at these offsets have LogAppendTime."""
     at = 0
     while at < len(built):
         offset, size, _, magic, attributes = _HEAD.unpack_from(built, at)

@@ -1,15 +1,15 @@
-"""Message sets of Kafka 0.7, in which an offset is a byte position (seed 003).
+"""Message sets of Kafka 0.7, in which an offset is a byte position.
 
-    message    length i32 (of all that follows), magic i8, in magic 1 codec i8, crc32 u32, payload
+message    length i32 (of all that follows), magic i8, in magic 1 codec i8, crc32 u32, payload
 
 Rules
-- A message takes `length + 4` offsets, and its own offset is that of its first byte.
-- A compressed message's payload is a message set, compressed; one level deep. It stays as it came,
-  and the records inside it have the offsets of its first bytes, one each: every record's offset
-  lies inside its message. A message with more records than bytes (thousands of equal records pack
-  so well) is the exception: it is packed again as several, so that none of them has.
-- A record of a newer client is one message of magic 1, uncompressed; its key and headers are not in
-  it.
+- A message takes `length + 4` offsets, and its offset is that of its first byte.
+- A compressed message's payload is a message set, compressed; one level deep. It is stored
+  unchanged, and the records inside it have the offsets of its first bytes, one each: every record's
+  offset is inside its message. A message with more records than bytes (thousands of equal records
+  compress that well) is the exception: it is compressed again as several, so that each has enough
+  bytes.
+- A record of a newer client is one message of magic 1, uncompressed, without key and headers.
 - The CRC-32 covers the payload alone.
 """
 
@@ -23,12 +23,14 @@ from korvet.wire import compression
 from korvet.wire.records import BadBatch, Buffer, Record
 
 OVERHEAD = 10
-"""What a message of magic 1 takes beside its payload."""
+"""Bytes of a message of magic 1 without its payload."""
 MAX_INNER = 200_000
-"""Records that the compressed messages of one set may hold together: each costs the broker some
-microseconds, and a set of a few kilobytes could have millions."""
+"""Max records in the compressed messages of one set.
+
+Each costs the broker some microseconds, and a set of a few kilobytes could have millions.
+"""
 PIECE_BYTES = 131_072
-"""A set is stored in pieces of about this size: what a fetch in the middle of it has to read."""
+"""Approximate bytes of a stored piece: a fetch inside a set reads at least one piece."""
 
 _HEAD = struct.Struct(">ibbI")
 _HEAD_0 = struct.Struct(">ibI")
@@ -43,11 +45,11 @@ class Piece(NamedTuple):
     raw: Buffer
     records: int
     tail: int
-    """How many offsets lie behind the last record's own; all of them when there is no record."""
+    """Offsets after the last record's offset; all of them if there is no record."""
 
 
 class _Message(NamedTuple):
-    """Where one message lies: `view[at:end]`, its payload from `body` on."""
+    """The position of one message: `view[at:end]`, its payload from `body` on."""
 
     at: int
     body: int
@@ -56,10 +58,10 @@ class _Message(NamedTuple):
 
 
 def pieces(data: Buffer, *, limit: int, most: int) -> list[Piece]:
-    """The set, checked, as what is to be stored.
+    """Check the set and cut it into pieces to store.
 
-    `most` bounds one message's length, `limit` what all its compressed messages may decompress to.
-    Raises BadBatch: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
+    `most` bounds one message's length, `limit` the decompressed bytes of all its messages. Raises
+    BadBatch: CORRUPT_MESSAGE, MESSAGE_TOO_LARGE or UNSUPPORTED_COMPRESSION_TYPE.
     """
     raw = bytes(data)
     if not raw:
@@ -73,7 +75,7 @@ def pieces(data: Buffer, *, limit: int, most: int) -> list[Piece]:
 
 
 class _Cutter:
-    """Cuts a set into pieces, front to back."""
+    """Cuts a set into pieces, from front to back."""
 
     def __init__(self, raw: bytes, limit: int) -> None:
         self._raw = raw
@@ -84,7 +86,7 @@ class _Cutter:
         self._begin = self._at = self._count = self._tail = 0
 
     def plain(self, at: int, most: int) -> int:
-        """Takes messages of magic 1 without compression, as nearly all are; where others begin."""
+        """Take uncompressed messages of magic 1, nearly all; return where another kind begins."""
         raw, size, head, crc32 = self._raw, len(self._raw), _HEAD.unpack_from, zlib.crc32
         begin, count, last = at, 0, at
         while at + OVERHEAD <= size:
@@ -103,7 +105,7 @@ class _Cutter:
         return at
 
     def add(self, message: _Message) -> None:
-        """The next message is in."""
+        """Take the next message."""
         size = message.end - message.at
         if message.codec:
             inner = _inner(self._view, message, self._limit, self._most_inner)
@@ -111,7 +113,7 @@ class _Cutter:
             self._most_inner -= len(inner)
             if len(inner) > size:
                 self._cut()
-                self._found += _packed_again(inner, message.codec)
+                self._found += _recompressed(inner, message.codec)
                 self._begin = self._at = message.end
                 return
             self._count += len(inner)
@@ -131,13 +133,13 @@ class _Cutter:
         self._begin, self._count, self._tail = self._at, 0, 0
 
     def finish(self) -> list[Piece]:
-        """All pieces."""
+        """Return all pieces."""
         self._cut()
         return self._found
 
 
 def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
-    """The messages of a set from `at` on, each with its checksum right. Raises BadBatch."""
+    """Yield the messages of a set from `at` on, checksums verified. Raises BadBatch."""
     size = len(view)
     crc32, head = zlib.crc32, _HEAD.unpack_from
     while at < size:
@@ -172,7 +174,7 @@ def _messages(view: memoryview, most: int, at: int = 0) -> Iterator[_Message]:
 
 
 def _inner(view: memoryview, message: _Message, limit: int, most: int) -> list[memoryview]:
-    """The messages inside a compressed one, whole, at most so many. Raises BadBatch."""
+    """Return the messages inside a compressed one, up to a maximum. Raises BadBatch."""
     plain = memoryview(_inflate(message.codec, view[message.body : message.end], limit))
     found: list[memoryview] = []
     for inner in _messages(plain, len(plain)):
@@ -200,22 +202,22 @@ def _inflate(codec: int, payload: memoryview, limit: int) -> Buffer:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
 
 
-def _packed_again(inner: list[memoryview], codec: int) -> list[Piece]:
-    """The same records in compressed messages, none with more records than bytes."""
+def _recompressed(inner: list[memoryview], codec: int) -> list[Piece]:
+    """Compress the same records again, in messages with at least as many bytes as records."""
     packed = message(compression.compress(codec, b"".join(inner)), codec)
     if len(inner) <= len(packed):
         return [Piece(packed, len(inner), len(packed) - len(inner))]
     half = len(inner) // 2
-    return _packed_again(inner[:half], codec) + _packed_again(inner[half:], codec)
+    return _recompressed(inner[:half], codec) + _recompressed(inner[half:], codec)
 
 
 def message(payload: Buffer, codec: int = compression.NONE) -> bytes:
-    """One message of magic 1."""
+    """Build one message of magic 1."""
     return _HEAD.pack(len(payload) + 6, 1, codec, zlib.crc32(payload)) + payload
 
 
 def build(records: Iterable[Record]) -> bytearray:
-    """The records as uncompressed messages; keys, headers and times are left out."""
+    """Build the records as uncompressed messages; keys, headers and times are left out."""
     out = bytearray()
     pack, crc32 = _HEAD.pack, zlib.crc32
     for _, _, _, value, _ in records:
@@ -226,14 +228,14 @@ def build(records: Iterable[Record]) -> bytearray:
 
 
 def sizes(records: Iterable[Record]) -> list[int]:
-    """How many offsets each record takes."""
+    """Return how many offsets each record takes."""
     return [OVERHEAD + len(value or b"") for _, _, _, value, _ in records]
 
 
 def records_of(raw: Buffer, first: int, timestamp: int) -> list[Record]:
-    """Every record of a stored set whose first byte is offset `first`, inner ones included.
+    """Return every record of a stored set whose first byte is offset `first`, inner ones included.
 
-    Raises ValueError, IndexError or struct.error for what no producer sent.
+    Raises ValueError, IndexError or struct.error for bytes that no producer sent.
     """
     view = memoryview(raw)
     found: list[Record] = []

@@ -1,12 +1,12 @@
-"""The names for types in message annotations, and the odd jobs generated codecs call out to.
+"""The types of message annotations, and helpers that generated codecs call.
 
 Rules
-1. A fixed-size type is one `struct` code; everything else is a length followed by bytes or items.
+1. A fixed-size type is one `struct` code; every other type is a length followed by bytes or items.
 2. Classic lengths are big-endian int16 (strings) or int32; compact ones are an unsigned varint of
-   length + 1. In both, the smallest value (-1, or 0) is null.
-3. Nothing here allocates by an announced length before that many bytes are known to be there.
-4. A message has at most MOST_ITEMS elements, those of its lists and its tagged fields together: the
-   smallest take a byte or two on the wire, and a hundred of memory or as many nanoseconds.
+length + 1. In both, the smallest value (-1, or 0) is null.
+3. No function allocates by an announced length before that many bytes are known to be there.
+4. A message has at most MOST_ITEMS elements, list items and tagged fields together: the smallest
+take a byte or two on the wire, and a hundred bytes of memory or as many nanoseconds.
 """
 
 import codecs
@@ -18,18 +18,20 @@ from uuid import UUID
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-MOST_ITEMS = 250_000
-MOST_TEXT = 2**15 - 1
-"""Text has so many bytes at most."""
+MAX_ELEMENTS = 250_000
+MAX_STRING_BYTES = 2**15 - 1
+"""Max bytes of a string."""
 AS_JAVA = "korvet.as_java"
-"""How text that is not UTF-8 is decoded: each wrong piece is one U+FFFD. UnicodeDecodeError where
-that could make it longer than any text."""
+"""Error handler that decodes each invalid piece of UTF-8 as one U+FFFD, as Java does.
+
+Raises UnicodeDecodeError if that could exceed the length limit of a string.
+"""
 
 
 def _as_java(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError) or len(error.object) > MOST_TEXT // 3:
+    if not isinstance(error, UnicodeDecodeError) or len(error.object) > MAX_STRING_BYTES // 3:
         raise error
-    # All that is left at once: a call for each wrong byte would take half a microsecond.
+    # The whole rest at once: a call per invalid byte would take half a microsecond.
     return error.object[error.start :].decode("utf-8", "replace"), len(error.object)
 
 
@@ -60,7 +62,7 @@ uuid: TypeAlias = Annotated[UUID, Kind("uuid", "16s")]
 batches: TypeAlias = Annotated[Buffer, Kind("records")]
 """Record batches: a memoryview into the request when decoded, any buffer when encoded."""
 batch_parts: TypeAlias = Annotated[Buffer | Sequence[Buffer], Kind("records")]
-"""The same bytes on the wire; to be encoded it may also be several buffers in a row."""
+"""Record batches on the wire; when encoded also several buffers in a row."""
 
 KINDS: dict[object, Kind] = {
     bool: Kind("bool", "?"),
@@ -68,18 +70,18 @@ KINDS: dict[object, Kind] = {
     bytes: Kind("bytes"),
     UUID: Kind("uuid", "16s"),
 }
-"""Python types that name their wire type by themselves. `int` is not one: it has no size."""
+"""Python types that imply a wire type. `int` is not one: it has no size."""
 
 ZERO_UUID = UUID(int=0)
-"""Kafka's "no id"."""
+"""Kafka's null topic id."""
 
 
 class Fault(Exception):
-    """Raised by a codec at the place of the fault; the caller adds the field and re-raises."""
+    """Raised by a codec at the position of the fault; the caller adds the field and re-raises."""
 
 
 def uvarint_tail(data: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """Finish an unsigned varint whose first byte has its high bit set: the value, and its end."""
+    """Return the value and end of an unsigned varint whose first byte has its high bit set."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = data[pos]
@@ -91,8 +93,8 @@ def uvarint_tail(data: Buffer, pos: int, first: int) -> tuple[int, int]:
 
 
 def skip_tags(data: Buffer, pos: int, limit: int, count: int) -> int:
-    """The position behind `count` tagged fields nobody here knows."""
-    if count > MOST_ITEMS:
+    """Return the position after `count` unknown tagged fields."""
+    if count > MAX_ELEMENTS:
         raise Fault("more elements than any request has")
     for _ in range(count):
         tag = data[pos]
@@ -110,7 +112,7 @@ def skip_tags(data: Buffer, pos: int, limit: int, count: int) -> int:
 
 
 class _Uvarints(dict[int, bytes]):
-    """value -> its unsigned varint; small ones are kept, so the common case is one dict lookup."""
+    """Value to its unsigned varint; small ones are cached: the common case is one dict lookup."""
 
     def __missing__(self, value: int) -> bytes:
         if value < 0:
@@ -130,7 +132,7 @@ UVARINT = _Uvarints()
 
 
 class _Uuids(dict[bytes, UUID]):
-    """16 bytes -> UUID. Topic ids come back in every request, and building a UUID is slow."""
+    """16 bytes to UUID. Topic ids come in every request, and building a UUID is slow."""
 
     def __missing__(self, raw: bytes) -> UUID:
         if len(self) >= 4096:
@@ -143,7 +145,9 @@ UUIDS = _Uuids({ZERO_UUID.bytes: ZERO_UUID})
 
 
 class _BySize(dict[int, Any]):
-    """count -> what packs or unpacks so many values of one code; short ones are kept."""
+    """Count to the function that packs or unpacks that many values of one code; short ones are
+    cached.
+    """
 
     def __init__(self, code: str, method: str) -> None:
         super().__init__()
@@ -159,11 +163,11 @@ class _BySize(dict[int, Any]):
 
 @cache
 def packers(code: str) -> dict[int, Any]:
-    """count -> `pack` for a list of that many values of one `struct` code."""
+    """Count to `pack` for a list of that many values of one `struct` code."""
     return _BySize(code, "pack")
 
 
 @cache
 def unpackers(code: str) -> dict[int, Any]:
-    """count -> `unpack_from` for a list of that many values of one `struct` code."""
+    """Count to `unpack_from` for a list of that many values of one `struct` code."""
     return _BySize(code, "unpack_from")

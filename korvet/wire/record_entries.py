@@ -1,14 +1,14 @@
-"""The `record` layout: one record as the fields and values of one stream entry (seed 000).
+"""The `record` layout: one record as the fields and values of one stream entry.
 
-    key, value            the bytes; a missing field is null, an empty one is empty
-    timestamp             ms as decimal text
-    header.<name>         a header's value; headers may repeat, and their order is the fields' order
-    null.header.<name>    a header whose value is null
-    value.<codec>         instead of `value`: the bytes compressed at rest (storage.compression)
-    append.time           ms as decimal text, of a topic with message.timestamp.type=LogAppendTime
-    transaction           first, if at all: the id of the producer whose transaction it belongs to
+key, value            the bytes; a missing field is null, an empty one is empty
+timestamp             ms as decimal text
+header.<name>         a header's value; headers may repeat, and their order is the fields' order
+null.header.<name>    a header whose value is null
+value.<codec>         instead of `value`: the bytes compressed at rest (storage.compression)
+append.time           ms as decimal text, of a topic with message.timestamp.type=LogAppendTime
+transaction           first, if present: the producer id of the record's transaction
 
-Fields nobody knows are ignored. `redis-cli XADD stream '*' key k value v` is a whole record.
+Unknown fields are ignored. `redis-cli XADD stream '*' key k value v` is a whole record.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,15 @@ from korvet.wire import compression
 from korvet.wire.records import BadBatch, Buffer, Headers, Record
 
 MAX_HEADERS = 1000
-"""One record may have this many headers: Lua's stack bounds the fields of one XADD."""
+"""Max headers of a record: Lua's stack bounds the fields of one XADD."""
 MAX_FIELDS = 1_000_000
-"""And the records of a batch so many names and values together: Redis 6.2 ends a connection by
-which a command of more than 2^20 words comes."""
+"""Max names and values of a batch's records together.
+
+Redis 6.2 closes a connection that sends a command of more than 2^20 arguments.
+"""
 MAX_STORED_VALUE = 2**30
 OVERHEAD = 24
-"""What an entry costs beside its key, value and headers, in bytes, about."""
+"""Approximate bytes of an entry without its key, value and headers."""
 
 _AT_REST = {
     f"value.{name}".encode(): codec for codec, name in enumerate(compression.NAMES) if codec
@@ -39,13 +41,13 @@ def fields_of(
     threshold: int = 0,
     producer_id: int | None = None,
 ) -> list[Buffer | int]:
-    """The records as log.append's `fields`: each with its own, or their names once when all have
-    the same and none is left to compress.
+    """Return the records as log.append's `fields`.
 
-    Values longer than `threshold` bytes are compressed when that makes them shorter. A
-    `producer_id` marks them all as part of that producer's transaction.
-    Raises BadBatch: INVALID_RECORD for a record with too many headers, MESSAGE_TOO_LARGE for more
-    than MAX_FIELDS.
+    Each record has names and values; if all records have the same names and no value is left to
+    compress, the names come once. Values longer than `threshold` bytes are compressed if that makes
+    them shorter. A `producer_id` marks all records as part of that producer's transaction. Raises
+    BadBatch: INVALID_RECORD for a record with too many headers, MESSAGE_TOO_LARGE for more than
+    MAX_FIELDS.
     """
     if producer_id is None:
         uniform = _uniform(records, threshold if codec else MAX_STORED_VALUE)
@@ -77,8 +79,10 @@ def fields_of(
 
 
 def _uniform(records: Sequence[Record], longest: int) -> list[Buffer | int] | None:
-    """The names once and every record's values, if all have a value of at most `longest` bytes and
-    no headers, and all or none have a key."""
+    """Return the names once and every record's values, or None if the records differ.
+
+    All have a value of at most `longest` bytes and no headers, and all or none have a key.
+    """
     keyed = records[0][2] is not None
     out: list[Buffer | int] = [-3, b"key"] if keyed else [-2]
     out += (b"value", b"timestamp")
@@ -111,8 +115,11 @@ def _put_headers(out: list[Buffer | int], headers: Headers) -> None:
 
 
 def record_of(offset: int, milliseconds: int, fields: Sequence[bytes]) -> Record:
-    """The record an entry holds. Its time is that of its append where the topic stamped it, else
-    the timestamp it was given; `milliseconds` stands in for one nobody gave."""
+    """Return the record of an entry.
+
+    Its time is the append time if the topic stamps entries, else its timestamp field, else
+    `milliseconds`.
+    """
     key: bytes | None = None
     value: bytes | None = None
     timestamp = milliseconds
@@ -136,8 +143,8 @@ def record_of(offset: int, milliseconds: int, fields: Sequence[bytes]) -> Record
     return offset, timestamp, key, value, headers
 
 
-def unpacked(fields: list[bytes]) -> list[bytes]:
-    """The fields with no value compressed at rest: the same list, where none is."""
+def decompressed(fields: list[bytes]) -> list[bytes]:
+    """Return the fields with every value decompressed; the same list if none is compressed."""
     if (len(fields) > 3 and fields[-4] == b"value") or _AT_REST.keys().isdisjoint(fields[::2]):
         return fields
     out = fields.copy()
@@ -148,14 +155,14 @@ def unpacked(fields: list[bytes]) -> list[bytes]:
 
 
 def append_time_of(fields: Sequence[bytes]) -> int | None:
-    """When the entry was appended, if its topic stamps entries; the field is always the first."""
+    """Return the entry's append time if its topic stamps entries; the field is always the first."""
     if fields and fields[0] == b"append.time":
         return _number(fields[1], 0)
     return None
 
 
 def _number(text: bytes, otherwise: int) -> int:
-    """A native writer may have put anything there; what is no 64-bit number is not a time."""
+    """XADD may have stored anything here; a value that is no 64-bit number is not a time."""
     try:
         number = int(text)
     except ValueError:
@@ -167,4 +174,4 @@ def _unpack(name: bytes, packed: bytes) -> bytes:
     try:
         return bytes(compression.decompress(_AT_REST[name], packed, MAX_STORED_VALUE))
     except (compression.CorruptPayload, compression.PayloadTooLarge):
-        return packed  # a native entry that happens to use the name: its bytes are the value
+        return packed  # an entry of another writer that uses the name: its bytes are the value

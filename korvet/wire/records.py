@@ -1,13 +1,13 @@
 """Record batches (message format v2): the 61-byte header, read, checked and patched in place.
 
 Rules
-- A producer's batch is looked at through its header only; records are decoded when a layout or a
-  client needs them one by one, and then by aiokafka's compiled reader.
-- The CRC-32C covers everything from the attributes on: base offset and leader epoch can be
-  patched without it, timestamp type and max timestamp cannot.
+- Only the header of a producer's batch is read; records are decoded when a layout or a client needs
+  them one by one, and then by aiokafka's compiled reader.
+- The CRC-32C covers everything from the attributes on: base offset and leader epoch can be patched
+  without it, timestamp type and max timestamp cannot.
 - A record is a plain tuple `(offset, timestamp, key, value, headers)`.
-- aiokafka and crc32c are imported by what needs them: a tenth of a second for processes of Spark's
-  that only look at headers.
+- aiokafka and crc32c are imported where they are needed: 0.1 s for Spark's processes that only read
+  headers.
 """
 
 import struct
@@ -26,7 +26,7 @@ Record: TypeAlias = tuple[int, int, bytes | None, bytes | None, Headers]
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
 _PLACE = struct.Struct(">q4si")
-"""A header's first fields: base offset, length as it is, leader epoch."""
+"""A header's first fields: base offset, length, leader epoch."""
 COPIED = 2048
 LOG_OVERHEAD = 12
 MAGIC_AT = 16
@@ -38,16 +38,21 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 MAX_SPAN = 2**31 - 1
 BOMB_FACTOR = 64
-"""A batch may decompress to this many times `message.max.bytes` at most."""
+"""Max ratio of a batch's decompressed bytes to `message.max.bytes`."""
 
 MAX_RECORDS = 500_000
-"""A batch holds so many records at most: its count is believed wherever it is not counted again."""
-MAX_TAKEN_APART = 100_000
-"""So many where the broker takes it apart: each costs it some hundred bytes, and Redis some µs."""
+"""Max records of a batch: the count is used as it is wherever records are not counted again."""
+MAX_DECODED_RECORDS = 100_000
+"""Max records of a batch that the broker decodes:
+
+each costs some hundred bytes, and Redis some us.
+"""
 LEAST_RECORD = 7
-MAX_HEADERS_TOGETHER = 500_000
-"""So many headers have the records of a batch together: each costs a hundred bytes, and compressed
-none at all."""
+MAX_HEADERS_PER_BATCH = 500_000
+"""Max headers of a batch's records together.
+
+Each costs a hundred bytes of memory, and compressed none at all.
+"""
 _LEAST_HEADER = 2
 
 _UNLIMITED = 2**31 - 1
@@ -55,10 +60,10 @@ _LAST_MS = 2**63 - 2
 
 
 class BadBatch(ValueError):
-    """A produced batch cannot be taken; `error` is Kafka's code, the message a sentence.
+    """A produced batch is refused; `error` is Kafka's code, the message a sentence.
 
-    `blamed` are the records it cannot be taken for, each its place in the batch and a sentence;
-    none, where it is not for single records.
+    `blamed` are the invalid records, each its index in the batch and a sentence; empty if the batch
+    itself is invalid.
     """
 
     def __init__(
@@ -88,32 +93,34 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> int:
-        """The number of the codec the records are compressed with."""
+        """Return the number of the records' compression codec."""
         return self.attributes & CODEC_MASK
 
     @property
     def producer(self) -> tuple[int, int, int]:
-        """Id, epoch and sequence of an idempotent batch; without an id the others mean nothing."""
+        """Return id, epoch and sequence of an idempotent batch; without an id the others mean
+        nothing.
+        """
         if self.producer_id < 0:
             return -1, -1, -1
         return self.producer_id, self.producer_epoch, self.base_sequence
 
 
 def read_header(batch: Buffer, at: int = 0) -> BatchHeader:
-    """The header at `at`; nothing is checked but that 61 bytes are there (struct.error)."""
+    """Return the header at `at`. Raises struct.error if fewer than 61 bytes are there."""
     return BatchHeader._make(HEADER.unpack_from(batch, at))
 
 
 def checksum(batch: Buffer) -> int:
-    """The CRC-32C of what a batch's own covers."""
+    """Return the CRC-32C of the bytes that a batch's CRC covers."""
     import crc32c
 
     found: int = crc32c.crc32c(memoryview(batch)[ATTRIBUTES_AT:])
     return found
 
 
-def check(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
-    """The header of a batch that a client produced, after every check that needs no decompression.
+def check_produced(batch: Buffer, *, verify_crc: bool = True) -> BatchHeader:
+    """Return the header of a produced batch after every check that needs no decompression.
 
     Raises BadBatch: CORRUPT_MESSAGE, INVALID_RECORD or UNSUPPORTED_COMPRESSION_TYPE.
     """
@@ -154,7 +161,7 @@ def _check_count(header: BatchHeader, size: int) -> None:
             f"{header.records} records cannot end at offset delta {header.last_offset_delta}",
         )
     if records > MAX_RECORDS:
-        raise too_many(records, MAX_RECORDS)
+        raise too_many_records(records, MAX_RECORDS)
     if records * LEAST_RECORD > size - HEADER_SIZE and not header.codec:
         raise BadBatch(
             ErrorCode.INVALID_RECORD,
@@ -162,19 +169,19 @@ def _check_count(header: BatchHeader, size: int) -> None:
         )
 
 
-def too_many(count: int, most: int) -> BadBatch:
-    """The refusal of a batch of so many records: clients split it and try again."""
+def too_many_records(count: int, most: int) -> BadBatch:
+    """Return the error for a batch of too many records: clients split it and retry."""
     return BadBatch(
         ErrorCode.MESSAGE_TOO_LARGE, f"A batch of {count} records: {most} can be taken here."
     )
 
 
 def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
-    """The records of one batch, decompressed to at most `limit` bytes.
+    """Return the records of one batch, decompressed to at most `limit` bytes.
 
-    Raises BadBatch: CORRUPT_MESSAGE for bytes that are none, INVALID_RECORD where records do not
-    parse (a producer would send what is CORRUPT_MESSAGE again and again), MESSAGE_TOO_LARGE beyond
-    `limit` or MAX_HEADERS_TOGETHER.
+    Raises BadBatch: CORRUPT_MESSAGE for bytes that are no batch, INVALID_RECORD for records that do
+    not parse (a producer would retry CORRUPT_MESSAGE again and again), MESSAGE_TOO_LARGE beyond
+    `limit` or MAX_HEADERS_PER_BATCH.
     """
     if len(batch) < HEADER_SIZE:
         raise BadBatch(ErrorCode.CORRUPT_MESSAGE, f"{len(batch)} bytes are no record batch")
@@ -186,7 +193,7 @@ def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
     from aiokafka.record.default_records import DefaultRecordBatch
 
     try:
-        if len(plain) - HEADER_SIZE > MAX_HEADERS_TOGETHER * _LEAST_HEADER:
+        if len(plain) - HEADER_SIZE > MAX_HEADERS_PER_BATCH * _LEAST_HEADER:
             return _counted(plain)
         found = [
             (r.offset, r.timestamp, r.key, r.value, r.headers) for r in DefaultRecordBatch(plain)
@@ -199,16 +206,16 @@ def records_of(batch: Buffer, *, limit: int = _UNLIMITED) -> list[Record]:
 
 
 def _counted(plain: Buffer) -> list[Record]:
-    """The records of a batch that is long enough to have too many headers."""
+    """Return the records of a batch that is long enough to have too many headers."""
     from aiokafka.record.default_records import DefaultRecordBatch
 
-    longest = MAX_HEADERS_TOGETHER * _LEAST_HEADER
-    left = MAX_HEADERS_TOGETHER - max(
+    longest = MAX_HEADERS_PER_BATCH * _LEAST_HEADER
+    left = MAX_HEADERS_PER_BATCH - max(
         claimed_headers(memoryview(plain), HEADER_SIZE, longest), default=0
     )
     found: list[Record] = []
     if left >= 0:
-        left = MAX_HEADERS_TOGETHER
+        left = MAX_HEADERS_PER_BATCH
         for r in DefaultRecordBatch(plain):
             headers = r.headers
             if headers:
@@ -219,16 +226,16 @@ def _counted(plain: Buffer) -> list[Record]:
     if left < 0:
         raise BadBatch(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"The records of a batch have {MAX_HEADERS_TOGETHER} headers at most.",
+            f"The records of a batch have {MAX_HEADERS_PER_BATCH} headers at most.",
         )
     return found
 
 
-def taken_apart(batch: Buffer, *, limit: int) -> list[Record]:
-    """The same of a batch that a client produced; MESSAGE_TOO_LARGE above MAX_TAKEN_APART too."""
+def decode_produced(batch: Buffer, *, limit: int) -> list[Record]:
+    """Return the records of a produced batch; MESSAGE_TOO_LARGE above MAX_DECODED_RECORDS too."""
     count = read_header(batch).records
-    if count > MAX_TAKEN_APART:
-        raise too_many(count, MAX_TAKEN_APART)
+    if count > MAX_DECODED_RECORDS:
+        raise too_many_records(count, MAX_DECODED_RECORDS)
     return records_of(batch, limit=limit)
 
 
@@ -253,9 +260,9 @@ def build(
     producer: tuple[int, int, int] = (-1, -1, -1),
     base: int = -1,
 ) -> bytearray:
-    """One v2 batch of these records (at least one, offsets rising, span below 2^31).
+    """Build one v2 batch of these records (at least one, offsets rising, span below 2^31).
 
-    `append_time` makes it a LogAppendTime batch of that moment. `producer` is (id, epoch, base
+    `append_time` makes it a LogAppendTime batch of that time. `producer` is (id, epoch, base
     sequence). Offsets count from `base`, or else from the first record's.
     """
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -275,7 +282,8 @@ def build(
     rows = chain((first,), rows)
     timeless = first[1] == -1
     if timeless:
-        # To the builder -1 says that no record has come yet: it takes the next one's time instead.
+        # For the builder, -1 means that no record has come yet: it takes the next one's time
+        # instead.
         rows = ((at, min(ms, _LAST_MS) + 1, key, value, more) for at, ms, key, value, more in rows)
     if base < 0:
         base = first[0]
@@ -291,12 +299,12 @@ def build(
     struct.pack_into(">q", batch, 0, base)
     struct.pack_into(">i", batch, 12, leader_epoch)
     if append_time is not None:
-        stamp(batch, append_time)
+        set_append_time(batch, append_time)
     return batch
 
 
 def _compressed(batch: bytearray, codec: int) -> bytearray:
-    """The batch, of which nothing is compressed, with that codec."""
+    """Compress an uncompressed batch with that codec."""
     header = read_header(batch)
     found = batch[:HEADER_SIZE] + compression.compress(codec, memoryview(batch)[HEADER_SIZE:])
     _put_header(
@@ -307,15 +315,15 @@ def _compressed(batch: bytearray, codec: int) -> bytearray:
 
 
 def _put_header(batch: bytearray, header: BatchHeader) -> None:
-    """The batch has that header, but for the CRC, which is its own."""
+    """Write the header of the batch; the CRC is computed."""
     HEADER.pack_into(batch, 0, *header)
     struct.pack_into(">I", batch, 17, checksum(batch))
 
 
-def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> bytearray:
-    """The batch with only these records (at least one), over the same offsets, all else kept.
+def retain_records(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> bytearray:
+    """Build the batch with only these records (at least one), over the same offsets.
 
-    `first` and `last` are the offsets it takes in its log.
+    `first` and `last` are the batch's offsets in its log. Everything else is kept.
     """
     header = read_header(batch)
     built = build(
@@ -333,11 +341,13 @@ def thinned(batch: Buffer, first: int, last: int, staying: Iterable[Record]) -> 
     return built
 
 
-def place(
+def batch_at_offset(
     batch: Buffer, base_offset: int, leader_epoch: int, append_time: int | None
 ) -> list[Buffer]:
-    """A stored batch as buffers to send, at the offset it got. Only one of a few bytes is copied:
-    that takes less than to send two buffers."""
+    """Return a stored batch as buffers to send, at its offset.
+
+    Only a small batch is copied: a copy of a few bytes takes less than sending two buffers.
+    """
     if append_time is None:
         head = _PLACE.pack(base_offset, bytes(batch[8:12]), leader_epoch)
         if len(batch) < COPIED:
@@ -346,27 +356,27 @@ def place(
     stamped = bytearray(batch)
     struct.pack_into(">q", stamped, 0, base_offset)
     struct.pack_into(">i", stamped, 12, leader_epoch)
-    stamp(stamped, append_time)
+    set_append_time(stamped, append_time)
     return [stamped]
 
 
-def stamp(batch: bytearray, append_time: int) -> None:
-    """The batch is a LogAppendTime batch of that moment, its CRC renewed."""
+def set_append_time(batch: bytearray, append_time: int) -> None:
+    """Make the batch a LogAppendTime batch of that time, with a new CRC."""
     (attributes,) = struct.unpack_from(">h", batch, ATTRIBUTES_AT)
     struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
     struct.pack_into(">q", batch, 35, append_time)
     struct.pack_into(">I", batch, 17, checksum(batch))
 
 
-def reach(batch: bytearray, last: int) -> None:
-    """The batch ends at offset `last`, as if records behind its own had been compacted away."""
+def extend_to(batch: bytearray, last: int) -> None:
+    """Extend the batch to offset `last`, as if later records had been compacted away."""
     (base,) = struct.unpack_from(">q", batch)
     struct.pack_into(">i", batch, 23, last - base)
     struct.pack_into(">I", batch, 17, checksum(batch))
 
 
 def batches_in(data: Buffer) -> Iterator[memoryview]:
-    """The whole batches that stand one behind another in `data`; half a batch is left."""
+    """Yield the whole batches in `data`; an incomplete one at the end is left out."""
     view = memoryview(data)
     at = 0
     while at + LOG_OVERHEAD <= len(view):

@@ -1,16 +1,16 @@
 """Messages as classes, and their codecs: one class for all versions, its annotations the schema.
 
-    @message(key=12, versions=(0, 4), flexible=4, request=True)
-    class HeartbeatRequest(Message):
-        group_id: str
-        generation_id: i32
-        member_id: str
-        group_instance_id: Annotated[str | None, Field(since=3)] = None
+@message(key=12, versions=(0, 4), flexible=4, request=True)
+class HeartbeatRequest(Message):
+    group_id: str
+    generation_id: i32
+    member_id: str
+    group_instance_id: Annotated[str | None, Field(since=3)] = None
 
 Rules
-1. `layout.py` says what annotations mean; `decoding.py` and `encoding.py` turn a layout into one
-   Python function each, compiled at the first use of that message and version, then kept.
-2. A field a version lacks is its default after decoding, and dropped silently when encoding.
+1. `layout.py` defines the annotations; `decoding.py` and `encoding.py` turn a layout into one
+Python function each, compiled at the first use of that message and version, then cached.
+2. A field that a version lacks has its default after decoding, and is left out when encoding.
 3. Decoding raises MalformedRequest or UnsupportedVersion, and nothing else, whatever the bytes.
 """
 
@@ -73,7 +73,7 @@ _ENCODERS: dict[tuple[type[Message], int], Callable[..., Any]] = {}
 def message(
     *, key: int, versions: tuple[int, int], flexible: int | None, request: bool
 ) -> Callable[[type[M]], type[M]]:
-    """The class is the request, or the response, of that API in all of `versions`."""
+    """Declare the class as the request, or the response, of that API in all of `versions`."""
 
     def register(cls: type[M]) -> type[M]:
         if (key, request) in _MESSAGES:
@@ -86,12 +86,12 @@ def message(
 
 
 def messages() -> Iterator[type[Message]]:
-    """Every message class imported so far, by key, the request before the response."""
+    """Return every message class imported so far, by key, the request before the response."""
     return (cls for _, cls in sorted(_MESSAGES.items(), key=lambda row: (row[0][0], not row[0][1])))
 
 
 def layout_of(cls: type[Message], version: int) -> Layout:
-    """What `version` has on the wire, or UnsupportedVersion."""
+    """Return the layout of `version`. Raises UnsupportedVersion."""
     info = cls.__message__
     least, most = info.versions
     if not least <= version <= most:
@@ -100,9 +100,9 @@ def layout_of(cls: type[Message], version: int) -> Layout:
 
 
 def decode(cls: type[M], data: Buffer, version: int, offset: int = 0, *, exact: bool = True) -> M:
-    """The message that fills `data` from `offset` to the end; records are views into `data`.
+    """Decode the message in `data` from `offset` to the end; records are views into `data`.
 
-    Not `exact`: whatever stands behind the message is passed over, as Kafka's brokers do.
+    Unless `exact`, bytes after the message are ignored, as Kafka's brokers do.
     """
     decoder = _DECODERS.get((cls, version))
     if decoder is None:
@@ -114,7 +114,7 @@ def decode(cls: type[M], data: Buffer, version: int, offset: int = 0, *, exact: 
 
 
 def encode_parts(value: Message, version: int) -> list[Buffer]:
-    """The message as buffers in order; records are passed through, everything else is joined."""
+    """Encode the message as buffers in order; records are passed through, all else is joined."""
     cls = type(value)
     encoder = _ENCODERS.get((cls, version))
     if encoder is None:
@@ -125,5 +125,5 @@ def encode_parts(value: Message, version: int) -> list[Buffer]:
 
 
 def encode(value: Message, version: int) -> bytes:
-    """The message as one piece of bytes."""
+    """Encode the message as bytes."""
     return b"".join(encode_parts(value, version))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from korvet.bounded import AT_ONCE
+from korvet.bounded import MAX_CONCURRENT
 from korvet.store.errors import StoreError
 from korvet.wire.messages.delete_groups import DeleteGroupsRequest
 from korvet.wire.messages.offset_commit import (
@@ -15,7 +15,7 @@ from korvet.wire.messages.offset_commit import (
 from korvet.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.handlers.conftest import Broker
 
-MANY = 2 * AT_ONCE + 50
+MANY = 2 * MAX_CONCURRENT + 50
 
 
 async def commit_all(broker: Broker) -> None:
@@ -67,7 +67,7 @@ async def test_the_redis_groups_of_a_commit_are_moved_some_at_a_time(
     assert [row.committed_offset for row in found.partitions] == list(range(MANY))
     stream = node.keys.partition("t", MANY - 1).stream
     assert await node.store.command("XINFO", "GROUPS", stream)
-    assert len(most) == MANY and max(most) == AT_ONCE
+    assert len(most) == MANY and max(most) == MAX_CONCURRENT
     assert (await broker.ask(DeleteGroupsRequest(groups_names=["g"]))).results[0].error_code == 0
     assert not await node.store.command("XINFO", "GROUPS", stream)
-    assert len(most) == 2 * MANY and max(most) == AT_ONCE
+    assert len(most) == 2 * MANY and max(most) == MAX_CONCURRENT

@@ -15,12 +15,12 @@ _AGAIN = "ERR " + _IN_7
 @pytest.mark.parametrize("message", [_IN_6_2, _IN_7, _AGAIN])
 def test_a_replica_is_known_by_what_a_script_met_there(message: str) -> None:
     assert errors.code_of(message) in errors.A_REPLICA
-    assert errors.passing(message)
+    assert errors.is_transient(message)
 
 
 def test_an_error_of_a_script_itself_does_not_pass() -> None:
     assert errors.code_of("ERR user_script:3: attempt to index a nil value") == "ERR"
-    assert not errors.passing("ERR user_script:3: attempt to index a nil value")
+    assert not errors.is_transient("ERR user_script:3: attempt to index a nil value")
     assert errors.code_of("ERR OOMPH is no word of Redis's") == "ERR"
 
 
@@ -48,6 +48,6 @@ ADVICE = {
 
 @pytest.mark.parametrize("message", ADVICE)
 def test_a_person_is_told_what_to_do(message: str) -> None:
-    said = errors.advised(errors.StoreError(message))
+    said = errors.advice_for(errors.StoreError(message))
     assert ADVICE[message] in said and said.count(".") <= 1 + message.count(".")
     assert said[-1] in ".?" and " script: " not in said

@@ -163,7 +163,7 @@ def test_noise_never_surprises() -> None:
 
 def test_only_as_many_records_go_into_a_set_as_it_may_hold_and_one_more() -> None:
     made: list[Record] = [(n, 1, None, bytes(100), []) for n in range(10)]
-    kept = message_sets.within(made, 300, magic=1)
+    kept = message_sets.first_within(made, 300, magic=1)
     assert 3 <= len(kept) <= 4
-    assert message_sets.within(made, 0, magic=0) == made[:1]
-    assert message_sets.within(made, 10**6, magic=0) == made
+    assert message_sets.first_within(made, 0, magic=0) == made[:1]
+    assert message_sets.first_within(made, 10**6, magic=0) == made

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from korvet.errors import ErrorCode
 from korvet.testing import LuaRunner
 from korvet.wire import compression, record_entries
-from korvet.wire.record_entries import MAX_HEADERS, append_time_of, fields_of, record_of, unpacked
+from korvet.wire.record_entries import (
+    MAX_HEADERS,
+    append_time_of,
+    decompressed,
+    fields_of,
+    record_of,
+)
 from korvet.wire.records import BadBatch, Record
 from tests.lua.partition import Part
 
@@ -61,7 +67,7 @@ def test_unpacked_fields_are_the_same_record_with_its_value_in_full(
             for field in fields_of([row, (*row[:2], b"k", None, [("n", b"v")])], codec=codec)
         ]
         fields = fields[1 : int(fields[0]) + 1]
-        plain = unpacked(fields)
+        plain = decompressed(fields)
         assert record_of(0, 0, plain) == record_of(0, 0, fields) == row
         assert not [name for name in plain[::2] if name.startswith(b"value.")]
         assert (plain is fields) == (b"value" in fields[::2] or row[3] is None)

@@ -52,7 +52,7 @@ def sound(count: int = 3, codec: int = compression.NONE, **fields: int) -> bytea
 
 def refusal(batch: bytes | bytearray) -> ErrorCode:
     with pytest.raises(BadBatch) as caught:
-        records.check(batch)
+        records.check_produced(batch)
     assert str(caught.value)
     return caught.value.error
 
@@ -76,7 +76,7 @@ def test_a_record_without_a_time_gets_none_from_the_next(times: list[int], codec
     wanted: list[Record] = [(n, ms, None, b"v", []) for n, ms in enumerate(times)]
     batch = records.build(wanted, codec=codec)
     assert records.records_of(batch) == wanted
-    header = records.check(batch)
+    header = records.check_produced(batch)
     assert (header.first_timestamp, header.max_timestamp) == (times[0], max(times))
 
 
@@ -84,7 +84,7 @@ def test_a_record_without_a_time_gets_none_from_the_next(times: list[int], codec
 @given(made=rows, codec=st.sampled_from(range(5)))
 def test_a_clients_batch_passes_the_check(made: list[Record], codec: int) -> None:
     wanted = [(n, *row[1:]) for n, row in enumerate(made)]
-    header = records.check(records.build(wanted, codec=codec))
+    header = records.check_produced(records.build(wanted, codec=codec))
     assert (header.records, header.codec) == (len(made), codec)
 
 
@@ -159,13 +159,13 @@ def test_a_compression_bomb_is_bounded(codec: int) -> None:
 def test_headers_that_cost_nothing_on_the_wire_are_bounded(
     monkeypatch: pytest.MonkeyPatch, count: int, headers: int
 ) -> None:
-    monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", 8)
+    monkeypatch.setattr(records, "MAX_HEADERS_PER_BATCH", 8)
     made: list[Record] = [(n, 1, b"k", None, [("", b"")] * headers) for n in range(count)]
     batch = records.build(made, codec=compression.LZ4)
     with pytest.raises(BadBatch) as caught:
         records.records_of(batch)
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
-    monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", headers * count)
+    monkeypatch.setattr(records, "MAX_HEADERS_PER_BATCH", headers * count)
     assert records.records_of(batch) == made
 
 
@@ -173,7 +173,7 @@ def test_headers_that_cost_nothing_on_the_wire_are_bounded(
 def test_headers_are_counted_behind_records_of_any_length(
     monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(records, "MAX_HEADERS_TOGETHER", 8)
+    monkeypatch.setattr(records, "MAX_HEADERS_PER_BATCH", 8)
     before: list[Record] = [(0, 1, None, b"v" * size, []), (1, 1, b"k", None, [])]
     batch = bytes(records.build([*before, (2, 1, None, None, [("", b"")] * 9)]))
     assert max(claimed_headers(memoryview(batch), records.HEADER_SIZE, 16)) == 9
@@ -207,8 +207,8 @@ def test_one_record_with_headers_without_end_is_not_even_parsed() -> None:
 @pytest.mark.parametrize("codec", range(5))
 def test_a_stored_batch_is_sent_at_the_offset_it_got(codec: int) -> None:
     batch = bytes(records.build([(n, 50, None, b"v", []) for n in range(3)], codec=codec))
-    sent = b"".join(records.place(batch, 10**15, 4, None))
-    header = records.check(sent)
+    sent = b"".join(records.batch_at_offset(batch, 10**15, 4, None))
+    header = records.check_produced(sent)
     assert (header.base_offset, header.leader_epoch) == (10**15, 4)
     assert [row[0] for row in records.records_of(sent)] == [10**15, 10**15 + 1, 10**15 + 2]
     assert sent[records.MAGIC_AT :] == batch[records.MAGIC_AT :]
@@ -220,15 +220,15 @@ def test_a_batch_is_sent_from_whatever_holds_it(
     kind: Callable[[bytes], records.Buffer], size: int
 ) -> None:
     batch = bytes(records.build([(0, 50, None, b"v" * size, [])]))
-    sent = b"".join(records.place(kind(batch), 7, 4, None))
-    assert sent == b"".join(records.place(batch, 7, 4, None))
-    assert records.check(sent).base_offset == 7
+    sent = b"".join(records.batch_at_offset(kind(batch), 7, 4, None))
+    assert sent == b"".join(records.batch_at_offset(batch, 7, 4, None))
+    assert records.check_produced(sent).base_offset == 7
 
 
 def test_a_stamped_batch_has_the_moment_of_its_append() -> None:
     batch = bytes(records.build([(n, 50, None, b"v", []) for n in range(2)]))
-    sent = b"".join(records.place(batch, 9, 0, 777))
-    header = records.check(sent)
+    sent = b"".join(records.batch_at_offset(batch, 9, 0, 777))
+    header = records.check_produced(sent)
     assert header.attributes & records.LOG_APPEND_TIME
     assert header.max_timestamp == 777
     assert [row[1] for row in records.records_of(sent)] == [777, 777]
@@ -236,7 +236,7 @@ def test_a_stamped_batch_has_the_moment_of_its_append() -> None:
 
 def test_a_batch_may_reach_past_its_last_record() -> None:
     batch = records.build([(5, 50, None, b"v", [])])
-    records.reach(batch, 12)
+    records.extend_to(batch, 12)
     assert records.read_header(batch).last_offset_delta == 7
     assert [row[0] for row in records.records_of(batch)] == [5]
 

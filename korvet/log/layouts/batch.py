@@ -140,7 +140,7 @@ class BatchLayout(BaseLayout):
         """The stored batches, uncopied: a record batch below `offset` is the client's to skip."""
         parts: list[Buffer] = []
         for entry in entries:
-            parts += records.place(
+            parts += records.batch_at_offset(
                 _payload(entry), entry.first, epoch, record_entries.append_time_of(entry.fields)
             )
         return parts

@@ -38,7 +38,7 @@ class BytesLayout(BatchLayout):
 
     def _fields(self, topic: Topic, batch: Buffer, header: BatchHeader) -> Sequence[Arg]:
         limit = topic.policy.max_message_bytes * BOMB_FACTOR
-        sizes = message_sets_v07.sizes(records.taken_apart(batch, limit=limit))
+        sizes = message_sets_v07.sizes(records.decode_produced(batch, limit=limit))
         span = sum(sizes)
         return (
             *(span, 8, b"batch", batch, b"count", span),
@@ -176,5 +176,5 @@ def batch_from(
     batch = records.build(
         found, codec=codec, append_time=record_entries.append_time_of(fields), leader_epoch=epoch
     )
-    records.reach(batch, last)
+    records.extend_to(batch, last)
     return batch

@@ -75,7 +75,7 @@ class RecordLayout(BaseLayout):
         self, last: int, milliseconds: int, fields: list[bytes], decompress: bool
     ) -> Entry | None:
         if decompress:
-            fields = record_entries.unpacked(fields)
+            fields = record_entries.decompressed(fields)
         return Entry(last, last, fields, milliseconds, sum(map(len, fields)))
 
     def transaction_of(self, entry: Entry) -> tuple[int, bool]:
