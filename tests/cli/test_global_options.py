@@ -170,6 +170,16 @@ def test_shell_completion_is_shown(shell: str) -> None:
     assert done.returncode == 0 and "_KORVET_COMPLETE" in done.stdout
 
 
+def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [sys.executable, "-m", "korvet"]
+    for typed, offered in (("korvet to", "topics"), ("korvet topics d", "describe\ndelete")):
+        monkeypatch.setenv("_KORVET_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert done.stdout.strip() == offered
+
+
 def test_no_help_text_is_cut(korvet: Korvet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for command in ((), ("topics",), ("groups",), ("scripts",), ("pipeline",)):
