@@ -174,7 +174,7 @@ class _Run:
         if command in WRITES:
             self._wrote.append(command)
             if self._contract is not None and not self._contract.writes:
-                self._report(f"says that it only reads, and calls {command}")
+                self._report(f"is declared as reads, and calls {command}")
         if command == "TIME":
             seconds, ms = divmod(self._runner.now_ms(), 1000)
             return lua_table([b"%d" % seconds, b"%d" % (ms * 1000)])
@@ -201,9 +201,9 @@ class _Run:
         if value is None and self._contract is None:
             return None
         if isinstance(value, bool) or value is None:
-            self._report(f"answers with {value}, which Redis turns into 1 or ends the reply at")
+            self._report(f"returns {value}, which Redis converts to 1 or which ends the reply")
         if not float(value).is_integer() or abs(value) > 2**53:
-            self._report(f"answers with {value}, which does not reach the caller unharmed")
+            self._report(f"returns {value}, which reaches the caller changed")
         return int(value)
 
     def _check_reply(self, reply: Any) -> None:
@@ -217,7 +217,7 @@ class _Run:
             return
         code = name_of(reply[0])
         if code != "NONE" and code not in contract.refuses + contract.signals:
-            self._report(f"answered {code}, which is neither in REFUSES nor in SIGNALS")
+            self._report(f"returned {code}, which is neither in REFUSES nor in SIGNALS")
         if code in contract.refuses and code not in contract.signals and self._wrote:
             self._report(f"refused with {code} after it had called {', '.join(self._wrote)}")
 

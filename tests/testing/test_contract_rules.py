@@ -1,4 +1,4 @@
-"""The harness: it runs scripts as Redis does, and notices what Redis would not."""
+"""LuaRunner runs scripts as Redis does, and reports errors that Redis does not."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def rule(
     return Call(Script(f"rule.{name}", reply, ROOT), keys, args)
 
 
-def test_a_script_that_keeps_the_rules_runs(rules: LuaRunner) -> None:
+def test_a_script_that_follows_the_rules_runs(rules: LuaRunner) -> None:
     assert rules.run(rule("kept", 5)) == Plain(0)
     assert rules.run(rule("kept", 0)) == Plain(42)
     assert rules.command("HGETALL", "mine") == [b"n", b"5"]
@@ -52,11 +52,11 @@ def test_a_script_that_keeps_the_rules_runs(rules: LuaRunner) -> None:
         (rule("dear"), "made 5 calls, COST says at most 4"),
         (rule("dear_per_row", "a", "b"), "made 4 calls, COST says at most 3"),
         (rule("late_refusal"), "refused with INVALID_REQUEST after it had called HSET"),
-        (rule("unlisted", keys=()), "answered INVALID_REQUEST, which is neither in REFUSES"),
-        (rule("not_only_reading"), "says that it only reads, and calls HSET"),
-        (rule("hole", reply=Valued), "answers with False"),
-        (rule("fraction", keys=(), reply=Valued), "answers with 2.9"),
-        (rule("huge", keys=(), reply=Valued), "answers with 1152921504606846976"),
+        (rule("unlisted", keys=()), "returned INVALID_REQUEST, which is neither in REFUSES"),
+        (rule("not_only_reading"), "is declared as reads, and calls HSET"),
+        (rule("hole", reply=Valued), "returns False"),
+        (rule("fraction", keys=(), reply=Valued), "returns 2.9"),
+        (rule("huge", keys=(), reply=Valued), "returns 1152921504606846976"),
         (rule("kept", 5, keys=()), "takes 1 KEYS, and was given 0"),
         (rule("kept"), "takes 1 ARGV, and was given 0"),
         (rule("kept", 5, 6), "takes 1 ARGV, and was given 2"),
@@ -70,7 +70,7 @@ def test_a_broken_rule_is_named(rules: LuaRunner, call: Call[Reply], sentence: s
     assert str(caught.value).startswith(f"{call.script.name} {sentence}")
 
 
-def test_a_violation_inside_pcall_is_not_lost(rules: LuaRunner) -> None:
+def test_a_violation_inside_pcall_is_reported(rules: LuaRunner) -> None:
     with pytest.raises(ContractViolation):
         rules.run(rule("undeclared"))
     assert rules.command("EXISTS", "other") == 0
@@ -81,24 +81,24 @@ def test_a_reply_that_does_not_fit_its_struct_is_refused(rules: LuaRunner) -> No
         rules.run(rule("short", keys=(), reply=Valued))
 
 
-def test_a_command_the_tables_do_not_know_is_refused(rules: LuaRunner) -> None:
+def test_a_command_that_is_not_listed_is_refused(rules: LuaRunner) -> None:
     with pytest.raises((UnknownCommand, ScriptError), match="KEYS is not in"):
         rules.run(rule("unknown_command", keys=()))
 
 
-def test_an_error_of_redis_ends_the_script_unless_it_is_caught(rules: LuaRunner) -> None:
+def test_a_redis_error_ends_the_script_unless_it_is_caught(rules: LuaRunner) -> None:
     with pytest.raises(ScriptError, match="WRONGTYPE"):
         rules.run(rule("failing"))
     rules.command("UNLINK", "mine")
     assert rules.run(rule("catching")) == Plain(0)
 
 
-def test_no_state_of_a_library_survives_a_run(rules: LuaRunner) -> None:
+def test_a_library_keeps_no_state_between_runs(rules: LuaRunner) -> None:
     for _ in range(3):
         assert rules.run(rule("forgetful", keys=(), reply=Valued)) == Valued(0, 1)
 
 
-def test_time_moves_only_when_the_test_says_so(rules: LuaRunner) -> None:
+def test_the_clock_moves_only_when_the_test_advances_it(rules: LuaRunner) -> None:
     now = rule("clock", keys=(), reply=Valued)
     assert rules.run(now) == Valued(0, START_MS)
     rules.advance(12_345)

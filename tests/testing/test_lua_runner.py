@@ -52,7 +52,7 @@ def test_replies_are_as_redis_sends_them(tmp_path: Path, text: str, reply: objec
         ("return redis.call('GET', 'other')", "a.lua touches 'other', which is not in KEYS"),
         ("total = 1", "a.lua writes the global total"),
         ("return totals", "a.lua reads the global totals"),
-        ("return { 1, 2.5 }", "a.lua answers with 2.5"),
+        ("return { 1, 2.5 }", "a.lua returns 2.5"),
     ],
 )
 def test_what_a_server_would_not_report_is_a_violation(
