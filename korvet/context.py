@@ -129,7 +129,7 @@ class Services:
             settings,
             self.append_batcher,
             unknown_producers,
-            self.log_reader,
+            self.log_reader.cache,
             self.metrics,
         )
         return ProduceService(

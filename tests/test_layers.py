@@ -120,8 +120,6 @@ LAYERS: dict[str, Layer] = {
 }
 
 UPWARD = {
-    ("broker.dispatch", "legacy"),
-    ("broker.server", "legacy"),
     ("admin.alter_configs", "context"),
     ("transactions.hanging", "context"),
 }

@@ -24,10 +24,10 @@ from korvet.broker.response_errors import first_error
 from korvet.context import Context, Services
 from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
 from korvet.errors import ErrorCode
-from korvet.legacy.protocol import is_legacy
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.headers import decode_request_header, encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from korvet.wire.requests_v07 import is_v07_request
 from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -120,8 +120,8 @@ def _claimed(frame: Buffer) -> dict[str, object]:
 
 
 def _hint(frame: Buffer) -> str:
-    """What a client of another age is told, in the log."""
-    if not is_legacy(frame):
+    """Return a hint for the log if the frame is a request of the Kafka 0.7 protocol."""
+    if not is_v07_request(frame):
         return ""
     return "; it is a request of Kafka 0.7, which --legacy-listen serves on a port of its own"
 

@@ -5,6 +5,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
+from typing import Protocol
 
 import anyio
 
@@ -19,7 +20,6 @@ from korvet.config.broker_config import EVERYWHERE, Address, Config
 from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
 from korvet.keys import Keys
-from korvet.legacy import listener
 from korvet.metrics import Metrics
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for
@@ -32,17 +32,35 @@ IDLE_LOOK_S = 5.0
 log = logfmt.get("broker.server")
 
 
-def _nobody(host: str, port: int) -> None:
-    """Nobody waits to hear of this port."""
+class ExtraListener(Protocol):
+    """A listener of another protocol, which uses a broker's services and limits."""
+
+    async def bind(self, config: Config, services: Services, connections: set[Connection]) -> None:
+        """Bind the port, before the broker registers. Raises StartError."""
+
+    async def register(self, where: Address) -> None:
+        """Register the address of the broker's main listener elsewhere. Raises StartError."""
+
+    async def serve(self) -> None:
+        """Accept connections."""
+
+    async def run(self) -> None:
+        """Do background work until cancelled."""
+
+    def close(self) -> None:
+        """Accept no further connections."""
+
+    async def leave(self) -> None:
+        """Remove the registrations."""
 
 
 async def serve(
     config: Config,
     *,
     on_listening: Callable[[str, int], None],
-    on_legacy: Callable[[str, int], None] = _nobody,
     stop: anyio.Event,
     interceptor: Interceptor | None = None,
+    extra: ExtraListener | None = None,
 ) -> None:
     """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
     async with connected(config) as services:
@@ -50,10 +68,12 @@ async def serve(
         connections: set[Connection] = set()
         services.metrics.connections.ask = lambda: {(): len(connections)}
         server = await _listen(config, services, connections)
-        legacy = await listener.open_port(config, services, connections)
+        if extra is not None:
+            await extra.bind(config, services, connections)
         host, port = _address(config, server)
         await _join(services, host, port)
-        registry = await listener.open_registry(config, services, Address(host, port))
+        if extra is not None:
+            await extra.register(Address(host, port))
         async with anyio.create_task_group() as tasks:
             housekeeping = BackgroundTasks(services)
             tasks.start_soon(housekeeping.run)
@@ -62,25 +82,21 @@ async def serve(
                 page = http.OpsPage(services.metrics, lambda: ready(services.store))
                 await tasks.start(http.serve, page, config.ops_place)
             await listeners.open_to_all("--listen", config.listen, server)
-            where = await legacy.serve() if legacy is not None else None
+            if extra is not None:
+                await extra.serve()
             on_listening(config.listen.host, port)
-            if registry is not None:
-                tasks.start_soon(registry.run)
-            if legacy is not None and where is not None:
-                tasks.start_soon(legacy.run)
-                on_legacy(where.host, where.port)
+            if extra is not None:
+                tasks.start_soon(extra.run)
             await stop.wait()
             # First: a client that is told of this broker later would find its port closed.
             await _leave(services)
             server.close()
-            if legacy is not None:
-                legacy.close()
+            if extra is not None:
+                extra.close()
             await _drain(connections)
             tasks.cancel_scope.cancel()
-        if registry is not None:
-            await registry.close()
-        if legacy is not None:
-            await legacy.leave()
+        if extra is not None:
+            await extra.leave()
 
 
 @asynccontextmanager

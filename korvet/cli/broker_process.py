@@ -14,6 +14,7 @@ from korvet.broker import http
 from korvet.broker.server import serve
 from korvet.config.broker_config import Config
 from korvet.embedded_redis import aof
+from korvet.legacy.listener import LegacyListener
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
@@ -68,7 +69,7 @@ async def _main(
             tasks.start_soon(_maintain, server)
         if parent is not None:
             tasks.start_soon(_stop_with_parent, parent, stop)
-        await serve(config, on_listening=announce, on_legacy=announce_legacy, stop=stop)
+        await serve(config, on_listening=announce, stop=stop, extra=LegacyListener(announce_legacy))
         tasks.cancel_scope.cancel()
 
 

@@ -1,1 +1,1 @@
-"""Kafka 0.7's wire protocol, on a listener of its own, on the same log as everybody's."""
+"""The Kafka 0.7 protocol: a separate listener on the same log."""

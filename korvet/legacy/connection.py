@@ -1,13 +1,13 @@
-"""One Kafka 0.7 client: its requests in order, its produced sets on their way side by side.
+"""The connection of a Kafka 0.7 client: requests in order, produced sets pipelined.
 
 Rules
-- PRODUCE has no answer. Sets for known topics leave for Redis at once, in the order they came; what
-  reads afterwards on this connection waits for them, so that a client finds what it has sent.
-- While Redis is away, or refuses for the moment, sets that it has certainly not taken are held, in
-  order, and what comes behind them waits: soon nothing is read of the client any more, which its
-  own sends then notice. Nobody would send a set again that was dropped.
-- What cannot be stored is counted and logged with the client's address; only a frame that is no
-  request of 0.7 ends the connection.
+- PRODUCE has no response. Sets for known topics are sent to Redis at once, in the order of their
+  arrival; a later read on this connection waits for them, so that a client finds what it has sent.
+- While Redis is unreachable, or refuses writes for now, sets that it has certainly not applied are
+  retried in order, and later requests wait: reading from the client then stops, and its sends
+  block. A 0.7 client does not send a dropped set again.
+- A set that cannot be stored is counted and logged with the client's address. Only a frame that is
+  no request of the Kafka 0.7 protocol closes the connection.
 """
 
 import asyncio
@@ -23,7 +23,12 @@ from korvet.broker.dispatch import CloseConnection
 from korvet.context import Services
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.legacy import fetch, produce
-from korvet.legacy.protocol import (
+from korvet.legacy.topics import Refusal
+from korvet.log.reader import LogReader
+from korvet.scripts.log import AppendReply
+from korvet.store.errors import StoreError
+from korvet.wire.records import BadBatch
+from korvet.wire.requests_v07 import (
     FETCH,
     MULTIFETCH,
     NAMES,
@@ -39,38 +44,33 @@ from korvet.legacy.protocol import (
     offsets_answer,
     parse,
 )
-from korvet.legacy.topics import Refusal
-from korvet.log.reader import LogReader
-from korvet.scripts.log import AppendReply
-from korvet.store.errors import StoreError
-from korvet.wire.records import BadBatch
 
 Answer: TypeAlias = Coroutine[Any, Any, list[Buffer]]
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
-"""Between two attempts to store what is held."""
-ENDS = "the broker stops before Redis has taken it"
-MOST_ORPHANED = 64 << 20
-"""So many bytes are held for clients that have hung up: of those nobody stops sending."""
-MOST_LIVE = 256 << 20
-"""Once all connections hold so many bytes of requests, each is read again when it holds nothing."""
-ORPHAN_BYTES = 16 << 10
-"""What there is of a connection beside what it holds."""
+"""Pause between two attempts to store sets: it doubles."""
+STOPPING = "the broker stops before Redis has applied it"
+MAX_DISCONNECTED_BYTES = 64 << 20
+"""Bytes of sets to retry for clients that have disconnected: more are dropped."""
+MAX_CONNECTED_BYTES = 256 << 20
+"""Bytes of requests of all connections, above which a connection with any is not read."""
+CONNECTION_BYTES = 16 << 10
+"""Bytes of a connection without its requests."""
 
 log = logfmt.get("legacy")
 
 
-class Orphans:
-    """What all connections hold for clients that have hung up, and for those that have not."""
+class PendingBytes:
+    """Bytes of requests that all connections hold, of disconnected and connected clients."""
 
     def __init__(self) -> None:
-        self.bytes = 0
-        self.live_bytes = 0
+        self.disconnected = 0
+        self.connected = 0
 
 
 class LegacyConnection(Connection):
-    """The same socket, limits and order as for newer clients; other requests."""
+    """Serves the Kafka 0.7 protocol, with the limits and order of `Connection`."""
 
-    speaks = "Kafka 0.7's protocol"
+    speaks = "the Kafka 0.7 protocol"
     max_control = 2**31 - 1
 
     def __init__(
@@ -81,90 +81,88 @@ class LegacyConnection(Connection):
         most: int,
         most_per_host: int,
         reader: LogReader,
-        orphans: Orphans,
+        pending: PendingBytes,
     ) -> None:
         super().__init__(services, connections, max_frame, most, most_per_host)
         self._reader = reader
         self._appending: set[asyncio.Future[AppendReply]] = set()
-        self._slow: set[asyncio.Task[list[Buffer]]] = set()
-        self._held: deque[Produce] = deque()
-        self._holder: asyncio.Task[list[Buffer]] | None = None
-        self._orphans = orphans
-        self._patient, self._told = True, False
-        self._noted = 0
+        self._own_tasks: set[asyncio.Task[list[Buffer]]] = set()
+        self._retried: deque[Produce] = deque()
+        self._retrier: asyncio.Task[list[Buffer]] | None = None
+        self._pending = pending
+        self._may_retry, self._is_logged = True, False
+        self._counted_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._note()
+        self._count_bytes()
 
     def _flush(self) -> None:
         super()._flush()
-        self._note()
+        self._count_bytes()
 
     def _regulate(self) -> None:
-        self._note()
-        crowded = self._noted > 0 and self._orphans.live_bytes >= MOST_LIVE
+        self._count_bytes()
+        crowded = self._counted_bytes > 0 and self._pending.connected >= MAX_CONNECTED_BYTES
         self.max_held = 0 if crowded else MAX_HELD
         super()._regulate()
 
-    def _note(self) -> None:
-        """It is known to all what this connection holds."""
+    def _count_bytes(self) -> None:
+        """Update the total of all connections."""
         held = 0 if self._transport.is_closing() else self._answers.weight + self._intake.held
-        self._orphans.live_bytes += held - self._noted
-        self._noted = held
+        self._pending.connected += held - self._counted_bytes
+        self._counted_bytes = held
 
     def _gone(self) -> None:
-        """A producer that has sent everything may hang up: what it sent is stored all the same, and
-        a broker that stops waits for that."""
-        left, before = list(self._waiting), self._under_way()
+        """Store what a disconnected client has sent; a broker that stops waits for that."""
+        left, before = list(self._waiting), self._in_progress()
         if left or before:
-            self._keep(self._gone_later(left, before))
+            self._start(self._store_and_leave(left, before))
         else:
             super()._gone()
 
-    async def _gone_later(
+    async def _store_and_leave(
         self, left: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
-        waits = [*left, *(each.messages for each in self._held)]
-        size = ORPHAN_BYTES + self._answers.weight + sum(map(len, waits))
-        self._orphans.bytes += size
-        self._patient = self._orphans.bytes <= MOST_ORPHANED
+        waits = [*left, *(each.messages for each in self._retried)]
+        size = CONNECTION_BYTES + self._answers.weight + sum(map(len, waits))
+        self._pending.disconnected += size
+        self._may_retry = self._pending.disconnected <= MAX_DISCONNECTED_BYTES
         try:
             return await self._store(left, before)
         finally:
-            self._orphans.bytes -= size
+            self._pending.disconnected -= size
             super()._gone()
 
     def drain(self) -> None:
-        """What came is stored, as nobody would send it again; and the connection ends once what is
-        under way is answered."""
-        left, before = list(self._waiting), self._under_way()
+        """Store the requests received, and close the connection once all have a response."""
+        left, before = list(self._waiting), self._in_progress()
         super().drain()
         if left:
-            self._keep(self._store(left, before))
+            self._start(self._store(left, before))
 
-    def _under_way(self) -> "list[asyncio.Future[Any]]":
-        """What was sent for storing before this. Whoever waits for it does so from here on: two
-        that looked later would wait for each other."""
-        return [*self._appending, *self._slow]
+    def _in_progress(self) -> "list[asyncio.Future[Any]]":
+        """Return the appends in progress. Call it before creating a task that waits for them: two
+        tasks that called it later would wait for each other."""
+        return [*self._appending, *self._own_tasks]
 
-    def _keep(self, work: Answer) -> "asyncio.Task[list[Buffer]]":
-        """The work goes on whatever becomes of the connection."""
+    def _start(self, work: Answer) -> "asyncio.Task[list[Buffer]]":
+        """Run a task that outlives the connection."""
         task = self._loop.create_task(work)
-        self._slow.add(task)
-        task.add_done_callback(self._slow.discard)
+        self._own_tasks.add(task)
+        task.add_done_callback(self._own_tasks.discard)
         return task
 
     async def _store(
         self, frames: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
-        """What of these frames produces is stored, in order, behind what was under way before."""
+        """Store the sets of these frames in order, after the appends that were in progress."""
         left = deque(frames)
         try:
             if before:
                 await asyncio.wait(before)
-            while self._holder is not None:
-                await asyncio.wait([self._holder])
+            while self._retrier is not None:
+                await asyncio.wait([self._retrier])
             while left:
                 try:
                     found = parse(left.popleft())
@@ -175,7 +173,7 @@ class LegacyConnection(Connection):
         except asyncio.CancelledError:
             if left:
                 log.warning(
-                    "requests are dropped", client=self.client, count=len(left), reason=ENDS
+                    "requests dropped", client=self.client, count=len(left), reason=STOPPING
                 )
             raise
         return []
@@ -187,16 +185,16 @@ class LegacyConnection(Connection):
             raise CloseConnection(str(error)) from None
         began = perf_counter()
         if not found.requests or isinstance(found.requests[0], Produce):
-            if self._holder is not None and found.requests:
-                behind = [self._holder]
-                work = self._append_later(list(found.requests), found, began, behind)
-                return self._shielded(self._keep(work))
+            if self._retrier is not None and found.requests:
+                after = [self._retrier]
+                work = self._append_later(list(found.requests), found, began, after)
+                return self._shielded(self._start(work))
             later = [request for request in found.requests if not self._append(request)]
             if not later and found.kind != MULTIFETCH:
                 self._count(found, "NONE", began)
                 return []
             if later:
-                return self._shielded(self._keep(self._append_later(later, found, began)))
+                return self._shielded(self._start(self._append_later(later, found, began)))
         else:
             self._release()
         return self._read(found, began)
@@ -220,11 +218,11 @@ class LegacyConnection(Connection):
     # Writing.
 
     def _append(self, request: Any) -> bool:
-        """Whether the set is dealt with: on its way, or refused. False: its topic is not known."""
+        """Send or refuse the set. Returns False if its topic has to be looked up first."""
         try:
             future = produce.append(request, self._services)
         except (Refusal, BadBatch) as refusal:
-            self._refused(request, str(refusal))
+            self._refuse_set(request, str(refusal))
             return True
         if future is None:
             return False
@@ -237,88 +235,88 @@ class LegacyConnection(Connection):
         if done.cancelled():
             return
         error = done.exception()
-        if isinstance(error, produce.UNDONE):
-            self._hold(request, str(error))
+        if isinstance(error, produce.NOT_APPLIED):
+            self._retry(request, str(error))
         elif error is not None:
-            self._refused(request, str(error))
+            self._refuse_set(request, str(error))
         elif done.result().error:
-            self._stale(request, done.result())
+            self._reject(request, done.result())
 
-    def _stale(self, request: Produce, reply: AppendReply) -> None:
+    def _reject(self, request: Produce, reply: AppendReply) -> None:
         if reply.error in TOPIC_GONE:
             self._services.topics.drop()
-        self._refused(request, ErrorCode(reply.error).message)
+        self._refuse_set(request, ErrorCode(reply.error).message)
 
     async def _append_later(
         self,
         requests: list[Any],
         frame: Frame,
         began: float,
-        behind: Sequence["asyncio.Future[Any]"] = (),
+        after: Sequence["asyncio.Future[Any]"] = (),
     ) -> list[Buffer]:
-        """The slow way, topics looked up or created first: the client's next request waits."""
+        """Look up or create topics, and store the sets; the client's next request waits."""
         left = deque(requests)
         try:
-            if behind:
-                await asyncio.wait(behind)
+            if after:
+                await asyncio.wait(after)
             await self._store_all(left)
         except asyncio.CancelledError:
-            self._dropped(left)
+            self._refuse_all(left)
             raise
         self._count(frame, "NONE", began)
         return []
 
-    def _hold(self, request: Produce, reason: str) -> None:
-        """The set is stored once Redis is there again; what comes behind it waits for that."""
-        self._say_away(reason)
-        self._held.append(request)
-        if self._holder is None:
-            self._holder = self._keep(self._store_held())
+    def _retry(self, request: Produce, reason: str) -> None:
+        """Store the set when Redis is back; later requests wait for it."""
+        self._log_away(reason)
+        self._retried.append(request)
+        if self._retrier is None:
+            self._retrier = self._start(self._store_retried())
 
-    async def _store_held(self) -> list[Buffer]:
+    async def _store_retried(self) -> list[Buffer]:
         try:
-            await self._store_all(self._held)
+            await self._store_all(self._retried)
         except asyncio.CancelledError:
-            self._dropped(self._held)
+            self._refuse_all(self._retried)
             raise
         finally:
-            self._holder = None
+            self._retrier = None
         return []
 
     async def _store_all(self, left: "deque[Any]") -> None:
-        """Nothing is left, however long Redis is away."""
+        """Store every set, however long Redis is unreachable."""
         pause = LEAST_PAUSE_S
         while left:
             try:
-                reply = await produce.append_to_new(left[0], self._services)
-            except produce.Away as away:
-                if self._patient:
-                    self._say_away(str(away))
+                reply = await produce.create_and_append(left[0], self._services)
+            except produce.StoreAway as away:
+                if self._may_retry:
+                    self._log_away(str(away))
                     await asyncio.sleep(pause * random.uniform(0.5, 1.0))
                     pause = min(2 * pause, MOST_PAUSE_S)
                     continue
-                self._refused(left.popleft(), str(away))
+                self._refuse_set(left.popleft(), str(away))
             except (Refusal, BadBatch, StoreError) as refusal:
-                self._refused(left.popleft(), str(refusal))
+                self._refuse_set(left.popleft(), str(refusal))
             else:
                 request = left.popleft()
                 if reply.error:
-                    self._stale(request, reply)
-            pause, self._told = LEAST_PAUSE_S, False
+                    self._reject(request, reply)
+            pause, self._is_logged = LEAST_PAUSE_S, False
 
-    def _say_away(self, reason: str) -> None:
-        if not self._told:
-            self._told = True
+    def _log_away(self, reason: str) -> None:
+        if not self._is_logged:
+            self._is_logged = True
             log.warning("produced sets wait for Redis", client=self.client, reason=reason)
 
-    def _dropped(self, left: "deque[Any]") -> None:
+    def _refuse_all(self, left: "deque[Any]") -> None:
         while left:
-            self._refused(left.popleft(), ENDS)
+            self._refuse_set(left.popleft(), STOPPING)
 
-    def _refused(self, request: Produce, reason: str) -> None:
+    def _refuse_set(self, request: Produce, reason: str) -> None:
         self._services.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
         log.warning(
-            "a produced set is not stored",
+            "produced set refused",
             client=f"{self.host}:{self.port}",
             topic=request.topic,
             partition=request.partition,
@@ -329,10 +327,10 @@ class LegacyConnection(Connection):
     # Reading.
 
     async def _read(self, frame: Frame, began: float) -> list[Buffer]:
-        if before := self._under_way():
+        if before := self._in_progress():
             await asyncio.wait(before)
         parts = []
-        left = fetch.room_for(self._services)
+        left = fetch.response_limit(self._services)
         for request in frame.requests:
             part, error = await self._answer(request, left)
             left = max(0, left - sum(map(len, part)))
@@ -352,12 +350,12 @@ class LegacyConnection(Connection):
                 return found, LegacyError.NO_ERROR
             return await fetch.offsets(request, self._services), LegacyError.NO_ERROR
         except Refusal as refusal:
-            self._say(request, refusal)
+            self._log_refusal(request, refusal)
             if isinstance(request, Offsets):
                 return offsets_answer(refusal.error, []), refusal.error
             return messages_answer(refusal.error, []), refusal.error
 
-    def _say(self, request: Fetch | Offsets, refusal: Refusal) -> None:
+    def _log_refusal(self, request: Fetch | Offsets, refusal: Refusal) -> None:
         log.warning(
             "request refused",
             client=f"{self.host}:{self.port}",

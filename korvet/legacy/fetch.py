@@ -1,20 +1,28 @@
-"""FETCH and OFFSETS of Kafka 0.7: the log as one file of bytes, and where to begin in it.
+"""FETCH and OFFSETS of the Kafka 0.7 protocol: the log as one file of bytes.
 
 Behaviour
-- FETCH answers the bytes [offset, offset + most) of the log: the last message may be cut, and an
-  offset inside a message serves the rest of it. At the end: nothing, and no error. Below the log's
-  start or behind its end: OffsetOutOfRange. A negative size: InvalidFetchSize.
-- A topic nobody has written to: FETCH answers nothing, OFFSETS one offset 0 for -1 and -2, none for
+- FETCH returns the bytes [offset, offset + most) of the log: the last message may be cut, and an
+  offset inside a message returns the rest of it. At the end: nothing, and no error. Below the log
+  start or above the end: OffsetOutOfRange. A negative size: InvalidFetchSize.
+- A topic that does not exist: FETCH returns nothing, OFFSETS one offset 0 for -1 and -2, none for
   a time. A partition the topic does not have: WrongPartition.
-- OFFSETS answers, newest first, the end of the log and the places of the sparse index that are
-  older than the time, down to the log's start: what segment boundaries were to 0.7.
+- OFFSETS returns, newest first, the end of the log and the offsets of the sparse index that are
+  older than the time, down to the log start: what segment boundaries were in 0.7.
 """
 
 from time import time as now
 
 from korvet.context import Services
 from korvet.errors import ErrorCode
-from korvet.legacy.protocol import (
+from korvet.legacy.topics import Refusal, check_partition
+from korvet.log.layouts import bytes as bytes_layout
+from korvet.log.read_request import ReadRequest
+from korvet.log.reader import LogReader
+from korvet.scripts import log
+from korvet.store.errors import StoreError
+from korvet.topics.table import Topic
+from korvet.wire import message_sets_v07
+from korvet.wire.requests_v07 import (
     EARLIEST,
     LATEST,
     Buffer,
@@ -24,28 +32,20 @@ from korvet.legacy.protocol import (
     messages_answer,
     offsets_answer,
 )
-from korvet.legacy.topics import Refusal, usable
-from korvet.log.layouts import bytes as bytes_layout
-from korvet.log.read_request import ReadRequest
-from korvet.log.reader import LogReader
-from korvet.scripts import log
-from korvet.store.errors import StoreError
-from korvet.topics.table import Topic
-from korvet.wire import message_sets_v07
 
 MAX_ANSWER = 64 << 20
-"""A FETCH that asks for more, or a MULTIFETCH in all, gets this much."""
+"""Bytes of messages per response to FETCH or MULTIFETCH."""
 MAX_OFFSETS = 10_000
 
 
-def room_for(services: Services) -> int:
-    """How many bytes of messages an answer may have now: less while clients owe us much reading."""
+def response_limit(services: Services) -> int:
+    """Return how many bytes of messages a response may have now."""
     return min(MAX_ANSWER, services.response_memory.available)
 
 
 async def fetch(request: Fetch, services: Services, reader: LogReader, room: int) -> list[Buffer]:
-    """The answer's buffers, at most `room` bytes of messages; Refusal where 0.7 has an error."""
-    topic = await _topic(request.topic, request.partition, services)
+    """Return the response to FETCH, at most `room` bytes of messages. Raises Refusal."""
+    topic = await _find_topic(request.topic, request.partition, services)
     if request.most < 0:
         raise Refusal(
             LegacyError.INVALID_FETCH_SIZE, f"a fetch cannot ask for {request.most} bytes"
@@ -53,30 +53,33 @@ async def fetch(request: Fetch, services: Services, reader: LogReader, room: int
     if topic is None:
         return messages_answer(0, [])
     try:
-        return messages_answer(0, await _bytes(topic, request, reader, room))
+        return messages_answer(0, await _read_bytes(topic, request, reader, room))
     except StoreError as error:
         raise Refusal(LegacyError.UNKNOWN, str(error)) from None
 
 
-async def _topic(name: str, partition: int, services: Services) -> Topic | None:
-    """The topic, None when there is none."""
+async def _find_topic(name: str, partition: int, services: Services) -> Topic | None:
+    """Return the topic, or None if it does not exist. Raises Refusal for its partition."""
     try:
         topic = await services.topics.get(name)
     except StoreError as error:
         raise Refusal(LegacyError.UNKNOWN, str(error)) from None
     if topic is not None:
-        return usable(topic, partition)
+        return check_partition(topic, partition)
     if not 0 <= partition < services.settings.integer("legacy.num.partitions"):
-        raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} will have no {partition}")
+        raise Refusal(
+            LegacyError.WRONG_PARTITION,
+            f"topic {name} does not exist, and would have no partition {partition}",
+        )
     return None
 
 
-async def _bytes(topic: Topic, request: Fetch, reader: LogReader, room: int) -> list[Buffer]:
-    """The log's bytes from the offset on, as many as were asked for and there are."""
+async def _read_bytes(topic: Topic, request: Fetch, reader: LogReader, room: int) -> list[Buffer]:
+    """Return the log's bytes from the offset on, as many as asked for and available."""
     at, end = request.offset, request.offset + min(request.most, room)
     parts: list[Buffer] = []
     while True:
-        # The first entry may begin long before `at`: a little more saves a second round.
+        # The first entry may begin far below `at`: asking for more saves a round trip.
         size = end - at + min(message_sets_v07.PIECE_BYTES, (end - at) // 8)
         found = await reader.read(ReadRequest(topic, request.partition, at, size, raw=True))
         if found.error and not parts:
@@ -84,7 +87,7 @@ async def _bytes(topic: Topic, request: Fetch, reader: LogReader, room: int) -> 
         if found.error or at >= found.end:
             return parts
         for entry in found.entries:
-            if entry.first > at:  # somebody removed entries natively: a file would end here
+            if entry.first > at:  # another Redis client deleted entries
                 if not parts:
                     raise _out_of_range(ErrorCode.OFFSET_OUT_OF_RANGE, at)
                 return parts
@@ -104,20 +107,22 @@ def _out_of_range(error: ErrorCode, offset: int) -> Refusal:
 
 
 async def offsets(request: Offsets, services: Services) -> list[Buffer]:
-    """The answer's buffers; Refusal where 0.7 has an error for it."""
-    topic = await _topic(request.topic, request.partition, services)
+    """Return the response to OFFSETS. Raises Refusal."""
+    topic = await _find_topic(request.topic, request.partition, services)
     most = max(0, min(request.most, MAX_OFFSETS))
     if topic is None:
         return offsets_answer(0, [0][:most] if request.time in (LATEST, EARLIEST) else [])
     try:
-        return offsets_answer(0, (await _places(topic, request, services, most))[:most])
+        return offsets_answer(0, (await _find_offsets(topic, request, services, most))[:most])
     except StoreError as error:
         raise Refusal(LegacyError.UNKNOWN, str(error)) from None
 
 
-async def _places(topic: Topic, request: Offsets, services: Services, most: int) -> list[int]:
-    """Offsets, newest first: the end, which is as of now, then the steps of the index, whose
-    moment is that of the newest message before the next step, then the start."""
+async def _find_offsets(topic: Topic, request: Offsets, services: Services, most: int) -> list[int]:
+    """Return offsets, newest first: the end, the rows of the index, the start.
+
+    The end counts as now; a row of the index as the newest message below the next row.
+    """
     k = services.keys.partition(topic.name, request.partition)
     bounds = await services.store.run(
         log.list_offsets(services.keys, topic.name, request.partition, topic_id=topic.id)

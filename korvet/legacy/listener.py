@@ -1,77 +1,83 @@
-"""The port of Kafka 0.7 clients: opened, and at the end closed, beside the main one."""
+"""The listener for Kafka 0.7 clients, and the registration of old clients' brokers in ZooKeeper."""
 
 import asyncio
 import socket
+from collections.abc import Callable
 
 from korvet.broker.connection import Connection
 from korvet.broker.listeners import bind, open_to_all
 from korvet.config.broker_config import Address, Config
 from korvet.config.setting import StartError
 from korvet.context import Services
-from korvet.legacy.connection import LegacyConnection, Orphans
+from korvet.legacy.connection import LegacyConnection, PendingBytes
 from korvet.legacy.zookeeper import Registry, Registry08
 from korvet.log.reader import LogReader
 
 OPTION = "--legacy-listen"
 
 
-class LegacyPort:
-    """The bound port, and this broker's place in ZooKeeper when there is one."""
+class LegacyListener:
+    """Serves Kafka 0.7 clients for a broker; implements ExtraListener of korvet/broker/server.py.
 
-    def __init__(self, server: asyncio.base_events.Server, where: Address) -> None:
-        self.where = where
-        self.registry: Registry | None = None
-        self._server = server
+    `on_listening` is called with the address once clients may connect.
+    """
 
-    async def serve(self) -> Address:
-        """Clients may connect; where to."""
-        await open_to_all(OPTION, self.where, self._server)
-        return self.where
+    def __init__(self, on_listening: Callable[[str, int], None]) -> None:
+        self._on_listening = on_listening
+        self._config: Config
+        self._services: Services
+        self._server: asyncio.base_events.Server | None = None
+        self._where = Address("", 0)
+        self._registries: list[Registry] = []
+
+    async def bind(self, config: Config, services: Services, connections: set[Connection]) -> None:
+        """Bind the port of `--legacy-listen`, if given. Raises StartError."""
+        self._config, self._services = config, services
+        where = config.legacy_listen
+        if where is None:
+            if config.zookeeper is not None:
+                raise StartError("--zookeeper registers the port of --legacy-listen: give both.")
+            return
+        self._server = await _bind(where, config, services, connections)
+        self._where = Address(where.host, self._server.sockets[0].getsockname()[1])
+        if config.zookeeper is not None and config.worker == 0:
+            address = _advertised(config, self._where)
+            await self._register(Registry(config.zookeeper, services, address))
+
+    async def register(self, where: Address) -> None:
+        """Register the broker's main listener for Kafka 0.8 clients. Raises StartError."""
+        hosts = self._config.settings.text_of("zookeeper.connect")
+        if hosts and self._config.worker == 0:
+            await self._register(Registry08(hosts, self._services, where))
+
+    async def _register(self, registry: Registry) -> None:
+        await registry.open()
+        self._registries.append(registry)
+
+    async def serve(self) -> None:
+        """Accept connections. Raises StartError."""
+        if self._server is not None:
+            await open_to_all(OPTION, self._where, self._server)
 
     async def run(self) -> None:
-        """ZooKeeper is kept as the topics are, until cancelled."""
-        if self.registry is not None:
-            await self.registry.run()
+        """Announce the listener, and keep the registrations current until cancelled."""
+        if self._server is not None:
+            self._on_listening(self._where.host, self._where.port)
+        await asyncio.gather(*(registry.run() for registry in self._registries))
 
     def close(self) -> None:
-        """Nobody new can connect."""
-        self._server.close()
+        """Accept no further connections."""
+        if self._server is not None:
+            self._server.close()
 
     async def leave(self) -> None:
-        """ZooKeeper no longer has this broker."""
-        if self.registry is not None:
-            await self.registry.close()
-
-
-async def open_port(
-    config: Config, services: Services, connections: set[Connection]
-) -> LegacyPort | None:
-    """The port, not serving yet; None without `--legacy-listen`. StartError when it cannot be."""
-    where = config.legacy_listen
-    if where is None:
-        if config.zookeeper is not None:
-            raise StartError("--zookeeper registers the port of --legacy-listen: give both.")
-        return None
-    server = await _listen(where, config, services, connections)
-    port = LegacyPort(server, Address(where.host, server.sockets[0].getsockname()[1]))
-    if config.zookeeper is not None and config.worker == 0:
-        port.registry = Registry(config.zookeeper, services, _advertised(config, port.where))
-        await port.registry.open()
-    return port
-
-
-async def open_registry(config: Config, services: Services, where: Address) -> Registry | None:
-    """The registry of Kafka 0.8 knows the main port, if it is to; StartError as above."""
-    hosts = config.settings.text_of("zookeeper.connect")
-    if not hosts or config.worker != 0:
-        return None
-    registry = Registry08(hosts, services, where)
-    await registry.open()
-    return registry
+        """Remove the registrations."""
+        for registry in self._registries:
+            await registry.close()
 
 
 def _advertised(config: Config, where: Address) -> Address:
-    """What others are told: the host of `--advertise`, or of the port itself."""
+    """Return the address for clients: the host of `--advertise`, or of the port itself."""
     if config.advertise is not None:
         return Address(config.advertise.host, where.port)
     if where.host in ("0.0.0.0", "::"):
@@ -79,16 +85,16 @@ def _advertised(config: Config, where: Address) -> Address:
     return where
 
 
-async def _listen(
+async def _bind(
     where: Address, config: Config, services: Services, connections: set[Connection]
 ) -> asyncio.base_events.Server:
     max_frame = config.settings.integer("socket.request.max.bytes")
     reader = LogReader(services.store, services.keys)
-    orphans = Orphans()
+    pending = PendingBytes()
 
     def accept() -> asyncio.BaseProtocol:
         most = services.settings.integer("max.connections")
         per_host = services.settings.integer("max.connections.per.ip")
-        return LegacyConnection(services, connections, max_frame, most, per_host, reader, orphans)
+        return LegacyConnection(services, connections, max_frame, most, per_host, reader, pending)
 
     return await bind(OPTION, where, config, accept)

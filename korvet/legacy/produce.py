@@ -1,10 +1,10 @@
-"""PRODUCE and MULTIPRODUCE of Kafka 0.7: no answer, and so nothing but a log line when refused.
+"""PRODUCE and MULTIPRODUCE of the Kafka 0.7 protocol: no response, only a log line on an error.
 
 Behaviour
-- a set is stored whole or not at all: a bad checksum, a length that lies, a codec 0.7 has not,
+- a set is stored whole or not at all; refused: a bad checksum or length, a codec that 0.7 lacks,
   compression inside compression, a message above max.message.bytes
-- partition -1: the broker picks one
-- a topic nobody knows comes to be, with offset.mode=bytes and legacy.num.partitions partitions
+- partition -1: the broker chooses one
+- an unknown topic is created, with offset.mode=bytes and legacy.num.partitions partitions
 """
 
 import asyncio
@@ -12,23 +12,23 @@ import random
 from collections.abc import Awaitable
 
 from korvet.context import Services
-from korvet.legacy.protocol import RANDOM_PARTITION, Produce
-from korvet.legacy.topics import created, usable
+from korvet.legacy.topics import check_partition, get_or_create
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.scripts.log import AppendReply, count_of
 from korvet.store.errors import RedisUnreachable, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic
+from korvet.wire.requests_v07 import RANDOM_PARTITION, Produce
 
-UNDONE = (RedisUnreachable, StoreRefused)
-"""What an append fails with that has certainly not happened: the same may be sent again."""
+NOT_APPLIED = (RedisUnreachable, StoreRefused)
+"""Errors of an append that Redis has certainly not applied: it may be sent again."""
 
 
-class Away(Exception):
-    """Redis is away, or refuses for the moment, and has done nothing."""
+class StoreAway(Exception):
+    """Redis is unreachable or refuses writes for now, and has applied nothing."""
 
 
 def append(request: Produce, services: Services) -> "asyncio.Future[AppendReply] | None":
-    """The messages are on their way to Redis; None when the topic has to be looked up first.
+    """Send the messages to Redis; None if the topic has to be looked up first.
 
     Raises Refusal or BadBatch.
     """
@@ -36,25 +36,25 @@ def append(request: Produce, services: Services) -> "asyncio.Future[AppendReply]
     return None if topic is None else _submit(topic, request, services)
 
 
-async def append_to_new(request: Produce, services: Services) -> AppendReply:
-    """The same for a topic that may have to be created; or Away."""
+async def create_and_append(request: Produce, services: Services) -> AppendReply:
+    """Look up or create the topic, and append the messages. Raises StoreAway too."""
     try:
-        topic = await created(request.topic, services)
+        topic = await get_or_create(request.topic, services)
     except StoreUnavailable as error:
-        # That it may have been created all the same does no harm.
-        raise Away(str(error)) from error
+        # If the topic was created all the same, the next attempt finds it.
+        raise StoreAway(str(error)) from error
     answer: Awaitable[AppendReply] = _submit(topic, request, services)
     try:
         return await answer
-    except UNDONE as error:
-        raise Away(str(error)) from error
+    except NOT_APPLIED as error:
+        raise StoreAway(str(error)) from error
 
 
 def _submit(topic: Topic, request: Produce, services: Services) -> "asyncio.Future[AppendReply]":
     partition = request.partition
     if partition == RANDOM_PARTITION:
         partition = random.randrange(topic.partitions)
-    usable(topic, partition)
+    check_partition(topic, partition)
     call = bytes_layout.append_set(services.keys, topic, partition, request.messages)
     future = services.store.submit(call)
     count, size = count_of(call), len(request.messages)

@@ -1,22 +1,24 @@
-"""Which topics a Kafka 0.7 client can use, and the ones that come to be because it produces."""
+"""Check the topics of Kafka 0.7 clients, and create those they produce to."""
 
 from korvet.context import Services
-from korvet.legacy.protocol import LegacyError
+from korvet.log.layouts import BYTES, layout_of
 from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_beside
 from korvet.topics.table import Topic
+from korvet.wire.requests_v07 import LegacyError
 
 
 class Refusal(Exception):
-    """A request cannot be served: 0.7's error code and a sentence for the log."""
+    """A request that cannot be served: 0.7's error code and a sentence for the log."""
 
     def __init__(self, error: LegacyError, reason: str) -> None:
         super().__init__(reason)
         self.error = error
 
 
-def usable(topic: Topic, partition: int) -> Topic:
-    """The topic itself; Refusal when its offsets are no byte positions, or not that many."""
-    if not topic.is_bytes:
+def check_partition(topic: Topic, partition: int) -> Topic:
+    """Return the topic. Raises Refusal unless its offsets are byte positions and it has the
+    partition."""
+    if layout_of(topic) is not BYTES:
         raise Refusal(
             LegacyError.WRONG_PARTITION,
             f"topic {topic.name} has offset.mode={topic.policy.offset_mode}: "
@@ -30,8 +32,8 @@ def usable(topic: Topic, partition: int) -> Topic:
     return topic
 
 
-async def created(name: str, services: Services) -> Topic:
-    """The topic, made with offset.mode=bytes unless it is there; Refusal for one that cannot be."""
+async def get_or_create(name: str, services: Services) -> Topic:
+    """Return the topic, created with offset.mode=bytes if missing. Raises Refusal."""
     topic = await services.topics.get(name)
     if topic is not None:
         return topic
@@ -50,5 +52,5 @@ async def created(name: str, services: Services) -> Topic:
     services.topics.drop()
     topic = await services.topics.get(name)
     if topic is None:
-        raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} was deleted at once")
+        raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} was deleted again")
     return topic

@@ -1,4 +1,4 @@
-"""The registries of Kafka 0.7 and 0.8 in ZooKeeper, where their high-level clients find brokers.
+"""Register a broker in ZooKeeper, where high-level clients of Kafka 0.7 and 0.8 find brokers.
 
     0.7  /brokers/ids/<node id>             ephemeral   creator:host:port
          /brokers/topics/<topic>/<node id>  ephemeral   the number of partitions
@@ -6,15 +6,14 @@
          /brokers/topics/<topic>            ephemeral   JSON: the partitions and where they are
 
 Rules
-- What should be there is computed and compared with what is, again and again and whenever a topic
-  changes or the session does: an expired session, a ZooKeeper that restarts, or nodes somebody
-  removed are all the same case.
-- A node of an earlier life of this broker (same host and port, another session) goes when its
-  session does, and is waited for. One of another broker is a refusal: two brokers have one id.
-- All brokers on one Redis serve the same partitions, so only one of them lists the topics: else a
-  consumer would read everything once a broker. It holds a lease in Redis, and asks for it only
-  while ZooKeeper knows it: who cannot list them keeps no other from it.
-- kazoo works with threads; every call that waits is made in one of our own.
+- Every CHECK_S, and when a topic or the session changes, compare the nodes with the wanted ones and
+  correct them. That covers an expired session, a restart of ZooKeeper and deleted nodes alike.
+- A node of this broker's earlier process (same host and port, another session) disappears with its
+  session: wait for that. A node of another broker is an error: two brokers have one id.
+- All brokers on one Redis serve the same partitions, so only one of them lists the topics: a
+  consumer would otherwise read everything once per broker. It holds a lease in Redis, and renews it
+  only while it is connected to ZooKeeper, so that another broker can take over.
+- kazoo works with threads: calls that wait run in a worker thread.
 """
 
 import asyncio
@@ -31,6 +30,7 @@ from korvet import logfmt
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
 from korvet.context import Services
+from korvet.log.layouts import BYTES, layout_of
 from korvet.scripts import broker
 from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
@@ -38,7 +38,7 @@ from korvet.topics.table import Topic
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
-LOOK_S = 2.0
+CHECK_S = 2.0
 LEASE_MS = 10_000
 SESSION_S = 6.0
 CONNECT_S = 5.0
@@ -48,8 +48,8 @@ IDS, TOPICS = "/brokers/ids", "/brokers/topics"
 log = logfmt.get("legacy.zookeeper")
 
 
-def _nobody() -> None:
-    """Nobody waits for the session to change."""
+def _ignore() -> None:
+    """Do nothing when the session changes: `run` has not begun."""
 
 
 class Taken(Exception):
@@ -57,13 +57,13 @@ class Taken(Exception):
 
 
 class Registry:
-    """This broker in ZooKeeper. `open`, then `run` until cancelled, then `close`."""
+    """The registration of this broker. `open`, then `run` until cancelled, then `close`."""
 
     option = "--zookeeper"
     duty = "legacy-registry"
 
     def __init__(self, hosts: str, services: Services, where: Address) -> None:
-        # kazoo's own chroot has to exist; ours comes to be with the first node.
+        # kazoo requires an existing chroot; ours is created with the first node.
         self._hosts, slash, chroot = hosts.partition("/")
         root = slash + chroot.strip("/") if chroot.strip("/") else ""
         self._ids, self._topics = root + IDS, root + TOPICS
@@ -74,33 +74,33 @@ class Registry:
         self._holder = f"{self._id}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self._client: KazooClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ring: Callable[[], None] = _nobody
+        self._wake: Callable[[], None] = _ignore
         self._listed: set[str] = set()
-        self._outlived: set[int] = set()
-        self._said = ""
+        self._earlier_sessions: set[int] = set()
+        self._logged = ""
 
-    # What 0.7 reads; 0.8 has another form.
+    # The nodes of 0.7; those of 0.8 have another form.
 
     def _own(self) -> str:
-        """This broker."""
+        """Return the value of this broker's node."""
         return f"{self._creator}:{self._where.host}:{self._where.port}"
 
     def _is_own(self, text: str) -> bool:
-        """Whether a broker's node says where this one is."""
+        """Return whether a broker's node has this broker's address."""
         return text.endswith(f":{self._where.host}:{self._where.port}")
 
     def _listing(self, topic: str) -> str:
-        """The path of a topic's node."""
+        """Return the path of a topic's node."""
         return f"{self._topics}/{topic}/{self._id}"
 
     def _entry(self, topic: Topic) -> str | None:
-        """What it says; None for a topic that is not listed."""
-        return str(topic.partitions) if topic.is_bytes else None
+        """Return the value of a topic's node; None for a topic that is not listed."""
+        return str(topic.partitions) if layout_of(topic) is BYTES else None
 
     async def open(self) -> None:
-        """The broker is registered, or will be as soon as its earlier life or ZooKeeper allows.
+        """Register the broker, or let `run` do it if ZooKeeper is unreachable.
 
-        StartError when another broker has the id, or kazoo is not installed.
+        Raises StartError if another broker has the id, or kazoo is not installed.
         """
         try:
             await asyncio.to_thread(self._connect)
@@ -127,16 +127,16 @@ class Registry:
         try:
             self._client.start(timeout=CONNECT_S)
         except KazooTimeoutError:
-            log.warning("ZooKeeper does not answer; trying on", hosts=self._hosts)
+            log.warning("ZooKeeper unreachable, retrying", hosts=self._hosts)
             self._renew()
             return
-        self._name_itself()
+        self._put_broker()
 
     def _new_client(self) -> "KazooClient":
         from kazoo.client import KazooClient
 
         quiet = logging.getLogger("korvet.legacy.kazoo")
-        quiet.setLevel(logging.CRITICAL)  # we say what matters, and once
+        quiet.setLevel(logging.CRITICAL)  # this module logs what matters, once
         client = KazooClient(
             hosts=self._hosts,
             timeout=SESSION_S,
@@ -148,13 +148,13 @@ class Registry:
         return client
 
     def _changed(self, _: object) -> None:
-        """Called from kazoo's threads, and must not answer True: that would end the listening."""
+        """Wake `run`, from kazoo's threads. Returning True would remove the listener."""
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._ring)
+                self._loop.call_soon_threadsafe(self._wake)
 
     def _renew(self) -> None:
-        """Another client tries: a ZooKeeper that lost its data refuses those who saw more."""
+        """Replace the client: a ZooKeeper that lost its data refuses clients of before."""
         old, self._client = self._client, self._new_client()
         self._client.start_async()
         if old is not None:
@@ -162,36 +162,38 @@ class Registry:
             old.close()
 
     async def run(self) -> None:
-        """The registry is as the topics are, until cancelled."""
+        """Keep the registration current until cancelled."""
         services = self._services
         self._loop = asyncio.get_running_loop()
         connected = time.monotonic()
-        async with services.notifier.listen([services.keys.topics_channel()]) as bell:
-            self._ring = bell.notify
+        async with services.notifier.listen([services.keys.topics_channel()]) as subscription:
+            self._wake = subscription.notify
             while True:
                 try:
                     assert self._client is not None
                     if self._client.connected:
                         connected = time.monotonic()
-                        await asyncio.to_thread(self._name_itself)
-                        await asyncio.to_thread(self._settle, await self._wanted())
+                        await asyncio.to_thread(self._put_broker)
+                        await asyncio.to_thread(self._put_topics, await self._wanted_topics())
                     elif time.monotonic() - connected > RENEW_S:
                         connected = time.monotonic()
                         await asyncio.to_thread(self._renew)
-                    self._said = ""
+                    self._logged = ""
                 except Exception as error:
-                    self._complain(error)
-                await bell.wait(LOOK_S)
+                    self._log_failure(error)
+                await subscription.wait(CHECK_S)
 
-    def _complain(self, error: Exception) -> None:
-        """One line for a trouble, however long it lasts."""
-        said = self._taken(error) if isinstance(error, Taken) else f"{type(error).__name__} {error}"
-        if said != self._said:
-            self._said = said
-            log.warning("not registered in ZooKeeper", reason=said)
+    def _log_failure(self, error: Exception) -> None:
+        """Log a failure once, until it changes."""
+        reason = (
+            self._taken(error) if isinstance(error, Taken) else f"{type(error).__name__} {error}"
+        )
+        if reason != self._logged:
+            self._logged = reason
+            log.warning("ZooKeeper registration failed", reason=reason)
 
-    async def _wanted(self) -> Mapping[str, str]:
-        """Topic -> what its node says, if it is this broker that lists them."""
+    async def _wanted_topics(self) -> Mapping[str, str]:
+        """Return each topic's node value, if this broker is the one that lists topics."""
         services = self._services
         held = await services.store.run(
             broker.lease(services.keys, name=self.duty, holder=self._holder, ttl_ms=LEASE_MS)
@@ -201,12 +203,12 @@ class Registry:
         found = {topic.name: self._entry(topic) for topic in await services.topics.all()}
         return {name: entry for name, entry in found.items() if entry is not None}
 
-    def _name_itself(self) -> None:
-        """ZooKeeper has this broker. Raises Taken where it has another one instead."""
+    def _put_broker(self) -> None:
+        """Create this broker's node. Raises Taken if it belongs to another broker."""
         self._put(f"{self._ids}/{self._id}", self._own())
 
-    def _settle(self, wanted: Mapping[str, str]) -> None:
-        """What ZooKeeper has of topics by this broker is what is wanted."""
+    def _put_topics(self, wanted: Mapping[str, str]) -> None:
+        """Create the wanted nodes of topics, and delete the others of this broker."""
         for topic, entry in wanted.items():
             self._put(self._listing(topic), entry)
             self._listed.add(topic)
@@ -215,7 +217,7 @@ class Registry:
             self._listed.discard(topic)
 
     def _put(self, path: str, value: str) -> None:
-        """The ephemeral node is ours and says that. Raises Taken for another broker's."""
+        """Create or update an ephemeral node. Raises Taken if it is another broker's."""
         from kazoo.exceptions import NodeExistsError, NoNodeError
 
         client: Any = self._client
@@ -236,10 +238,10 @@ class Registry:
         text = data.decode(errors="replace")
         if path.startswith(self._ids) and not self._is_own(text):
             raise Taken(text)
-        # An earlier session of this broker: the node goes when ZooKeeper notices its end.
-        if stat.ephemeralOwner not in self._outlived:
-            self._outlived.add(stat.ephemeralOwner)
-            log.info("an earlier life is still registered; waiting for its end", path=path)
+        # An earlier session of this broker: ZooKeeper deletes the node when it expires.
+        if stat.ephemeralOwner not in self._earlier_sessions:
+            self._earlier_sessions.add(stat.ephemeralOwner)
+            log.info("earlier session still registered, waiting for it to expire", path=path)
 
     def _remove(self, path: str) -> None:
         from kazoo.exceptions import NoNodeError
@@ -249,12 +251,12 @@ class Registry:
             _, stat = client.get(path)
             if stat.ephemeralOwner == client.client_id[0]:
                 client.delete(path)
-                log.info("no longer registered", path=path)
+                log.info("unregistered", path=path)
         except NoNodeError:
             return
 
     async def close(self) -> None:
-        """Nothing of this broker is left in ZooKeeper."""
+        """Remove this broker's nodes, and release the lease."""
         if self._client is not None:
             await asyncio.to_thread(self._stop)
         try:
@@ -262,7 +264,7 @@ class Registry:
                 broker.lease(self._services.keys, name=self.duty, holder=self._holder, ttl_ms=1)
             )
         except StoreError:
-            log.info("the lease runs out by itself: Redis is away")
+            log.info("lease not released, it expires: Redis is unreachable")
 
     def _stop(self) -> None:
         assert self._client is not None
@@ -271,25 +273,25 @@ class Registry:
 
 
 class Registry08(Registry):
-    """The same for the high-level consumers of 0.8: JSON, the main port, every topic."""
+    """The registration for 0.8 consumers: JSON, the main port, every topic."""
 
     option = "zookeeper.connect"
     duty = "registry-08"
 
     def _own(self) -> str:
-        said = {
+        value = {
             "jmx_port": -1,
             "timestamp": self._creator.rpartition("-")[2],
             "host": self._where.host,
             "version": 1,
             "port": self._where.port,
         }
-        return json.dumps(said)
+        return json.dumps(value)
 
     def _is_own(self, text: str) -> bool:
         try:
-            said = json.loads(text)
-            return (said["host"], said["port"]) == (self._where.host, self._where.port)
+            value = json.loads(text)
+            return (value["host"], value["port"]) == (self._where.host, self._where.port)
         except (ValueError, LookupError, TypeError):
             return False
 

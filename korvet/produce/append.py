@@ -16,7 +16,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.append_batcher import AppendBatcher
 from korvet.log.layouts import layout_of
-from korvet.log.reader import LogReader
+from korvet.log.read_cache import ReadCache
 from korvet.log.validator import prepare_append
 from korvet.metrics import Metrics
 from korvet.produce.unknown_producers import ProducerKey, UnknownProducers, Verdict
@@ -112,7 +112,7 @@ class PartitionAppender:
         settings: Callable[[], Settings],
         batcher: AppendBatcher,
         unknown_producers: UnknownProducers,
-        log_reader: LogReader,
+        read_cache: ReadCache,
         metrics: Metrics,
     ) -> None:
         self._store = store
@@ -120,7 +120,7 @@ class PartitionAppender:
         self._settings = settings
         self._batcher = batcher
         self._unknown_producers = unknown_producers
-        self._log_reader = log_reader
+        self._read_cache = read_cache
         self._metrics = metrics
 
     def prepare(self, append: PartitionAppend, transaction: int | None = None) -> None:
@@ -149,7 +149,7 @@ class PartitionAppender:
             self._unknown_producers.forget(append.producer[0])
         self._metrics.appended(count_of(call) if reply.stored else 0, len(append.data))
         if reply.stored and layout_of(topic).holds_batches and reply.append_time < 0:
-            self._log_reader.cache.add_append(topic, append.index, reply.previous, reply.base, call)
+            self._read_cache.add_append(topic, append.index, reply.previous, reply.base, call)
 
     def rejected(self, append: PartitionAppend, reply: AppendReply) -> AppendReply | None:
         """Return the reply that stands for a rejection; None if the batch was sent again."""

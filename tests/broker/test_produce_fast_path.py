@@ -93,7 +93,7 @@ class Bench:
             lambda: cast(Settings, self.services.settings),
             cast(Any, SimpleNamespace(submit=lambda *sent: self.submitted.append(sent))),
             unknown_producers,
-            cast(Any, SimpleNamespace(appended=lambda *_: None)),
+            cast(Any, SimpleNamespace(add_append=lambda *_: None)),
             metrics,
         )
         self.services.produce = ProduceService(

@@ -4,7 +4,6 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.legacy.fetch import fetch
-from korvet.legacy.protocol import Fetch
 from korvet.log.layouts import bytes as bytes_layout
 from korvet.log.reader import LogReader
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -13,6 +12,7 @@ from korvet.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from korvet.wire.requests_v07 import Fetch
 from tests.handlers.conftest import Broker
 from tests.support.raw_client import batch, to_produce
 

@@ -4,24 +4,24 @@ import struct
 
 import pytest
 
-from korvet.legacy import protocol
-from korvet.legacy.protocol import BrokenFrame, Fetch, Offsets, Produce
+from korvet.wire import requests_v07
+from korvet.wire.requests_v07 import BrokenFrame, Fetch, Offsets, Produce
 from tests.legacy import wire
 from tests.legacy.conftest import LegacyBroker
 from tests.legacy.golden import EXCHANGES, FIVE, LOG, ONE_TWO, SIX, Exchange
 from tests.legacy.wire import Client
 
 
-def parsed(name: str) -> protocol.Frame:
+def parsed(name: str) -> requests_v07.Frame:
     (found,) = [exchange for exchange in EXCHANGES if exchange.name == name]
-    return protocol.parse(bytes.fromhex(found.sent)[4:])
+    return requests_v07.parse(bytes.fromhex(found.sent)[4:])
 
 
 def test_the_frames_say_what_their_clients_meant() -> None:
     assert parsed("Jafka PRODUCE").requests == [Produce("golden", 0, bytes.fromhex(ONE_TWO))]
-    assert parsed("Jafka PRODUCE, gzip").requests[0].partition == protocol.RANDOM_PARTITION
-    assert parsed("Jafka MULTIPRODUCE") == protocol.Frame(
-        protocol.MULTIPRODUCE,
+    assert parsed("Jafka PRODUCE, gzip").requests[0].partition == requests_v07.RANDOM_PARTITION
+    assert parsed("Jafka MULTIPRODUCE") == requests_v07.Frame(
+        requests_v07.MULTIPRODUCE,
         [
             Produce("golden", 0, bytes.fromhex(FIVE)),
             Produce("other", 0, bytes.fromhex(SIX)),
@@ -32,27 +32,30 @@ def test_the_frames_say_what_their_clients_meant() -> None:
         Fetch("golden", 0, 0, 100_000),
         Fetch("other", 0, 0, 100_000),
     ]
-    assert parsed("Jafka OFFSETS").requests == [Offsets("golden", 0, protocol.LATEST, 5)]
+    assert parsed("Jafka OFFSETS").requests == [Offsets("golden", 0, requests_v07.LATEST, 5)]
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=lambda exchange: exchange.name)
 def test_no_frame_can_lose_or_gain_a_byte(exchange: Exchange) -> None:
     whole = bytes.fromhex(exchange.sent)[4:]
-    assert protocol.is_legacy(whole)
+    assert requests_v07.is_v07_request(whole)
     for cut in range(len(whole)):
         with pytest.raises(BrokenFrame):
-            protocol.parse(whole[:cut])
+            requests_v07.parse(whole[:cut])
     with pytest.raises(BrokenFrame):
-        protocol.parse(whole + b"\0")
+        requests_v07.parse(whole + b"\0")
 
 
 def test_answers_are_built_as_their_clients_read_them() -> None:
     log, six = bytes.fromhex(LOG), bytes.fromhex(SIX)
-    parts = [protocol.messages_answer(0, [log[:40], log[40:]]), protocol.messages_answer(0, [six])]
+    parts = [
+        requests_v07.messages_answer(0, [log[:40], log[40:]]),
+        requests_v07.messages_answer(0, [six]),
+    ]
     assert b"".join(parts[0]).hex() == answer("Jafka FETCH")
-    assert b"".join(protocol.multi_answer(parts)).hex() == answer("Jafka MULTIFETCH")
-    assert b"".join(protocol.offsets_answer(0, [99, 0])).hex() == answer("Jafka OFFSETS")
-    assert b"".join(protocol.messages_answer(-1, [])) == struct.pack(">ih", 2, -1)
+    assert b"".join(requests_v07.multi_answer(parts)).hex() == answer("Jafka MULTIFETCH")
+    assert b"".join(requests_v07.offsets_answer(0, [99, 0])).hex() == answer("Jafka OFFSETS")
+    assert b"".join(requests_v07.messages_answer(-1, [])) == struct.pack(">ih", 2, -1)
 
 
 def answer(name: str) -> str:

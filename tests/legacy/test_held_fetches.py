@@ -11,7 +11,7 @@ from korvet.broker.connection import Buffer
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.legacy import connection
-from korvet.legacy.connection import LegacyConnection, Orphans
+from korvet.legacy.connection import LegacyConnection, PendingBytes
 from tests.legacy.wire import message, produce
 from tests.support.redis_servers import TestServer
 
@@ -34,12 +34,12 @@ class Held(LegacyConnection):
 async def test_clients_that_together_make_much_wait_are_read_no_further_until_it_is_stored(
     valkey_server: TestServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST_LIVE", 12 * len(SET))
+    monkeypatch.setattr(connection, "MAX_CONNECTED_BYTES", 12 * len(SET))
     config = load({"redis": valkey_server.url, "namespace": "held"}, environ={})
     async with connected(config) as node:
-        orphans, everybody = Orphans(), []
+        pending, everybody = PendingBytes(), []
         for _ in range(3):
-            one = Held(node, set(), 1 << 20, 10, 10, Mock(), orphans)
+            one = Held(node, set(), 1 << 20, 10, 10, Mock(), pending)
             one.stored = asyncio.Event()
             transport = Mock(spec=asyncio.Transport)
             transport.is_closing.return_value = False
@@ -69,4 +69,4 @@ async def test_clients_that_together_make_much_wait_are_read_no_further_until_it
         while not all(one.idle for one in everybody):
             await checkpoint()
         assert all(one._reading for one in everybody)
-        assert orphans.live_bytes == 0
+        assert pending.connected == 0

@@ -82,7 +82,7 @@ def test_a_refused_set_is_logged_and_nothing_of_it_is_stored(
     client.send(produce(topic, GOOD) + produce(topic, REFUSED[name]) + produce(topic, GOOD))
     assert client.fetch(topic, 0) == (0, GOOD + GOOD)
     (line,) = [row for row in broker.log.splitlines() if f"topic={topic} " in row]
-    assert "is not stored" in line and "client=127.0.0.1:" in line and "reason=" in line
+    assert "produced set refused" in line and "client=127.0.0.1:" in line and "reason=" in line
 
 
 def test_a_partition_that_is_not_there_stores_nothing(

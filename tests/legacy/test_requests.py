@@ -217,7 +217,7 @@ def test_redis_being_away_is_an_unknown_error_and_nothing_more(
             assert client.fetch(topic, 0) == (-1, b"")
             assert client.ask(wire.offsets(topic, LATEST)) == (-1, bytes(4))
             client.send(produce(topic, TWO))  # held, or lost on its way: see test_redis_away
-            told = ("produced sets wait for Redis", "a produced set is not stored")
+            told = ("produced sets wait for Redis", "produced set refused")
             eventually(lambda: any(line in own.log for line in told))
     own.kill()  # it would go on asking for Redis for some seconds
     assert "Traceback" not in own.log

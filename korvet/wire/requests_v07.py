@@ -1,17 +1,17 @@
-"""The five requests of Kafka 0.7 and their answers, as bytes and as values (seed 003).
+"""Parse the five requests of the Kafka 0.7 protocol, and encode their responses.
 
     PRODUCE, FETCH, OFFSETS    type i16, topic (i16 length, name), partition i32, then
         PRODUCE                messages (i32 length, bytes)
         FETCH                  offset i64, most bytes i32
         OFFSETS                time i64, most offsets i32
     MULTIFETCH, MULTIPRODUCE   type i16, count i16, then as often: topic, partition and the rest
-    an answer                  error i16, then the messages, or i32 count and i64 offsets;
+    a response                 error i16, then the messages, or i32 count and i64 offsets;
                                of MULTIFETCH, error i16, then for each i32 length, error, messages
 
 Rules
-- Length prefixes are another's business: here a frame begins with its type.
-- A frame that says more or less than it holds is broken, and so is a topic that no file could be
-  named after: that is what requests of newer clients look like here.
+- A frame begins with its type: the connection has read the length prefix.
+- A frame with bytes missing or left over is refused, and so is a topic name that no file could
+  have: requests of newer clients look like that.
 """
 
 import struct
@@ -34,7 +34,7 @@ _MODERN_KEYS = range(93)
 
 
 class LegacyError(IntEnum):
-    """The error codes of 0.7."""
+    """The error codes of the Kafka 0.7 protocol."""
 
     UNKNOWN = -1
     NO_ERROR = 0
@@ -45,11 +45,11 @@ class LegacyError(IntEnum):
 
 
 class BrokenFrame(ValueError):
-    """The bytes are no request of Kafka 0.7; the message says what is wrong."""
+    """The bytes are no request of the Kafka 0.7 protocol; the message says why."""
 
 
 class Produce(msgspec.Struct, frozen=True):
-    """Messages for one partition; -1 lets the broker choose."""
+    """Messages for one partition; -1: the broker chooses one."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ class Produce(msgspec.Struct, frozen=True):
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """At most `most` bytes of the log from `offset` on."""
+    """A request for at most `most` bytes of the log from `offset` on."""
 
     topic: str
     partition: int
@@ -66,7 +66,7 @@ class Fetch(msgspec.Struct, frozen=True):
 
 
 class Offsets(msgspec.Struct, frozen=True):
-    """At most `most` offsets, newest first, of places that are older than `time`."""
+    """A request for at most `most` offsets older than `time`, newest first."""
 
     topic: str
     partition: int
@@ -78,14 +78,14 @@ Request: TypeAlias = Produce | Fetch | Offsets
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One request, or several of one type; `kind` is the type it came with."""
+    """One request, or several of one type; `kind` is the type in the frame."""
 
     kind: int
     requests: Sequence[Request]
 
 
 class _Reader:
-    """Reads a frame from front to back; BrokenFrame when it ends early."""
+    """Reads a frame from front to back; raises BrokenFrame if it ends early."""
 
     def __init__(self, data: Buffer) -> None:
         self._view = memoryview(data)
@@ -101,14 +101,14 @@ class _Reader:
     def bytes(self, length: int, what: str) -> memoryview:
         if length < 0 or self._at + length > len(self._view):
             left = len(self._view) - self._at
-            raise BrokenFrame(f"{what} says {length} bytes where {left} are left")
+            raise BrokenFrame(f"{what} has a length of {length} bytes, and {left} are left")
         self._at += length
         return self._view[self._at - length : self._at]
 
     def topic(self) -> str:
         raw = bytes(self.bytes(self.number(_I16, "the topic's length"), "the topic"))
         if not 0 < len(raw) <= MAX_TOPIC or not raw.isascii() or not raw.decode().isprintable():
-            raise BrokenFrame(f"{raw[:20]!r} is no topic's name")
+            raise BrokenFrame(f"{raw[:20]!r} is no topic name")
         return raw.decode()
 
     @property
@@ -120,13 +120,13 @@ _I16, _I32, _I64 = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
 
 
 def parse(data: Buffer) -> Frame:
-    """The frame's requests, or BrokenFrame."""
+    """Parse the frame's requests. Raises BrokenFrame."""
     reader = _Reader(data)
     kind = reader.number(_I16, "its type")
     try:
         found = _requests(reader, kind)
         if reader.left:
-            raise BrokenFrame(f"{reader.left} bytes are left behind the request")
+            raise BrokenFrame(f"{reader.left} bytes are left after the request")
     except BrokenFrame as error:
         if _is_modern(data, kind):
             raise BrokenFrame(
@@ -154,7 +154,7 @@ def _requests(reader: _Reader, kind: int) -> list[Request]:
 def _several(reader: _Reader, read: Callable[[_Reader], Request]) -> list[Request]:
     count = reader.number(_I16, "the number of requests")
     if count < 0:
-        raise BrokenFrame(f"a multi-request says that it holds {count} requests")
+        raise BrokenFrame(f"a multi-request has a count of {count} requests")
     return [read(reader) for _ in range(count)]
 
 
@@ -177,7 +177,7 @@ def _offsets(reader: _Reader) -> Offsets:
 
 
 def _is_modern(data: Buffer, kind: int) -> bool:
-    """Whether it begins as a request of Kafka 0.8 or newer: key, version, id, client id."""
+    """Return whether it begins like a request of Kafka 0.8 or newer: key, version, ids."""
     if len(data) < 10 or kind not in _MODERN_KEYS:
         return False
     version, length = _I16.unpack_from(data, 2)[0], _I16.unpack_from(data, 8)[0]
@@ -187,8 +187,8 @@ def _is_modern(data: Buffer, kind: int) -> bool:
     return client.isascii() and client.decode().isprintable()
 
 
-def is_legacy(data: Buffer) -> bool:
-    """Whether a frame that reached the port of newer clients is a request of Kafka 0.7."""
+def is_v07_request(data: Buffer) -> bool:
+    """Return whether the frame is a whole request of the Kafka 0.7 protocol."""
     try:
         parse(data)
     except BrokenFrame:
@@ -197,18 +197,18 @@ def is_legacy(data: Buffer) -> bool:
 
 
 def messages_answer(error: int, messages: Sequence[Buffer]) -> list[Buffer]:
-    """The answer to FETCH, length prefix included; also one part of MULTIFETCH's."""
+    """Encode the response to FETCH with its length prefix; also one part of MULTIFETCH's."""
     size = 2 + sum(map(len, messages))
     return [struct.pack(">ih", size, error), *messages]
 
 
 def multi_answer(parts: Sequence[list[Buffer]]) -> list[Buffer]:
-    """The answer to MULTIFETCH, made of answers to FETCH."""
+    """Encode the response to MULTIFETCH from responses to FETCH."""
     size = 2 + sum(len(buffer) for part in parts for buffer in part)
     return [struct.pack(">ih", size, 0), *(buffer for part in parts for buffer in part)]
 
 
 def offsets_answer(error: int, offsets: Sequence[int]) -> list[Buffer]:
-    """The answer to OFFSETS."""
+    """Encode the response to OFFSETS."""
     size = 2 + 4 + 8 * len(offsets)
     return [struct.pack(f">ihi{len(offsets)}q", size, error, len(offsets), *offsets)]
