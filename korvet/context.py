@@ -153,7 +153,7 @@ class Services:
     async def _move_redis_groups(self, group_id: str, rows: list[Row]) -> None:
         """Move the Redis group along with what a transaction committed for the group."""
         move = self.settings.text("group.read.mode") == "offset"
-        await self.groups.seek_redis_groups(group_id, rows, move=move)
+        await self.groups.redis_groups.seek(group_id, rows, move=move)
 
     async def refresh_configs(self) -> None:
         """Settings that were changed while brokers run, are in effect as Redis has them now."""

@@ -42,7 +42,7 @@ class GroupGauges:
         services = self._services
         members: dict[Labels, float] = {}
         rows: list[tuple[str, PartitionLag]] = []
-        for name in await services.groups.list_some(GROUPS):
+        for name in await services.groups.registry.list_some(GROUPS):
             size = await services.store.command("HGET", services.keys.group(name).group, "size")
             if size is None:
                 continue

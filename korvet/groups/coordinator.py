@@ -10,27 +10,25 @@ Rules
   missing one is removed. So a crash between two calls heals within seconds.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, TypeVar
 
 from korvet import logfmt
-from korvet.bounded import MAX_CONCURRENT
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.groups.heartbeat_batcher import HeartbeatBatcher
-from korvet.groups.offset_commit import Row, parse_field
-from korvet.keys import Keys, decode_group, encode_group
+from korvet.groups.presence import Presence
+from korvet.groups.redis_groups import RedisGroups
+from korvet.groups.registry import GroupRegistry
+from korvet.keys import Keys, decode_group
 from korvet.scripts import group as scripts
-from korvet.scripts import log
 from korvet.scripts.call import Call, Reply
 from korvet.scripts.group import JoinReply, SyncReply, TickReply
 from korvet.scripts.signals import Signal
 from korvet.store.async_store import AsyncStore
-from korvet.store.errors import StoreError, StoreUnavailable
+from korvet.store.errors import StoreError
 from korvet.store.notifications import Notifier
-from korvet.topics.table import VERSION_FIELD
 
 MAX_POLL_S = 5.0
 """Longest time between two polls of a waiting member: a notification may be lost when a connection
@@ -39,9 +37,6 @@ CLAIM_MS = 10_000
 """How long a claim of due groups lasts, ms."""
 CLAIM_LIMIT = 100
 """Max groups per claim."""
-ABSENCE_S = 2.5
-"""Seconds without a reply of Redis to a broker that ticks due groups, after which it counts as
-absent: Redis or the broker did not run, and no member could send a heartbeat."""
 NEW_GROUP_TICK_MS = 1_000
 """First tick of a new group, ms: no later than any deadline that a JoinGroup sets."""
 
@@ -68,10 +63,10 @@ class GroupCoordinator:
         self._settings = settings
         self._notifier = notifier
         self._on_rebalance = on_rebalance
-        self._present_ms = present_ms
-        self._answered_at: float | None = None
-        self._back_at: float | None = None
+        self._presence = Presence(present_ms)
         self._tick_at: dict[str, float] = {}
+        self.registry = GroupRegistry(store, keys)
+        self.redis_groups = RedisGroups(store, keys)
         self.heartbeats = HeartbeatBatcher(store, keys, self)
 
     # Requests.
@@ -108,7 +103,7 @@ class GroupCoordinator:
             return await self._store.run(call)
         # Registered again in the same pipeline: another broker that deleted the former group of
         # that id may have unregistered it since.
-        both: list[Call[Any]] = [call, scripts.register(self._keys, group=group_id)]
+        both: list[Call[Any]] = [call, self.registry.add(group_id)]
         reply: R = (await self._store.run_many(both))[0]
         return reply
 
@@ -157,8 +152,8 @@ class GroupCoordinator:
         """Delete the group and its offsets. Returns NON_EMPTY_GROUP if it has members."""
         reply = await self.run(group_id, lambda _: scripts.delete(self._keys, group_id))
         if not reply.error:
-            await self._unregister(group_id)
-            await self.destroy_redis_groups(group_id, reply.fields)
+            await self.registry.remove(group_id)
+            await self.redis_groups.destroy(group_id, reply.fields)
         return ErrorCode(reply.error)
 
     def _count_rebalances(self, rebalances: int) -> None:
@@ -173,30 +168,8 @@ class GroupCoordinator:
         await self._schedule(
             group_id,
             min(delay_ms or NEW_GROUP_TICK_MS, NEW_GROUP_TICK_MS),
-            scripts.register(self._keys, group=group_id),
+            self.registry.add(group_id),
         )
-
-    async def _unregister(self, group_id: str) -> None:
-        """Remove a deleted group from the registry, unless it was created again."""
-        store, keys = self._store, self._keys
-        mark = await store.command("HGET", keys.groups(), encode_group(group_id))
-        if mark is None:
-            return
-        await store.run(scripts.unregister(keys, group=group_id, mark=mark))
-        if await store.command("EXISTS", keys.group(group_id).group):
-            await store.run(scripts.register(keys, group=group_id))
-
-    async def list_groups(self) -> list[str]:
-        """Return all group ids."""
-        return _decoded(await self._store.command("HKEYS", self._keys.groups()))
-
-    async def list_some(self, limit: int) -> list[str]:
-        """Return `limit` group ids at most, the same ones while the registry does not change."""
-        key = self._keys.groups()
-        if await self._store.command("HLEN", key) <= limit + 1:
-            return sorted(await self.list_groups())
-        _, flat = await self._store.command("HSCAN", key, 0, "COUNT", limit)
-        return sorted(_decoded(flat[::2]))[:limit]
 
     # Ticks.
 
@@ -236,25 +209,25 @@ class GroupCoordinator:
         retention_ms = self._settings().integer("offsets.retention.minutes") * 60_000
         reply = await self._store.run(
             scripts.tick(
-                self._keys, group_id, retention_ms=retention_ms, present_ms=self._own_present_ms()
+                self._keys, group_id, retention_ms=retention_ms, present_ms=self._presence.ms()
             )
         )
-        self._note_reply()
+        self._presence.note_reply()
         self._count_rebalances(reply.rebalances)
         if reply.gone == 1:
             logger.info("group expired", group=group_id)
         if reply.gone:
-            await self._unregister(group_id)
-        await self.destroy_redis_groups(group_id, reply.expired)
+            await self.registry.remove(group_id)
+        await self.redis_groups.destroy(group_id, reply.expired)
         return reply
 
     async def tick_due(self) -> int:
         """Tick all groups that are due, and return their number. An error of one group is raised
         after the other groups were ticked."""
         store, keys = self._store, self._keys
-        self._answered_at = self._answered_at or monotonic()
+        self._presence.begin()
         claimed = await store.run(scripts.claim_due(keys, hold_ms=CLAIM_MS, limit=CLAIM_LIMIT))
-        self._note_reply()
+        self._presence.note_reply()
         failed: StoreError | None = None
         for encoded in claimed.groups:
             try:
@@ -274,26 +247,8 @@ class GroupCoordinator:
             )
         ]
         if not reply.gone:
-            calls.append(scripts.register(self._keys, group=group_id))
+            calls.append(self.registry.add(group_id))
         await self._store.run_many(calls)
-
-    def _note_reply(self) -> None:
-        """Note a reply of Redis; after an absence it was the first one."""
-        now = monotonic()
-        if self._answered_at is not None:
-            if now - self._answered_at > ABSENCE_S:
-                self._back_at = now
-            self._answered_at = now
-
-    def _own_present_ms(self) -> int:
-        """Return for how long members can send heartbeats again; -1 if they always could."""
-        now, present_ms = monotonic(), self._present_ms()
-        if self._answered_at is not None and now - self._answered_at > ABSENCE_S:
-            return 0
-        if self._back_at is None:
-            return present_ms
-        back_ms = int((now - self._back_at) * 1000)
-        return back_ms if present_ms < 0 else min(back_ms, present_ms)
 
     # Offsets.
 
@@ -308,63 +263,6 @@ class GroupCoordinator:
             ),
         )
         return reply.error
-
-    async def seek_redis_groups(
-        self, group_id: str, rows: Iterable[Row], *, move: bool = True
-    ) -> None:
-        """Move the Redis groups of that name to the committed offsets. A failure is logged only:
-        the offsets are committed, and the next commit moves the Redis group."""
-        if not group_id:
-            return
-        calls = (
-            log.group_seek(
-                self._keys,
-                topic,
-                partition,
-                group=group_id,
-                topic_id=topic_id,
-                offset=offset,
-                move=int(move),
-            )
-            for topic, partition, offset, _, topic_id, _ in rows
-        )
-        try:
-            await self._run_each(calls)
-        except StoreError as error:
-            logger.warning("Redis group seek failed", group=group_id, reason=str(error))
-
-    async def destroy_redis_groups(self, group_id: str, fields: Iterable[bytes]) -> None:
-        """Destroy the Redis groups of that name on the streams of deleted commits."""
-        partitions = [found for found in map(parse_field, fields) if found is not None]
-        if group_id and partitions:
-            await self._run_each(
-                log.group_destroy(self._keys, topic, partition, group=group_id)
-                for topic, partition in partitions
-            )
-
-    async def _run_each(self, calls: Iterable[Call[Any]]) -> None:
-        """Run all calls, some at a time, each until it has no `more`. The first failure is raised
-        at the end, StoreUnavailable at once: every further call would wait for Redis."""
-        todo, failed = iter(calls), None
-        while some := list(islice(todo, MAX_CONCURRENT)):
-            try:
-                while some:
-                    replies = await self._store.run_many(some)
-                    some = [
-                        call
-                        for call, reply in zip(some, replies, strict=True)
-                        if getattr(reply, "more", 0)
-                    ]
-            except StoreUnavailable:
-                raise
-            except StoreError as error:
-                failed = failed or error
-        if failed is not None:
-            raise failed
-
-
-def _decoded(fields: Iterable[bytes]) -> list[str]:
-    return [decode_group(name.decode()) for name in fields if name != VERSION_FIELD.encode()]
 
 
 def _poll_s(wait_ms: int) -> float:

@@ -18,7 +18,9 @@ from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 
 
 async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
-    names = await context.services.coordinators.own(await context.services.groups.list_groups())
+    names = await context.services.coordinators.own(
+        await context.services.groups.registry.list_all()
+    )
 
     def read(name: str) -> Awaitable[Any]:
         key = context.keys.group(name).group

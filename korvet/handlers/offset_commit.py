@@ -86,7 +86,7 @@ async def _commit(request: OffsetCommitRequest, rows: list[Row], context: Contex
     error = ErrorCode(reply.error)
     if not error:
         move = not context.services.stream_reads.is_stream_group(request.group_id)
-        await context.services.groups.seek_redis_groups(request.group_id, rows, move=move)
+        await context.services.groups.redis_groups.seek(request.group_id, rows, move=move)
     if error is ErrorCode.GROUP_ID_NOT_FOUND and not has_member_epochs:
         return ErrorCode.ILLEGAL_GENERATION
     return error

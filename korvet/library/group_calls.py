@@ -16,7 +16,7 @@ class GroupCalls(RecordCalls):
     async def groups(self) -> list[GroupInfo]:
         """List the consumer groups by name."""
         found = []
-        for name in sorted(await self.coordinator.list_groups()):
+        for name in sorted(await self.coordinator.registry.list_all()):
             kind, state, protocol, size = await self.store.command(
                 *("HMGET", self.keys.group(name).group),
                 *("type", "state", "protocol_type", "size"),
@@ -67,7 +67,7 @@ class GroupCalls(RecordCalls):
             ),
         )
         check(reply.error, f"Group {group!r} has members: stop them first")
-        await self.coordinator.seek_redis_groups(group, rows)
+        await self.coordinator.redis_groups.seek(group, rows)
 
     async def reset(self, group: str, topic: str, position: Position) -> dict[int, int]:
         """Commit the offsets at a position in every partition; returns them by partition."""

@@ -1,23 +1,23 @@
---- What keys hold, asked before a script writes: where one is somebody else's, nothing has changed.
+--- Check the types of keys before a script writes: a key of another type fails without a write.
 local M = {}
 
-local function ask(command, key)
+local function check(command, key)
   local found = redis.pcall(command, key)
   if type(found) == "table" then
     error(found.err .. ": " .. key, 0)
   end
 end
 
---- Raises, naming the key, unless each of keys[from..to] is a hash or nothing.
+--- Raise an error with the key unless each of keys[from..to] is a hash or missing.
 function M.hashes(keys, from, to)
   for i = from, to do
-    ask("HLEN", keys[i])
+    check("HLEN", keys[i])
   end
 end
 
---- The same of one sorted set.
+--- Raise an error with the key unless it is a sorted set or missing.
 function M.zset(key)
-  ask("ZCARD", key)
+  check("ZCARD", key)
 end
 
 return M

@@ -1,9 +1,9 @@
---- A list of byte strings as one byte string: each with its length before it, "3:abc".
+--- Lists of byte strings as one byte string: "<length>:<bytes>" per item, such as "3:abc".
 local num = require("lib.num")
 
 local M = {}
 
---- The list as one string.
+--- Pack a list.
 function M.pack(list)
   local parts = {}
   for i = 1, #list do
@@ -12,7 +12,7 @@ function M.pack(list)
   return table.concat(parts)
 end
 
---- The list that was packed.
+--- Unpack a list.
 function M.unpack(text)
   local list, at = {}, 1
   while at <= #text do

@@ -106,11 +106,11 @@ async def test_a_group_of_a_broker_killed_after_the_registration_is_unregistered
         patch.setattr(AsyncStore, "run_many", killed)
         with pytest.raises(StoreUnavailable):
             await broker.ask(joining(), 3)
-    assert await groups.list_groups() == ["g"]
+    assert await groups.registry.list_all() == ["g"]
     assert await store.command("EXISTS", keys.group("g").group) == 0
     await make_due(broker)
     assert await groups.tick_due() == 1
-    assert await groups.list_groups() == []
+    assert await groups.registry.list_all() == []
     assert await store.command("EXISTS", keys.groups_due()) == 0
 
 
@@ -121,10 +121,10 @@ async def test_an_existing_group_that_is_not_registered_is_registered_by_its_tic
     await broker.ask(joining(), 3)
     mark = await store.command("HGET", keys.groups(), "g")
     await store.run(scripts.unregister(keys, group="g", mark=mark))
-    assert await groups.list_groups() == []
+    assert await groups.registry.list_all() == []
     await make_due(broker)
     await groups.tick_due()
-    assert await groups.list_groups() == ["g"]
+    assert await groups.registry.list_all() == ["g"]
 
 
 async def test_a_refused_join_leaves_no_group_after_the_next_tick(broker: Broker) -> None:
@@ -134,4 +134,4 @@ async def test_a_refused_join_leaves_no_group_after_the_next_tick(broker: Broker
     assert await listed(broker) == []
     await make_due(broker)
     await groups.tick_due()
-    assert await groups.list_groups() == []
+    assert await groups.registry.list_all() == []

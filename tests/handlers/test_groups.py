@@ -383,7 +383,7 @@ async def test_a_group_that_is_created_while_it_is_deleted_is_listed(
             )
 
         assert not (await groups.run("g", make)).error
-    assert await groups.list_groups() == ["g"]
+    assert await groups.registry.list_all() == ["g"]
 
 
 async def test_a_deleted_group_is_not_listed_even_if_its_redis_groups_fail(broker: Broker) -> None:
@@ -394,7 +394,7 @@ async def test_a_deleted_group_is_not_listed_even_if_its_redis_groups_fail(broke
     await store.command("SET", stream, "no stream")
     with pytest.raises(ScriptFailed):
         await broker.ask(DeleteGroupsRequest(groups_names=["g"]))
-    assert await broker.services.groups.list_groups() == []
+    assert await broker.services.groups.registry.list_all() == []
 
 
 async def test_offsets_are_deleted_except_of_subscribed_topics(broker: Broker) -> None:
@@ -539,8 +539,8 @@ async def test_the_gauges_read_no_more_groups_than_they_show(
     for name in ("a", "b", "c"):
         await commit(broker, group_id=name)
     groups = broker.services.groups
-    assert await groups.list_some(3) == ["a", "b", "c"]
-    assert await groups.list_some(2) == ["a", "b"]
+    assert await groups.registry.list_some(3) == ["a", "b", "c"]
+    assert await groups.registry.list_some(2) == ["a", "b"]
     monkeypatch.setattr("korvet.broker.group_metrics.GROUPS", 1)
     gauges = GroupGauges(broker.services)
     await gauges.look()

@@ -6,7 +6,8 @@ from typing import Any, cast
 import pytest
 
 from korvet.config.values import Settings
-from korvet.groups.coordinator import ABSENCE_S, GroupCoordinator
+from korvet.groups.coordinator import GroupCoordinator
+from korvet.groups.presence import ABSENCE_S
 from korvet.keys import Keys
 from korvet.scripts.call import Call
 from korvet.scripts.group import ClaimDueReply, TickReply
@@ -46,7 +47,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     clock = Clock()
-    monkeypatch.setattr("korvet.groups.coordinator.monotonic", clock)
+    monkeypatch.setattr("korvet.groups.presence.monotonic", clock)
     yield clock
 
 

@@ -1,0 +1,48 @@
+"""The registry: the ids of all groups, with which a topic's deletion finds committed offsets."""
+
+from collections.abc import Iterable
+
+from korvet.keys import Keys, decode_group, encode_group
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
+from korvet.scripts.group import RegisterReply
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import VERSION_FIELD
+
+
+class GroupRegistry:
+    """The registry of one namespace."""
+
+    def __init__(self, store: AsyncStore, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+
+    def add(self, group_id: str) -> Call[RegisterReply]:
+        """Return the call that registers the group, unless it is registered."""
+        return scripts.register(self._keys, group=group_id)
+
+    async def remove(self, group_id: str) -> None:
+        """Remove a deleted group, unless it was created again."""
+        store, keys = self._store, self._keys
+        mark = await store.command("HGET", keys.groups(), encode_group(group_id))
+        if mark is None:
+            return
+        await store.run(scripts.unregister(keys, group=group_id, mark=mark))
+        if await store.command("EXISTS", keys.group(group_id).group):
+            await store.run(self.add(group_id))
+
+    async def list_all(self) -> list[str]:
+        """Return all group ids."""
+        return _decoded(await self._store.command("HKEYS", self._keys.groups()))
+
+    async def list_some(self, limit: int) -> list[str]:
+        """Return `limit` group ids at most, the same ones while the registry does not change."""
+        key = self._keys.groups()
+        if await self._store.command("HLEN", key) <= limit + 1:
+            return sorted(await self.list_all())
+        _, flat = await self._store.command("HSCAN", key, 0, "COUNT", limit)
+        return sorted(_decoded(flat[::2]))[:limit]
+
+
+def _decoded(fields: Iterable[bytes]) -> list[str]:
+    return [decode_group(name.decode()) for name in fields if name != VERSION_FIELD.encode()]
