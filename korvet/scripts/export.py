@@ -12,6 +12,7 @@ import msgspec
 from korvet.errors import ErrorCode
 from korvet.scripts import bundle
 from korvet.scripts.contract import Row
+from korvet.scripts.signals import Signal
 
 FORMAT = 1
 
@@ -65,7 +66,8 @@ class ScriptContracts(msgspec.Struct, frozen=True):
     korvet: str
     scripts: dict[str, ScriptContract]
     errors: dict[str, int]
-    """The number of each error that a script returns."""
+    """The number of each error that a script returns: Kafka's, and from 1001 on signals that ask
+    the caller for another call first."""
 
 
 def contract_of(name: str) -> ScriptContract:
@@ -93,7 +95,8 @@ def contracts(version: str) -> ScriptContracts:
     """Return all contracts, for a release of Korvet."""
     scripts = {name: contract_of(name) for name in bundle.names()}
     named = {code for each in scripts.values() for code in (*each.refuses, *each.signals)}
-    errors = {code.name: int(code) for code in ErrorCode if code.name in named | {"NONE"}}
+    codes = {code.name: int(code) for code in (*ErrorCode, *Signal)}
+    errors = {name: code for name, code in codes.items() if name in named | {"NONE"}}
     return ScriptContracts(FORMAT, version, scripts, errors)
 
 
