@@ -1,11 +1,16 @@
 """The Spark packages that a job downloads, and Sparks without any."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pyspark
 import pytest
 
 from korvet.pipeline.errors import MissingRuntime
-from korvet.pipeline.maven_packages import package_settings, runtime_package
+from korvet.pipeline.maven_packages import AVRO, package_settings, runtime_package
 from korvet.pipeline.spark_session import error_text
+from tests.spark.spark_sessions import environment
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +33,52 @@ def test_parquet_and_running_java_need_no_download(
     assert package_settings("iceberg", {"spark.jars": "/lib/iceberg.jar"}, avro=False) == {}
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")  # set by spark-submit
     assert package_settings("iceberg", {}, avro=True) == {}
+
+
+def test_packages_have_a_cache_of_their_own_unless_conf_sets_ivy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    found = package_settings("delta", {}, avro=False)
+    assert Path(found["spark.jars.ivySettings"]).is_file()
+    assert found["spark.jars.ivy"] == "/cache/korvet/ivy"
+    assert "spark.jars.ivy" not in package_settings(
+        "delta", {"spark.jars.ivySettings": "/mine.xml"}, avro=False
+    )
+
+
+@pytest.mark.spark
+def test_a_pom_without_its_jar_in_the_local_maven_repository_is_no_obstacle(
+    tmp_path: Path,
+) -> None:
+    group, name, version = AVRO.split(":")
+    folder = tmp_path.joinpath(".m2", "repository", *group.split("."), name, version)
+    folder.mkdir(parents=True)
+    (folder / f"{name}-{version}.pom").write_text(
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
+        "</project>"
+    )
+    program = (
+        "from korvet.pipeline.spark_session import open_session\n"
+        "spark = open_session(None, app='test', conf={}, avro=True)\n"
+        "print(spark._jvm.Class.forName('org.apache.spark.sql.avro.AvroUtils').getName())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment()
+        | {
+            "JAVA_TOOL_OPTIONS": f"-Duser.home={tmp_path}",
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert list((tmp_path / "cache" / "korvet" / "ivy" / "jars").glob("*spark-avro*.jar"))
 
 
 def test_each_spark_gets_the_runtime_that_was_made_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
