@@ -1,6 +1,6 @@
-"""Clicks a minute and user, from topic `clicks` to topic `clicks-per-minute`.
+"""Count clicks per minute and user, from topic `clicks` to topic `clicks-per-minute`.
 
-    KORVET_REDIS_URL=redis://localhost:6379 python examples/windows.py CHECKPOINT [--once]
+KORVET_REDIS_URL=redis://localhost:6379 python examples/windows.py CHECKPOINT [--once]
 
 The totals of a minute are written when the watermark has passed it: ten seconds after its end.
 """
@@ -12,7 +12,7 @@ from pyspark.sql.functions import col, count, from_json, struct, timestamp_milli
 
 
 def totals(clicks: DataFrame) -> DataFrame:
-    """Key and value of one record for each user and minute."""
+    """Return key and value of one record per user and minute."""
     fields = from_json(col("value").cast("string"), "user string, ms long")
     parsed = clicks.select(fields.alias("c"))
     timed = parsed.select("c.user", timestamp_millis("c.ms").alias("at")).where("user is not null")
@@ -26,8 +26,8 @@ def totals(clicks: DataFrame) -> DataFrame:
 
 
 def main(checkpoint: str, once: bool) -> None:
-    """Runs until it is stopped, or with `once` until everything there is has been read."""
-    # The state lives in as many pieces for as long as the checkpoint does: few, for a small job.
+    """Run until stopped, or with `once` until all records so far are read."""
+    # The checkpoint fixes the number of state partitions: few, for a small job.
     builder = SparkSession.builder.appName("windows").config("spark.sql.shuffle.partitions", "4")
     spark = builder.getOrCreate()
     clicks = (

@@ -1,1 +1,1 @@
-"""Spark against the log: the cases of docs/benchmarks, ours beside Spark's own Kafka connector."""
+"""Benchmarks of Spark: format `korvet` and Spark's own Kafka connector on the same cases."""

@@ -1,14 +1,14 @@
-"""Count, sum, Parquet, stream and write on Spark, beside Spark's Kafka connector on a Kafka.
+"""Count, sum, Parquet, stream and write on Spark, on Korvet and on a Kafka for comparison.
 
-    python -m benchmarks.spark --redis redis://localhost:6379 [--kafka HOST:PORT]
-        [--connector VERSION|JARS] [--records N]
-        [--target batch|record|kafka ...] [--case NAME ...] [--runs N]
+python -m benchmarks.spark --redis redis://localhost:6379 [--kafka HOST:PORT]
+[--connector VERSION|JARS] [--records N]
+[--target batch|record|kafka ...] [--case NAME ...] [--runs N]
 
-Fills topics `bench-record` and `bench-batch` (four partitions, values of 100 B), the same on the
-Kafka, and prints one JSON line a case: seconds of the first run and the median of the others, and
-the seconds of CPU that a run took (the median): Spark's Java, its Python processes, Redis.
-Nothing else should run on the machine. Java grows faster with every case of a session: give each
---target a session of its own to compare them. With --kafka Spark fetches its connector from Maven.
+Fills topics `bench-record` and `bench-batch` (four partitions, values of 100 B), and the same on
+the Kafka. Prints one JSON line per case: seconds of the first run, the median of the others, and
+the median CPU seconds of Spark's Java, its Python processes and Redis. Run nothing else on the
+machine. Java gets faster with every case of a session: to compare targets, give each --target its
+own session. With --kafka Spark downloads its connector from Maven.
 """
 
 import argparse
@@ -34,7 +34,7 @@ CASES = ("count", "sum of lengths", "parquet", "stream to parquet", WRITE)
 
 
 def main() -> None:
-    """Runs the cases that were asked for."""
+    """Run the selected cases."""
     given = _arguments()
     conf = {"spark__sql__shuffle__partitions": "2"}
     if given.kafka:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def connector(given: str | None) -> dict[str, str]:
-    """The setting that gives Spark its Kafka connector: a version from Maven, or jars."""
+    """Return the setting that loads Spark's Kafka connector: a Maven version, or jars."""
     import pyspark
 
     if given and given.endswith(".jar"):
@@ -83,19 +83,19 @@ def _arguments() -> argparse.Namespace:
 
 
 def nothing() -> str:
-    """Most cases need nothing made."""
+    """Prepare nothing."""
     return ""
 
 
 class Case(NamedTuple):
-    """What is measured, and what is made before it, whose name it is given."""
+    """What is measured, and what is prepared before it; both get the name of the topic."""
 
     run: Callable[[str], None]
     make: Callable[[], str] = nothing
 
 
 def cases(spark: Any, target: Target, source: Any, records: int) -> dict[str, Case]:
-    """What is measured, by name."""
+    """Return the cases by name."""
 
     def read() -> Any:
         return spark.read.format(target.format).options(**target.reading).load()
@@ -130,7 +130,7 @@ def cases(spark: Any, target: Target, source: Any, records: int) -> dict[str, Ca
 
 
 def rows_to_write(spark: Any, count: int) -> Any:
-    """Rows of 100 B, made once and held by Spark."""
+    """Return rows of 100 B, created once and cached by Spark."""
     rows = spark.range(count, numPartitions=2).selectExpr(
         "cast(id as string) key", "lpad(cast(id as string), 100, 'x') value"
     )
@@ -140,7 +140,7 @@ def rows_to_write(spark: Any, count: int) -> Any:
 
 
 def report(target: str, name: str, case: Case, runs: int, redis: str | None = None) -> None:
-    """One line: the first run, and the medians of the others."""
+    """Print one line: the first run, and the medians of the others."""
     taken, spent = [], []
     for _ in range(runs + 1):
         made = case.make()
@@ -164,23 +164,23 @@ def report(target: str, name: str, case: Case, runs: int, redis: str | None = No
 
 
 def spent_by(redis: str | None) -> tuple[float, float, float]:
-    """The CPU time so far of Spark's Java, of all Python processes, and of the Redis."""
+    """Return the CPU seconds so far of Spark's Java, all Python processes, and Redis."""
     java = processes.java_seconds([os.getpid()])
     return java, processes.cpu_seconds([os.getpid()]) - java, redis_seconds(redis)
 
 
 def redis_seconds(url: str | None) -> float:
-    """The CPU time of the Redis so far."""
+    """Return the CPU seconds of Redis so far."""
     if url is None:
         return 0.0
     with SyncStore.connect(url) as store:
         lines = store.command("INFO", "cpu").decode().split()
-    told = dict(line.split(":") for line in lines if ":" in line)
-    return float(told["used_cpu_user"]) + float(told["used_cpu_sys"])
+    usage = dict(line.split(":") for line in lines if ":" in line)
+    return float(usage["used_cpu_user"]) + float(usage["used_cpu_sys"])
 
 
 class folder:
-    """A folder for one run."""
+    """Return a directory for one run."""
 
     def __enter__(self) -> str:
         self._path = tempfile.mkdtemp(prefix="korvet-bench-")

@@ -1,9 +1,9 @@
-"""Archive to Parquet in one shot, and verify: `python -m benchmarks.spark.archiving --redis URL`.
+"""Archive to Parquet in one run, and verify: `python -m benchmarks.spark.archiving --redis URL`.
 
-One JSON line a case, as of `python -m benchmarks.spark`, whose case `parquet` on a Kafka is what
-to compare with: the first run of a session, and the median of the others. For the first run of
-each to be the session's first, give one --target and one --case a time. Nothing else should run
-on the machine.
+Prints one JSON line per case like `python -m benchmarks.spark`, whose case `parquet` on a Kafka is
+the comparison: the first run of a session, and the median of the others. To make each first run
+the first of its session, give one --target and one --case at a time. Run nothing else on the
+machine.
 """
 
 import argparse
@@ -28,7 +28,7 @@ CASES = ("archive", "verify")
 
 
 def main() -> None:
-    """Measures what was asked for."""
+    """Run the selected cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--redis", required=True)
     parser.add_argument("--records", type=int, default=1_000_000)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _into(spark: Any, given: argparse.Namespace, form: str, lake: Path) -> int:
-    """How many records were archived into the lake."""
+    """Archive into the lake and return the number of records."""
     table = open_table(spark, parse_location(str(lake), "parquet"), TableCreation())
     job = ArchiveJob(Connection(given.redis), (f"bench-{form}",))
     return Archiver(spark, table, job).catch_up(lambda _: None)
@@ -64,7 +64,7 @@ def _archive(spark: Any, given: argparse.Namespace, form: str) -> Any:
 
 
 def _verify(spark: Any, given: argparse.Namespace, form: str) -> Any:
-    """The lake of the last time is taken if it is there: then the session has done nothing yet."""
+    """Verify an existing lake if there is one: the session is then fresh."""
     lake = Path(given.lakes, form)
     _into(spark, given, form, lake)
     table = open_table(spark, parse_location(str(lake), "parquet"))

@@ -1,4 +1,4 @@
-"""Topics full of equal records, on a Redis and on a Kafka."""
+"""Fill topics with equal records, on Redis and on a Kafka."""
 
 import asyncio
 import os
@@ -13,18 +13,18 @@ BATCH = 1000
 
 
 class Target(NamedTuple):
-    """Something Spark reads from and writes to."""
+    """A topic that Spark reads and writes."""
 
     name: str
     format: str
     reading: dict[str, str]
     writing: dict[str, str]
     fresh: Callable[[str], str]
-    """Makes an empty topic of that name."""
+    """Creates an empty topic of that name."""
 
 
 def korvet_target(redis: str, form: str) -> Target:
-    """A topic of that layout, read and written by format `korvet`."""
+    """Return the target of a topic of this layout, read and written by format `korvet`."""
 
     def fresh(name: str) -> str:
         with SyncStore.connect(redis) as store:
@@ -41,7 +41,7 @@ def korvet_target(redis: str, form: str) -> Target:
 
 
 def fill_korvet(redis: str, target: Target, records: int) -> None:
-    """The target's topic has so many records, in batches of a thousand."""
+    """Fill the target's topic in batches of a thousand records."""
     name = target.reading["subscribe"]
     with SyncStore.connect(redis) as store:
         if store.command("HEXISTS", "korvet:topics", name):
@@ -56,7 +56,7 @@ def fill_korvet(redis: str, target: Target, records: int) -> None:
 
 
 def kafka_target(address: str) -> Target:
-    """A topic on a Kafka, read and written by Spark's own connector."""
+    """Return the target of a topic on a Kafka, read and written by Spark's connector."""
 
     def fresh(name: str) -> str:
         _create(address, name)
@@ -67,19 +67,19 @@ def kafka_target(address: str) -> Target:
 
 
 def fill_kafka(address: str, target: Target, records: int) -> None:
-    """The same records on the Kafka, unless its topic is there."""
+    """Fill a topic on the Kafka with the same records, unless it exists."""
     if _create(address, target.reading["subscribe"]):
         asyncio.run(_produce(address, target.reading["subscribe"], records))
 
 
 def _create(address: str, name: str) -> bool:
-    """Whether the topic had to be made."""
+    """Create the topic and return whether it was missing."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": address})
     if name in admin.list_topics(timeout=10).topics:
         return False
-    # The records are years old, and Kafka would soon delete them.
+    # The records are years old: Kafka would soon delete them.
     kept = NewTopic(name, PARTITIONS, 1, config={"retention.ms": "-1"})
     for future in admin.create_topics([kept]).values():
         future.result(30)

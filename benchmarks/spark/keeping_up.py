@@ -1,18 +1,20 @@
-"""Whether an archiver keeps up: `python -m benchmarks.spark.keeping_up [--rate N] [--seconds N]`.
+"""Measure whether an archiver keeps up.
 
-A fresh broker with a Redis of its own, a producer of so many records of 100 B a second, and
-`korvet pipeline archive --every` beside them, which trims what the table has for half a minute. One
-JSON line: the rate that was produced, how far behind the table was each time a commit was done, the
-sizes of the table's files, CPU and memory of broker and archiver, and at the end of each third of
-the time what Redis and the archiver had at most. Then a sentence, and exit code 1 if it says no:
+    python -m benchmarks.spark.keeping_up [--rate N] [--seconds N]
 
-- the producer had its rate, so the broker was not starved;
+Runs a fresh broker with its own Redis, a producer with a fixed rate of records of 100 B, and
+`korvet pipeline archive --every`, which trims records half a minute after archiving them. Prints
+one JSON line: the produced rate, the lag of the table at each commit, sizes of the table's files,
+CPU and memory of broker and archiver, and the max memory of Redis and the archiver in each third
+of the time. Then prints a verdict, with exit code 1 if a condition failed:
+
+- the producer reached its rate, so the broker was not starved;
 - each commit was done before the next round was due;
-- files have the target size: no less than half of it, no more than a quarter above;
-- memory stopped growing: neither Redis nor the archiver had more in the last third than the
-  second, but for a fifth.
+- files have the target size: at least half of it, at most a quarter above;
+- memory stopped growing: Redis and the archiver used at most a fifth more in the last third than
+in the second.
 
-Nothing else should run here.
+Run nothing else on the machine.
 """
 
 import argparse
@@ -41,8 +43,8 @@ VALUE = 100
 KEPT = "30s"
 
 
-class Heard(NamedTuple):
-    """One commit as the archiver told it, and how many records had been produced by then."""
+class CommitReport(NamedTuple):
+    """One commit as the archiver printed it, and the records produced by then."""
 
     at: float
     records: int
@@ -50,8 +52,8 @@ class Heard(NamedTuple):
     sent: int
 
 
-class Seen(NamedTuple):
-    """What was in memory at one moment."""
+class MemorySample(NamedTuple):
+    """Memory usage at one time."""
 
     at: float
     store: int
@@ -59,7 +61,7 @@ class Seen(NamedTuple):
 
 
 def main() -> None:
-    """Measures once."""
+    """Run one measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=50_000)
     parser.add_argument("--seconds", type=int, default=180)
@@ -76,7 +78,7 @@ def main() -> None:
 
 
 async def measured(given: argparse.Namespace) -> dict[str, Any]:
-    """The line."""
+    """Return the result as a JSON line."""
     folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
     try:
         async with korvet(Column(given.layout, False)) as running:
@@ -86,7 +88,7 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def complaints(line: dict[str, Any], given: argparse.Namespace) -> list[str]:
-    """Why the answer is no; nothing if it is yes."""
+    """Return the failed conditions."""
     found = []
     if line["produced_per_s"] < 0.98 * given.rate:
         found.append(f"only {line['produced_per_s']} records/s could be produced")
@@ -113,20 +115,20 @@ def _beside(running: Running, given: argparse.Namespace, lake: Path) -> dict[str
         future.result(30)
     producer = Producing(running.address, given.rate)
     archiver = _archiver(running, given, lake)
-    heard: list[Heard] = []
-    listener = threading.Thread(target=_listen, args=(archiver, producer, heard))
+    reports: list[CommitReport] = []
+    listener = threading.Thread(target=_listen, args=(archiver, producer, reports))
     listener.start()
     try:
         producer.one()
-        while not heard:
+        while not reports:
             if archiver.poll() is not None:
                 raise RuntimeError(f"the archiver ended with {archiver.returncode}")
             time.sleep(0.1)
-        heard.clear()
+        reports.clear()
         roots = (running.pids, [archiver.pid])
         cpu = [processes.cpu_seconds(each) for each in roots]
         began = time.monotonic()
-        seen: list[Seen] = []
+        seen: list[MemorySample] = []
         watching = threading.Event()
         watcher = threading.Thread(target=_watch, args=(running, archiver, seen, watching))
         watcher.start()
@@ -141,7 +143,7 @@ def _beside(running: Running, given: argparse.Namespace, lake: Path) -> dict[str
         archiver.wait(60)
     sizes = [file.stat().st_size / 2**20 for file in lake.rglob("part-*.parquet")]
     sizes = sizes or [file.stat().st_size / 2**20 for file in lake.rglob("data/**/*.parquet")]
-    commits = _next_offset([each for each in heard if each.at <= began + seconds])
+    commits = _lags([each for each in reports if each.at <= began + seconds])
     spent_committing = sum(each.seconds for each, _ in commits)
     return {
         "case": "keeping up",
@@ -169,8 +171,8 @@ def _beside(running: Running, given: argparse.Namespace, lake: Path) -> dict[str
     }
 
 
-def _next_offset(commits: Sequence[Heard]) -> list[tuple[Heard, int]]:
-    """Each commit, and how many records had been produced by then that were not archived."""
+def _lags(commits: Sequence[CommitReport]) -> list[tuple[CommitReport, int]]:
+    """Return each commit with the number of produced records that were not archived by then."""
     archived, found = 0, []
     for each in commits:
         archived += each.records
@@ -183,7 +185,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def _thirds(began: float, seconds: float, seen: Sequence[tuple[float, int]]) -> list[int]:
-    """The most MiB in each third of the time."""
+    """Return the max MiB in each third of the time."""
     found = [0, 0, 0]
     for at, size in seen:
         third = min(2, int(3 * (at - began) / seconds))
@@ -211,7 +213,7 @@ def _archiver(running: Running, given: argparse.Namespace, lake: Path) -> subpro
 
 
 def _verified(running: Running, given: argparse.Namespace, lake: Path) -> int:
-    """How many rows the table has when all is archived and verified to be what the log had."""
+    """Archive and verify the rest; return the table's number of rows."""
     for words in (["archive", TOPIC, "--to", str(lake)], ["verify", TOPIC, str(lake)]):
         with _job(*words, *_where(running, given)) as process:
             said, _ = process.communicate(timeout=300)
@@ -220,28 +222,32 @@ def _verified(running: Running, given: argparse.Namespace, lake: Path) -> int:
     return int(said.rpartition("equal: ")[2].split()[0])
 
 
-def _listen(archiver: subprocess.Popen[str], producer: "Producing", heard: list[Heard]) -> None:
+def _listen(
+    archiver: subprocess.Popen[str], producer: "Producing", reports: list[CommitReport]
+) -> None:
     assert archiver.stdout is not None
     for line in archiver.stdout:
         if line.startswith("{"):
-            told = json.loads(line)
-            heard.append(Heard(time.monotonic(), told["records"], told["seconds"], producer.sent))
+            commit = json.loads(line)
+            reports.append(
+                CommitReport(time.monotonic(), commit["records"], commit["seconds"], producer.sent)
+            )
 
 
 def _watch(
     running: Running,
     archiver: subprocess.Popen[str],
-    seen: list[Seen],
+    seen: list[MemorySample],
     stop: threading.Event,
 ) -> None:
     store = running.pids[-1]
     while not stop.wait(0.5):
         resident = processes.resident_bytes([archiver.pid])
-        seen.append(Seen(time.monotonic(), processes.own_bytes(store), resident))
+        seen.append(MemorySample(time.monotonic(), processes.own_bytes(store), resident))
 
 
 class Producing:
-    """Records that nothing compresses, so many a second, in steps of 20 ms."""
+    """Produces incompressible records at a fixed rate, in steps of 20 ms."""
 
     def __init__(self, address: str, rate: int) -> None:
         from confluent_kafka import Producer
@@ -253,12 +259,12 @@ class Producing:
         self.sent = 0
 
     def one(self) -> None:
-        """A single record is in the topic."""
+        """Produce a single record."""
         self._send(1)
         self._producer.flush(60)
 
     def run(self, seconds: int) -> None:
-        """As many records as the time asks for are in the topic."""
+        """Produce records at the rate until the time is over."""
         began, before = time.monotonic(), self.sent
         while (spent := time.monotonic() - began) < seconds:
             self._send(before + int(spent * self._rate) - self.sent)
@@ -276,7 +282,7 @@ class Producing:
                         TOPIC, value=value, partition=self.sent // 1000 % PARTITIONS
                     )
                     break
-                except BufferError:  # The broker is slower than the rate.
+                except BufferError:  # the broker is slower than the rate
                     self._producer.poll(0.1)
             self.sent += 1
 

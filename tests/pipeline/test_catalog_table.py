@@ -18,7 +18,7 @@ from korvet.spark.errors import InvalidOption
 from korvet.spark.options import Connection
 from korvet.spark.tiered import catalog_table
 from korvet.store.sync_store import SyncStore
-from tests.pipeline.test_jobs import nobody
+from tests.pipeline.test_jobs import ignore_commit
 from tests.spark.data_source_driver import read
 from tests.spark.topic_log import Log, plain
 
@@ -59,14 +59,14 @@ def offsets(spark: Any, log: Log, archive: str, **options: str) -> list[tuple[in
 
 
 class Busy(threading.Thread):
-    """Appends, archives and trims repeatedly; `told` receives each step before it starts."""
+    """Appends, archives and trims repeatedly; `steps` receives each step before it starts."""
 
     def __init__(self, spark: Any, log: Log, table: ArchiveTable) -> None:
         super().__init__()
         self._spark, self._log, self._table = spark, log, table
         self._topic = log.create("orders", 2)
         self._appended = 0
-        self.told: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self.steps: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self.error: Exception | None = None
         self._append()
 
@@ -79,12 +79,12 @@ class Busy(threading.Thread):
         job = ArchiveJob(Connection(self._log.url), ("orders",), trim_older_ms=0)
         try:
             for _ in range(ROUNDS):
-                self.told.put(self._appended)
-                Archiver(self._spark, self._table, job).catch_up(nobody)
+                self.steps.put(self._appended)
+                Archiver(self._spark, self._table, job).catch_up(ignore_commit)
                 self._append()
         except Exception as error:
             self.error = error
-        self.told.put(None)
+        self.steps.put(None)
 
 
 @pytest.mark.spark
@@ -96,7 +96,7 @@ def test_a_read_of_a_named_table_and_the_log_is_complete_while_an_archiver_runs(
     with SyncStore.connect(log.url) as store:
         busy = Busy(lake, Log(store, log.url), table)
         busy.start()
-        while (least := busy.told.get()) is not None:
+        while (least := busy.steps.get()) is not None:
             for _ in range(2):
                 found = offsets(lake, log, name)
                 each = len(found) // 2

@@ -19,8 +19,8 @@ def table(path: Path, *versions: tuple[int, str | None]) -> DeltaTable:
     log.mkdir()
     for number, text in versions:
         info = {"operation": "WRITE", "operationMetrics": {"numOutputRows": "10"}}
-        told = info if text is None else {**info, "userMetadata": text}
-        lines = [{"add": {"path": "x"}}, {"commitInfo": told}, {"txn": {"appId": "a"}}]
+        commit_info = info if text is None else {**info, "userMetadata": text}
+        lines = [{"add": {"path": "x"}}, {"commitInfo": commit_info}, {"txn": {"appId": "a"}}]
         file = log / f"{number:020d}.json"
         file.write_text("\n".join(json.dumps(line) for line in lines))
     (log / "00000000000000000001.checkpoint.parquet").write_bytes(b"")

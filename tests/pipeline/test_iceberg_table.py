@@ -22,12 +22,14 @@ from tests.spark.topic_log import Log, plain
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
-def nobody(done: ArchivedCommit) -> None:
+def ignore_commit(done: ArchivedCommit) -> None:
     """Ignore the commit."""
 
 
 def archived(spark: Any, log: Log, table: Any) -> int:
-    return Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",))).catch_up(nobody)
+    return Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",))).catch_up(
+        ignore_commit
+    )
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def keys_of(log: Log, topic: str) -> set[tuple[str, int, int]]:
     }
 
 
-def nobody(done: ArchivedCommit) -> None:
+def ignore_commit(done: ArchivedCommit) -> None:
     """Ignore the commit."""
 
 
@@ -88,15 +88,15 @@ def test_a_topic_is_archived_once_whatever_happens(
     table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
     job = ArchiveJob(connection, ("orders",), most=200)
-    told: list[ArchivedCommit] = []
-    assert Archiver(spark, table, job).catch_up(told.append) == 340
-    assert len(told) == 2
+    commits: list[ArchivedCommit] = []
+    assert Archiver(spark, table, job).catch_up(commits.append) == 340
+    assert len(commits) == 2
     topic = filled_topic(filled)
     filled.append(topic, 0, plain(50))
     for before in (True, False):
         with pytest.raises(KeyboardInterrupt):
-            Archiver(spark, Dying(table, before), job).catch_up(nobody)
-    assert Archiver(spark, open_table(spark, location), job).catch_up(nobody) == 0
+            Archiver(spark, Dying(table, before), job).catch_up(ignore_commit)
+    assert Archiver(spark, open_table(spark, location), job).catch_up(ignore_commit) == 0
     stale = next_commit(EMPTY, [])
     with pytest.raises(ConcurrentCommit):
         table.append(table.frame().limit(1), EMPTY, stale, lambda: (1, 0))
@@ -109,7 +109,7 @@ def test_a_topic_is_archived_once_whatever_happens(
     assert read_by_others(path, format) == keys_of(filled, "orders")
     trimming = Archiver(spark, table, ArchiveJob(connection, ("orders",), trim_older_ms=0))
     filled.append(topic, 1, odd(3))
-    assert trimming.catch_up(nobody) == 3
+    assert trimming.catch_up(ignore_commit) == 3
     verdict = verify_archive(spark, table, connection, ["orders"])
     assert verdict.equal and verdict.rows == 393
     assert filled.store.command("XLEN", "korvet:orders:0") == 0
@@ -134,7 +134,7 @@ def test_an_iceberg_table_is_read_at_its_last_commit_despite_a_stale_hint(
     location = location_for(spark, tmp_path, "iceberg")
     table = open_table(spark, location, TableCreation())
     job = ArchiveJob(Connection(filled.url), ("orders",), trim_older_ms=0)
-    Archiver(spark, table, job).catch_up(nobody)
+    Archiver(spark, table, job).catch_up(ignore_commit)
     # An archiver that dies between commit and hint leaves a stale hint, or none.
     file = Path(location.path, "metadata", "version-hint.text")
     file.unlink()
@@ -154,7 +154,7 @@ def test_an_iceberg_table_does_not_grow_with_the_number_of_its_commits(
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ({few}, {soon})")
     connection = Connection(filled.url)
     job = ArchiveJob(connection, ("orders",), most=90, trim_older_ms=0)
-    assert Archiver(spark, table, job).catch_up(nobody) == 340
+    assert Archiver(spark, table, job).catch_up(ignore_commit) == 340
     assert table.state().number == 4
     folder = Path(location.path, "metadata")
     assert len(list(folder.glob("*.metadata.json"))) == 5
@@ -174,7 +174,7 @@ def test_a_table_of_another_program_is_rejected(spark: Any, tmp_path: Path, form
 def test_verify_reports_differences(spark: Any, filled: Log, tmp_path: Path) -> None:
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
     connection = Connection(filled.url)
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
     state = table.state()
     twice = next_commit(state, [], id="x")
     table.append(table.frame().where("partition = 1 AND offset = 3"), state, twice, lambda: (1, 7))
@@ -190,7 +190,7 @@ def test_a_replay_writes_each_row_once_however_often_it_runs(
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
     filled.create("again", 2, "record", "dense")
     wanted = ReplayOptions(where="offset >= 10", keep_timestamps=True)
     assert replay(spark, table, location, connection, "again", wanted).records == 320
@@ -214,7 +214,7 @@ def test_a_replay_into_a_topic_with_added_partitions_writes_no_row_twice(
     table = open_table(spark, location, TableCreation())
     connection = Connection(filled.url)
     again = filled.create("again", 1, "record", "dense")
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
     first = replay(spark, table, location, connection, "again", ReplayOptions())
     assert first.records == 340
     # It died before the job finished: files of its tasks are still there.
@@ -237,7 +237,7 @@ def test_a_replay_of_an_empty_table_does_not_prevent_later_replays(
     filled.create("again", 1, "record", "dense")
     nothing = replay(spark, table, location, connection, "again", ReplayOptions())
     assert (nothing.records, nothing.done_before) == (0, False)
-    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(nobody)
+    Archiver(spark, table, ArchiveJob(connection, ("orders",))).catch_up(ignore_commit)
     assert replay(spark, table, location, connection, "again", ReplayOptions()).records == 340
 
 
@@ -254,9 +254,9 @@ def test_json_fields_become_columns_and_nothing_is_lost(
     )
     archiver = Archiver(spark, table, ArchiveJob(Connection(log.url), ("orders",), values="json"))
     put(b'{"n": 1, "to": {"city": "Bern"}}', b"no json", None, b"[1]")
-    archiver.catch_up(nobody)
+    archiver.catch_up(ignore_commit)
     put(b'{"n": "many", "new": true}', b'{"to": {"zip": 3000}}')
-    archiver.catch_up(nobody)
+    archiver.catch_up(ignore_commit)
     rows = table.frame().orderBy("offset").collect()
     assert [row["value_n"] for row in rows] == [1, None, None, None, None, None]
     assert rows[0]["value_to"]["city"] == "Bern"
@@ -284,7 +284,7 @@ def test_json_objects_without_a_field_that_a_column_could_have_are_kept(
         spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="json")
     )
     job = ArchiveJob(Connection(log.url), ("orders",), values="json")
-    assert Archiver(spark, table, job).catch_up(nobody) == 1
+    assert Archiver(spark, table, job).catch_up(ignore_commit) == 1
     [row] = table.frame().collect()
     assert row["value_n"] == 1 and bytes(row["value"]) == values[0]
     assert [name for name in row.asDict() if name.startswith("value_")] == ["value_n"]
@@ -304,7 +304,7 @@ def test_avro_fields_become_columns_and_what_does_not_fit_is_kept(
         spark, location_for(spark, tmp_path, "parquet"), TableCreation(values="avro")
     )
     job = ArchiveJob(Connection(log.url), ("orders",), values="avro", avro_schema=schema)
-    Archiver(spark, table, job).catch_up(nobody)
+    Archiver(spark, table, job).catch_up(ignore_commit)
     rows = table.frame().orderBy("offset").collect()
     assert [(row["value_id"], row["value_name"]) for row in rows] == [
         (1, "abc"),
@@ -325,11 +325,11 @@ def test_a_column_never_gets_another_type(spark: Any, log: Log, tmp_path: Path) 
         log.append(topic, 0, [(0, 1_700_000_000_000, None, value, [])])
         return Archiver(
             spark, table, ArchiveJob(Connection(log.url), ("orders",), **more)
-        ).catch_up(nobody)
+        ).catch_up(ignore_commit)
 
     def avro(**fields: str) -> dict[str, str]:
-        told = ", ".join(f'{{"name": "{n}", "type": "{t}"}}' for n, t in fields.items())
-        schema = f'{{"type": "record", "name": "r", "fields": [{told}]}}'
+        columns = ", ".join(f'{{"name": "{n}", "type": "{t}"}}' for n, t in fields.items())
+        schema = f'{{"type": "record", "name": "r", "fields": [{columns}]}}'
         return {"values": "avro", "avro_schema": schema}
 
     assert archive(b"\x02", **avro(id="int")) == 1
@@ -355,7 +355,7 @@ def test_spans_without_a_record_are_a_table_that_can_be_read(
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
     job = ArchiveJob(Connection(log.url), ("orders",))
-    assert Archiver(spark, table, job).catch_up(nobody) == 0
+    assert Archiver(spark, table, job).catch_up(ignore_commit) == 0
     assert [(each.start, each.end) for each in table.state().archived] == [(0, 5)]
     assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
     log.create("again", 1)
@@ -363,7 +363,7 @@ def test_spans_without_a_record_are_a_table_that_can_be_read(
     assert found.records == 0 and not found.done_before
     assert read(log.url, subscribe="orders", archive=location.path) == []
     log.append(topic, 0, plain(5))
-    assert Archiver(spark, table, job).catch_up(nobody) == 5
+    assert Archiver(spark, table, job).catch_up(ignore_commit) == 5
     assert verify_archive(spark, table, Connection(log.url), ["orders"]).rows == 5
 
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 NOT_THOSE = "the table's rows are not those that its commits wrote"
 
 
-def nobody(done: ArchivedCommit) -> None:
+def ignore_commit(done: ArchivedCommit) -> None:
     """Ignore the commit."""
 
 
@@ -73,7 +73,7 @@ def test_a_row_changed_after_its_record_was_trimmed_is_noticed(
 ) -> None:
     location = location_for(spark, tmp_path, format)
     table = open_table(spark, location, TableCreation())
-    archiver(spark, log, table, trim_older_ms=0).catch_up(nobody)
+    archiver(spark, log, table, trim_older_ms=0).catch_up(ignore_commit)
     assert log.store.command("XLEN", "korvet:orders:1") == 0
     assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
     alter(spark, location)
@@ -86,7 +86,7 @@ def test_differences_are_reported_with_their_offsets(
 ) -> None:
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     alter(spark, location)
     verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     problems = [each.problems for each in verdict.partitions]
@@ -102,25 +102,25 @@ def test_a_pending_delta_commit_is_settled_by_the_next_run(
     spark.sql(f"ALTER TABLE {location.sql} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     honest = delta_table.DeltaTable._commit
 
-    def dying(self: delta_table.DeltaTable, frame: Any, told: Any, app: str) -> None:
+    def dying(self: delta_table.DeltaTable, frame: Any, history: Any, app: str) -> None:
         if app == delta_table._SUMS:
             raise KeyboardInterrupt
-        honest(self, frame, told, app)
+        honest(self, frame, history, app)
 
     with monkeypatch.context() as patch:
         patch.setattr(delta_table.DeltaTable, "_commit", dying)
         with pytest.raises(KeyboardInterrupt):
-            archiver(spark, log, table).catch_up(nobody)
+            archiver(spark, log, table).catch_up(ignore_commit)
     state = table.state()
     assert state.pending and (state.rows, state.total_rows) == (400, 0)
     verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal and verdict.rows == 400
-    assert archiver(spark, log, table).catch_up(nobody) == 0
+    assert archiver(spark, log, table).catch_up(ignore_commit) == 0
     state = table.state()
     assert not state.pending and state.total_rows == 400 and state.checksum != UNKNOWN
-    told = spark.sql(f"DESCRIBE HISTORY {location.sql}").select(*delta_table._HISTORY).collect()
-    assert list(table._history(None)) == [tuple(row) for row in told]
-    assert list(table._history(1)) == [tuple(told[0])]
+    history = spark.sql(f"DESCRIBE HISTORY {location.sql}").select(*delta_table._HISTORY).collect()
+    assert list(table._history(None)) == [tuple(row) for row in history]
+    assert list(table._history(1)) == [tuple(history[0])]
     assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
 
 
@@ -147,11 +147,11 @@ def test_a_concurrent_trim_and_commit_are_no_difference(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, meanwhile: list[Meanwhile]
 ) -> None:
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
 
     def go_on() -> None:
         log.append(topic, 1, plain(30))
-        archiver(spark, log, table).catch_up(nobody)
+        archiver(spark, log, table).catch_up(ignore_commit)
         log.truncate(topic, 0, 90)
         log.truncate(topic, 1, 200)
 
@@ -167,12 +167,12 @@ def test_a_trim_after_a_later_commit_is_no_gap(
     spark: Any, log: Log, topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     honest = module._compared_ranges
 
     def late(*arguments: Any) -> Any:
         log.append(topic, 1, plain(30))
-        archiver(spark, log, table).catch_up(nobody)
+        archiver(spark, log, table).catch_up(ignore_commit)
         log.truncate(topic, 1, 210)
         return honest(*arguments)
 
@@ -188,7 +188,7 @@ def test_a_gap_between_table_and_log_is_a_difference_only_if_records_were_trimme
     topic = log.create("orders", 1, "record", "time")
     log.append(topic, 0, plain(10))
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table, trim_older_ms=0).catch_up(nobody)
+    archiver(spark, log, table, trim_older_ms=0).catch_up(ignore_commit)
     for since in (1_700_000_100_000, 1_700_000_200_000):
         log.append(topic, 0, plain(10, since=since))
     assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
@@ -204,7 +204,7 @@ def test_rows_outside_of_all_commits_are_a_difference(
     from pyspark.sql import functions as f
 
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     state = table.state()
     stray = table.frame().limit(1).withColumn("offset", f.lit(1_000_000).cast("bigint"))
     table.append(stray, state, next_commit(state, [], id="x"), lambda: (1, 7))
@@ -216,7 +216,7 @@ def test_a_topic_that_left_the_log_unarchived_is_not_equal(
     spark: Any, log: Log, topic: Topic, tmp_path: Path
 ) -> None:
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     other = log.create("payments", 1)
     assert verify_archive(spark, table, Connection(log.url), ["payments"]).equal
     log.append(other, 0, plain(10))
@@ -231,7 +231,7 @@ def test_a_partition_that_was_empty_at_first_waits_and_is_no_difference(
     made = log.create("orders", 2)
     log.append(made, 0, plain(10))
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     log.append(made, 1, plain(10))
     verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert verdict.equal and [each.waiting for each in verdict.partitions] == [0, 10]
@@ -260,7 +260,7 @@ def test_equal_hashes_differ_by_timestamp_type_and_null_headers(
     bare = [("a", None), ("b", None)]
     log.append(made, 0, [(n, 1_700_000_000_000, b"k", b"v", bare) for n in range(100)])
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     frame = table.frame()
     one = "offset = 70"
     joined = "ARRAY(NAMED_STRUCT('key', 'a', 'value', X'62'))"
@@ -278,7 +278,7 @@ def test_compacted_records_hide_no_record_missing_from_the_table(
     made = log.create("orders", 1, cleanup_policy="compact")
     log.append(made, 0, plain(128))
     table = open_table(spark, location_for(spark, tmp_path, "parquet"), TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     for offset in range(100, 105):
         log.store.command("XDEL", "korvet:orders:0", f"1000000000000000-{offset}")
     assert verify_archive(spark, table, Connection(log.url), ["orders"]).equal
@@ -305,7 +305,7 @@ def test_foreign_records_without_a_time_compare_equal_at_any_time(
     log.append(topic, 0, plain(20))
     location = location_for(spark, tmp_path, "parquet")
     table = open_table(spark, location, TableCreation())
-    archiver(spark, log, table).catch_up(nobody)
+    archiver(spark, log, table).catch_up(ignore_commit)
     verdict = verify_archive(spark, table, Connection(log.url), ["orders"])
     assert (verdict.equal, verdict.rows) == (True, 43)
     log.store.command("XDEL", "korvet:orders:0", "1000000000000000-25")

@@ -85,7 +85,7 @@ def test_writing_single_records_imports_neither_pandas_nor_a_kafka_client(log: L
 
 
 @pytest.mark.parametrize(
-    ("lacks", "told"),
+    ("lacks", "reason"),
     [
         ("del pyspark.sql.datasource.DataSourceStreamArrowWriter", "needs PySpark 4.1 or newer"),
         ("sys.modules['msgspec'] = None", "is incomplete: pip install 'korvet[spark]'"),
@@ -93,7 +93,7 @@ def test_writing_single_records_imports_neither_pandas_nor_a_kafka_client(log: L
     ],
 )
 def test_a_spark_that_cannot_run_the_source_finds_one_that_raises_the_reason(
-    lacks: str, told: str
+    lacks: str, reason: str
 ) -> None:
     """An import error would end Spark's search for data sources, including those of others."""
     program = f"""
@@ -113,8 +113,8 @@ found({{}})
         timeout=60,
         check=False,
     )
-    if told:
+    if reason:
         last = ran.stderr.splitlines()[-1]
-        assert last.startswith("korvet.spark.errors.UnsupportedSpark: ") and told in last
+        assert last.startswith("korvet.spark.errors.UnsupportedSpark: ") and reason in last
     else:
         assert ran.returncode == 0, ran.stderr

@@ -152,22 +152,22 @@ def test_a_table_of_a_catalog_is_read_and_written_with_the_options_of_each_query
 ) -> None:
     fill(log, "s", "record", "dense")
     log.create("out", 1)
-    told = f"redis = '{log.url}'"
+    options = f"redis = '{log.url}'"
     spark.sql(
         "CREATE TABLE kept (key binary, value binary) USING korvet "
         f"LOCATION 'file:{tmp_path / 'nothing'}'"
     )
     try:
         spark.sql(
-            f"INSERT INTO kept WITH ({told}, topic = 'out') "
-            f"SELECT * FROM kept WITH ({told}, subscribe = 's')"
+            f"INSERT INTO kept WITH ({options}, topic = 'out') "
+            f"SELECT * FROM kept WITH ({options}, subscribe = 's')"
         )
         made = spark.read.option("redis", log.url).option("subscribe", "out")
         assert made.table("kept").count() == 300
         with pytest.raises(Exception, match=r"SELECT . FROM t WITH"):
             spark.table("kept").count()
         with pytest.raises(Exception, match="INSERT INTO t WITH"):
-            spark.sql(f"INSERT INTO kept WITH ({told}) VALUES (null, cast('a' AS binary))")
+            spark.sql(f"INSERT INTO kept WITH ({options}) VALUES (null, cast('a' AS binary))")
     finally:
         spark.sql("DROP TABLE kept")
 

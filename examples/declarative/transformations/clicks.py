@@ -1,4 +1,4 @@
-"""Three tables: the clicks as they come, the valid ones with their fields, and totals by user."""
+"""Three tables: clicks as they arrive, valid clicks with their fields, and totals by user."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ spark: Any = SparkSession.active()
 
 @dp.table
 def clicks() -> DataFrame:
-    """Every record of topic `clicks`."""
+    """Read every record of topic `clicks`."""
     source = spark.readStream.format("korvet").option("subscribe", "clicks")
     return source.option("startingOffsets", "earliest").load()
 
 
 @dp.table
 def cleaned() -> DataFrame:
-    """The records that are clicks, as columns."""
+    """Return the records that are clicks, as columns."""
     parsed = spark.readStream.table("clicks").select(
         "partition",
         "offset",
@@ -34,5 +34,5 @@ def cleaned() -> DataFrame:
 
 @dp.materialized_view
 def by_user() -> DataFrame:
-    """How many clicks each user has made."""
+    """Count the clicks of each user."""
     return spark.read.table("cleaned").groupBy("user").agg(count("*").alias("clicks"))

@@ -187,12 +187,12 @@ class RangeScan:
         found = self._store.bulk_reply()
         if found is None:
             entries, states = self._commands(start, stop, most)
-            rows, told = self._store.commands([entries, *states])
+            rows, state = self._store.commands([entries, *states])
             reply = XRangeReply.of(rows)
         else:
-            raw, [told] = found
+            raw, [state] = found
             reply = XRangeReply.of(parsed(raw)) if self._log.is_batch else XRangeReply(raw)
-        self._check(told, start)
+        self._check(state, start)
         return reply
 
     def _commands(self, start: int, stop: int | None, most: int) -> tuple[Command, list[Command]]:

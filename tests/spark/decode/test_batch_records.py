@@ -68,7 +68,7 @@ def test_columns_equal_the_records_of_the_compiled_reader(shapes: list[Any]) -> 
     assert rows(bodies) == wanted
 
 
-def test_long_runs_of_equal_records_and_their_ends_are_told_apart() -> None:
+def test_long_runs_of_equal_records_and_their_ends_are_found() -> None:
     draw = random.Random(7)
     shapes = [
         (1_700_000_000_000 + n // 300, b"%05d" % n, draw.randbytes(60 if n % 1000 else 61), [])

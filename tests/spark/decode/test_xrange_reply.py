@@ -285,17 +285,17 @@ def transactions(
         id_ = b"%d-%d" % (DENSE_MS, n)
         number = draw.choice((0, 0, 7, 4_000_000_000_000))
         record = [b"value", draw.randbytes(draw.randint(0, 40)), b"timestamp", b"%d" % n]
-        told = [b"transaction", b"%d" % number] if number else []
+        transaction = [b"transaction", b"%d" % number] if number else []
         if number in begun and draw.random() < 0.1:
             committed = draw.random() < 0.5
-            told = control_records.fields_of(n, number, 3, committed)
+            transaction = control_records.fields_of(n, number, 3, committed)
             first = begun.pop(number)
             if not committed:
                 aborted.append(AbortedTransaction(number, first, n))
             record = []
         elif number:
             begun.setdefault(number, n)
-        found.append((id_, [*stamp, *told, *record]))
+        found.append((id_, [*stamp, *transaction, *record]))
     return found, aborted
 
 
