@@ -1,7 +1,7 @@
-"""The line of a bundle that holds the caller to the header: so many KEYS and ARGV, and integers.
+"""The line of a bundle that checks KEYS and ARGV against the header: counts and integers.
 
-It comes before all else, so whoever calls a script wrongly by hand is told what is wrong, and has
-written nothing. What repeated ARGV hold is the script's own to judge, and so are log.append's.
+It runs first, so a wrong call by hand fails with the reason and writes nothing. Repeated ARGV are
+checked by the script itself, and so are log.append's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,15 @@ from collections.abc import Iterator, Sequence
 from korvet.scripts.contract import Contract, Row
 
 JUDGES = "log.append"
-"""It runs once a batch, where eight integers cost a microsecond, and shares what judges them with
-log.append_many, whose are repeated."""
+"""The script that checks its own arguments.
+
+It runs once a batch, where a check of eight integers costs 1 us, and shares its check with
+log.append_many, whose arguments repeat.
+"""
 
 
 def line(contract: Contract) -> str:
-    """Lua that fails, naming the script, unless it was called as its header says."""
+    """Return the Lua line that fails, naming the script, unless the call matches the header."""
     wrong = [*_wrong_count("KEYS", contract.keys), *_wrong_count("ARGV", contract.args)]
     takes = f"{_taken('KEYS', contract.keys)} and {_taken('ARGV', contract.args)}"
     checks = [f'if {" or ".join(wrong)} then error("{contract.name} takes {takes}", 0) end']
@@ -49,7 +52,7 @@ def _taken(section: str, rows: Sequence[Row]) -> str:
 
 
 def _runs_of_ints(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
-    """First and last position, from 1, of ints that are given once and stand side by side."""
+    """Yield first and last position, from 1, of adjacent ints that are given once."""
     first = 0
     for at, row in enumerate((*rows, Row("", "bytes", "")), 1):
         if row.type == "int" and not row.repeated:

@@ -1,21 +1,20 @@
-"""One script file and the libraries it requires, as the one text that Redis is given.
+"""Join a script and the libraries it requires into the text that Redis gets.
 
 Rules
-- A library is asked for by a line of its own: `local codes = require("lib.codes")`. The name is a
+- A library is required on a line by itself: `local codes = require("lib.codes")`. The name is a
   literal, begins with `lib.`, and maps to `lua/lib/codes.lua`. Libraries may require libraries.
-- Each library is in the text once, inside its own function: no local of one file can meet a local
-  of another. It is made when it is first asked for, so a `require` inside a branch costs nothing
-  where the branch is not taken.
-- Comments are blanked, never removed. A better sentence changes no sha1, and a line number in a
+- Each library is in the text once, inside a function: locals of two files cannot collide. It is
+  built at its first require, so a `require` inside a branch costs nothing unless the branch runs.
+- Comments are blanked, never removed. A reworded comment changes no sha1, and a line number in a
   Redis error is a line number in a file: `Bundle.locate`.
-- A function of a library that nothing in the text names is blanked too: Redis makes every function
-  of a library at every call, and each costs a tenth of a microsecond. So a library's functions
-  begin with `function M.name(` or `local function name(` and end with `end`, all in column 0.
-- A library whose first line is `--- lib.name  constants` is a table of constants, one a line.
-  Only those that the bundle names go in, as one line: Redis builds that table at every call, and
-  a new error code must not give every script a new sha1.
-- The first line names script and version, so a slow log or a `SCRIPT SHOW` says what it is, and
-  raising a version always gives a new sha1. The second holds the caller to the header
+- A function of a library that the text does not name is blanked too: Redis creates every function
+  of a library at every call, for 0.1 us each. So a library's functions begin with `function
+  M.name(` or `local function name(` and end with `end`, all in column 0.
+- A library whose first line is `--- lib.name  constants` is a table of constants, one a line. Only
+  the constants that the bundle names are included, on one line: Redis builds that table at every
+  call, and a new error code must not change every script's sha1.
+- The first line has the script's name and version, for the slow log and `SCRIPT SHOW`; a new
+  version always changes the sha1. The second line checks the arguments against the header
   (`korvet/scripts/argument_check.py`).
 """
 
@@ -49,12 +48,12 @@ _CONSTANTS_HEADER = re.compile(r"^---\s+lib\.[\w.]+\s+constants\b")
 
 
 class BundleError(Exception):
-    """A script cannot be made into one text; the message holds the chain that led there."""
+    """A script cannot be bundled; the message has the chain of requires."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """One script as Redis runs it. `parts` says which lines of `text` came from which file."""
+    """A script as Redis runs it; `parts` maps lines of `text` to files."""
 
     name: str
     text: str
@@ -70,7 +69,7 @@ class Bundle:
         return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def locate(self, line: int) -> tuple[str, int]:
-        """The file, relative to `lua/`, and the line in it that became this line of the text."""
+        """Return the file, relative to `lua/`, and its line for a line of the text."""
         for start, length, path in self.parts:
             if start <= line < start + length:
                 return path, line - start + 1
@@ -79,8 +78,10 @@ class Bundle:
 
 @cache
 def default_root() -> Traversable:
-    """Where the scripts are: inside the installed package, which may be an archive on the path, or
-    in the checkout."""
+    """Return the directory of the scripts: in the installed package, or in the checkout.
+
+    The package may be inside an archive on the path.
+    """
     package = files("korvet")
     installed = package / "_lua"
     if installed.is_dir():
@@ -92,7 +93,7 @@ def default_root() -> Traversable:
 
 
 def names(root: Traversable | None = None) -> list[str]:
-    """The names of all scripts, sorted: `lua/log/append.lua` is `log.append`."""
+    """Return the names of all scripts, sorted: `lua/log/append.lua` is `log.append`."""
     found = (name for name in _named(root or default_root()) if not name.startswith("lib."))
     return sorted(found)
 
@@ -106,12 +107,12 @@ def _named(folder: Traversable) -> Iterator[str]:
 
 
 def load(name: str, root: Traversable | None = None) -> Bundle:
-    """The bundle of one script. Read and built once a process for the scripts we ship."""
+    """Return the bundle of one script, built once per process for Korvet's scripts."""
     return _load_shipped(name) if root is None else _Builder(root).build(name)
 
 
 def source(name: str) -> str:
-    """A script that we ship as it is written, its contract first."""
+    """Return the source of one of Korvet's scripts, header included."""
     return (default_root() / _path(name)).read_text(encoding="utf-8")
 
 
@@ -122,7 +123,7 @@ def _load_shipped(name: str) -> Bundle:
 
 @cache
 def blank_comments(source: str) -> str:
-    """The same lines without their comments. A string may hold two dashes."""
+    """Return the lines without their comments. A string may hold two dashes."""
     return "\n".join(_blank_line(line) for line in source.split("\n"))
 
 
@@ -145,7 +146,7 @@ def _blank_line(line: str) -> str:
 
 
 def requires(code: str, where: str) -> Iterator[str]:
-    """The libraries a file asks for, in order. `code` has no comments any more."""
+    """Return the libraries that a file requires, in order. `code` has no comments."""
     for number, line in enumerate(code.split("\n"), 1):
         if not re.search(r"\brequire\b", line):
             continue
@@ -163,7 +164,7 @@ def requires(code: str, where: str) -> Iterator[str]:
 
 
 class _Builder:
-    """Follows the requires of one script, depth first, and puts the text together."""
+    """Follows the requires of one script, depth first, and builds the text."""
 
     def __init__(self, root: Traversable) -> None:
         self._root = root
@@ -213,13 +214,14 @@ class _Builder:
             self._code[module] = body
 
     def _drop_unused(self, script: str) -> None:
-        """No function of a library is left that nothing names, its own lines apart."""
+        """Blank the library functions that no other line names."""
         while True:
             before = dict(self._code)
             everywhere = [_words_in(code) for code in (script, *before.values())]
             for module, code in before.items():
                 for found in _FUNCTION.finditer(code):
-                    # A function of the module is named `.name` anywhere, a local one `name` here.
+                    # A function of the module is named `.name` anywhere, a local one `name` in this
+                    # file.
                     within = everywhere if found[1] else [_words_in(code)]
                     spelled = (f".{found[2]}",) if found[1] else (found[2], f".{found[2]}")
                     own = _words_in(found[0])
@@ -254,7 +256,7 @@ class _Builder:
 
 @cache
 def _words_in(code: str) -> Counter[str]:
-    """How often each name stands there; one behind a dot is `.name`."""
+    """Count each name in the lines; a name after a dot counts as `.name`."""
     return Counter(_WORD.findall(code))
 
 

@@ -1,6 +1,6 @@
-"""A script with its keys and arguments: a value that says what to run and how to read the answer.
+"""A script with its keys and arguments: what to run, and how to decode the reply.
 
-Nothing here waits or sends. The stores and the tests' runner all take the same `Call`.
+This module sends nothing. The stores and the tests' runner all take the same `Call`.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ Arg: TypeAlias = bytes | bytearray | memoryview | str | int
 
 
 class ContractBroken(Exception):
-    """A reply does not have the shape its script promises: ours to repair, nobody else's."""
+    """A reply does not have the shape of its contract: a bug in Korvet."""
 
 
 @dataclass_transform(frozen_default=True)
 class Reply(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The base of all replies: the fields are the script's RETURNS, in order, no more, no less."""
+    """The base of all replies: the fields are the script's RETURNS, in order."""
 
 
 R = TypeVar("R", bound=Reply)
@@ -30,9 +30,9 @@ R_co = TypeVar("R_co", bound=Reply, covariant=True)
 
 
 class Script(Generic[R_co]):
-    """A script by name, and the type of its reply. Its text is read when first needed.
+    """A script by name, and the type of its reply. Its text is read at first use.
 
-    `root` is the directory of a script that is not one of ours.
+    `root` is the directory of a script that is not Korvet's.
     """
 
     def __init__(self, name: str, reply: type[R_co], root: Path | None = None) -> None:
@@ -69,10 +69,10 @@ class Script(Generic[R_co]):
 
 
 class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
-    """One run of a script, not yet run.
+    """A run of a script, before it runs.
 
-    An argument that is a buffer is handed to the socket as it is: it must not change until the
-    call is answered. Buffers are contiguous and count in bytes.
+    An argument that is a buffer is passed to the socket as it is: it must not change until the call
+    is answered. Buffers are contiguous and count in bytes.
     """
 
     script: Script[R_co]
@@ -80,7 +80,7 @@ class Call(msgspec.Struct, Generic[R_co], frozen=True, gc=False):
     args: Sequence[Arg] = ()
 
     def decode(self, raw: object) -> R_co:
-        """The reply as its type; ContractBroken when it does not fit."""
+        """Return the reply as its type. Raises ContractBroken."""
         try:
             return msgspec.convert(raw, self.script.reply)
         except msgspec.ValidationError as error:

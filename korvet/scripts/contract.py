@@ -1,20 +1,20 @@
-"""The header of a script, read by a machine: its contract.
+"""The header of a script, parsed: its contract.
 
-The grammar, every line of it behind `---`:
+The grammar, every line of it after `---`:
 
-    name  version N  reads|writes
-    One sentence (further lines until an empty one go on with it).
+name  version N  reads|writes
+One sentence (it may continue until an empty line).
 
-    KEYS     name    type   meaning        type: hash, zset, stream, set, list, string
-    ARGV     name    type   meaning        type: int, bytes
-    RETURNS  name    type   meaning        type: int, bytes, list; `error` first when there is one
-    REFUSES  NAME NAME ...                 answered with nothing written, in the order of checking
-    SIGNALS  NAME ...                      answered together with a finished write
-    COST     words, at most N calls + M per unit
-    NOTES    free text
+KEYS     name    type   meaning        type: hash, zset, stream, set, list, string
+ARGV     name    type   meaning        type: int, bytes
+RETURNS  name    type   meaning        type: int, bytes, list; `error` first when there is one
+REFUSES  NAME NAME ...                 answered with nothing written, in the order of checking
+SIGNALS  NAME ...                      answered together with a finished write
+COST     words, at most N calls + M per unit
+NOTES    free text
 
-- A row begins at the column of its section's first row; a line further in goes on with the
-  meaning above. Two spaces or more stand between columns.
+- A row begins at the column of its section's first row; a line further in continues the meaning
+  above. Columns are separated by two spaces or more.
 - A name that ends in `...` may be given any number of times. Such rows are the last of their
   section; several of them repeat together, as one group. A section without rows is left out.
 - COST is counted by the tests: `at most 4 calls`, or `at most 4 calls + 2 per record + 1 per key`.
@@ -39,12 +39,12 @@ _TYPES = {
 
 
 class ContractError(Exception):
-    """A script's header does not follow the grammar; the message names the file and the line."""
+    """A script's header does not follow the grammar; the message names file and line."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One key, argument or element of the reply."""
+    """A key, argument or element of the reply."""
 
     name: str
     type: str
@@ -54,13 +54,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Budget:
-    """The most `redis.call`s one run makes: `fixed` and so many per counted thing."""
+    """The most `redis.call`s of one run: a fixed number plus a number per counted unit."""
 
     fixed: int
     per: Mapping[str, int] = field(default_factory=dict)
 
     def limit(self, counts: Mapping[str, int]) -> int | None:
-        """The number for these counts; None when a unit is not among them."""
+        """Return the limit for these counts; None if a unit is not among them."""
         if any(unit not in counts for unit in self.per):
             return None
         return self.fixed + sum(times * counts[unit] for unit, times in self.per.items())
@@ -68,7 +68,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Contract:
-    """What a script promises, as its header says it."""
+    """A script's contract, as its header states it."""
 
     name: str
     version: int
@@ -84,7 +84,7 @@ class Contract:
     notes: str
 
     def most_calls(self, key_count: int, arg_count: int) -> int | None:
-        """How many `redis.call`s a run with so many KEYS and ARGV may make; None: not countable."""
+        """Return the most `redis.call`s of a run with that many KEYS and ARGV, or None."""
         counts = {"key": key_count, "arg": arg_count}
         for rows, given in ((self.keys, key_count), (self.args, arg_count)):
             repeated = [row.name for row in rows if row.repeated]
@@ -95,12 +95,12 @@ class Contract:
 
 
 def parse_contract(source: str, name: str) -> Contract:
-    """The contract in the header of one script's source; `name` is the one its path gives it."""
+    """Parse the contract in a script's source; `name` is the one that its path gives it."""
     return _Parser(name, header_lines(source)).parse()
 
 
 def header_lines(source: str) -> list[str]:
-    """The text behind `---` of the lines that open a file."""
+    """Return the text after `---` of the lines that open a file."""
     lines: list[str] = []
     for line in source.split("\n"):
         if not line.startswith("---"):
@@ -152,14 +152,14 @@ class _Parser:
         return " ".join(words), at + 1
 
     def _split(self, start: int) -> dict[str, list[tuple[int, str]]]:
-        """Section -> its lines with their numbers; labels are replaced by spaces of equal width."""
+        """Return each section's lines with their numbers; labels become spaces of equal width."""
         sections: dict[str, list[tuple[int, str]]] = {}
         current: list[tuple[int, str]] | None = None
         for number, line in enumerate(self._lines[start:], start + 1):
             label = _SECTION.match(line[1:])
             if label and label[1] in _SECTIONS:
                 if label[1] in sections:
-                    raise self._wrong(number, f"{label[1]} stands twice")
+                    raise self._wrong(number, f"{label[1]} is repeated")
                 if sections and _SECTIONS.index(label[1]) < _SECTIONS.index(list(sections)[-1]):
                     raise self._wrong(number, f"{label[1]} comes before {list(sections)[-1]}")
                 current = sections[label[1]] = []
@@ -189,7 +189,7 @@ class _Parser:
                 if rows[:-1] and rows[-2].repeated and not rows[-1].repeated:
                     raise self._wrong(number, f"{rows[-1].name} comes after a repeated row")
         if len({row.name for row in rows}) != len(rows):
-            raise self._wrong(sections[section][0][0], f"a name stands twice in {section}")
+            raise self._wrong(sections[section][0][0], f"a name is repeated in {section}")
         return tuple(rows)
 
     def _row(self, section: str, number: int, line: str) -> Row:

@@ -1,9 +1,8 @@
-"""`lua/scripts.lock`: one line a script, `name  version  sha1`; a diff shows a version move.
+"""`lua/scripts.lock`: one line a script, `name  version  sha1`.
 
-`python -m korvet.scripts.lock` brings the file up to date. It refuses a script whose text changed
-under the version that is locked: brokers in the field run that version, and one name and version
-must mean one text. `--rewrite` says that no release has carried the version yet. `--check` only
-looks.
+`python -m korvet.scripts.lock` updates the file. It refuses a script whose text changed under a
+locked version: brokers in the field run that version, and one name and version must mean one text.
+`--rewrite` declares that no release has the version yet. `--check` only checks.
 """
 
 import sys
@@ -14,20 +13,20 @@ from korvet.scripts import bundle
 
 
 def render(root: Traversable) -> str:
-    """The text that the lock has when it is up to date."""
+    """Return the text of an up-to-date lock."""
     bundles = [bundle.load(name, root) for name in bundle.names(root)]
     return "".join(f"{b.name}  {b.version}  {b.sha1}\n" for b in bundles)
 
 
 def read(root: Traversable) -> dict[str, tuple[int, str]]:
-    """Name -> version and sha1, as locked; empty when there is no lock."""
+    """Return name to version and sha1, as locked; empty without a lock."""
     path = root / "scripts.lock"
     rows = (line.split() for line in path.read_text().splitlines()) if path.is_file() else ()
     return {name: (int(version), sha1) for name, version, sha1 in rows}
 
 
 def conflicts(root: Traversable) -> list[str]:
-    """One sentence for each script whose version already means another text."""
+    """Yield one sentence for each script whose version already means another text."""
     locked = read(root)
     found = []
     for name in locked.keys() & set(bundle.names(root)):
@@ -41,7 +40,7 @@ def conflicts(root: Traversable) -> list[str]:
 
 
 def stale(root: Traversable) -> list[str]:
-    """One sentence for each line that `make lock` would add, move or remove."""
+    """Yield one sentence for each line that `make lock` would add, change or remove."""
     locked = read(root)
     found = [f"{name} is locked and has no file" for name in locked.keys() - bundle.names(root)]
     for name in bundle.names(root):
@@ -52,7 +51,7 @@ def stale(root: Traversable) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """The lock is up to date, or stderr says why not; returns the exit code."""
+    """Update or check the lock; return the exit code."""
     root = Path(str(bundle.default_root()))
     wrong = [] if "--rewrite" in arguments else conflicts(root)
     if "--check" in arguments:

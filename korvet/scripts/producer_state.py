@@ -1,10 +1,10 @@
-"""What a partition remembers of a producer, read from its row (lua/lib/producer_state.lua)."""
+"""A partition's state of one producer, parsed from its row (lua/lib/producer_state.lua)."""
 
 import re
 from typing import NamedTuple, Self
 
 WRAP = 2**31
-"""Sequence numbers count up to here and begin again."""
+"""Sequence numbers wrap to 0 here."""
 ENDED = -2
 """In place of the first offset: a marker has ended the producer's newest transaction here."""
 _ROW = re.compile(rb"(-?\d+):(-?\d+):(\d+):([^@]*)(?:@\d+:(-?\d+))?")
@@ -15,16 +15,16 @@ class ProducerStateEntry(NamedTuple):
 
     epoch: int
     next: int
-    """The sequence number of the record that comes next."""
+    """The next expected sequence number."""
     time_ms: int
     batches: list[tuple[int, int, int]]
     """First and last sequence number and first offset of the last five, newest last."""
     first: int
-    """The first offset of the newest transaction; -1 where it has none; ENDED."""
+    """The first offset of the newest transaction; -1 if there is none; ENDED."""
 
     @classmethod
     def of(cls, row: bytes) -> Self:
-        """What the row says."""
+        """Parse a row."""
         found = _ROW.fullmatch(row)
         assert found is not None, row
         epoch, following, time_ms, batches, first = found.groups()
