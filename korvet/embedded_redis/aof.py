@@ -34,7 +34,7 @@ QUIET_KB_S = 1024.0
 _to_disk = getattr(os, "fdatasync", os.fsync)
 
 IDENT = "korvet"
-"""Identifies an embedded server to a broker that waits for fsync: WAITAOF never succeeds there."""
+"""Identifies an embedded server to brokers: before they use WAITAOF they set appendfsync."""
 
 SETTINGS = (
     ("appendfsync", "no"),
