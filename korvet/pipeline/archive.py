@@ -44,7 +44,7 @@ MIN_FILE_BYTES = 16 << 20
 
 
 class ArchiveJob(msgspec.Struct, frozen=True):
-    """What to archive and how."""
+    """The options of an archive job."""
 
     connection: Connection
     topics: tuple[str, ...]
@@ -58,7 +58,7 @@ class ArchiveJob(msgspec.Struct, frozen=True):
 
 
 class ArchivedCommit(msgspec.Struct, frozen=True):
-    """One commit, as reported to the user."""
+    """A commit as reported to the user."""
 
     commit: int
     records: int
@@ -144,7 +144,7 @@ class Archiver:
         seen = Observation(f"archived-{uuid.uuid4().hex}")
         hashes = [each.alias(f"hash{n}") for n, each in enumerate(partial_sums(row_hash()))]
         typed, columns = self._typing.typed(self._read(metadata, step), state.columns)
-        # Observe last: inferring the columns' types runs a query of its own.
+        # Observe last: inferring the columns' types runs another query.
         rows = with_date(typed).observe(seen, f.count(f.lit(1)).alias("rows"), *hashes)
 
         def counted() -> tuple[int, int]:

@@ -37,7 +37,7 @@ class Span(msgspec.Struct, frozen=True, order=True):
 
 
 class CommitMetadata(msgspec.Struct, frozen=True, dict=True):
-    """One commit of a table: what it adds, and the state after it."""
+    """A commit of a table: what it adds, and the state after it."""
 
     number: int
     """1, 2, 3, ...: of two commits with one number only one can succeed."""

@@ -84,7 +84,7 @@ class DeltaTable:
 
     @cached_property
     def _log(self) -> Path:
-        """The directory of the table's log if it is in a file system."""
+        """Return the directory of the table's log if it is in a file system."""
         root = self._location.path or self._detail()["location"].removeprefix("file:")
         return Path(root, "_delta_log")
 

@@ -12,7 +12,7 @@ class ForeignTable(PipelineError):
 
 
 class NoArchive(PipelineError):
-    """There is no archive at the location."""
+    """No archive exists at the location."""
 
 
 class MissingRuntime(PipelineError):

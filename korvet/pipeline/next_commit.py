@@ -33,7 +33,7 @@ class NextCommit(msgspec.Struct, frozen=True):
 
 
 class ArchiveTarget(msgspec.Struct, frozen=True):
-    """Where a run ends: the end offsets of all partitions at its start."""
+    """The end of a run: the end offsets of all partitions at its start."""
 
     logs: tuple[PartitionLog, ...]
     ends: tuple[int, ...]

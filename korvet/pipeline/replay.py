@@ -30,7 +30,7 @@ COLUMNS = ("key", "value", "headers", "timestamp", "partition")
 
 
 class ReplayOptions(msgspec.Struct, frozen=True):
-    """Which rows to write and how. Times are ISO 8601, in UTC unless they have an offset."""
+    """The rows to write and how. Times are ISO 8601, in UTC unless they have an offset."""
 
     since: str | None = None
     until: str | None = None

@@ -181,7 +181,7 @@ def plain_error(error: Exception) -> Exception:
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
-    # Py4J wraps errors of its own sockets: a BrokenPipeError is one of our output.
+    # Py4J wraps errors of its sockets: a BrokenPipeError is one of our output.
     if isinstance(error, StartError | StoreError | BrokenPipeError):
         return error
     text = str(error)

@@ -1,4 +1,4 @@
-"""Where an archive table is: a directory, or a name in one of Spark's catalogs."""
+"""The location of an archive table: a directory, or a name in one of Spark's catalogs."""
 
 import hashlib
 from collections.abc import Mapping

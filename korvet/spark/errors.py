@@ -37,4 +37,4 @@ class NotRepeatable(RuntimeError):
 
 
 class UnsupportedSpark(RuntimeError):
-    """This version of PySpark or pyarrow cannot run the source; the message says which can."""
+    """The installed PySpark or pyarrow cannot run the source; the message says which can."""

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class PartitionLog(msgspec.Struct, frozen=True, order=True):
-    """One partition, with what a task needs to read it."""
+    """A partition with the properties that a task needs to read it."""
 
     topic: str
     partition: int

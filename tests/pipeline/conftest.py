@@ -13,7 +13,7 @@ import pytest
 from korvet.pipeline import maven_packages, spark_session
 from korvet.pipeline.table_location import TableLocation, parse_location
 from korvet.store.sync_store import SyncStore
-from tests.spark.spark_sessions import QUICK, collect_sockets
+from tests.spark.spark_sessions import QUICK, SMALL, collect_sockets
 from tests.spark.topic_log import Log
 from tests.support.redis_servers import TestServer
 
@@ -24,14 +24,6 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
     with SyncStore.connect(valkey_server.url) as store:
         store.command("FLUSHALL")
         yield Log(store, valkey_server.url)
-
-
-SMALL = {
-    # Compiling a query takes longer than running it on a few rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
 
 
 @pytest.fixture(scope="package")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from korvet.store.sync_store import SyncStore
-from tests.spark.spark_sessions import QUICK, collect_sockets, session
+from tests.spark.spark_sessions import QUICK, SMALL, collect_sockets, session
 from tests.spark.topic_log import Log
 from tests.support.redis_servers import TestServer
 
@@ -22,7 +22,7 @@ def log(valkey_server: TestServer) -> Iterator[Log]:
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     """A Spark session with up to three attempts per task."""
-    with session("local[2,3]", spark__driver__extraJavaOptions=QUICK) as running:
+    with session("local[2,3]", spark__driver__extraJavaOptions=QUICK, **SMALL) as running:
         yield running
 
 

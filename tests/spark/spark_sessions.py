@@ -16,6 +16,13 @@ ENTRY_POINTS = PROJECT / "korvet" / "spark" / "entry_points"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 """Options of a short-lived JVM: optimized compilation takes longer than it saves."""
 
+SMALL = {
+    # Compiling a query takes longer than running it on a few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+
 
 def environment() -> dict[str, str]:
     """Return the environment in which Spark's Python processes find korvet as if installed."""

@@ -3,7 +3,7 @@
 Rules
 - Use columns of entries with the same fields (`xrange_reply`). If there are too many groups, or
   values do not fit their fields, decode entries one by one.
-- Transaction markers form a group of their own, which is left out.
+- Transaction markers form a separate group, which is left out.
 - An entry without a timestamp gets the time in its id, or in dense mode the time of reading.
 """
 

@@ -2,7 +2,7 @@
 
 Rules
 - The driver need not open the table: offsets below the log start can only be in the table. Each
-  task asks the table how much of its own range it holds.
+  task asks the table how much of its range it holds.
 - A table only grows, and only archived records are trimmed: each task finds every record of its
   range once. If a trim removes part of a range during a task, the task continues in the table.
 - Open all files before reading: a compaction may delete them.

@@ -267,7 +267,7 @@ _CODECS = {**codecs.BY_NAME, "uncompressed": codecs.NONE}
 
 
 def _check_timestamps(topic: Topic, batch: RecordBlock) -> int:
-    """The newest timestamp; InvalidDataFrame where the topic does not take one of them."""
+    """Return the newest timestamp; raise InvalidDataFrame if one is out of bounds."""
     policy = topic.policy
     oldest, earliest, newest = batch.timestamp_range()
     if policy.log_append_time:
@@ -281,17 +281,17 @@ def _check_timestamps(topic: Topic, batch: RecordBlock) -> int:
     else:
         return newest
     raise InvalidDataFrame(
-        f"Topic {topic.name!r} takes no record of the time {wrong} (ms): none before 1970, and "
-        f"{setting} bounds how far from now."
+        f"Topic {topic.name!r} does not accept timestamp {wrong} (ms): it must not be before 1970 "
+        f"and within {setting} of the current time."
     )
 
 
 COMPRESS_FROM = 1024
-"""Values longer than this are compressed in layout `record`, as the broker does by default."""
+"""Compress values longer than this many bytes in layout `record`: the broker's default."""
 
 
 def _encode_entries(batch: RecordBlock, codec: int) -> Sequence[Any]:
-    """The batch's entries in layout `record`."""
+    """Return the batch's entries in layout `record`."""
     columns = batch.columns(COMPRESS_FROM if codec else None)
     if columns is not None:
         return columns
@@ -306,5 +306,5 @@ def _decode_batch(fields: Sequence[bytes]) -> bytes | None:
 def _not_repeatable_error(where: str) -> NotRepeatable:
     return NotRepeatable(
         f"{where}: an earlier attempt of this task wrote other rows, or in another order. Exactly "
-        "once needs rows that come back the same: sort them, or store them before writing."
+        "once needs the same rows in each attempt: sort them, or store them before writing."
     )

@@ -489,7 +489,7 @@ def test_a_timestamp_that_a_broker_would_reject_is_rejected(log: Log) -> None:
     log.create("stamped", 1, message_timestamp_type="LogAppendTime")
     for moment in (-1_000_000, 32_503_680_000_000_000):
         columns = {"value": [b"a"], "timestamp": pa.array([moment], pa.timestamp("us", "UTC"))}
-        with pytest.raises(InvalidDataFrame, match=f"no record of the time {moment // 1000}"):
+        with pytest.raises(InvalidDataFrame, match=f"does not accept timestamp {moment // 1000} "):
             write(options(log, includeTimestamp="true"), columns)
         write(options(log, topic="stamped", includeTimestamp="true"), columns, writer=str(moment))
     assert values(log) == [] and len(values(log, "stamped")) == 2
