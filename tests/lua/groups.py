@@ -33,7 +33,7 @@ class Group:
         self.runner = runner
         self.name = name
         self.delay_ms = delay_ms
-        self.handed_out = 0
+        self.next_id = 0
         self.ticks: list[TickReply] = []
 
     def run(self, make: Callable[[int], Call[Any]]) -> Any:
@@ -72,8 +72,8 @@ class Group:
     ) -> JoinReply:
         """Send a JoinGroup; the first reply may be `waiting`."""
         if not member:
-            self.handed_out += 1
-        fresh_id = f"m{self.handed_out}"
+            self.next_id += 1
+        fresh_id = f"m{self.next_id}"
         return self.run(
             lambda registered: scripts.join(
                 KEYS,
@@ -95,7 +95,7 @@ class Group:
             )
         )
 
-    def joined(self, member: str, instance: str = "") -> JoinReply:
+    def poll_join(self, member: str, instance: str = "") -> JoinReply:
         return self.run(
             lambda _: scripts.poll_join(KEYS, self.name, member=member, instance=instance)
         )
@@ -193,11 +193,11 @@ class Group:
         leader = ""
         for _ in range(count):
             for member in members:
-                reply = self.joined(member)
+                reply = self.poll_join(member)
                 if reply.waiting:
                     self.join(member, **settings)
         for member in members:
-            reply = self.joined(member)
+            reply = self.poll_join(member)
             assert not reply.waiting
             generation, leader = reply.generation, reply.leader.decode()
         assignments = tuple((member, b"for " + member.encode()) for member in members)

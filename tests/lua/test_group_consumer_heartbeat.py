@@ -249,7 +249,7 @@ def test_transactional_offsets_are_checked_by_the_script_that_stores_them(group:
     one, two = Member(group, "m1"), Member(group, "m2")
     settle([one, two])
 
-    def pend(member: str, epoch: int, partition: int = 0) -> int:
+    def txn_commit(member: str, epoch: int, partition: int = 0) -> int:
         call = scripts.txn_commit(
             KEYS,
             "g",
@@ -266,14 +266,14 @@ def test_transactional_offsets_are_checked_by_the_script_that_stores_them(group:
 
     mine = int(min(one.held).partition(":")[2])
     other = int(min(two.held).partition(":")[2])
-    assert pend("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
-    assert pend("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert pend("m1", -1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert pend("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert txn_commit("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
+    assert txn_commit("m1", one.epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert txn_commit("m1", -1) == ErrorCode.STALE_MEMBER_EPOCH
+    assert txn_commit("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.runner.command("EXISTS", KEYS.group("g").txn_offsets) == 0
-    assert pend("m1", one.epoch - 1, mine) == 0
-    assert pend("m1", one.epoch, mine) == 0
-    assert pend("", -1) == 0
+    assert txn_commit("m1", one.epoch - 1, mine) == 0
+    assert txn_commit("m1", one.epoch, mine) == 0
+    assert txn_commit("", -1) == 0
     assert one.step() == two.step() == ErrorCode.NONE
 
 

@@ -31,13 +31,13 @@ def test_a_second_member_waits_until_the_first_has_joined_again(runner: Runner) 
     (first,), generation = group.stable()
     second = group.join(protocols=(("range", b"more"),))
     assert second.waiting
-    assert group.joined("m2").waiting
+    assert group.poll_join("m2").waiting
     assert group.heartbeat(first, generation) == ErrorCode.REBALANCE_IN_PROGRESS
     assert group.commit(7, member=first, generation=generation) == ErrorCode.NONE
     leader = group.join(first)
     assert (leader.waiting, leader.generation, leader.leader) == (0, generation + 1, b"m1")
     assert leader.members == [b"m1", b"", b"what I read", b"m2", b"", b"more"]
-    follower = group.joined("m2")
+    follower = group.poll_join("m2")
     assert (follower.waiting, follower.generation, follower.members) == (0, generation + 1, [])
     assert group.sync("m2", generation + 1).waiting
     group.sync(first, generation + 1, (("m1", b"a"),))
@@ -52,7 +52,7 @@ def test_a_repeated_request_gets_the_same_response(runner: Runner) -> None:
     leader = group.join("m1")
     again = group.join("m1")
     assert (again.generation, again.members) == (leader.generation, leader.members)
-    follower = group.joined("m2")
+    follower = group.poll_join("m2")
     again = group.join("m2")
     assert (again.error, again.generation, again.members) == (0, follower.generation, [])
     group.sync("m1", leader.generation, (("m1", b"a"), ("m2", b"b")))
@@ -84,7 +84,7 @@ def test_the_protocol_is_supported_by_all_and_preferred_by_most(runner: Runner) 
     group.join(protocols=two)
     reply = group.join("m1", protocols=one)
     if reply.waiting:
-        reply = group.joined("m1")
+        reply = group.poll_join("m1")
     assert reply.protocol == b"c"
     assert reply.members[2::3] == [b"1c", b"2c", b"2c"]
 
@@ -164,7 +164,7 @@ def test_the_first_join_phase_ends_in_time_at_a_new_broker(lua: LuaRunner) -> No
     member = group.join().member.decode()
     lua.advance(3_001)
     group.tick(present_ms=3_500)
-    assert group.joined(member).generation == 1
+    assert group.poll_join(member).generation == 1
 
 
 def test_a_commit_renews_the_session(lua: LuaRunner) -> None:
@@ -181,9 +181,9 @@ def test_a_rebalance_completes_without_members_that_do_not_join_again(lua: LuaRu
     (leader, other), generation = group.stable(2, session_ms=100_000)
     assert group.join(leader, session_ms=100_000).waiting
     lua.advance(REBALANCE_MS - 1)
-    assert group.joined(leader).waiting
+    assert group.poll_join(leader).waiting
     lua.advance(1)
-    reply = group.joined(leader)
+    reply = group.poll_join(leader)
     assert (reply.waiting, reply.generation) == (0, generation + 1)
     assert len(reply.members) == 3
     assert group.heartbeat(other, generation) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -235,11 +235,11 @@ def test_the_first_join_phase_is_extended_while_members_join(lua: LuaRunner) -> 
     lua.advance(2000)
     assert group.join().waiting
     lua.advance(2000)
-    assert group.joined("m1").waiting
+    assert group.poll_join("m1").waiting
     lua.advance(1999)
-    assert group.joined("m1").waiting
+    assert group.poll_join("m1").waiting
     lua.advance(1)
-    reply = group.joined("m1")
+    reply = group.poll_join("m1")
     assert (reply.waiting, reply.generation, len(reply.members)) == (0, 1, 6)
 
 
@@ -247,7 +247,7 @@ def test_the_first_join_phase_is_no_longer_than_the_rebalance_timeout(lua: LuaRu
     group = Group(lua, delay_ms=3000)
     waited = 0
     group.join(rebalance_ms=10_000)
-    while group.joined("m1").waiting:
+    while group.poll_join("m1").waiting:
         lua.advance(1000)
         waited += 1000
         group.join(rebalance_ms=10_000)
@@ -260,7 +260,7 @@ def test_an_id_that_does_not_join_in_time_is_invalidated(lua: LuaRunner) -> None
     assert group.join(require_member_id=1).error == ErrorCode.MEMBER_ID_REQUIRED
     assert group.join(member, session_ms=100_000).waiting
     lua.advance(SESSION_MS)
-    assert group.joined(member).generation == generation + 1
+    assert group.poll_join(member).generation == generation + 1
     assert group.join("m2").error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -306,7 +306,7 @@ def test_a_new_member_whose_join_is_not_polled_is_removed_after_five_minutes(
     (leader,), generation = group.stable(session_ms=1_000_000, rebalance_ms=1_000_000)
     group.join()
     lua.advance(300_000)
-    assert group.joined("m2").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.poll_join("m2").error == ErrorCode.UNKNOWN_MEMBER_ID
     reply = group.join(leader, rebalance_ms=1_000_000)
     assert (reply.waiting, reply.generation) == (0, generation + 1)
 
@@ -338,9 +338,9 @@ def test_a_join_phase_is_extended_after_brokers_were_absent(lua: LuaRunner) -> N
     (leader, other), generation = group.stable(2, session_ms=100_000)
     group.join(leader, session_ms=100_000)
     lua.advance(REBALANCE_MS + 60_000)
-    assert group.joined(leader).waiting
+    assert group.poll_join(leader).waiting
     group.join(other, session_ms=100_000)
-    assert group.joined(leader).generation == generation + 1
+    assert group.poll_join(leader).generation == generation + 1
 
 
 def test_a_first_join_phase_gets_its_initial_delay_again_after_an_absence(
@@ -351,7 +351,7 @@ def test_a_first_join_phase_gets_its_initial_delay_again_after_an_absence(
     lua.advance(12_000)
     assert group.join(member, rebalance_ms=300_000).waiting
     lua.advance(3_000)
-    assert group.joined(member).generation == 1
+    assert group.poll_join(member).generation == 1
 
 
 def test_a_new_member_waits_for_its_first_generation_through_an_outage(lua: LuaRunner) -> None:
@@ -359,11 +359,11 @@ def test_a_new_member_waits_for_its_first_generation_through_an_outage(lua: LuaR
     (leader,), generation = group.stable(session_ms=100_000, rebalance_ms=100_000)
     new = group.join().member.decode()
     lua.advance(100_000 + 6_000)
-    assert group.joined(new).waiting
+    assert group.poll_join(new).waiting
     lua.advance(SESSION_MS)
-    assert group.joined(new).waiting
+    assert group.poll_join(new).waiting
     group.join(leader, session_ms=100_000, rebalance_ms=100_000)
-    assert group.joined(new).generation == generation + 1
+    assert group.poll_join(new).generation == generation + 1
 
 
 def members_read(lua: LuaRunner, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
@@ -403,7 +403,7 @@ def test_many_missing_members_read_the_members_a_few_times(
     seen = members_read(lua, monkeypatch)
     group.tick()
     assert len(seen) <= 6
-    assert group.joined(stays).leader.decode() == stays
+    assert group.poll_join(stays).leader.decode() == stays
 
 
 def test_waiting_members_are_not_notified_of_each_removal(
@@ -428,10 +428,10 @@ def test_waiting_members_are_not_notified_of_each_removal(
     group.join(third)
     group.leave((third, ""))
     assert published == ["PUBLISH"]
-    assert group.joined(third).error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.poll_join(third).error == ErrorCode.UNKNOWN_MEMBER_ID
     group.leave((fourth, ""))
     assert published == ["PUBLISH", "PUBLISH"]
-    assert group.joined(leader).generation == generation + 1
+    assert group.poll_join(leader).generation == generation + 1
 
 
 def test_a_rebalance_waits_a_second_for_a_pending_id(lua: LuaRunner) -> None:
@@ -442,10 +442,10 @@ def test_a_rebalance_waits_a_second_for_a_pending_id(lua: LuaRunner) -> None:
     assert group.join(new).waiting
     assert group.join(leader).waiting
     lua.advance(999)
-    assert group.joined(leader).waiting
+    assert group.poll_join(leader).waiting
     lua.advance(1)
-    assert group.joined(leader).generation == generation + 1
-    assert group.joined(new).generation == generation + 1
+    assert group.poll_join(leader).generation == generation + 1
+    assert group.poll_join(new).generation == generation + 1
 
 
 def test_a_pending_id_is_valid_for_a_session(lua: LuaRunner) -> None:

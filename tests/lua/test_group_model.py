@@ -85,7 +85,7 @@ class Both:
         stays = not reply.waiting and reply.generation == model.generation
         model.prefers = lambda names: model.protocol if stays else "another"
         session, rebalance, kind, require_member_id, skip, max_size = words.values()
-        fresh = f"m{self.group.handed_out}"
+        fresh = f"m{self.group.next_id}"
         wanted = model.join(
             Join(
                 id,

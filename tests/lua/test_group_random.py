@@ -54,7 +54,7 @@ class Client:
     def look(self) -> None:
         """Poll the waiting JoinGroup."""
         if self.waiting:
-            self._place(self.group.joined(self.member, self.instance))
+            self._place(self.group.poll_join(self.member, self.instance))
 
     def _place(self, reply: JoinReply) -> None:
         if reply.error == ErrorCode.MEMBER_ID_REQUIRED:

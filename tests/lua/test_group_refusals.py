@@ -12,7 +12,7 @@ OTHER = (("sticky", b""),)
 def test_an_id_in_a_group_that_does_not_exist_is_unknown(runner: Runner) -> None:
     group = Group(runner)
     assert group.join("m7").error == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.joined("m7").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.poll_join("m7").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.sync("m7", 1).error == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.heartbeat("m7", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.leave(("m7", "")).error == ErrorCode.UNKNOWN_MEMBER_ID
@@ -36,7 +36,7 @@ def test_an_unknown_id_is_unknown_in_an_existing_group(runner: Runner) -> None:
     group = Group(runner)
     _, generation = group.stable()
     assert group.join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
-    assert group.joined("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.poll_join("unknown").error == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.sync("unknown", generation + 7).error == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.heartbeat("unknown", generation + 7) == ErrorCode.UNKNOWN_MEMBER_ID
     assert group.commit(1, member="unknown", generation=99) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -102,7 +102,7 @@ def test_the_former_id_of_a_static_member_is_fenced(runner: Runner) -> None:
     assert new != old
     fenced = ErrorCode.FENCED_INSTANCE_ID
     assert group.join(old, instance="one").error == fenced
-    assert group.joined(old, "one").error == fenced
+    assert group.poll_join(old, "one").error == fenced
     assert group.sync(old, generation, instance="one").error == fenced
     assert group.heartbeat(old, generation, "one") == fenced
     assert group.commit(5, member=old, generation=generation, instance="one") == fenced

@@ -61,7 +61,7 @@ def test_rejoining_between_join_and_sync_is_a_rebalance(runner: Runner) -> None:
     one, _two, generation = pair(group)
     group.join(one, instance="one")
     reply = group.join(instance="two")
-    assert group.joined(one, "one").generation == generation + 1
+    assert group.poll_join(one, "one").generation == generation + 1
     assert reply.waiting == 0
     later = group.join(instance="two")
     assert later.waiting
@@ -73,9 +73,9 @@ def test_a_silent_static_member_stays_until_its_session_expires(lua: LuaRunner) 
     one, two, generation = pair(group)
     group.join(one, instance="one", rebalance_ms=1000)
     lua.advance(SESSION_MS - 1)
-    assert group.joined(one, "one").waiting or group.describe().size == 2
+    assert group.poll_join(one, "one").waiting or group.describe().size == 2
     group.leave(("", "two"))
-    reply = group.joined(one, "one")
+    reply = group.poll_join(one, "one")
     assert (reply.waiting, reply.generation) == (0, generation + 1)
     assert group.heartbeat(two, generation, "two") == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -123,4 +123,4 @@ def test_a_static_member_that_rejoins_early_waits_for_its_first_generation(
     for _ in range(3):
         lua.advance(SESSION_MS // 2)
         group.heartbeat("m1", 1)
-    assert group.joined(back, "one").waiting
+    assert group.poll_join(back, "one").waiting

@@ -10,7 +10,7 @@ from tests.support.store_runners import Runner
 MINUTE_MS = 60_000
 
 
-def pend(
+def txn_commit(
     group: Group,
     offset: int = 5,
     *,
@@ -38,7 +38,7 @@ def pend(
     return ErrorCode(reply.error)
 
 
-def resolve(
+def txn_complete(
     group: Group, *, committed: bool, number: int = 1, producer_id: int = 9
 ) -> TxnCompleteReply:
     """End the producer's transaction of that number."""
@@ -58,9 +58,9 @@ def test_offsets_of_a_group_without_members_are_committed_with_the_transaction(
     runner: Runner,
 ) -> None:
     group = Group(runner)
-    assert pend(group) == ErrorCode.NONE
+    assert txn_commit(group) == ErrorCode.NONE
     assert group.committed() is None
-    resolve(group, committed=True)
+    txn_complete(group, committed=True)
     assert group.committed() == 5
     assert group.state == "Empty"
 
@@ -70,42 +70,42 @@ def test_offsets_of_a_member_are_committed_or_discarded_with_the_transaction(
 ) -> None:
     group = Group(runner)
     (member,), generation = group.stable()
-    assert pend(group, 5, member=member, generation=generation) == ErrorCode.NONE
-    resolve(group, committed=True)
-    assert pend(group, 8, number=2, member=member, generation=generation) == ErrorCode.NONE
-    resolve(group, committed=False, number=2)
+    assert txn_commit(group, 5, member=member, generation=generation) == ErrorCode.NONE
+    txn_complete(group, committed=True)
+    assert txn_commit(group, 8, number=2, member=member, generation=generation) == ErrorCode.NONE
+    txn_complete(group, committed=False, number=2)
     assert group.committed() == 5
 
 
 def test_unknown_members_and_late_offsets_are_refused(runner: Runner) -> None:
     group = Group(runner)
-    assert pend(group, generation=3) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert txn_commit(group, generation=3) == ErrorCode.GROUP_ID_NOT_FOUND
     (member,), generation = group.stable()
-    assert pend(group, member="x", generation=generation) == ErrorCode.UNKNOWN_MEMBER_ID
-    stale = pend(group, member=member, generation=generation + 1)
+    assert txn_commit(group, member="x", generation=generation) == ErrorCode.UNKNOWN_MEMBER_ID
+    stale = txn_commit(group, member=member, generation=generation + 1)
     assert stale == ErrorCode.ILLEGAL_GENERATION
-    assert pend(group, epoch=1) == ErrorCode.NONE
-    assert pend(group, epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
-    resolve(group, committed=False)
-    assert pend(group, epoch=1) == ErrorCode.INVALID_TXN_STATE
+    assert txn_commit(group, epoch=1) == ErrorCode.NONE
+    assert txn_commit(group, epoch=0) == ErrorCode.INVALID_PRODUCER_EPOCH
+    txn_complete(group, committed=False)
+    assert txn_commit(group, epoch=1) == ErrorCode.INVALID_TXN_STATE
 
 
 def test_a_group_is_not_deleted_while_it_has_pending_offsets(lua: LuaRunner) -> None:
     group = Group(lua)
     (member,), generation = group.stable()
-    pend(group, member=member, generation=generation)
+    txn_commit(group, member=member, generation=generation)
     group.leave((member, ""))
     for _ in range(14):
         lua.advance(MINUTE_MS)
         assert not group.tick(retention_ms=RETENTION_MS).gone
-    resolve(group, committed=True)
+    txn_complete(group, committed=True)
     assert group.committed() == 5
 
 
 def test_an_aborted_transaction_keeps_no_empty_group(lua: LuaRunner) -> None:
     group = Group(lua)
-    pend(group)
-    resolve(group, committed=False)
+    txn_commit(group)
+    txn_complete(group, committed=False)
     lua.advance(MINUTE_MS)
     assert group.tick().gone
     assert group.keys() == [KEYS.group(group.name).txn_offsets], "for a day"
@@ -114,12 +114,12 @@ def test_an_aborted_transaction_keeps_no_empty_group(lua: LuaRunner) -> None:
 def test_a_group_that_never_existed_leaves_no_key_for_good(runner: Runner) -> None:
     group = Group(runner)
     waiting = KEYS.group(group.name).txn_offsets
-    resolve(group, committed=True)
+    txn_complete(group, committed=True)
     assert 0 < int(str(runner.command("PTTL", waiting))) <= 24 * 60 * MINUTE_MS
-    assert pend(group) == ErrorCode.INVALID_TXN_STATE
-    assert pend(group, number=2) == ErrorCode.NONE
+    assert txn_commit(group) == ErrorCode.INVALID_TXN_STATE
+    assert txn_commit(group, number=2) == ErrorCode.NONE
     assert runner.command("PTTL", waiting) == -1, "what waits is kept"
-    resolve(group, committed=True, number=2)
+    txn_complete(group, committed=True, number=2)
     assert runner.command("PTTL", waiting) == -1
     assert group.committed() == 5
 
@@ -138,13 +138,13 @@ def test_a_later_commit_is_not_overwritten_by_the_end_of_a_transaction(
     runner: Runner,
 ) -> None:
     group = Group(runner)
-    pend(group, 100)
+    txn_commit(group, 100)
     later(runner)
     group.commit(200)
-    assert resolve(group, committed=True).committed == []
+    assert txn_complete(group, committed=True).committed == []
     assert group.committed() == 200
-    pend(group, 300, number=2)
-    assert resolve(group, committed=True, number=2).committed != []
+    txn_commit(group, 300, number=2)
+    assert txn_complete(group, committed=True, number=2).committed != []
     assert group.committed() == 300
 
 
@@ -152,11 +152,11 @@ def test_of_two_transactions_the_later_offsets_are_committed(
     runner: Runner,
 ) -> None:
     group = Group(runner)
-    pend(group, 100, producer_id=8)
+    txn_commit(group, 100, producer_id=8)
     later(runner)
-    pend(group, 150, producer_id=9)
-    resolve(group, committed=True, producer_id=9)
-    resolve(group, committed=True, producer_id=8)
+    txn_commit(group, 150, producer_id=9)
+    txn_complete(group, committed=True, producer_id=9)
+    txn_complete(group, committed=True, producer_id=8)
     assert group.committed() == 150
 
 
@@ -164,8 +164,8 @@ def test_a_transaction_commits_after_the_clock_was_set_back(lua: LuaRunner) -> N
     group = Group(lua)
     group.commit(100)
     lua.advance(-MINUTE_MS)
-    pend(group, 200)
-    resolve(group, committed=True)
+    txn_commit(group, 200)
+    txn_complete(group, committed=True)
     assert group.committed() == 200
 
 
@@ -180,34 +180,34 @@ def test_a_new_producer_prunes_some_old_ones_of_many(
     for producer_id in range(100, 1_200):
         runner.command("HSET", waiting, producer_id, f"3 0 0 {old_ms}")
     runner.command("HSET", waiting, 9, f"1 0 1 {old_ms}")
-    pend(group, 100)
+    txn_commit(group, 100)
     assert runner.command("HLEN", waiting) == 1_102
     for producer_id in range(10_000, 10_010):
-        pend(group, 200, producer_id=producer_id)
+        txn_commit(group, 200, producer_id=producer_id)
     left = runner.command("HKEYS", waiting)
     assert isinstance(left, list)
     assert 900 < len(left) <= 1_001
     assert {b"9", b"9 korvet:orders:0", b"10009"} <= {
         each if isinstance(each, bytes) else each.encode() for each in left
     }
-    resolve(group, committed=True, producer_id=10_000)
+    txn_complete(group, committed=True, producer_id=10_000)
     assert group.committed() == 200
 
 
 def test_ended_transactions_are_known_longer_than_a_deleted_group(runner: Runner) -> None:
     """Late offsets of an aborted transaction were committed with the producer's next one."""
     group = Group(runner)
-    assert pend(group, 5) == ErrorCode.NONE
-    resolve(group, committed=False)
-    assert pend(group, 6, producer_id=8) == ErrorCode.NONE
+    assert txn_commit(group, 5) == ErrorCode.NONE
+    txn_complete(group, committed=False)
+    assert txn_commit(group, 6, producer_id=8) == ErrorCode.NONE
     assert group.delete().error == ErrorCode.NONE
     keys = KEYS.group(group.name)
     assert runner.command("EXISTS", keys.group) == 0
-    assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
+    assert txn_commit(group, 5) == ErrorCode.INVALID_TXN_STATE
     assert 0 < int(str(runner.command("PTTL", keys.txn_offsets))) <= 24 * 60 * MINUTE_MS
-    assert pend(group, 7, number=2) == ErrorCode.NONE
-    resolve(group, committed=True, number=2)
-    resolve(group, committed=True, producer_id=8)
+    assert txn_commit(group, 7, number=2) == ErrorCode.NONE
+    txn_complete(group, committed=True, number=2)
+    txn_complete(group, committed=True, producer_id=8)
     assert group.committed() == 7
 
 
@@ -215,16 +215,16 @@ def test_ended_transactions_are_known_longer_than_an_expired_group(lua: LuaRunne
     """No broker would end it again: late offsets kept the group for good, and aborted offsets were
     committed with the producer's next transaction."""
     group = Group(lua)
-    assert pend(group, 5) == ErrorCode.NONE
-    resolve(group, committed=False)
+    assert txn_commit(group, 5) == ErrorCode.NONE
+    txn_complete(group, committed=False)
     for _ in range(3):
         lua.advance(MINUTE_MS)
         group.tick()
     keys = KEYS.group(group.name)
     assert lua.command("EXISTS", keys.group) == 0
-    assert pend(group, 5) == ErrorCode.INVALID_TXN_STATE
+    assert txn_commit(group, 5) == ErrorCode.INVALID_TXN_STATE
     assert 0 < int(str(lua.command("PTTL", keys.txn_offsets))) <= 24 * 60 * MINUTE_MS
-    assert pend(group, 7, number=2) == ErrorCode.NONE
+    assert txn_commit(group, 7, number=2) == ErrorCode.NONE
     assert lua.command("PTTL", keys.txn_offsets) == -1
-    resolve(group, committed=True, number=2)
+    txn_complete(group, committed=True, number=2)
     assert group.committed() == 7

@@ -6,9 +6,9 @@ from korvet.errors import ErrorCode
 from korvet.scripts import bundle, log, topic, transaction
 from korvet.scripts import group as groups
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID, commit_call
-from tests.lua.groups import Group as Classic
+from tests.lua.groups import Group as ClassicGroup
 from tests.lua.partition import ID, KEYS, Part
-from tests.lua.test_group_consumer_heartbeat import Group as Newer
+from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member, settle
 from tests.lua.transactions import Coordinator, Logs
 from tests.lua.wrong_type_runner import Doubting
@@ -18,14 +18,14 @@ ROW = ("t", 0, 5, -1, TOPIC_ID, "")
 KNOWN = {"member": "", "instance": "", "generation": -1, "is_registered": 1}
 
 
-def pend(lua: Doubting, producer: int = 9, **who: Any) -> int:
+def txn_commit(lua: Doubting, producer: int = 9, **who: Any) -> int:
     call = groups.txn_commit(
         KEYS, "g", [ROW], **{**KNOWN, **who}, producer_id=producer, producer_epoch=0, transaction=1
     )
     return lua.run(call).error
 
 
-def resolve(lua: Doubting, producer: int) -> int:
+def txn_complete(lua: Doubting, producer: int) -> int:
     call = groups.txn_complete(
         KEYS, "g", producer_id=producer, producer_epoch=0, transaction=1, committed=1
     )
@@ -33,7 +33,7 @@ def resolve(lua: Doubting, producer: int) -> int:
 
 
 def a_classic_group(lua: Doubting) -> None:
-    group = Classic(lua, "g", delay_ms=3000)
+    group = ClassicGroup(lua, "g", delay_ms=3000)
     first = group.join(require_member_id=1).member.decode()
     group.join(first, require_member_id=1)
     group.join(instance="i")
@@ -41,12 +41,12 @@ def a_classic_group(lua: Doubting) -> None:
         lua.advance(3000)
         group.tick()
     members = [first, "m2"]
-    generation = group.joined(first).generation
+    generation = group.poll_join(first).generation
     for member in members:
         group.sync(member, generation, tuple((each, b"part") for each in members))
     assert group.heartbeats((first, "", generation), ("m2", "i", generation)) == [0, 0]
     assert group.commit(5, member=first, generation=generation) == 0
-    assert pend(lua, member=first, generation=generation) == resolve(lua, 9) == 0
+    assert txn_commit(lua, member=first, generation=generation) == txn_complete(lua, 9) == 0
     assert group.join(instance="i").generation == generation
     lua.tried.clear()
     group.leave((first, ""))
@@ -58,7 +58,7 @@ def a_classic_group(lua: Doubting) -> None:
     group.tick()
     assert group.commit(5) == 0
     lua.tried.clear()
-    assert pend(lua, 10) == pend(lua, 11) == resolve(lua, 11) == 0
+    assert txn_commit(lua, 10) == txn_commit(lua, 11) == txn_complete(lua, 11) == 0
     field = KEYS.partition("orders", 0).stream
     forget = groups.delete_offsets(
         KEYS, "g", [field], state="Empty", generation=group.describe(0).generation
@@ -67,18 +67,18 @@ def a_classic_group(lua: Doubting) -> None:
     assert group.delete().error == 0
 
 
-def a_newer_group(lua: Doubting) -> None:
-    group = Newer(lua)
+def a_consumer_group(lua: Doubting) -> None:
+    group = ConsumerGroup(lua)
     one, two = Member(group, "m1"), Member(group, "m2", instance="i")
     settle([one, two])
     lua.tried.clear()
     group.beat("m2", -2, instance="i")
     three = Member(group, "m3", instance="i")
     settle([one, three])
-    keep = commit_call([ROW], "m1", one.epoch)
-    assert lua.run(keep).error == 0
+    call = commit_call([ROW], "m1", one.epoch)
+    assert lua.run(call).error == 0
     lua.tried.clear()
-    assert pend(lua, member="m1", generation=one.epoch) == resolve(lua, 9) == 0
+    assert txn_commit(lua, member="m1", generation=one.epoch) == txn_complete(lua, 9) == 0
     assert lua.run(groups.leave(KEYS, "g", [("m1", "")])).results == [0]
     for ms in (SESSION_MS, 2 * SESSION_MS, RETENTION_MS):
         lua.advance(ms)
@@ -174,7 +174,7 @@ def topics(lua: Doubting, mode: str) -> None:
     assert lua.run(made).error == 0
     assert lua.run(topic.add_partitions(KEYS, range(2, 3), **grown, **shape)).error == 0
     for name in "abc":
-        Classic(lua, name).commit(5)
+        ClassicGroup(lua, name).commit(5)
         lua.command("HSET", KEYS.group_offsets(name), KEYS.partition("t", 2).stream, "5")
     version: Any = lua.command("HGET", KEYS.groups(), ":version")
     gone = {"topic": "t", "expected": b"3", "registry_version": version, "partitions": 3}
@@ -185,7 +185,7 @@ def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: Te
     tried: set[str] = set()
     for story, *words in (
         (a_classic_group,),
-        (a_newer_group,),
+        (a_consumer_group,),
         (transactions_in, "time"),
         (transactions_in, "dense"),
         (a_log, "record", "time"),
