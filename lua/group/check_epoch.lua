@@ -9,7 +9,8 @@
 --- RETURNS  error             int    a lib.codes value
 --- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH
 --- COST     O(1), at most 4 calls
---- NOTES    NONE for a classic group, and for one that does not exist: members of these name no epoch.
+--- NOTES    NONE for a classic group, and for one that does not exist: members of these name no
+---          epoch.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")

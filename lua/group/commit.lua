@@ -8,16 +8,16 @@
 ---          instances           hash   group instance id -> member id
 ---          assignments         hash   member id -> assignment
 ---          deadlines           zset   member id or phase -> moment, ms
----          offsets             hash   `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+---          offsets             hash   `korvet:<topic>:<p>` -> commit (lib.offset_commit)
 ---          consumer_members    hash   KIP-848: member id -> epoch, subscription and partitions
 ---          partition_owners    hash   KIP-848: partition -> epoch and member id of its owner
 --- ARGV     member              bytes  the member id, empty for none
 ---          instance            bytes  group instance id, empty for none
 ---          generation          int    the member's generation or member epoch, negative without
 ---                                     membership
----          allow_member_epoch  int    0: the request's version is older than member epochs (KIP-848)
+---          allow_member_epoch  int    0: the version has no member epochs (KIP-848)
 ---          is_registered       int    1: the group is in the registry
----          retention_ms        int    expire these commits after that time, -1: the broker's retention
+---          retention_ms        int    retention of these commits, -1: the broker's
 ---          field...            bytes  a partition's stream key
 ---          offset...           bytes  the offset, digits
 ---          epoch...            bytes  leader epoch, digits, -1 for none

@@ -10,9 +10,9 @@
 ---          epoch              int    the group epoch
 ---          assignment_epoch   int    the epoch of the target assignment
 ---          assignor           bytes  uniform or range
----          members            list   id, instance, rack, client id, client host, epoch, names, regex,
----                                    assignment, target, flat; names are packed, partitions
----                                    encoded by lib.consumer_group
+---          members            list   id, instance, rack, client id, client host, epoch, names,
+---                                    regex, assignment, target, flat; names are packed,
+---                                    partitions encoded by lib.consumer_group
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND
 --- COST     O(members), at most 5 calls
 local codes = require("lib.codes")

@@ -8,13 +8,13 @@
 ---          instances          hash   group instance id -> member id
 ---          deadlines          zset   member id or phase -> moment, ms
 --- ARGV     member             bytes  the member id
----          epoch              int    0: join, -1: leave, -2: a static member leaves, else its epoch
+---          epoch              int    0: join, -1: leave, -2: static member leaves, else its epoch
 ---          instance           bytes  group instance id, empty for none
 ---          rack               bytes  its rack, empty for none
 ---          client_id          bytes  the client id of the request
 ---          client_host        bytes  the client's address
 ---          session_ms         int    session timeout
----          rebalance_ms       int    rebalance timeout: the time to revoke partitions, -1: unchanged
+---          rebalance_ms       int    rebalance timeout, to revoke partitions, -1: unchanged
 ---          assignor           bytes  uniform or range, empty: unchanged
 ---          max_size           int    group.consumer.max.size
 ---          is_registered      int    1: the group is in the registry
@@ -25,7 +25,7 @@
 ---          owned              bytes  the partitions it owns, as lib.consumer_group encodes them
 ---          topics_version     bytes  the topics table's version
 ---          resolved           bytes  the names and the regexes of a reply with need_topics, each
----                                    packed, then packed together: their topics follow; empty: none
+---                                    packed, packed together: their topics follow
 ---          kind...            bytes  t: a topic; r: a topic that a pattern matches
 ---          key...             bytes  the topic's name; the pattern
 ---          value...           bytes  topic id:partitions; the topic's name
@@ -41,8 +41,8 @@
 ---          rebalances         int    1: the group epoch has grown
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID
 ---          UNRELEASED_INSTANCE_ID FENCED_MEMBER_EPOCH GROUP_MAX_SIZE_REACHED REGISTER_FIRST
---- COST     O(the member's partitions), and O(members + partitions) for a target assignment, at most 43
----          calls + 8 per thousand
+--- COST     O(the member's partitions), and O(members + partitions) for a target assignment, at
+---          most 43 calls + 8 per thousand
 --- NOTES    The heartbeat of a member that has converged and sends no news reads two rows and
 ---          writes one deadline.
 local codes = require("lib.codes")
@@ -127,8 +127,8 @@ end
 local owned = has_owned and consumer_group.decode(ARGV[16]) or nil
 local is_repeated = m and epoch > 0 and epoch ~= m.epoch
 if is_repeated then
-  -- The response with its newest epoch may have been lost: the previous epoch is valid as long as the
-  -- member owns nothing that it was not assigned.
+  -- The response with its newest epoch may have been lost: the previous epoch is valid as long as
+  -- the member owns nothing that it was not assigned.
   local is_previous = epoch == m.previous and epoch < m.epoch and owned
   local assigned = consumer_group.to_set(consumer_group.decode(m.assigned))
   if not is_previous or #consumer_group.filter(owned, assigned, false) > 0 then
@@ -167,8 +167,9 @@ if replaced then
   m, bumps_epoch = consumer_group.get_member(g, replaced), former ~= nil
 elseif not m then
   m = {
-    epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "", regex = "",
-    names = "", assigned = "", revoking = "", rack = "", instance = "", client_id = "", client_host = "",
+    epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "",
+    regex = "", names = "", assigned = "", revoking = "", rack = "", instance = "", client_id = "",
+    client_host = "",
   }
   bumps_epoch = true
 end

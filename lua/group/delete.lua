@@ -8,7 +8,7 @@
 ---          instances          hash  group instance id -> member id
 ---          assignments        hash  member id -> assignment
 ---          deadlines          zset  member id or phase -> moment, ms
----          offsets            hash  `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+---          offsets            hash  `korvet:<topic>:<p>` -> commit (lib.offset_commit)
 ---          txn_offsets        hash  pending commits, as in lib.txn_offset_commit
 ---          consumer_members   hash  member id -> epoch, subscription and partitions
 ---          target_assignment  hash  member id -> the partitions it should own
@@ -17,8 +17,8 @@
 ---          fields             list  fields of the deleted commits
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP
 --- COST     O(members + commits), at most 10 calls + 1 per pending_commit
---- NOTES    Pending commits of transactions are deleted; the transactions' numbers are kept for a day,
----          as in group.tick.
+--- NOTES    Pending commits of transactions are deleted; the transactions' numbers are kept for a
+---          day, as in group.tick.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local classic_group = require("lib.classic_group")

@@ -8,7 +8,7 @@
 ---          instances    hash   group instance id -> member id
 ---          assignments  hash   member id -> assignment
 ---          deadlines    zset   member id or phase -> moment, ms
----          offsets      hash   `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+---          offsets      hash   `korvet:<topic>:<p>` -> commit (lib.offset_commit)
 --- ARGV     state        bytes  the state that the caller read
 ---          generation   int    the generation that the caller read
 ---          field...     bytes  a partition's stream key

@@ -15,10 +15,10 @@
 --- SIGNALS  REBALANCE_IN_PROGRESS
 --- COST     O(members given), at most 1 call + 3 per group + 2 per member
 --- NOTES    Does not load the group: a quiet group runs this script more than any other.
----          A member whose JoinGroup waits has no deadline and gets none here. A deadline is written
----          in steps of a tenth of the session timeout (lib.clock), so most heartbeats write nothing.
----          Each member has its own answer: one refusal changes nothing for other members.
----          In a cluster the groups of a call share a slot.
+---          A member whose JoinGroup waits has no deadline and gets none here. A deadline is
+---          written in steps of a tenth of the session timeout (lib.clock), so most heartbeats
+---          write nothing. Each member has its own answer: one refusal changes nothing for other
+---          members. In a cluster the groups of a call share a slot.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local deadlines = require("lib.deadlines")
@@ -47,7 +47,8 @@ local function check(index, id, instance, generation)
     end
   end
   -- The format of lib.classic_member, which is too large to load for two fields.
-  local session, flags = string.match(redis.call("HGET", KEYS[at + 2], id) or "", "^(%d+) %d+ (%S+)$")
+  local row = redis.call("HGET", KEYS[at + 2], id) or ""
+  local session, flags = string.match(row, "^(%d+) %d+ (%S+)$")
   if not session then
     return codes.UNKNOWN_MEMBER_ID
   end

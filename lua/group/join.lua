@@ -1,5 +1,5 @@
 --- group.join  version 1  writes
---- Handle a JoinGroup: add or update the member, rebalance, return its generation if it is complete.
+--- Handle a JoinGroup: add or update the member, rebalance, return a completed generation.
 ---
 --- KEYS     group              hash   state, generation, protocol, counters, votes
 ---          members            hash   member id -> timeouts and flags

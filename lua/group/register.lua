@@ -6,8 +6,8 @@
 --- RETURNS  error   int    a lib.codes value
 ---          added   int    1: it was not in the registry
 --- COST     O(1), at most 3 calls
---- NOTES    Call it before the group's first write: the deletion of a topic reads the registry to find
----          the groups that have committed offsets. The mark is new at each registration.
+--- NOTES    Call it before the group's first write: the deletion of a topic reads the registry to
+---          find the groups that have committed offsets. The mark is new at each registration.
 local codes = require("lib.codes")
 local num = require("lib.num")
 

@@ -8,7 +8,7 @@
 ---          instances          hash  group instance id -> member id
 ---          assignments        hash  member id -> assignment
 ---          deadlines          zset  member id or phase -> moment, ms
----          offsets            hash  `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+---          offsets            hash  `korvet:<topic>:<p>` -> commit (lib.offset_commit)
 ---          txn_offsets        hash  pending commits, as in lib.txn_offset_commit
 ---          consumer_members   hash  member id -> epoch, subscription and partitions
 ---          target_assignment  hash  member id -> the partitions it should own
@@ -22,9 +22,9 @@
 ---          gone               int   1: the group was deleted, 2: it does not exist
 --- COST     O(members), and 4,000 commits, at most 45 calls + 11 per member
 --- NOTES    Brokers tick due groups twice a second. A deadline that passed more than 5 s ago means
----          that no broker was present. A member's deadline means the same if it passed less than 5 s
----          after brokers were present again: the member could not send a heartbeat. All sessions are
----          then renewed, and no member is removed.
+---          that no broker was present. A member's deadline means the same if it passed less than 5
+---          s after brokers were present again: the member could not send a heartbeat. All sessions
+---          are then renewed, and no member is removed.
 ---          The numbers of ended transactions are kept a day longer than the group: late offsets of
 ---          one would wait for its end again, and be committed with the producer's next one.
 ---          Of many commits 4,000 are checked per second, and the next check is a minute later.
@@ -78,9 +78,9 @@ local function expire_in_consumer_group(consumer, g, name, now_ms)
   end
 end
 
--- Delete expired commits of an Empty group. Return their fields, and whether nothing else is left of
--- the group. Many commits take several ticks: the group's hash keeps the cursor of the next page, and
--- the earliest expiry found so far.
+-- Delete expired commits of an Empty group. Return their fields, and whether nothing else is left
+-- of the group. Many commits take several ticks: the group's hash keeps the cursor of the next
+-- page, and the earliest expiry found so far.
 local function expire_offsets(g, now_ms)
   local page = redis.call("HMGET", g.group, "offsets_cursor", "offsets_next_ms")
   local expired, next_ms, cursor = offset_commit.expire(

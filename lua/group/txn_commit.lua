@@ -8,7 +8,7 @@
 ---          instances         hash   group instance id -> member id
 ---          assignments       hash   member id -> assignment
 ---          deadlines         zset   member id or phase -> moment, ms
----          offsets           hash   `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+---          offsets           hash   `korvet:<topic>:<p>` -> commit (lib.offset_commit)
 ---          txn_offsets       hash   pending commits, as in lib.txn_offset_commit
 ---          consumer_members  hash   member id -> epoch, subscription and partitions
 ---          partition_owners  hash   partition -> epoch and member id of its owner

@@ -2,7 +2,7 @@
 --- Complete a transaction in a group: commit its pending offsets, or discard them.
 ---
 --- KEYS     group           hash  state of the group
----          offsets         hash  `korvet:<topic>:<p>` -> commit, as lib.offset_commit formats it
+---          offsets         hash  `korvet:<topic>:<p>` -> commit (lib.offset_commit)
 ---          txn_offsets     hash  pending commits, as in lib.txn_offset_commit
 --- ARGV     producer_id     int   the transaction's producer
 ---          producer_epoch  int   the least epoch of its next transaction's offsets
@@ -11,11 +11,11 @@
 --- RETURNS  error           int   a lib.codes value
 ---          committed       list  stream key and commit, flat, of what was committed
 --- COST     O(pending offsets of the group), at most 31 calls + 4 per row
---- NOTES    A repeated call for the transaction, or one for an earlier transaction, changes nothing. A
----          deleted group gets no offsets.
----          An offset that was committed after the pending one was stored is kept, by a member or by
----          another transaction: committed offsets do not go back. For a group that does not exist the
----          transaction number is kept for a day: late offsets would never be completed.
+--- NOTES    A repeated call for the transaction, or one for an earlier transaction, changes
+---          nothing. A deleted group gets no offsets.
+---          An offset that was committed after the pending one was stored is kept, by a member or
+---          by another transaction: committed offsets do not go back. For a group that does not
+---          exist the transaction number is kept for a day: late offsets would never be completed.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local key_types = require("lib.key_types")

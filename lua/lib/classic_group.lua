@@ -26,7 +26,8 @@ local WORDS = { "type", "state", "protocol_type", "protocol", "leader" }
 -- awaiting: members whose JoinGroup waits. pending: ids handed out by MEMBER_ID_REQUIRED. unsynced:
 -- members without SyncGroup in this generation. since: moment of the last change of state.
 -- Of the first join phase: initial, 1 while it lasts; extended, 1 once a member joined since its
--- deadline was set; delay_ms, the configured delay; step_ms, the current one; left_ms, what remains.
+-- deadline was set; delay_ms, the configured delay; step_ms, the current one; left_ms, what
+-- remains.
 local NUMBERS = {
   "generation", "size", "awaiting", "pending", "unsynced", "initial", "extended", "delay_ms",
   "step_ms", "left_ms", "since",

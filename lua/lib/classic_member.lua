@@ -32,8 +32,10 @@ end
 
 --- Format a row as it is stored.
 function M.format(row)
-  local flags = (row.awaiting and "a" or "") .. (row.new and "n" or "") .. (row.synced and "s" or "")
-  return num.text(row.session) .. " " .. num.text(row.rebalance) .. " " .. (flags == "" and "-" or flags)
+  local flags = (row.awaiting and "a" or "") .. (row.new and "n" or "")
+  flags = flags .. (row.synced and "s" or "")
+  flags = flags == "" and "-" or flags
+  return num.text(row.session) .. " " .. num.text(row.rebalance) .. " " .. flags
 end
 
 --- Parse {client_id, client_host, instance}; instance is nil for a dynamic member.

@@ -80,11 +80,12 @@ function M.remove_member(g, id)
     g.unsynced = g.unsynced - (row.synced and 0 or 1)
   end
   if g.leader == id then
-    -- The next leader is elected when the join phase ends: an election per removal would cost O(members) each.
+    -- The next leader is elected when the join phase ends: an election per removal is O(members).
     g.leader = ""
   end
-  -- Only the removed member's own waiting JoinGroup needs a notification. Other members are notified
-  -- when a phase begins or ends: one per removal would wake all of a large group that stops.
+  -- Only the removed member's own waiting JoinGroup needs a notification. Other members are
+  -- notified when a phase begins or ends: one per removal would wake all of a large group that
+  -- stops.
   g.notify = g.notify or row.awaiting
 end
 
@@ -139,7 +140,7 @@ function M.add_member(g, m, now_ms)
   deadlines.set(g.deadlines, m.id, now_ms + NEW_MEMBER_MS)
 end
 
---- Update a member that joins again, possibly with other protocols and timeouts; its JoinGroup waits.
+--- Update a member that joins again with its protocols and timeouts; its JoinGroup waits.
 function M.update_member(g, row, m)
   add_votes(g, classic_member.names(redis.call("HGET", g.protocols, m.id)), -1)
   add_votes(g, m.names, 1)

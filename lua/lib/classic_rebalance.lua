@@ -164,7 +164,8 @@ end
 
 -- The rebalance timeout after a join phase: remove members that have not sent SyncGroup.
 local function end_sync(g, now_ms)
-  if g.unsynced == 0 or (g.state ~= classic_group.COMPLETING and g.state ~= classic_group.STABLE) then
+  local has_generation = g.state == classic_group.COMPLETING or g.state == classic_group.STABLE
+  if g.unsynced == 0 or not has_generation then
     return
   end
   for _, pair in ipairs(classic_group.list_members(g)) do

@@ -7,8 +7,9 @@ function M.now_ms()
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
---- Return a moment at least `ms` from now, and less than a tenth of that later. It changes in steps of
---- that tenth: Redis writes nothing to its file and replicas if a score is set to its current value.
+--- Return a moment at least `ms` from now, and less than a tenth of that later. It changes in steps
+--- of that tenth: Redis writes nothing to its file and replicas if a score is set to its current
+--- value.
 function M.about(now_ms, ms)
   local step = math.max(math.floor(ms / 10), 1)
   return math.ceil((now_ms + ms) / step) * step

@@ -28,8 +28,9 @@ local function subscribed_topics(m, topics)
   return found
 end
 
--- Return all subscribed topics, ordered by id, each with its number of partitions and its class: the
--- members that subscribe to it, in the order of `members`. Topics with the same subscribers share one.
+-- Return all subscribed topics, ordered by id, each with its number of partitions and its class:
+-- the members that subscribe to it, in the order of `members`. Topics with the same subscribers
+-- share one.
 local function list_topics(members, subscriptions)
   local by_topic, list, classes = {}, {}, {}
   for number, subscription in ipairs(subscriptions) do
@@ -138,8 +139,8 @@ local function assign_evenly(members, topics)
   end
 end
 
--- Return the first of a class's members with the lowest load. Earlier members have more than `level`
--- until one of them loses a partition: so a search continues where the last one ended.
+-- Return the first of a class's members with the lowest load. Earlier members have more than
+-- `level` until one of them loses a partition: so a search continues where the last one ended.
 local function find_least_loaded(class)
   local members = class.members
   for i = class.level and class.at or #members + 1, #members do
@@ -167,8 +168,8 @@ local function reduce_load(m)
   end
 end
 
--- Assign members with different subscriptions: each keeps its former partitions, all other partitions
--- and those above the balance go to the topic's subscriber with the lowest load.
+-- Assign members with different subscriptions: each keeps its former partitions, all other
+-- partitions and those above the balance go to the topic's subscriber with the lowest load.
 local function assign_by_load(members, topics)
   local owner, rows = {}, {}
   for _, m in ipairs(members) do

@@ -106,7 +106,8 @@ function M.load(keys)
     instances = keys[5], deadlines = keys[6], rebalances = 0,
   }
   local row = redis.call(
-    "HMGET", g.group, "type", "state", "topics_version", "assignor", "subscription", unpack(COUNTERS)
+    "HMGET", g.group,
+    "type", "state", "topics_version", "assignor", "subscription", unpack(COUNTERS)
   )
   g.type, g.state, g.topics_version = row[1], row[2] or M.EMPTY, row[3] or ""
   g.assignor, g.subscription = row[4] or "uniform", row[5] or ""
@@ -308,8 +309,8 @@ function M.expire(g, name, now_ms)
   end
 end
 
---- Return whether a member may commit the rows args[from..], a lib.codes value. A row is stream key,
---- offset, leader epoch, topic id, metadata; without rows the member fetches offsets.
+--- Return whether a member may commit the rows args[from..], a lib.codes value. A row is stream
+--- key, offset, leader epoch, topic id, metadata; without rows the member fetches offsets.
 --- An older epoch is valid for partitions that the member has owned since then (KIP-1251): the
 --- commit was sent before the epoch grew.
 function M.check_commit(members, owners, id, epoch, args, from)

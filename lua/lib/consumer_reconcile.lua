@@ -1,4 +1,4 @@
---- The two steps of a consumer group (KIP-848): members -> target assignment -> current assignments.
+--- The two steps of a consumer group (KIP-848): the target assignment, and reconciliation with it.
 local consumer_assign = require("lib.consumer_assign")
 local consumer_group = require("lib.consumer_group")
 local pack = require("lib.pack")

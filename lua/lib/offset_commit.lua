@@ -16,8 +16,8 @@ function M.times(text)
   return tonumber(time_ms or -1), tonumber(expires_ms or -1)
 end
 
---- Delete expired commits, scanning at most 4,000 commits from `cursor` on, "0" at first. `since` is
---- when the group lost its last member; nil for a group that never had any.
+--- Delete expired commits, scanning at most 4,000 commits from `cursor` on, "0" at first. `since`
+--- is when the group lost its last member; nil for a group that never had any.
 --- Return the deleted fields, the earliest expiry of the remaining commits (never later than
 --- `next_ms`, nil for none), and the next cursor, "0" at the end.
 function M.expire(offsets, since, retention_ms, now_ms, cursor, next_ms)
