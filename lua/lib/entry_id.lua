@@ -1,7 +1,7 @@
---- Entry ids and offsets, the arithmetic between them (data.md, section 3).
+--- Convert between entry ids and offsets.
 ---
---- time   id = (offset >> bits) "-" (offset & (2^bits - 1)): the id's milliseconds are Redis's clock.
---- dense  id = DENSE "-" offset. The milliseconds lie far in the future on purpose: a plain
+--- time   id = (offset >> bits) "-" (offset & (2^bits - 1)): the milliseconds are Redis's clock.
+--- dense  id = DENSE "-" offset. The milliseconds are far in the future on purpose: a plain
 ---        `XADD stream *` on such a stream takes the last id plus one, which is the next dense offset.
 --- bytes  as dense; the offset is a byte position.
 local num = require("lib.num")
@@ -13,7 +13,7 @@ local DENSE_PREFIX = M.DENSE .. "-"
 local LAST_SEQUENCE = "18446744073709551615"
 local BEFORE_DENSE = "999999999999999-" .. LAST_SEQUENCE
 
---- The id of the entry that holds `offset`.
+--- Return the id of the entry that holds `offset`.
 function M.id(mode, bits, offset)
   if mode == "time" then
     local unit = 2 ^ bits
@@ -23,7 +23,7 @@ function M.id(mode, bits, offset)
   return DENSE_PREFIX .. num.text(offset)
 end
 
---- `id` for a run of offsets: a function that keeps what neighbours share.
+--- Return a function that converts ascending offsets to ids and reuses their common part.
 function M.namer(mode, bits)
   if mode ~= "time" then
     return function(offset)
@@ -40,7 +40,7 @@ function M.namer(mode, bits)
   end
 end
 
---- The offset an id stands for, or nil where the id has none of its own.
+--- Return the offset of an id, or nil if no offset has this id.
 function M.offset(mode, bits, id)
   local ms, seq = string.match(id, "^(%d+)%-(%d+)$")
   if mode == "time" then
@@ -57,7 +57,7 @@ function M.offset(mode, bits, id)
   return tonumber(seq)
 end
 
---- The lowest offset that lies behind an id, whether or not the id has an offset of its own.
+--- Return the lowest offset after an id, whether or not the id has an offset.
 function M.behind(mode, bits, id)
   local own = M.offset(mode, bits, id)
   if own then
@@ -69,7 +69,7 @@ function M.behind(mode, bits, id)
   return (tonumber(string.match(id, "^(%d+)")) + 1) * 2 ^ bits
 end
 
---- A stream exists at `stream` whose next automatic id is dense offset 0. (The group is nobody's.)
+--- Create a stream at `stream` whose next automatic id is dense offset 0. The group is a means only.
 function M.open_dense(stream)
   redis.call("XGROUP", "CREATE", stream, BEFORE_DENSE, "$", "MKSTREAM")
   redis.call("XGROUP", "DESTROY", stream, BEFORE_DENSE)

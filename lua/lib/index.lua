@@ -1,11 +1,11 @@
 --- The sparse index of a partition: a sorted set whose members describe the log before an offset.
 ---
 --- Score: the offset of the first batch after a step. Member: "offset:newest:bytes:records", where
---- newest is the greatest timestamp, and bytes and records are the totals, of all that lies before
---- the offset. All four never fall from one member to the next, so each can be searched by halving.
+--- newest is the greatest timestamp, and bytes and records are the totals, of everything below
+--- the offset. All four never decrease from one member to the next: each allows a binary search.
 local M = {}
 
---- A member as a table {offset, newest, bytes, records}.
+--- Parse a member into a table {offset, newest, bytes, records}.
 function M.parse(member)
   local offset, newest, bytes, records = string.match(member, "^(%d+):(%-?%d+):(%d+):(%d+)$")
   return {
@@ -16,7 +16,7 @@ function M.parse(member)
   }
 end
 
---- The last member for which `before(member)` holds, or nil; it must hold for a prefix of the index.
+--- Return the last member for which `before(member)` holds, or nil. It must hold for a prefix.
 function M.last(index, before)
   local low, high, found = 0, redis.call("ZCARD", index) - 1, nil
   while low <= high do

@@ -1,10 +1,10 @@
 --- writer.commit  version 1  writes
---- An epoch of a writer is done: what a replay of it brings is passed over.
+--- Commit an epoch of a writer: a replay of the epoch then writes nothing.
 ---
 --- KEYS     writer     hash  the tasks of one Spark query or job, and what it has committed
 --- ARGV     epoch      int   the epoch, 0 for a batch job
----          keep_ms    int   the writer is remembered for so long from now, ms
----          last       int   1: no epoch comes after it, and nothing of its tasks is kept
+---          keep_ms    int   expiry of the writer from now, ms
+---          last       int   1: the last epoch; the state of the tasks is deleted
 --- RETURNS  error      int   a lib.codes value
 ---          committed  int   the last committed epoch
 --- COST     O(1), of the last epoch O(tasks), at most 4 calls

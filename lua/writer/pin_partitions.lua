@@ -1,18 +1,17 @@
 --- writer.pin_partitions  version 1  writes
---- All attempts at an epoch spread a topic's rows over as many partitions as the first of them did,
---- beginning with the same one.
+--- Pin the number of partitions and the first partition for an epoch: all attempts at the epoch
+--- distribute a topic's rows as the first attempt did.
 ---
 --- KEYS     writer      hash   the tasks of one Spark query or job, and what it has committed
 --- ARGV     topic_id    bytes  32 hex digits
 ---          epoch       int    the epoch, 0 for a batch job
----          partitions  int    how many the topic has now
----          turn        int    which of them may be the first to be given rows, 0 the first
+---          partitions  int    current partitions of the topic
+---          turn        int    the partition that gets the first rows, from 0
 --- RETURNS  error       int    a lib.codes value
----          partitions  int    how many there are for this epoch, -1 when it has passed
----          turn        int    which of them is the first to be given rows in this epoch
+---          partitions  int    partitions for this epoch, -1 if it has passed
+---          turn        int    the partition that gets the first rows of this epoch
 --- COST     O(1), at most 4 calls
---- NOTES    An older version kept no turn: there it was 0. And none reads what this one keeps.
----          A writer without any claim is remembered for a year, and no writer for less than before.
+--- NOTES    A writer without a claim expires after a year. The script never shortens an expiry.
 local codes = require("lib.codes")
 
 local writer = KEYS[1]

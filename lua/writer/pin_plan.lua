@@ -1,11 +1,11 @@
 --- writer.pin_plan  version 1  writes
---- What a job set out to do is kept: each of its runs finds the first one's plan.
+--- Pin the plan of a job: each run of the job gets the plan of the first run.
 ---
 --- KEYS     writer     hash   the tasks of one Spark query or job, and what it has committed
---- ARGV     plan       bytes  taken if the writer has none
----          keep_ms    int    the writer is remembered for so long from now, ms
+--- ARGV     plan       bytes  stored if the writer has none
+---          keep_ms    int    expiry of the writer from now, ms
 --- RETURNS  error      int    a lib.codes value
----          plan       bytes  the writer's own plan
+---          plan       bytes  the writer's plan
 ---          committed  int    the last committed epoch, -1 for none
 --- COST     O(1), at most 3 calls
 local codes = require("lib.codes")
