@@ -1,26 +1,43 @@
---- The entries of an append in `bytes` mode, where each of them takes offsets of its own number.
+--- Layout `bytes` (offset.mode=bytes): each entry takes offsets of its own number, its size for
+--- Kafka 0.7, and its id is that of the last one.
 local entry_limits = require("lib.entry_limits")
 
 local M = {}
 
---- In args[at..last], for each entry: the offsets it takes, the number of its fields and values,
---- then those. A list of {last offset counted from the first of all, first field, last field}, the
---- offsets all of them take together, those of the largest, and where the last field of all is,
---- nil where these are no entries.
-function M.read(args, at, last)
-  local found, total, largest = {}, 0, 0
-  while at <= last do
-    local span, fields = tonumber(args[at]), tonumber(args[at + 1])
-    if not (span and span >= 1 and fields and fields >= 2 and fields % 2 == 0) then
-      return found, total, largest, nil
+--- A writer of lib.append: args[at + 7..last] are, for each entry, the number of its offsets, the
+--- number of its fields and values, then those.
+function M.read(log, args, at, last)
+  local spans, total, largest, from = {}, 0, 0, at + 7
+  while from <= last do
+    local offsets, fields = tonumber(args[from]), tonumber(args[from + 1])
+    if not (offsets and offsets >= 1 and fields and fields >= 2 and fields % 2 == 0) then
+      return nil
     end
-    entry_limits.fit(fields)
-    total = total + span
-    largest = math.max(largest, span)
-    found[#found + 1] = { total - 1, at + 2, at + 1 + fields }
-    at = at + 2 + fields
+    entry_limits.check(fields)
+    total, largest = total + offsets, math.max(largest, offsets)
+    spans[#spans + 1] = { total - 1, from + 2, from + 1 + fields }
+    from = from + 2 + fields
   end
-  return found, total, largest, at - 1
+  if from ~= last + 1 or #spans == 0 then
+    return nil
+  end
+  local stream, id_of, stamp = log.stream, log.id_of, log.stamp and log.now_ms
+  local function add_span(call, base, span)
+    local id = id_of(base + span[1])
+    if stamp then
+      return call("XADD", stream, id, "append.time", stamp, unpack(args, span[2], span[3]))
+    end
+    return call("XADD", stream, id, unpack(args, span[2], span[3]))
+  end
+  local function add(call, base)
+    return add_span(call, base, spans[1])
+  end
+  local function add_rest(base)
+    for n = 2, #spans do
+      add_span(redis.call, base, spans[n])
+    end
+  end
+  return total, #spans, largest, add, add_rest
 end
 
 return M

@@ -1,38 +1,38 @@
---- The entries of an append whose records all have the same fields: the names are sent once.
+--- Records of layout `record` that all have the same fields: their names are sent once.
 ---
---- Both forms give two functions: (call, offset) adds the first entry, and may be asked again if Redis
---- refused it; (id, from, to) adds the entries `from` to `to`, counted from 0, after those before.
+--- `rows` and `columns` return lib.append's `add` and `add_rest`, and the index of the last argument
+--- they use.
 local entry_id = require("lib.entry_id")
+local entry_limits = require("lib.entry_limits")
 local num = require("lib.num")
 
 local M = {}
 
 local byte, sub = string.byte, string.sub
 
---- Entries 1 to `count` - 1 stand behind the first, which has offset `base`: `put` adds them. Redis 7
---- and newer count on by themselves behind the first half of an id, which takes them a sixth less
---- than to read a whole one.
-function M.follow(log, base, count, put)
+-- Adds the records 1 to `count` - 1, counted from 0, with `add_range(id, from, to)`. Redis 7 and newer
+-- complete an id `<ms>-*` themselves, which takes a sixth less time than parsing a whole id.
+local function add_after(log, base, count, add_range)
   if not redis.REDIS_VERSION_NUM then
     for n = 1, count - 1 do
-      put(log.id_of(base + n), n, n)
+      add_range(log.id_of(base + n), n, n)
     end
     return
   end
   if log.mode ~= "time" then
-    put(entry_id.DENSE .. "-*", 1, count - 1)
+    add_range(entry_id.DENSE .. "-*", 1, count - 1)
     return
   end
   local unit, n = 2 ^ log.bits, 1
   while n < count do
     local ms = math.floor((base + n) / unit)
     local to = math.min((ms + 1) * unit - base, count) - 1
-    put(num.text(ms) .. "-*", n, to)
+    add_range(num.text(ms) .. "-*", n, to)
     n = to + 1
   end
 end
 
--- The command that adds an entry, its id still to come, and where its fields begin.
+-- An XADD command as a table, its id not set, and the index of its first field.
 local function command(log, stamp)
   if stamp then
     return { "XADD", log.stream, "", "append.time", stamp }, 6
@@ -40,9 +40,10 @@ local function command(log, stamp)
   return { "XADD", log.stream, "" }, 4
 end
 
---- Records whose values stand one behind another from `args[names + fields]` on. The names stand
---- from `args[names]` on, `fields` of them; `stamp` is the append time or false.
-function M.rows(log, args, names, fields, stamp)
+--- args[names..] are `fields` names, then the values of `count` records, record by record; `stamp` is
+--- the append time or false.
+function M.rows(log, args, names, fields, stamp, count)
+  entry_limits.check(2 * fields)
   local row, first = command(log, stamp)
   for i = 1, fields do
     row[first + 2 * i - 2], row[first + 2 * i - 1] = args[names + i - 1], args[names + fields + i - 1]
@@ -52,17 +53,7 @@ function M.rows(log, args, names, fields, stamp)
     row[3] = log.id_of(offset)
     return call(unpack(row, 1, width))
   end
-  if width == 9 and not stamp then
-    local stream, name1, name2, name3 = log.stream, row[4], row[6], row[8]
-    return add, function(id, from, to)
-      local call = redis.call
-      for n = from, to do
-        local at = names + 3 * (n + 1)
-        call("XADD", stream, id, name1, args[at], name2, args[at + 1], name3, args[at + 2])
-      end
-    end
-  end
-  return add, function(id, from, to)
+  local function add_range(id, from, to)
     local call = redis.call
     row[3] = id
     for n = from, to do
@@ -73,14 +64,28 @@ function M.rows(log, args, names, fields, stamp)
       call(unpack(row, 1, width))
     end
   end
+  if width == 9 and not stamp then
+    local stream, name1, name2, name3 = log.stream, row[4], row[6], row[8]
+    add_range = function(id, from, to)
+      local call = redis.call
+      for n = from, to do
+        local at = names + 3 * (n + 1)
+        call("XADD", stream, id, name1, args[at], name2, args[at + 1], name3, args[at + 2])
+      end
+    end
+  end
+  local function add_rest(base)
+    add_after(log, base, count, add_range)
+  end
+  return add, add_rest, names - 1 + fields * (count + 1)
 end
 
--- What string.byte takes apart at a time.
+-- Max bytes per string.byte: each is a value on Lua's stack.
 local AT_ONCE = 2000
 
--- The lengths of a column's values, `wide` bytes each. Most are below 256; to take one byte
--- costs a fifth of what four do.
-local function unpacked(lengths, wide)
+-- The lengths of a column's values, each `wide` bytes: 1, which costs a fifth, or 4 with the lowest
+-- first.
+local function decoded_lengths(lengths, wide)
   if wide == 1 and #lengths <= AT_ONCE then
     return { byte(lengths, 1, -1) }
   end
@@ -96,16 +101,16 @@ local function unpacked(lengths, wide)
   return found
 end
 
--- Whether every value of a column is the first one: short ones, such as times, may well be.
+-- Whether all values of a column are equal. Only short ones, such as timestamps, are compared.
 local function is_constant(first, long, values)
   return long > 0 and long < 32 and sub(values, -long) == first
     and values == string.rep(first, #values / long)
 end
 
--- What M.columns gives second where a key and a value vary and a time does not, as in most batches: a
--- call made of a table takes a seventh longer. The row has its first values; column `i` has values all
--- longs[i] long, or each as lengths[i] says, and those up to ends[i] are done.
-local function keyed(row, longs, lengths, values, ends)
+-- `add_range` of M.columns for three fields of which the first two vary, as in most batches (key, value,
+-- timestamp): a command passed as a table takes a seventh longer. `row` has the first values. Column i
+-- has values of longs[i] bytes each, or of lengths[i]; those up to ends[i] are added.
+local function two_of_three(row, longs, lengths, values, ends)
   local stream, name1, name2, name3, constant = row[2], row[4], row[6], row[8], row[9]
   local long1, lengths1, values1, done1 = longs[1], lengths[1], values[1], ends[1]
   local long2, lengths2, values2, done2 = longs[2], lengths[2], values[2], ends[2]
@@ -123,25 +128,24 @@ local function keyed(row, longs, lengths, values, ends)
   end
 end
 
---- Columns: from `args[at]` on stand the number of fields and, for each, its name, how long every
---- value is or -1, the lengths where they differ, one byte each or four with the lowest first, and all
---- values one behind another. Gives third where they end, nil where these are not of `records` values.
+--- args[at..] are the number of fields and, for each, its name, the length of every value or -1, the
+--- lengths if they differ, and all values concatenated. Returns nil unless these are `records` values.
 function M.columns(log, args, at, stamp, records)
+  entry_limits.check(2 * (tonumber(args[at]) or 0))
   local row, first = command(log, stamp)
   local slots, longs, lengths, values, ends, count = {}, {}, {}, {}, {}, 0
   local fields = tonumber(args[at])
-  if not fields then
-    return nil, nil, nil
+  if not fields or not stamp and fields < 1 then
+    return nil
   end
-  local whole = (stamp or fields > 0) and at + 4 * fields or nil
   for i = 1, fields do
     local from = at + 4 * i - 3
     local long, all = tonumber(args[from + 1]), args[from + 3]
     local wide = #(args[from + 2] or "") / records
     if not all or #all ~= long * records and (long >= 0 or wide ~= 1 and wide ~= 4) then
-      return nil, nil, nil
+      return nil
     end
-    local each = long < 0 and unpacked(args[from + 2], wide)
+    local each = long < 0 and decoded_lengths(args[from + 2], wide)
     local here = each and each[1] or long
     local value = sub(all, 1, here)
     row[first + 2 * i - 2], row[first + 2 * i - 1] = args[from], value
@@ -156,10 +160,7 @@ function M.columns(log, args, at, stamp, records)
     row[3] = log.id_of(offset)
     return call(unpack(row, 1, width))
   end
-  if width == 9 and slots[1] == 5 and slots[2] == 7 and not slots[3] then
-    return add, keyed(row, longs, lengths, values, ends), whole
-  end
-  return add, function(id, from, to)
+  local function add_range(id, from, to)
     local call = redis.call
     row[3] = id
     for n = from, to do
@@ -171,7 +172,14 @@ function M.columns(log, args, at, stamp, records)
       end
       call(unpack(row, 1, width))
     end
-  end, whole
+  end
+  if width == 9 and slots[1] == 5 and slots[2] == 7 and not slots[3] then
+    add_range = two_of_three(row, longs, lengths, values, ends)
+  end
+  local function add_rest(base)
+    add_after(log, base, records, add_range)
+  end
+  return add, add_rest, at + 4 * fields
 end
 
 return M

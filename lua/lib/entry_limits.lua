@@ -1,13 +1,13 @@
---- How many fields an entry can have that a script adds.
+--- The number of fields of an entry that a script can add.
 local M = {}
 
--- So many fields and values of one XADD Lua's stack holds everywhere: it ends at 8,000.
-M.MOST = 7990
+-- Max fields and values of one XADD: Lua's stack holds 8,000 in every supported Redis.
+M.MAX = 7990
 
---- Raises where these are more, before anything is written.
-function M.fit(count)
-  if count > M.MOST then
-    error("no batch: " .. count .. " fields and values of an entry, " .. M.MOST .. " at most", 0)
+--- Raises if there are more, before anything is written.
+function M.check(count)
+  if count > M.MAX then
+    error("no batch: " .. count .. " fields and values of an entry, max " .. M.MAX, 0)
   end
 end
 

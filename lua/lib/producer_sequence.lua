@@ -1,17 +1,18 @@
---- The usual case of an idempotent batch, without the rest of lib.producer_state, which is costly to make:
---- the next one of a producer that never had a transaction here.
+--- The usual idempotent batch: the next one of a producer that never had a transaction here. Redis
+--- creates a library's functions at each call, so this one leaves out the rest of lib.producer_state.
 local num = require("lib.num")
 
 local M = {}
 
 local WRAP = 2147483648
---- Whether a batch of this epoch and sequence, both as text, is the next one, and no more is to say.
+
+--- Whether a batch of this epoch and sequence, both as text, is that next one.
 function M.follows(text, epoch, sequence)
   return string.find(text, epoch .. ":" .. sequence .. ":", 1, true) == 1
     and not string.find(text, "@", 1, true)
 end
 
---- The text once that batch, of `count` records, stands at `base`.
+--- The text to store after that batch, of `count` records, at `base`.
 function M.after(text, epoch, sequence, count, base, now_ms)
   local last = (tonumber(sequence) + count - 1) % WRAP
   local kept = string.sub(text, string.find(text, ",", 1, true) + 1)

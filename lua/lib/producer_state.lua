@@ -1,20 +1,23 @@
---- What a partition remembers of a producer: its epoch, its last five batches, its transaction.
+--- A producer's state in a partition: its epoch, its last five batches, its transaction.
 ---
---- One hash field a producer: "epoch:next:time_ms:first-last-base,first-last-base,...", the sequence it
---- goes on with (-1: with 0; -2: a transaction was begun or ended here before anything came of this
---- producer, which may have been forgotten) and its batches, newest last, five of them, empty while there are fewer;
---- and of a transactional producer "@round:first" behind it: the number of its newest transaction here, and that one's first offset,
---- JOINED before there is any, ENDED once its marker has been.
+--- One hash field per producer: "epoch:next:time_ms:batches", for a transactional producer followed by
+--- "@round:first".
+---   next     its next sequence; -1: 0 is next; -2: a transaction began or ended here before any batch of
+---            this producer, whose state may have expired: any sequence is next
+---   batches  "first-last-base,...", the sequences and the first offset of the last five, newest last;
+---            empty items while there are fewer
+---   round    the number of its newest transaction here
+---   first    that transaction's first offset; NO_RECORDS before there is one, ENDED after its marker
 --- Sequences wrap at 2^31 (Kafka's DefaultRecordBatch.incrementSequence).
 local num = require("lib.num")
 
 local M = {}
 
-M.JOINED = -1
+M.NO_RECORDS = -1
 M.ENDED = -2
 
 local WRAP = 2147483648
-local ANEW, ANYWHERE = -1, -2
+local FROM_ZERO, ANY_SEQUENCE = -1, -2
 local NO_BATCHES = ",,,,"
 
 --- The last sequence of a batch of `count` records that starts at `first`.
@@ -22,9 +25,9 @@ function M.last_sequence(first, count)
   return (first + count - 1) % WRAP
 end
 
---- The stored text as a table {epoch, next, time, list, round, first, anywhere}, or nil for a producer
---- never seen here; `list` is the text of its batches, `next` is nil without any, and then `anywhere`
---- says that there may have been some before; round and first are nil without transactions.
+--- The stored text as a table {epoch, next, time, list, round, first, expired}, nil for no text. `list`
+--- is the text of the batches. Without batches `next` is nil, and `expired` says that there may have
+--- been some before. Without transactions round and first are nil.
 function M.read(text)
   if not text then
     return nil
@@ -40,16 +43,16 @@ function M.read(text)
   return {
     epoch = tonumber(epoch), next = has_batches and tonumber(next_sequence) or nil,
     time = tonumber(time), list = list, round = tonumber(round), first = tonumber(at),
-    anywhere = not has_batches and tonumber(next_sequence) == ANYWHERE,
+    expired = not has_batches and tonumber(next_sequence) == ANY_SEQUENCE,
   }
 end
 
---- Whether a transaction of the producer is open here, with or without records yet.
+--- Whether the producer has an open transaction here, with or without records.
 function M.is_open(state)
   return state ~= nil and state.first ~= nil and state.first ~= M.ENDED
 end
 
---- The base offset a remembered batch got, or nil.
+--- The base offset of the stored batch with these sequences, or nil.
 function M.duplicate_of(state, epoch, first, last)
   if not state or state.epoch ~= epoch then
     return nil
@@ -63,9 +66,9 @@ function M.duplicate_of(state, epoch, first, last)
   return found and tonumber(string.match(list, "^%d+", found + 1))
 end
 
---- "ok", "fenced" (an older epoch), "old" (stored before what is remembered), "gap", or "anywhere":
---- the producer goes on here, unless it was refused what comes before this.
---- A producer never seen here may begin anywhere, as far as its sequence tells.
+--- "ok", "fenced" (an older epoch), "old" (a duplicate of a batch before the last five), "gap", or
+--- "expired": in order, unless an earlier batch of the producer was rejected. A producer without state
+--- is "ok" at any sequence.
 function M.judge(state, epoch, first)
   if not state then
     return "ok"
@@ -77,7 +80,7 @@ function M.judge(state, epoch, first)
     return first == 0 and "ok" or "gap"
   end
   if not state.next then
-    return first == 0 and "ok" or state.anywhere and "anywhere" or "gap"
+    return first == 0 and "ok" or state.expired and "expired" or "gap"
   end
   if first == state.next then
     return "ok"
@@ -90,9 +93,9 @@ function M.judge(state, epoch, first)
   return "gap"
 end
 
---- Whether a batch may be appended as far as transactions go; `transaction` is that of log.append.
---- The epoch is known not to be fenced. Records of a transaction whose end Redis lost are not taken into
---- another one: its producer is refused, and the marker of its abort ends both.
+--- Whether the producer's transactions here allow a batch; `transaction` is that of log.append. The
+--- epoch is not fenced. If Redis lost the end of a transaction, records of the next one are rejected, and
+--- the abort marker of that one ends both.
 function M.may_append(state, epoch, transaction)
   local open = M.is_open(state)
   if transaction < 0 then
@@ -105,12 +108,12 @@ function M.may_append(state, epoch, transaction)
     return true
   end
   if transaction > state.round then
-    return not open or state.first == M.JOINED
+    return not open or state.first == M.NO_RECORDS
   end
   return transaction == state.round and open and state.epoch == epoch
 end
 
---- Round and first offset of the producer's transaction once a batch stands at `base`.
+--- Round and first offset of the producer's transaction after a batch at `base`.
 function M.transaction_after(state, transaction, base)
   if transaction < 0 then
     return state and state.round, state and state.first
@@ -118,11 +121,11 @@ function M.transaction_after(state, transaction, base)
   if transaction > 0 and (not state or state.round ~= transaction) then
     return transaction, base
   end
-  return state.round, state.first == M.JOINED and base or state.first
+  return state.round, state.first == M.NO_RECORDS and base or state.first
 end
 
---- The state once a batch of `count` records stands at `base`; `first` is its sequence as text.
---- `transaction` is that of log.append.
+--- The state after a batch of `count` records at `base`; `first` is its sequence as text, `transaction`
+--- is that of log.append.
 function M.appended(state, epoch, first, count, base, transaction)
   local last = M.last_sequence(tonumber(first), count)
   local round, at = M.transaction_after(state, transaction, base)
@@ -135,7 +138,7 @@ end
 --- The text to store for a state.
 function M.text(state, now_ms)
   local text = num.small(state.epoch) .. ":"
-    .. num.small(state.next or state.anywhere and ANYWHERE or ANEW) .. ":"
+    .. num.small(state.next or state.expired and ANY_SEQUENCE or FROM_ZERO) .. ":"
     .. num.small(now_ms) .. ":" .. state.list
   if state.round then
     text = text .. "@" .. num.text(state.round) .. ":" .. num.text(state.first)
@@ -143,12 +146,12 @@ function M.text(state, now_ms)
   return text
 end
 
---- The text to store when a transaction begins or ends here, at an epoch not below the known one.
-function M.turn(state, epoch, now_ms, round, at)
-  local goes_on = state and state.epoch == epoch
+--- The text to store when a transaction begins or ends here, at an epoch not below the stored one.
+function M.with_transaction(state, epoch, now_ms, round, at)
+  local continues = state and state.epoch == epoch
   return M.text({
-    epoch = epoch, next = goes_on and state.next or nil, list = goes_on and state.list or NO_BATCHES,
-    round = round, first = at, anywhere = not state or goes_on and state.anywhere,
+    epoch = epoch, next = continues and state.next or nil, list = continues and state.list or NO_BATCHES,
+    round = round, first = at, expired = not state or continues and state.expired,
   }, now_ms)
 end
 

@@ -28,7 +28,7 @@ end
 --- Where the records of the producer's open transaction begin, or a little before, nil for none. A
 --- version before log.begin_txn 2 could take one that was left open for over, with readers before it.
 function M.first(log, id, known)
-  if producer_state.is_open(known) and known.first ~= producer_state.JOINED then
+  if producer_state.is_open(known) and known.first ~= producer_state.NO_RECORDS then
     return known.first
   end
   return tonumber(redis.call("ZSCORE", log.open_txns, id) or nil)
@@ -38,7 +38,7 @@ end
 --- args[fields..] is the marker's entry, which counts for `size` bytes. Returns where it stands, -1
 --- where the transaction has no records here and so no marker, and the last stable offset after it.
 function M.put(log, id, known, epoch, round, committed, size, args, fields, now_ms)
-  local turn = producer_state.turn(
+  local turn = producer_state.with_transaction(
     known, math.max(epoch, known and known.epoch or 0), now_ms, round, producer_state.ENDED
   )
   local first = M.first(log, id, known)

@@ -1,25 +1,23 @@
 --- log.append_many  version 1  writes
---- Each of several batches, for one partition or more, stands in its log, or nothing of it does.
+--- Append several batches to one partition or more.
 ---
---- KEYS     stream...     stream  as in log.append, and so are the next four: five for each partition
+--- KEYS     stream...     stream  five keys per partition, those of log.append
 ---          log...        hash    the partition's state
 ---          index...      zset    sparse index
----          producers...  hash    what is remembered of producers
+---          producers...  hash    producer states
 ---          open...       zset    open transactions
---- ARGV     logs...       bytes   for each partition: the topic the callers believe in, 32 hex digits;
----                                1 for LogAppendTime, else 0; how many batches it gets; and for each
----                                of these the number of its arguments, then those: what log.append
----                                is given from count on
---- RETURNS  answers       list    one a batch, in their order: what log.append returns for it
----          reason        bytes   where one partition's keys do not hold what they should: its stream's
----                                name, and what Redis said; else empty
+--- ARGV     logs...       bytes   for each partition: the topic's id as the callers know it, 32 hex
+---                                digits; stamp of log.append; its number of batches; and for each of
+---                                these the number of its arguments, then those of log.append, from
+---                                count on
+--- RETURNS  answers       list    what log.append returns, one for each batch, in their order
+---          reason        bytes   empty, or if a partition failed: its stream's name and the error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID KAFKA_STORAGE_ERROR
 --- COST     O(records), at most 1 call + 3 per stream + 1 per producer + what log.append needs per batch
---- NOTES    The batches are judged one after another, each seeing those before it. A log's state is
----          read and written once, and its waiting readers are told once: that is what this saves.
----          Partitions can share a call where one server has them all. A refusal is one's own; so is
----          a failure for the sake of its keys, KAFKA_STORAGE_ERROR for the batch and those behind it
----          in its partition. What fails for the server's sake fails the call.
+--- NOTES    Each batch is checked after those before it are appended. A log's state is read, written
+---          and published once: this is what the script saves. All partitions must be on one server.
+---          A rejected batch does not affect others. If the keys of a partition fail, its remaining
+---          batches get KAFKA_STORAGE_ERROR. If the server fails, the call fails.
 local append = require("lib.append")
 local clock = require("lib.clock")
 local codes = require("lib.codes")
@@ -28,8 +26,8 @@ local now_ms = clock.now_ms()
 local answers, at, reason, log = {}, 1, "", nil
 local failed = { codes.KAFKA_STORAGE_ERROR, -1, -1, -1, -1, 0 }
 
--- Whether an error is for the sake of a partition's keys, and not of the server.
-local function is_own(text)
+-- Whether an error comes from a partition's keys or arguments, and not from the server.
+local function is_partition_error(text)
   for _, words in ipairs({ "WRONGTYPE", "attempt to ", "XADD", "exhausted", "no batch" }) do
     if string.find(text, words, 1, true) then
       return true
@@ -38,14 +36,14 @@ local function is_own(text)
   return false
 end
 
--- The partition whose keys begin at KEYS[k] has its batches; these begin at ARGV[from], and their
--- answers stand behind the first `count`. Returns where the next partition's arguments begin.
+-- Appends the batches of the partition whose keys begin at KEYS[k]. They begin at ARGV[from]; their
+-- replies go after the first `count`. Returns the index of the next partition's arguments.
 local function fill(k, topic_id, stamp, batches, from, count)
   local refusal
   log, refusal = append.open(KEYS, k, topic_id, stamp, now_ms)
   for i = count + 1, count + batches do
     local last = from + tonumber(ARGV[from])
-    -- Write. A batch that is refused has written nothing.
+    -- Write. A rejected batch writes nothing.
     answers[i] = log and append.put(log, ARGV, from + 1, last) or { refusal, -1, -1, -1, -1, 0 }
     from = last + 1
   end
@@ -55,13 +53,13 @@ local function fill(k, topic_id, stamp, batches, from, count)
   return from
 end
 
--- The same where `why` made that impossible for the first batch that has no answer yet: it and those
--- behind it fail.
+-- Rejects the batches that have no reply after the error `why`, and returns as `fill` does. Raises an
+-- error of the server.
 local function fail(k, why, batches, from, count)
   local text = type(why) == "table" and why.err or why
   if type(text) ~= "string" then
     text = "an error that is no text"  -- never Redis's
-  elseif not is_own(text) then
+  elseif not is_partition_error(text) then
     error(why, 0)
   end
   reason = KEYS[k] .. ": " .. text
@@ -75,7 +73,7 @@ local function fail(k, why, batches, from, count)
   return from
 end
 
--- Check. What ARGV says of its own parts is known to hold before the first of them is written.
+-- Check. The counts in ARGV are consistent before anything is written.
 local found = 1
 for _ = 1, #KEYS, 5 do
   local left = tonumber(ARGV[found + 2])

@@ -1,20 +1,19 @@
 --- log.begin_txn  version 1  writes
---- A partition knows of a producer's transaction before the first record of it arrives.
+--- Register a producer's transaction in a partition before its first record.
 ---
 --- KEYS     log             hash   the partition's state
 ---          producers       hash   producer id -> epoch, last five batches, transaction
---- ARGV     topic_id        bytes  the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id        bytes  the topic's id as the caller knows it, 32 hex digits
 ---          producer_id     int    whose transaction it is
 ---          producer_epoch  int    its epoch
----          transaction     int    its number, which never falls from one of a producer to the next
+---          transaction     int    its number: a producer's later transactions have higher ones
 --- RETURNS  error           int    a lib.codes value
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH INVALID_TXN_STATE
 --- COST     O(1), at most 4 calls
---- NOTES    INVALID_TXN_STATE: the partition has seen this transaction's end, or a later one. So an
----          AddPartitionsToTxn that was delayed on its way opens nothing that nobody would close. Or what
----          an earlier transaction left here is still open, as Redis lost who was to end it.
----          Of a producer unknown here it notes that it may have been forgotten (-2 in place of its next
----          sequence); scripts before log.append 12 take it for one that begins at sequence 0.
+--- NOTES    INVALID_TXN_STATE: the transaction, or a later one, has ended here, so a delayed
+---          AddPartitionsToTxn opens no transaction without an end. Or an earlier transaction is still
+---          open here, because Redis lost its coordinator's state.
+---          The state of a producer unknown here gets -2 as its next sequence: it may have expired.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local producer_state = require("lib.producer_state")
@@ -23,7 +22,7 @@ local log, producers = KEYS[1], KEYS[2]
 local topic_id, producer_id = ARGV[1], ARGV[2]
 local epoch, transaction = tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Check. Refusals live here.
+-- Check.
 local current = redis.call("HGET", log, "topic_id")
 if not current then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION }
@@ -45,6 +44,6 @@ if known and known.round == transaction and known.epoch == epoch then
 end
 redis.call(
   "HSET", producers, producer_id,
-  producer_state.turn(known, epoch, clock.now_ms(), transaction, producer_state.JOINED)
+  producer_state.with_transaction(known, epoch, clock.now_ms(), transaction, producer_state.NO_RECORDS)
 )
 return { codes.NONE }

@@ -77,7 +77,7 @@ local average = tonumber(state[8] or 0) / math.max(tonumber(state[9] or 0), 1)
 at_most = math.min(at_most, math.max(1, math.floor(MOST_BYTES / math.max(average, 1))))
 local rest = redis.call("XRANGE", stream, "(" .. from, "+", "COUNT", at_most + 1)
 for i = 1, math.min(#rest, at_most) do
-  if #rest[i][2] > entry_limits.MOST then
+  if #rest[i][2] > entry_limits.MAX then
     return { codes.NONE, 1, held + i - 1, rest[i][1] }
   end
   redis.call("XADD", compacted, rest[i][1], unpack(rest[i][2]))

@@ -30,7 +30,7 @@ end
 local carried = 0
 for i = 3, #ARGV, 2 do
   for _, row in ipairs(redis.call("XRANGE", stream, ARGV[i], ARGV[i + 1])) do
-    if #row[2] <= entry_limits.MOST then
+    if #row[2] <= entry_limits.MAX then
       redis.call("XADD", compacted, row[1], unpack(row[2]))
       carried = carried + 1
     end
