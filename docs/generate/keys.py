@@ -1,7 +1,6 @@
-"""The table of `docs/keys.md`: every key, its type, what is in it, and who writes it.
+"""Generate the table of docs/keys.md: every key with its type, content and writers.
 
-Written from `korvet/keys.py` (whose docstrings say `type: what`) and from the KEYS of the scripts'
-headers.
+The sources are the docstrings of `korvet/keys.py` (`type: what`) and the KEYS of the scripts.
 """
 
 import ast
@@ -16,7 +15,7 @@ from korvet import keys as module
 from korvet.keys import Keys, Partition
 from korvet.scripts import bundle
 
-# What a header calls keys of several partitions or groups at once.
+# The names in headers for keys of several partitions or groups.
 _OF_A_PARTITION = tuple(name for name in Partition.__struct_fields__ if name != "channel")
 _SEVERAL = {
     "logs": ("log",),
@@ -26,7 +25,7 @@ _SEVERAL = {
 
 
 class Key(msgspec.Struct, frozen=True):
-    """One kind of key: `name` is what keys.py and the headers call it."""
+    """A kind of key; `name` is its name in keys.py and in the script headers."""
 
     name: str
     text: str
@@ -35,26 +34,26 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def tag(self) -> str:
-        """What Redis Cluster hashes of it."""
+        """The part of the key that Redis Cluster hashes."""
         _, brace, rest = self.text.partition("{")
         return rest.partition("}")[0] if brace else self.text
 
 
 def render() -> str:
-    """The table, keys first, then channels."""
+    """Return the table of keys and the table of channels."""
     known = list(every_key())
-    lines = ["| Key | Type | What | Written by |", "|---|---|---|---|"]
+    lines = ["| Key | Type | Content | Written by |", "|---|---|---|---|"]
     for key in known:
         if key.type != "channel":
             scripts = ", ".join(f"`{name}`" for name in writers(key.name)) or "plain commands"
             lines.append(f"| `{key.text}` | {key.type} | {key.what} | {scripts} |")
-    lines += ["", "| Channel | Rung |", "|---|---|"]
+    lines += ["", "| Channel | Published |", "|---|---|"]
     lines += [f"| `{key.text}` | {key.what} |" for key in known if key.type == "channel"]
     return "\n".join(lines) + "\n"
 
 
 def every_key(source: ModuleType = module) -> Iterator[Key]:
-    """Every key and channel that keys.py can spell."""
+    """Yield every key and channel of keys.py."""
     classes = {
         node.name: node
         for node in ast.parse(inspect.getsource(source)).body
@@ -65,7 +64,7 @@ def every_key(source: ModuleType = module) -> Iterator[Key]:
         result = ast.unparse(method.returns) if method.returns else ""
         if method.name.startswith("_") or method.name == "group_part":
             continue
-        value = _spelled(method)
+        value = _example(method)
         if result == "str":
             if method.name == "group_offsets":
                 continue  # a field of Group
@@ -76,7 +75,7 @@ def every_key(source: ModuleType = module) -> Iterator[Key]:
 
 
 def writers(name: str) -> list[str]:
-    """The scripts that may write such a key, by their headers."""
+    """Return the scripts whose header lets them write a key."""
     found = []
     for script in bundle.names():
         contract = bundle.load(script).contract
@@ -95,14 +94,14 @@ def _key(name: str, text: str, doc: str) -> Key:
     return Key(name, text, kind, what.rstrip(".").replace("|", "\\|"))
 
 
-def _spelled(method: ast.FunctionDef) -> object:
-    """What the method answers when asked with placeholders."""
+def _example(method: ast.FunctionDef) -> object:
+    """Return the result of a method of Keys for placeholders."""
     names = [argument.arg.removesuffix("_id") for argument in method.args.args[1:]]
     return getattr(Keys(), method.name)(*(f"<{name}>" for name in names))
 
 
 def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Field and docstring, of a struct."""
+    """Yield the fields of a struct with their docstrings."""
     for field, doc in zip(node.body, node.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             text = ast.literal_eval(doc.value) if isinstance(doc, ast.Expr) else ""
