@@ -1,14 +1,46 @@
-# Each target is one line. `make check` is what CI runs after the tests.
+# `make help` lists the targets. `make check test-all` is what .ci/run runs.
 PYTHON ?= python3
 
-.PHONY: run test test-all check lint types lock docs bench
+.PHONY: help dev run test test-all check lint types lock docs site bench release
 
-run: ; $(PYTHON) -m korvet
-test: ; $(PYTHON) -m pytest
-test-all: ; $(PYTHON) -m pytest && $(PYTHON) -m pytest -m "spark or java or interop or slow"
-check: test lint types
-lint: ; $(PYTHON) -m ruff check . && $(PYTHON) -m ruff format --check .
-types: ; $(PYTHON) -m mypy --strict
-lock: ; $(PYTHON) -m korvet.scripts.lock
-docs: ; $(PYTHON) -m korvet.docs
-bench: ; $(PYTHON) -m benchmarks
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
+
+dev: ## Create .venv with all extras and install the pre-commit hooks
+	python3 -m venv .venv
+	.venv/bin/pip install -q -e '.[test,lake,zookeeper,docs,dev]'
+	.venv/bin/pre-commit install
+
+run: ## Run a broker
+	$(PYTHON) -m korvet
+
+test: ## Run the quick tests, which need only Python
+	$(PYTHON) -m pytest
+
+test-all: test ## Run all tests: Java, Spark, other clients, long faults
+	$(PYTHON) -m pytest -m "spark or java or interop or slow"
+
+check: lint types ## Run the linters and the type checker
+	$(PYTHON) -m docs.generate --check
+
+lint: ## Check style and format
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+
+types: ## Check types
+	$(PYTHON) -m mypy --strict
+
+lock: ## Write lua/scripts.lock
+	$(PYTHON) -m korvet.scripts.lock
+
+docs: ## Write the generated pages and parts of pages
+	$(PYTHON) -m docs.generate
+
+site: ## Build the documentation into build/site; a broken link is an error
+	$(PYTHON) -m mkdocs build --strict
+
+bench: ## Measure a fresh broker
+	$(PYTHON) -m benchmarks
+
+release: ## Build sdist and wheel, check them, run the wheel in a clean environment
+	PYTHON=$(PYTHON) bash .ci/release

@@ -2,7 +2,7 @@
 
 import pytest
 
-from korvet.api_docs import CLAIMED, claims, docstring, render, span
+from docs.generate.protocol import CLAIMED, claims, docstring, render, span
 from korvet.apis import BY_KEY, TABLE, Api
 
 rows = pytest.mark.parametrize("api", TABLE, ids=lambda api: api.name)
@@ -51,7 +51,7 @@ def test_what_kafka_claims_is_served_to_its_highest_version(api: Api) -> None:
 
 def test_the_page_names_every_api_once_as_served_or_not() -> None:
     page = render()
-    served = page.partition("## Not served")[0]
+    served = page.partition("## Not supported")[0]
     for key, (name, _, _) in CLAIMED.items():
         assert (f"| [{name}](" in served) == (key in BY_KEY)
         assert page.count(f"| {key} | [{name}](") + page.count(f"| {key} | {name} |") == 1

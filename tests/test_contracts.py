@@ -10,7 +10,7 @@ import pytest
 from redis.crc import key_slot
 
 from korvet.errors import ErrorCode
-from korvet.scripts import bundle, docs, lock
+from korvet.scripts import bundle, lock
 from korvet.scripts.bundle import blank_comments
 from korvet.scripts.call import Script
 from korvet.scripts.contract import Row
@@ -18,7 +18,6 @@ from korvet.scripts.signals import Signal
 from tests.support.script_calls import Mirror, kind_of, mirrors, scripts
 
 ROOT = bundle.default_root()
-PROJECT = ROOT.parent
 NAMES = bundle.names()
 CODES = (*ErrorCode, *Signal)
 
@@ -46,11 +45,6 @@ def test_the_codes_of_lua_are_the_codes_of_python() -> None:
 
 def test_no_text_changed_under_its_version_and_the_lock_is_up_to_date() -> None:
     assert lock.conflicts(ROOT) + lock.stale(ROOT) == []
-
-
-def test_the_page_of_the_scripts_is_up_to_date() -> None:
-    page = PROJECT / "docs" / "scripts.md"
-    assert page.read_text() == docs.render(), "python -m korvet.scripts.docs > docs/scripts.md"
 
 
 def test_every_script_has_one_name_in_python() -> None:

@@ -1,33 +1,84 @@
-"""What is written from tables is as the tables have it."""
+"""Check the docs: generated parts are current, links and named paths exist, lines are short."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from korvet.docs import PARTS, fill, stale
+from docs.generate.pages import PARTS, fill, stale, whole
+from docs.generate.scripts import families
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+QUESTIONS = re.compile(r"^## Ten questions\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
+PATH = re.compile(r"`((?:korvet|lua|tests|docs)/[\w./]+)`")
 
 
 def test_no_page_is_stale() -> None:
-    assert [path.name for path, _ in stale(DOCS)] == [], "make docs"
+    assert [str(path.relative_to(DOCS)) for path, _ in stale(DOCS)] == [], "run make docs"
 
 
-def test_every_part_stands_on_some_page() -> None:
-    pages = "".join(path.read_text() for path in DOCS.glob("*.md"))
+def test_every_generated_part_is_on_a_page() -> None:
+    pages = "".join(path.read_text() for path in DOCS.rglob("*.md"))
     for name in PARTS:
-        assert f"<!-- {name}: written by make docs -->" in pages
+        assert f"<!-- {name}: generated -->" in pages
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    names = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
+    assert [name for name in names if f" {name}\n" not in navigation] == []
+    index = (DOCS / "decisions" / "index.md").read_text()
+    assert [path.name for path in (DOCS / "decisions").glob("0*") if path.name not in index] == []
+
+
+def test_every_family_of_scripts_has_a_page_with_a_call_of_each() -> None:
+    pages = whole()
+    for family in families():
+        page = pages[f"scripts/{family}.md"]
+        assert page.count("\n## ") == page.count("\nredis-cli --eval ") > 0
 
 
 def test_a_stale_part_is_replaced_and_the_rest_is_left_alone() -> None:
-    page = "a\n<!-- metrics: written by make docs -->\nold\n<!-- end of metrics -->\nb\n"
+    page = "a\n<!-- metrics: generated -->\nold\n<!-- end of metrics -->\nb\n"
     filled = fill(page)
-    assert filled.startswith("a\n<!-- metrics: written by make docs -->\n\n| Metric |")
+    assert filled.startswith("a\n<!-- metrics: generated -->\n\n| Metric |")
     assert filled.endswith("<!-- end of metrics -->\nb\n")
     assert "old" not in filled
     assert fill(filled) == filled
 
 
-def test_a_part_that_never_ends_is_refused() -> None:
+def test_a_part_that_is_never_closed_is_an_error() -> None:
     with pytest.raises(ValueError, match="is never closed"):
-        fill("<!-- metrics: written by make docs -->\n")
+        fill("<!-- metrics: generated -->\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_ten_questions_name_paths_that_exist() -> None:
+    found = QUESTIONS.search((DOCS / "architecture.md").read_text())
+    assert found
+    assert len(re.findall(r"^\*\*\d+\. ", found[1], re.MULTILINE)) == 10
+    paths = PATH.findall(found[1])
+    assert len(paths) >= 10
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def _long_lines(page: Path) -> list[str]:
+    """Return the lines above 100 characters outside of tables, code and generated parts."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"<!-- (.+?): generated -->.*?<!-- end of \1 -->", "", text, flags=re.DOTALL)
+    lines = text.splitlines()
+    return [line for line in lines if len(line) > 100 and not line.startswith(("|", "`GLIBC"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_lines_of_the_sources_have_at_most_100_characters(page: Path) -> None:
+    if not page.read_text().startswith("<!-- generated"):
+        assert _long_lines(page) == []

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
-from korvet.key_docs import every_key, writers
+from docs.generate.keys import every_key, writers
 from korvet.keys import Keys, decode_group, encode_group
 from tests.support.script_calls import Mirror, mirrors
 

@@ -111,12 +111,6 @@ LAYERS: dict[str, Layer] = {
         ),
         others=("aiokafka", "anyio", "msgspec", "pyspark", "rich", "typer", "uvloop"),
     ),
-    # The pages that are generated from the tables.
-    "docs": Layer(
-        ("docs", "api_docs", "key_docs"),
-        ours=("base", "config", "scripts", "apis"),
-        others=("msgspec",),
-    ),
 }
 
 UPWARD = {

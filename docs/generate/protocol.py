@@ -128,7 +128,13 @@ def render() -> str:
         "|---|---|---|---|---|",
     ]
     lines += [_row(api) for api in TABLE]
-    lines += ["", "## Not supported", "", f"| Key | API | Kafka {KAFKA} | Why |", "|---|---|---|---|"]
+    lines += [
+        "",
+        "## Not supported",
+        "",
+        f"| Key | API | Kafka {KAFKA} | Why |",
+        "|---|---|---|---|",
+    ]
     lines += _missing()
     for api in TABLE:
         lines += ["", f"## {api.name}", "", *_section(api)]

@@ -71,7 +71,7 @@ def page(family: str) -> str:
         f"# Scripts: {family}",
         "",
         _TITLES.get(family, ""),
-        "How to load and call scripts: [Lua scripts](index.md). Words in capitals are placeholders.",
+        "[Lua scripts](index.md) explains how to load and call them. Capitals are placeholders.",
     ]
     for contract in _contracts(family):
         lines += _section(contract)

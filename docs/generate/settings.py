@@ -7,10 +7,10 @@ from korvet.config.broker_config import OPTIONS, Config
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import GROUP
 from korvet.config.setting import (
+    LONG_MAX,
     Decimal,
     Flag,
     Levels,
-    LONG_MAX,
     OneOf,
     Setting,
     SomeOf,
@@ -39,9 +39,7 @@ def settings() -> str:
 
 def topic_configs() -> str:
     """Return the topic configs that have an effect, with the settings of their defaults."""
-    return "\n".join(
-        _section(row, _default_from(row.name)) for row in TOPIC.values() if row.effect
-    )
+    return "\n".join(_section(row, _default_from(row.name)) for row in TOPIC.values() if row.effect)
 
 
 def group_configs() -> str:

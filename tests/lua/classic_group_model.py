@@ -2,7 +2,7 @@
 
 Where Kafka leaves a choice (who leads when the leader is gone, which of two protocols that are as
 well liked), `chosen` says what the scripts have. An id that was handed out holds a rebalance for a
-second only (docs/groups.md).
+second only (docs/concepts/groups.md).
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The user that docs/operations.md tells to make, on every server there is."""
+"""Test the ACL rule of docs/operations/redis.md on every kind of server."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def _rules() -> list[str]:
-    text = (_ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    text = (_ROOT / "docs/operations/redis.md").read_text(encoding="utf-8")
     found = re.search(r"ACL SETUSER korvet (.+)", text)
     assert found
     return found[1].split()
