@@ -1,14 +1,14 @@
-"""DescribeProducers (key 61), version 0. The producers that partitions remember.
+"""DescribeProducers (key 61), version 0. Return the producer states of partitions.
 
 Behaviour
-- per partition: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for
-  one that is asked for more than ten times; producers of transactions with where theirs began
-- a producer whose row is gone, or says that nothing is open, while readers of committed records
-  wait before a transaction of it (older versions could leave that): with its start
-- the coordinator's epoch is -1 until a marker ended a transaction here, then 0: there is one
-  coordinator, which never changes
+- per partition: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST for one named
+  more than ten times in the request; a transactional producer with its transaction's first offset
+- a producer whose state is missing, or has no open transaction, while its transaction holds back
+  the last stable offset: with that transaction's first offset
+- coordinator epoch: -1 until a marker has ended a transaction here, then 0, as there is one
+  coordinator
 Left out
-- the epoch of earlier markers while the next transaction is open here: it is -1 meanwhile
+- the epoch of earlier markers while the next transaction is open: it is -1 until that ends
 """
 
 import asyncio

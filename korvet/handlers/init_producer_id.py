@@ -1,14 +1,14 @@
-"""InitProducerId (key 22), versions 0-5. A producer gets the id its batches are numbered under.
+"""InitProducerId (key 22), versions 0-5. Allocate a producer id and epoch.
 
 Behaviour
-- without a transactional id: a fresh id with epoch 0, whatever id and epoch the producer had; it
-  raises the epoch itself when it has to (KIP-360), and the append script fences the older one
-- with one: the id's next epoch, which fences everybody who used it before; a transaction they left
-  open is aborted first, markers and all. INVALID_TRANSACTION_TIMEOUT (0 or above
+- without a transactional id: a new id with epoch 0, whatever id and epoch the request has; the
+  producer bumps its epoch itself (KIP-360), and log.append fences the older one
+- with one: the id's next epoch, which fences earlier producers of the transactional id; their open
+  transaction is aborted first, with its markers. INVALID_TRANSACTION_TIMEOUT (0 or above
   transaction.max.timeout.ms), PRODUCER_FENCED for an id or epoch that is not the newest,
-  CONCURRENT_TRANSACTIONS while somebody else is ending the transaction
+  CONCURRENT_TRANSACTIONS while another request is ending the transaction
 - INVALID_REQUEST for an id without an epoch, an epoch without an id, an empty transactional id;
-  only -1 is none, anything else below 0 is an id or epoch that nobody has
+  only -1 is none, any other negative number is an id or epoch of no producer
 Versions
 - v2 flexible, v3 producer id and epoch in the request, v4 PRODUCER_FENCED instead of
   INVALID_PRODUCER_EPOCH
@@ -22,8 +22,8 @@ from korvet.scripts import producer
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 NONE = -1
-NOBODY = 2**53 - 1
-"""A producer id that is never given out."""
+UNUSED_ID = 2**53 - 1
+"""A producer id that is never allocated."""
 
 
 async def init_producer_id(
@@ -50,7 +50,7 @@ async def _transactional(
     reply = await context.transactions.init(
         transactional_id,
         timeout_ms=timeout_ms,
-        producer_id=request.producer_id if request.producer_id >= NONE else NOBODY,
+        producer_id=request.producer_id if request.producer_id >= NONE else UNUSED_ID,
         producer_epoch=request.producer_epoch,
     )
     error = ErrorCode(reply.error)

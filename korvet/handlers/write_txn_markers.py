@@ -1,19 +1,19 @@
-"""WriteTxnMarkers (key 27), versions 0-2. Transactions that nobody will end are over in partitions.
+"""WriteTxnMarkers (key 27), versions 0-2. End hanging transactions in partitions.
 
 Behaviour
-- for administrators (`kafka-transactions.sh abort`, KIP-664): brokers write the markers of decided
-  ends themselves. It ends what a partition has open of a producer, once no transactional id has
-  that transaction, by its number, with that partition in it
-- per partition: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PRODUCER_EPOCH for an epoch below the known one
-  or below 0; TRANSACTION_COORDINATOR_FENCED for a coordinator's epoch below the known one;
-  INVALID_TXN_STATE while a transactional id has the transaction, to end it as it is asked, or once
-  its timeout has passed. Kafka writes the marker all the same, and the transaction is cut in two
-- NONE where the producer has nothing open: no marker is written, and its epoch stays
-- one row a producer, as in Kafka, though several markers name it
+- for administrators (`kafka-transactions.sh abort`, KIP-664): brokers do not use it to write the
+  markers of ended transactions. It ends the producer's open transaction in a partition if no
+  transactional id has a transaction of that number with that partition in it
+- per partition: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PRODUCER_EPOCH for an epoch below the stored
+  one or below 0; TRANSACTION_COORDINATOR_FENCED for a coordinator epoch below the stored one;
+  INVALID_TXN_STATE while a transactional id has the transaction: EndTxn or its timeout will end it.
+  Kafka writes the marker nevertheless, and splits the transaction
+- NONE if the producer has no open transaction: no marker is written, and its epoch stays
+- one row per producer, as in Kafka, even if several markers name it
 Versions
-- v1 flexible, v2 transaction version: from 2 on the epoch has to be above the known one
+- v1 flexible, v2 transaction version: from 2 on the epoch must be above the stored one
 Left out
-- the coordinator's epoch is not remembered: there is one coordinator, and its epoch is 0
+- the coordinator epoch is not stored: there is one coordinator, and its epoch is 0
 """
 
 from collections.abc import Iterator
@@ -38,12 +38,12 @@ from korvet.wire.messages.write_txn_markers import (
 )
 
 RAISED_SINCE = 2
-"""From this transaction version on each transaction has an epoch to itself, and so has its end."""
+"""The transaction version from which on each transaction, and its end, has its own epoch."""
 UNNAMED = -1
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """One partition's end of one producer's transaction."""
+    """One producer's marker for one partition."""
 
     topic: str
     partition: int
@@ -89,7 +89,7 @@ def _each(request: WriteTxnMarkersRequest) -> Iterator[_Asked]:
 
 
 async def _first_try(asked: _Asked, context: Context) -> ErrorCode | Part:
-    """What is answered; or what is open, of which it has to be found out whose it is."""
+    """Return the error to answer, or the open transaction whose owner must be looked up."""
     topic = await _topic(asked, context)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -112,7 +112,7 @@ async def _close(asked: _Asked, part: Part, alive: set[Part], context: Context) 
 
 
 async def _topic(asked: _Asked, context: Context) -> Topic | None:
-    """The topic, unless it has no such partition."""
+    """Return the topic, None if it has no such partition."""
     topic = await context.topics.get(asked.topic)
     return topic if topic is not None and 0 <= asked.partition < topic.partitions else None
 

@@ -1,10 +1,11 @@
 --- Append batches to one partition's log: its state is read once and written once.
 ---
---- A batch's arguments are, from args[at] on: count, size, max_timestamp, producer_id, producer_epoch,
---- base_sequence, transaction, and the fields of its entries (see log.append).
+--- A batch's arguments are, from args[at] on: count, size, max_timestamp, producer_id,
+--- producer_epoch, base_sequence, transaction, and the fields of its entries (see log.append).
 ---
---- The writer of a layout (lib.record_entries, lib.batch_entries, lib.byte_entries) has one function:
---- `read(log, args, at, last, count, size)` reads the fields of a batch, up to args[last], and returns
+--- The writer of a layout (lib.record_entries, lib.batch_entries, lib.byte_entries) has one
+--- function: `read(log, args, at, last, count, size)` reads the fields of a batch, up to
+--- args[last], and returns
 ---   offsets         how many offsets the batch takes
 ---   entries         how many entries
 ---   largest         the size of the largest append, see `largest_append` of the log's state
@@ -52,7 +53,8 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   return {
     stream = keys[k], hash = keys[k + 1], index = keys[k + 2], producers = keys[k + 3],
     open_txns = keys[k + 4],
-    writer = writer_of(row[2], mode), mode = mode, next = tonumber(row[5]), start = tonumber(row[6]),
+    writer = writer_of(row[2], mode), mode = mode,
+    next = tonumber(row[5]), start = tonumber(row[6]),
     bytes = tonumber(row[7]), records = tonumber(row[8]), newest = tonumber(row[9]),
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
     untimed = tonumber(row[13] or "-1"),
@@ -61,15 +63,16 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   }
 end
 
--- Producer ids from here on are tasks of Spark's writers: they start at sequence 0, and their state never
--- expires before they end.
+-- Producer ids from here on are tasks of Spark's writers: they start at sequence 0, and their state
+-- never expires before they end.
 local WRITERS_FROM = 2 ^ 51
 -- Values of `transaction`.
 local NONE, EXPIRED, REGISTERED, EXPIRED_IN_TXN = "-1", -2, 0, -3
 
 -- The error for a batch whose producer has no batches in the partition's state, by its sequence and
--- transaction; nil for none. A producer that must start at sequence 0 and does not had its first batch
--- rejected, or lost by a failover: from Produce 12 on, a transaction has an epoch to itself (KIP-890).
+-- transaction; nil for none. A producer that must start at sequence 0 and does not had its first
+-- batch rejected, or lost by a failover: from Produce 12 on, a transaction has an epoch to itself
+-- (KIP-890).
 local function unknown_producer_error(id, sequence, transaction)
   if sequence == 0 or transaction == EXPIRED or transaction == EXPIRED_IN_TXN then
     return nil
@@ -86,8 +89,9 @@ local function transaction_of(args, at)
   return transaction == EXPIRED_IN_TXN and REGISTERED or transaction
 end
 
--- Whether the producer's batch may be appended: nil, or the reply that rejects it; then the producer's
--- state as text if it is lib.producer_sequence's case, else nil and the state as a table.
+-- Whether the producer's batch may be appended: nil, or the reply that rejects it; then the
+-- producer's state as text if it is lib.producer_sequence's case, else nil and the state as a
+-- table.
 local function check_producer(log, args, at)
   local id, epoch, sequence = args[at + 3], args[at + 4], args[at + 5]
   local text = log.known[id] or redis.call("HGET", log.producers, id)
@@ -154,13 +158,14 @@ local function update_producer(log, args, at, base, text, known)
   log.known[id] = producer_state.text(state, log.now_ms)
   if state.first == base then
     redis.call("ZADD", log.open_txns, log.next, id)
-    redis.call("HSET", log.hash, "stable", redis.call("ZRANGE", log.open_txns, 0, 0, "WITHSCORES")[2])
+    local oldest = redis.call("ZRANGE", log.open_txns, 0, 0, "WITHSCORES")
+    redis.call("HSET", log.hash, "stable", oldest[2])
   end
 end
 
--- Adds the batch's entries from offset `base` on. Returns the log end offset before them and the offset
--- of the first. If foreign entries were added after `next`, the first XADD fails with nothing written,
--- and the batch goes after the stream's last id.
+-- Adds the batch's entries from offset `base` on. Returns the log end offset before them and the
+-- offset of the first. If foreign entries were added after `next`, the first XADD fails with
+-- nothing written, and the batch goes after the stream's last id.
 local function add_entries(log, base, offsets, add, add_rest)
   local before = log.next
   local added = base <= LAST - offsets and add(redis.pcall, base)

@@ -1,7 +1,7 @@
 --- Records of layout `record` that all have the same fields: their names are sent once.
 ---
---- `rows` and `columns` return lib.append's `add` and `add_rest`, and the index of the last argument
---- they use.
+--- `rows` and `columns` return lib.append's `add` and `add_rest`, and the index of the last
+--- argument they use.
 local entry_id = require("lib.entry_id")
 local entry_limits = require("lib.entry_limits")
 local num = require("lib.num")
@@ -10,8 +10,8 @@ local M = {}
 
 local byte, sub = string.byte, string.sub
 
--- Adds the records 1 to `count` - 1, counted from 0, with `add_range(id, from, to)`. Redis 7 and newer
--- complete an id `<ms>-*` themselves, which takes a sixth less time than parsing a whole id.
+-- Adds the records 1 to `count` - 1, counted from 0, with `add_range(id, from, to)`. Redis 7 and
+-- newer complete an id `<ms>-*` themselves, which takes a sixth less time than parsing a whole id.
 local function add_after(log, base, count, add_range)
   if not redis.REDIS_VERSION_NUM then
     for n = 1, count - 1 do
@@ -40,13 +40,14 @@ local function command(log, stamp)
   return { "XADD", log.stream, "" }, 4
 end
 
---- args[names..] are `fields` names, then the values of `count` records, record by record; `stamp` is
---- the append time or false.
+--- args[names..] are `fields` names, then the values of `count` records, record by record; `stamp`
+--- is the append time or false.
 function M.rows(log, args, names, fields, stamp, count)
   entry_limits.check(2 * fields)
   local row, first = command(log, stamp)
   for i = 1, fields do
-    row[first + 2 * i - 2], row[first + 2 * i - 1] = args[names + i - 1], args[names + fields + i - 1]
+    local at = names + i - 1
+    row[first + 2 * i - 2], row[first + 2 * i - 1] = args[at], args[at + fields]
   end
   local width = #row
   local function add(call, offset)
@@ -107,9 +108,10 @@ local function is_constant(first, long, values)
     and values == string.rep(first, #values / long)
 end
 
--- `add_range` of M.columns for three fields of which the first two vary, as in most batches (key, value,
--- timestamp): a command passed as a table takes a seventh longer. `row` has the first values. Column i
--- has values of longs[i] bytes each, or of lengths[i]; those up to ends[i] are added.
+-- `add_range` of M.columns for three fields of which the first two vary, as in most batches (key,
+-- value, timestamp): a command passed as a table takes a seventh longer. `row` has the first
+-- values. Column i has values of longs[i] bytes each, or of lengths[i]; those up to ends[i] are
+-- added.
 local function two_of_three(row, longs, lengths, values, ends)
   local stream, name1, name2, name3, constant = row[2], row[4], row[6], row[8], row[9]
   local long1, lengths1, values1, done1 = longs[1], lengths[1], values[1], ends[1]
@@ -128,8 +130,9 @@ local function two_of_three(row, longs, lengths, values, ends)
   end
 end
 
---- args[at..] are the number of fields and, for each, its name, the length of every value or -1, the
---- lengths if they differ, and all values concatenated. Returns nil unless these are `records` values.
+--- args[at..] are the number of fields and, for each, its name, the length of every value or -1,
+--- the lengths if they differ, and all values concatenated. Returns nil unless these are `records`
+--- values.
 function M.columns(log, args, at, stamp, records)
   entry_limits.check(2 * (tonumber(args[at]) or 0))
   local row, first = command(log, stamp)

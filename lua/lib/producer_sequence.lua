@@ -1,5 +1,6 @@
 --- The usual idempotent batch: the next one of a producer that never had a transaction here. Redis
---- creates a library's functions at each call, so this one leaves out the rest of lib.producer_state.
+--- creates a library's functions at each call, so this one leaves out the rest of
+--- lib.producer_state.
 local num = require("lib.num")
 
 local M = {}

@@ -1,13 +1,14 @@
 --- A producer's state in a partition: its epoch, its last five batches, its transaction.
 ---
---- One hash field per producer: "epoch:next:time_ms:batches", for a transactional producer followed by
---- "@round:first".
----   next     its next sequence; -1: 0 is next; -2: a transaction began or ended here before any batch of
----            this producer, whose state may have expired: any sequence is next
----   batches  "first-last-base,...", the sequences and the first offset of the last five, newest last;
----            empty items while there are fewer
+--- One hash field per producer: "epoch:next:time_ms:batches", for a transactional producer followed
+--- by "@round:first".
+---   next     its next sequence; -1: 0 is next; -2: a transaction began or ended here before any
+---            batch of this producer, whose state may have expired: any sequence is next
+---   batches  "first-last-base,...", the sequences and the first offset of the last five, newest
+---            last; empty items while there are fewer
 ---   round    the number of its newest transaction here
----   first    that transaction's first offset; NO_RECORDS before there is one, ENDED after its marker
+---   first    that transaction's first offset; NO_RECORDS before there is one, ENDED after its
+---            marker
 --- Sequences wrap at 2^31 (Kafka's DefaultRecordBatch.incrementSequence).
 local num = require("lib.num")
 
@@ -25,9 +26,9 @@ function M.last_sequence(first, count)
   return (first + count - 1) % WRAP
 end
 
---- The stored text as a table {epoch, next, time, list, round, first, expired}, nil for no text. `list`
---- is the text of the batches. Without batches `next` is nil, and `expired` says that there may have
---- been some before. Without transactions round and first are nil.
+--- The stored text as a table {epoch, next, time, list, round, first, expired}, nil for no text.
+--- `list` is the text of the batches. Without batches `next` is nil, and `expired` says that there
+--- may have been some before. Without transactions round and first are nil.
 function M.read(text)
   if not text then
     return nil
@@ -67,8 +68,8 @@ function M.duplicate_of(state, epoch, first, last)
 end
 
 --- "ok", "fenced" (an older epoch), "old" (a duplicate of a batch before the last five), "gap", or
---- "expired": in order, unless an earlier batch of the producer was rejected. A producer without state
---- is "ok" at any sequence.
+--- "expired": in order, unless an earlier batch of the producer was rejected. A producer without
+--- state is "ok" at any sequence.
 function M.judge(state, epoch, first)
   if not state then
     return "ok"
@@ -94,8 +95,8 @@ function M.judge(state, epoch, first)
 end
 
 --- Whether the producer's transactions here allow a batch; `transaction` is that of log.append. The
---- epoch is not fenced. If Redis lost the end of a transaction, records of the next one are rejected, and
---- the abort marker of that one ends both.
+--- epoch is not fenced. If Redis lost the end of a transaction, records of the next one are
+--- rejected, and the abort marker of that one ends both.
 function M.may_append(state, epoch, transaction)
   local open = M.is_open(state)
   if transaction < 0 then
@@ -124,8 +125,8 @@ function M.transaction_after(state, transaction, base)
   return state.round, state.first == M.NO_RECORDS and base or state.first
 end
 
---- The state after a batch of `count` records at `base`; `first` is its sequence as text, `transaction`
---- is that of log.append.
+--- The state after a batch of `count` records at `base`; `first` is its sequence as text,
+--- `transaction` is that of log.append.
 function M.appended(state, epoch, first, count, base, transaction)
   local last = M.last_sequence(tonumber(first), count)
   local round, at = M.transaction_after(state, transaction, base)
@@ -150,8 +151,9 @@ end
 function M.with_transaction(state, epoch, now_ms, round, at)
   local continues = state and state.epoch == epoch
   return M.text({
-    epoch = epoch, next = continues and state.next or nil, list = continues and state.list or NO_BATCHES,
-    round = round, first = at, expired = not state or continues and state.expired,
+    epoch = epoch, next = continues and state.next or nil,
+    list = continues and state.list or NO_BATCHES, round = round, first = at,
+    expired = not state or continues and state.expired,
   }, now_ms)
 end
 

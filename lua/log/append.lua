@@ -3,32 +3,34 @@
 ---
 --- KEYS     stream          stream  the partition's records
 ---          log             hash    the partition's state
----          index           zset    sparse index: offset -> max timestamp, bytes and records before it
+---          index           zset    sparse index: offset -> max timestamp, bytes and records before
+---                                  it
 ---          producers       hash    producer id -> epoch, last five batches, transaction
 ---          open_txns       zset    producer id -> end of the log before its open transaction
 --- ARGV     topic_id        bytes   the topic's id as the caller knows it, 32 hex digits
 ---          stamp           int     1: LogAppendTime, the entry gets the field append.time; else 0
----          count           int     records: last offset delta + 1; the offsets that the batch takes,
----                                  except in bytes mode
+---          count           int     records: last offset delta + 1; the offsets that the batch
+---                                  takes, except in bytes mode
 ---          size            int     bytes that the batch adds to the log's size
 ---          max_timestamp   int     ms, the batch's max timestamp
 ---          producer_id     int     -1 without idempotence
 ---          producer_epoch  int     -1 without idempotence
 ---          base_sequence   int     -1 without idempotence
----          transaction     int     -1 none; 0 the one registered by log.begin_txn; -2 and -3: the same as
----                                  -1 and 0, of a producer whose state may have expired; else the
----                                  number of the producer's transaction, which begins here if new
----          fields...       bytes   batch layout: the batch alone, whose entry also gets count and
----                                  max.timestamp; or all of the entry's fields and values.
----                                  record layout: for each record the number of its fields and
----                                  values, then those. If all records have the same fields: minus
----                                  the number of fields, their names, then each record's values. Or
----                                  the word columns, the number of fields, and for each of them its
----                                  name, the length of every value or -1, the lengths if they differ
----                                  (one byte each, or four with the lowest first; their sum is not
----                                  checked), all values concatenated.
----                                  bytes mode: for each entry the offsets it takes, the number of
----                                  its fields and values, then those
+---          transaction     int     -1 none; 0 the one registered by log.begin_txn; -2 and -3: the
+---                                  same as -1 and 0, of a producer whose state may have expired;
+---                                  else the number of the producer's transaction, which begins
+---                                  here if new
+---          fields...       bytes   Batch layout: the batch alone, whose entry also gets count and
+---                                  max.timestamp; or all of the entry's fields and values. Record
+---                                  layout: for each record the number of its fields and values,
+---                                  then those. If all records have the same fields: minus the
+---                                  number of fields, their names, then each record's values. Or
+---                                  the word columns, the number of fields, and for each of them
+---                                  its name, the length of every value or -1, the lengths if they
+---                                  differ (one byte each, or four with the lowest first; their sum
+---                                  is not checked), all values concatenated. Bytes mode: for each
+---                                  entry the offsets it takes, the number of its fields and
+---                                  values, then those
 --- RETURNS  error           int     a lib.codes value
 ---          base            int     the first offset, -1 on an error
 ---          previous        int     the log end offset before it, -1 if nothing was appended
@@ -41,13 +43,14 @@
 --- NOTES    If foreign entries were added after `next`, the batch goes after the stream's last id.
 ---          A producer without state here starts at sequence 0. UNKNOWN_PRODUCER_ID: it starts at
 ---          another one. If its state may have expired (KIP-360), and no earlier batch of it is in
----          flight, the caller repeats the call with -2, or -3 in a registered transaction. The state of
----          Spark's writers (ids from 2^51 on), and of producers in a numbered transaction, does not
----          expire: OUT_OF_ORDER_SEQUENCE_NUMBER, as Redis lost or rejected their first batch.
----          In batch layout and in bytes mode an entry's id is that of the last offset it takes.
----          Without transactions `open_txns` is not used. `stable` of the log's state is the log end
----          offset before the oldest open transaction, -1 if none is open: in time mode offsets have
----          gaps, and that is the position of a reader that has read everything before it.
+---          flight, the caller repeats the call with -2, or -3 in a registered transaction. The
+---          state of Spark's writers (ids from 2^51 on), and of producers in a numbered
+---          transaction, does not expire: OUT_OF_ORDER_SEQUENCE_NUMBER, as Redis lost or rejected
+---          their first batch. In batch layout and in bytes mode an entry's id is that of the last
+---          offset it takes. Without transactions `open_txns` is not used. `stable` of the log's
+---          state is the log end offset before the oldest open transaction, -1 if none is open: in
+---          time mode offsets have gaps, and that is the position of a reader that has read
+---          everything before it.
 local append = require("lib.append")
 local clock = require("lib.clock")
 

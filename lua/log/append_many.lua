@@ -7,17 +7,18 @@
 ---          producers...  hash    producer states
 ---          open...       zset    open transactions
 --- ARGV     logs...       bytes   for each partition: the topic's id as the callers know it, 32 hex
----                                digits; stamp of log.append; its number of batches; and for each of
----                                these the number of its arguments, then those of log.append, from
----                                count on
+---                                digits; stamp of log.append; its number of batches; and for each
+---                                of these the number of its arguments, then those of log.append,
+---                                from count on
 --- RETURNS  answers       list    what log.append returns, one for each batch, in their order
 ---          reason        bytes   empty, or if a partition failed: its stream's name and the error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID KAFKA_STORAGE_ERROR
---- COST     O(records), at most 1 call + 3 per stream + 1 per producer + what log.append needs per batch
---- NOTES    Each batch is checked after those before it are appended. A log's state is read, written
----          and published once: this is what the script saves. All partitions must be on one server.
----          A rejected batch does not affect others. If the keys of a partition fail, its remaining
----          batches get KAFKA_STORAGE_ERROR. If the server fails, the call fails.
+--- COST     O(records), at most 1 call + 3 per stream + 1 per producer + what log.append needs per
+---          batch
+--- NOTES    Each batch is checked after those before it are appended. A log's state is read,
+---          written and published once: this is what the script saves. All partitions must be on
+---          one server. A rejected batch does not affect others. If the keys of a partition fail,
+---          its remaining batches get KAFKA_STORAGE_ERROR. If the server fails, the call fails.
 local append = require("lib.append")
 local clock = require("lib.clock")
 local codes = require("lib.codes")
@@ -53,8 +54,8 @@ local function fill(k, topic_id, stamp, batches, from, count)
   return from
 end
 
--- Rejects the batches that have no reply after the error `why`, and returns as `fill` does. Raises an
--- error of the server.
+-- Rejects the batches that have no reply after the error `why`, and returns as `fill` does. Raises
+-- an error of the server.
 local function fail(k, why, batches, from, count)
   local text = type(why) == "table" and why.err or why
   if type(text) ~= "string" then

@@ -11,9 +11,9 @@
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH INVALID_TXN_STATE
 --- COST     O(1), at most 4 calls
 --- NOTES    INVALID_TXN_STATE: the transaction, or a later one, has ended here, so a delayed
----          AddPartitionsToTxn opens no transaction without an end. Or an earlier transaction is still
----          open here, because Redis lost its coordinator's state.
----          The state of a producer unknown here gets -2 as its next sequence: it may have expired.
+---          AddPartitionsToTxn opens no transaction without an end. Or an earlier transaction is
+---          still open here, because Redis lost its coordinator's state. The state of a producer
+---          unknown here gets -2 as its next sequence: it may have expired.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local producer_state = require("lib.producer_state")
@@ -42,8 +42,8 @@ end
 if known and known.round == transaction and known.epoch == epoch then
   return { codes.NONE }
 end
-redis.call(
-  "HSET", producers, producer_id,
-  producer_state.with_transaction(known, epoch, clock.now_ms(), transaction, producer_state.NO_RECORDS)
+local state = producer_state.with_transaction(
+  known, epoch, clock.now_ms(), transaction, producer_state.NO_RECORDS
 )
+redis.call("HSET", producers, producer_id, state)
 return { codes.NONE }

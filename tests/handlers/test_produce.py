@@ -1,4 +1,4 @@
-"""Produce: what is acknowledged stands in the log, and what cannot be says why."""
+"""Produce: acknowledged batches are in the log; rejected ones get the right error."""
 
 import struct
 from time import time as now
@@ -30,7 +30,7 @@ from tests.handlers.exchanges import (
 
 @shapes
 @pytest.mark.parametrize("version", range(14))
-async def test_what_is_acknowledged_is_fetched_from_there(
+async def test_acknowledged_records_are_fetched_at_their_offsets(
     broker: Broker, form: str, mode: str, version: int
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode)
@@ -73,7 +73,7 @@ async def test_every_codec_arrives(broker: Broker, form: str, codec: int) -> Non
 
 
 def blamed(answer: PartitionProduceResponse) -> list[int]:
-    """The places of the records a batch was refused for."""
+    """Return the indexes of the records that a batch was rejected for."""
     return [row.batch_index for row in answer.record_errors]
 
 
@@ -97,7 +97,7 @@ REFUSED = [
 
 
 def resealed(data: bytes, at: int, value: bytes) -> bytes:
-    """The batch with other bytes in its body, and the CRC of these."""
+    """Return the batch with other bytes in its body, and their CRC."""
     out = bytearray(data)
     out[at : at + len(value)] = value
     struct.pack_into(">I", out, 17, records.checksum(out))
@@ -113,9 +113,7 @@ def resealed(data: bytes, at: int, value: bytes) -> bytes:
         resealed(packed(rows(b"a" * 99), 13, compression.LZ4), 61, b"no lz4"),
     ],
 )
-async def test_records_that_do_not_parse_are_not_worth_another_try(
-    broker: Broker, data: bytes
-) -> None:
+async def test_records_that_do_not_parse_are_not_retriable(broker: Broker, data: bytes) -> None:
     await broker.create("t")
     answer = await produce(broker, data)
     assert answer.error_code == E.INVALID_RECORD
@@ -123,7 +121,7 @@ async def test_records_that_do_not_parse_are_not_worth_another_try(
 
 
 @shapes
-async def test_what_cannot_be_stored_is_refused_and_leaves_no_trace(
+async def test_a_rejected_batch_leaves_nothing_in_the_log(
     broker: Broker, form: str, mode: str
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode=mode, max_message_bytes="2000")
@@ -154,25 +152,25 @@ async def test_a_compressed_record_that_is_too_large_is_named(
 
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
-async def test_acks_that_cannot_be_are_refused(broker: Broker, acks: int) -> None:
+async def test_invalid_acks_are_rejected(broker: Broker, acks: int) -> None:
     await broker.create("t")
     answer = await produce(broker, GOOD, acks=acks)
     assert E(answer.error_code) is E.INVALID_REQUIRED_ACKS
 
 
-async def test_more_copies_than_there_are_cannot_be_asked_for(broker: Broker) -> None:
+async def test_more_copies_than_replicas_are_rejected(broker: Broker) -> None:
     await broker.create("t")
     answer = await produce(broker, packed(rows(b"a"), 0), acks=2, version=0)
     assert E(answer.error_code) is E.NOT_ENOUGH_REPLICAS
 
 
-async def test_without_acks_nothing_is_answered_and_all_is_written(broker: Broker) -> None:
+async def test_acks_0_has_no_response_and_writes_the_batch(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     assert await produce(broker, GOOD, acks=0) is None
     assert len(told((await fetch(broker, 0, wait=2000, least=1)).records)) == 2
 
 
-async def test_unknown_topics_and_partitions_are_said_so(broker: Broker) -> None:
+async def test_unknown_topics_and_partitions_get_their_errors(broker: Broker) -> None:
     await broker.create("t", 2)
     assert (await produce(broker, GOOD, number=2)).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     assert (await produce(broker, GOOD, number=-1)).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
@@ -184,7 +182,7 @@ async def test_unknown_topics_and_partitions_are_said_so(broker: Broker) -> None
 
 
 @pytest.mark.parametrize("version", range(19))
-async def test_who_waits_for_a_topic_that_is_made_again_is_not_told_of_ids_it_did_not_use(
+async def test_a_fetch_of_a_recreated_topic_gets_no_id_error_for_a_name(
     broker: Broker, version: int
 ) -> None:
     await broker.create("t")
@@ -204,7 +202,7 @@ async def test_producing_to_a_name_creates_the_topic(broker: Broker) -> None:
     assert refused.error_code in (E.INVALID_TOPIC_EXCEPTION, E.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-async def test_a_batch_sent_again_is_answered_with_its_first_offset(broker: Broker) -> None:
+async def test_a_duplicate_batch_is_answered_with_the_stored_offset(broker: Broker) -> None:
     await broker.create("t", offset_mode="dense")
     batches = [packed(rows(b"a"), 13, producer=(5, 0, n)) for n in range(3)]
     for n, batch in enumerate(batches):
@@ -217,10 +215,10 @@ async def test_a_batch_sent_again_is_answered_with_its_first_offset(broker: Brok
 
 
 @pytest.mark.parametrize(("form", "mode"), [*SHAPES, ("batch", "bytes")], ids=lambda word: word)
-async def test_a_sequence_without_a_producer_id_means_nothing(
+async def test_a_sequence_without_a_producer_id_is_ignored(
     broker: Broker, form: str, mode: str
 ) -> None:
-    """Some clients leave it 0 in each batch of a producer that is not idempotent."""
+    """Some clients set it to 0 in each batch of a producer that is not idempotent."""
     await broker.create("t", storage_format=form, offset_mode=mode)
     answers = [
         await produce(broker, packed(rows(value), 13, producer=(-1, -1, 0)))
@@ -232,7 +230,7 @@ async def test_a_sequence_without_a_producer_id_means_nothing(
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-async def test_a_topic_may_stamp_its_records(broker: Broker, form: str) -> None:
+async def test_a_topic_with_log_append_time_stamps_its_records(broker: Broker, form: str) -> None:
     kind = "LogAppendTime"
     await broker.create("t", storage_format=form, message_timestamp_type=kind, offset_mode="dense")
     answer = await produce(broker, packed(rows(b"a", b"b", time=5), 13))
@@ -244,7 +242,7 @@ async def test_a_topic_may_stamp_its_records(broker: Broker, form: str) -> None:
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("form", ["record", "batch"])
 @pytest.mark.parametrize("codec", ["none", "gzip"])
-async def test_old_clients_are_told_whose_time_it_is(
+async def test_old_fetch_versions_return_the_timestamp_type(
     broker: Broker, form: str, version: int, codec: str
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode="dense", compression_type=codec)
@@ -264,7 +262,7 @@ async def test_old_clients_are_told_whose_time_it_is(
 
 @pytest.mark.parametrize("version", [3, 4, 18])
 @pytest.mark.parametrize("form", ["record", "batch"])
-async def test_each_record_has_the_time_of_its_own_append(
+async def test_each_record_has_the_time_of_its_append(
     broker: Broker, form: str, version: int
 ) -> None:
     await broker.create("t", storage_format=form, offset_mode="dense")
@@ -283,7 +281,7 @@ async def test_each_record_has_the_time_of_its_own_append(
     ("setting", "bad"),
     [("message_timestamp_after_max_ms", 2**45), ("message_timestamp_before_max_ms", 2**35)],
 )
-async def test_records_of_another_time_are_refused_and_named(
+async def test_records_outside_the_timestamp_range_are_rejected_by_index(
     broker: Broker, form: str, setting: str, bad: int
 ) -> None:
     await broker.create("t", storage_format=form, **{setting: "100000"})
@@ -296,7 +294,9 @@ async def test_records_of_another_time_are_refused_and_named(
 
 
 @pytest.mark.parametrize("form", ["record", "batch"])
-async def test_records_without_a_time_are_as_old_as_they_like(broker: Broker, form: str) -> None:
+async def test_records_without_a_timestamp_are_not_checked_for_age(
+    broker: Broker, form: str
+) -> None:
     await broker.create("t", storage_format=form, message_timestamp_before_max_ms="1")
     assert (await produce(broker, packed(rows(b"a", time=-1), 13))).error_code == E.NONE
 
@@ -314,13 +314,13 @@ async def test_a_compacted_topic_names_the_records_without_keys(broker: Broker, 
 
 
 @pytest.mark.parametrize("version", range(3, 14))
-async def test_who_produces_by_name_to_a_topic_that_was_made_again_is_not_told_of_ids(
+async def test_a_produce_by_name_to_a_recreated_topic_gets_no_id_error(
     broker: Broker, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await broker.create("t")
     old = await broker.made_again("t")
     data = packed(rows(b"v"), version)
-    with monkeypatch.context() as late:  # the word of it has not come to this broker yet
+    with monkeypatch.context() as late:  # this broker has not read the topic table again
         late.setattr(broker.services.topics, "peek", lambda _: old)
         late.setattr(broker.services.topics, "peek_id", lambda _: old)
         answer = await produce(broker, data, version=version)

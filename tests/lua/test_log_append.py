@@ -1,4 +1,4 @@
-"""log.append: a batch stands in the log at consecutive offsets, or nothing has changed."""
+"""log.append: a batch is appended at consecutive offsets, or nothing changes."""
 
 from itertools import pairwise
 
@@ -35,7 +35,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("changes", "error"), REFUSALS)
-def test_what_is_refused_changes_nothing(
+def test_a_rejected_batch_changes_nothing(
     runner: Runner, changes: dict[str, int], error: ErrorCode
 ) -> None:
     part = Part(runner).create()
@@ -100,7 +100,7 @@ def test_the_append_time_is_the_servers_and_stands_in_the_entry(lua: LuaRunner) 
 
 
 @shapes
-def test_a_batch_sent_again_is_answered_with_its_old_offset(
+def test_a_duplicate_batch_is_answered_with_the_stored_offset(
     runner: Runner, form: str, mode: str
 ) -> None:
     part = Part(runner, form, mode).create()
@@ -113,7 +113,7 @@ def test_a_batch_sent_again_is_answered_with_its_old_offset(
     assert part.bounds().records == 10
 
 
-def test_a_batch_older_than_what_is_remembered_is_a_duplicate_without_an_offset(
+def test_a_duplicate_older_than_five_batches_has_no_offset(
     runner: Runner,
 ) -> None:
     part = Part(runner).create()
@@ -143,7 +143,7 @@ def test_a_new_epoch_begins_at_sequence_0(runner: Runner) -> None:
     assert late.error == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_an_unknown_producer_begins_at_sequence_0_or_is_asked_about(runner: Runner) -> None:
+def test_an_unknown_producer_starts_at_sequence_0_or_is_unknown(runner: Runner) -> None:
     part = Part(runner).create()
     begin = {"producer_id": 2**51 - 1, "producer_epoch": 0}
     reply = part.append(2, base_sequence=7, **begin)
@@ -161,7 +161,7 @@ def test_an_unknown_producer_begins_at_sequence_0_or_is_asked_about(runner: Runn
     assert part.append(1, base_sequence=12, **begin).stored == 1
 
 
-def test_what_is_never_forgotten_begins_at_sequence_0(runner: Runner) -> None:
+def test_producers_whose_state_never_expires_start_at_sequence_0(runner: Runner) -> None:
     part = Part(runner).create()
     sparks = [{"producer_id": 2**51}, {"producer_id": 2**53 - 1}]
     for who in [*sparks, {"producer_id": 4, "transaction": 3}]:
@@ -226,7 +226,7 @@ def test_the_index_grows_by_a_row_each_64_kib(runner: Runner) -> None:
     assert totals == [0, 90_000, 180_000]
 
 
-def test_an_append_rings_with_the_new_end(lua: LuaRunner) -> None:
+def test_an_append_publishes_the_new_end(lua: LuaRunner) -> None:
     part = Part(lua, mode="dense").create()
     heard = lua.redis.pubsub()
     heard.subscribe(part.keys.channel)

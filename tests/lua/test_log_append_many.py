@@ -1,4 +1,4 @@
-"""log.append_many: batches that travel together fare as if each had come by log.append alone."""
+"""log.append_many: each batch gets the result that log.append would give it."""
 
 import random
 from typing import Any
@@ -21,7 +21,9 @@ def alone_and_together(form: str, mode: str) -> tuple[Part, Part]:
     return first, second
 
 
-def gathered(part: Part, calls: list[Any], topic_id: str = ID, stamp: int = 0) -> AppendManyReply:
+def append_many(
+    part: Part, calls: list[Any], topic_id: str = ID, stamp: int = 0
+) -> AppendManyReply:
     """The reply to those appends in one call."""
     batches = [log.batch_of(call) for call in calls]
     return part.runner.run(log.append_many(KEYS, [("t", 0, topic_id, stamp, batches)]))
@@ -52,14 +54,16 @@ def test_a_log_that_is_not_the_callers_refuses_all_batches(
     part = Part(runner)
     if there:
         part.create()
-    reply = gathered(part, [part.call(), part.call()], topic_id)
+    reply = append_many(part, [part.call(), part.call()], topic_id)
     assert reply.answers == [AppendReply(error, -1, -1, -1, -1, 0)] * 2
     assert part.ids() == []
 
 
 @pytest.mark.parametrize(("form", "mode"), [*SHAPES, ("record", "bytes")])
 @pytest.mark.parametrize("stamp", [0, 1])
-def test_gathered_batches_fare_as_single_ones(form: str, mode: str, stamp: int) -> None:
+def test_batches_in_one_call_get_the_results_of_single_appends(
+    form: str, mode: str, stamp: int
+) -> None:
     """The same random appends of three producers, repeats and gaps among them, both ways."""
     chance = random.Random(f"{form} {mode} {stamp}")
     for _ in range(12):
@@ -78,7 +82,7 @@ def test_gathered_batches_fare_as_single_ones(form: str, mode: str, stamp: int) 
                     row |= {"base_sequence": max(sequence, 0)}
                 words.append(row)
             one_by_one = [alone.append(**row) for row in words]
-            reply = gathered(together, [together.call(**row) for row in words], stamp=stamp)
+            reply = append_many(together, [together.call(**row) for row in words], stamp=stamp)
             assert reply.answers == one_by_one
             passed = chance.randrange(3)
             for part in (alone, together):
@@ -86,20 +90,20 @@ def test_gathered_batches_fare_as_single_ones(form: str, mode: str, stamp: int) 
         assert seen(together) == seen(alone)
 
 
-def test_a_native_record_between_calls_is_stepped_over(runner: Runner) -> None:
+def test_a_foreign_entry_between_calls_is_skipped(runner: Runner) -> None:
     part = Part(runner, "record", "dense").create()
     part.append(2)
     part.native()
     part.native()
-    reply = gathered(part, [part.call(2), part.call(1)])
+    reply = append_many(part, [part.call(2), part.call(1)])
     assert [(row.base, row.previous) for row in reply.answers] == [(4, 4), (6, 6)]
     assert part.bounds().next == 7
 
 
-def test_a_refused_batch_does_not_keep_the_next_one_out(runner: Runner) -> None:
+def test_a_rejected_batch_does_not_affect_the_next_one(runner: Runner) -> None:
     part = Part(runner, "batch", "dense").create()
     producer = {"producer_id": 9, "producer_epoch": 0}
-    reply = gathered(
+    reply = append_many(
         part,
         [
             part.call(2, base_sequence=0, **producer),
@@ -117,7 +121,7 @@ def test_a_refused_batch_does_not_keep_the_next_one_out(runner: Runner) -> None:
     assert part.bounds().next == 3
 
 
-def test_partitions_that_share_a_call_fare_as_if_alone(runner: Runner) -> None:
+def test_partitions_in_one_call_are_independent(runner: Runner) -> None:
     here = Part(runner, "batch", "dense").create()
     gone = log.batch_of(here.call(2))
     other = Part(runner, "record", "dense", topic="u").create()
