@@ -152,7 +152,7 @@ class PartitionAppender:
             self._read_cache.add_append(topic, append.index, reply.previous, reply.base, call)
 
     def rejected(self, append: PartitionAppend, reply: AppendReply) -> AppendReply | None:
-        """Return the reply that stands for a rejection; None if the batch was sent again."""
+        """Return the reply to report for a rejection; None if the batch was sent again."""
         error = ErrorCode(reply.error)
         producer, sequence = append.producer
         call = self._next_call(append, error, producer, sequence)
