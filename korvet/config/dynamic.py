@@ -1,15 +1,15 @@
-"""Store dynamic configs in Redis and apply them to the settings of a running broker.
+"""Configs that were changed while brokers run, as Redis has them: one read, one cached table.
 
 Rules
 - A field of `korvet:configs` is a resource: `broker:` (all brokers), `broker:<id>` (one), or
   `group:<encoded group id>`; its value is JSON, name to text. Scripts treat it as opaque bytes.
-- A broker's own change overrides the cluster-wide one, which overrides the start configuration.
-- Names or values that this version does not accept are skipped: another version stored them.
-- Contradicting bounds (of two resources, or of one and the start configuration) are skipped too;
-  the other changed settings stay in effect.
+- A broker's own change wins over all brokers', that over what it was started with.
+- What this version does not know, or would refuse, is passed over: another version put it there.
+- So are bounds that contradict each other, which two resources, or one and what a broker was
+  started with, can do; what else was changed stays in effect.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -18,7 +18,6 @@ from korvet import logfmt
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import FROM_BROKER, GROUP
 from korvet.config.setting import ConfigError, Setting, Source
-from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import BOUNDS, ConfigValue, Settings, Synonym
 from korvet.keys import Keys, encode_group
 
@@ -28,41 +27,41 @@ ALL_BROKERS = "broker:"
 log = logfmt.get("configs")
 
 
-class Store(Protocol):
-    """The store methods that the table uses."""
+class Reader(Protocol):
+    """What the table needs of a store."""
 
     async def command(self, *command: Any) -> Any: ...
 
 
 def broker_resource(node_id: int) -> str:
-    """Return the field of one broker's own configs."""
+    """The field of one broker's own configs."""
     return f"{ALL_BROKERS}{node_id}"
 
 
 def group_resource(group_id: str) -> str:
-    """Return the field of one group's configs."""
+    """The field of one group's configs."""
     return f"group:{encode_group(group_id)}"
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
-    """Encode configs as stored in Redis; no configs are empty bytes."""
+    """The configs as the bytes Redis keeps; none is empty."""
     return msgspec.json.encode(configs, order="deterministic") if configs else b""
 
 
 class ConfigTable:
-    """A cached copy of the dynamic configs in Redis."""
+    """The table, as of the last refresh."""
 
-    def __init__(self, store: Store, keys: Keys) -> None:
+    def __init__(self, store: Reader, keys: Keys) -> None:
         self._store = store
         self._keys = keys
         self._rows: dict[str, bytes] = {}
         self._parsed: dict[str, dict[str, str]] = {}
         self._version: bytes | None = None
         self.has_groups = False
-        """Whether any group has dynamic configs."""
+        """Whether anything was changed about any group."""
 
     async def refresh(self) -> bool:
-        """Read the table if its version changed; return whether it did."""
+        """The table is as Redis had it after this call began; whether that is news."""
         key = self._keys.configs()
         version = await self._store.command("HGET", key, VERSION_FIELD) or b"0"
         if version == self._version:
@@ -76,72 +75,43 @@ class ConfigTable:
         return True
 
     def raw(self, resource: str) -> bytes:
-        """Return the stored bytes of a resource, empty if it has none."""
+        """The very bytes in Redis, empty for none."""
         return self._rows.get(resource, b"")
 
     def explicit(self, resource: str) -> dict[str, str]:
-        """Return the dynamic configs of a resource."""
+        """What was changed about the resource."""
         return dict(self._parsed.get(resource, ()))
 
     def groups(self) -> list[str]:
-        """Return the encoded ids of the groups that have dynamic configs."""
+        """The encoded ids of the groups something was changed about."""
         return sorted(
             name.removeprefix("group:") for name in self._rows if name.startswith("group:")
         )
 
-    def overlay(self, settings: Settings, node_id: int) -> Settings:
-        """Return the settings with the dynamic configs of that broker applied."""
+    def over(self, settings: Settings, node_id: int) -> Settings:
+        """The settings of that broker under the changes."""
         resources = (ALL_BROKERS, broker_resource(node_id))
-        layers = [select_valid(self.explicit(resource), BROKER) for resource in resources]
+        layers = [valid(self.explicit(resource), BROKER) for resource in resources]
         try:
             return settings.with_dynamic(*layers)
         except ConfigError as error:
-            log.warning("dynamic settings skipped: their bounds contradict", reason=str(error))
+            log.warning("changed settings contradict each other and are not used", why=str(error))
         bounds = {name for pair in BOUNDS for name in pair}
         return settings.with_dynamic(
             *({name: layer[name] for name in layer.keys() - bounds} for layer in layers)
         )
 
     def group(self, group_id: str, settings: Settings) -> dict[str, ConfigValue]:
-        """Return every config of a group by name; defaults come from the broker."""
-        explicit = select_valid(self.explicit(group_resource(group_id)), GROUP)
+        """Every config of a group by name, laid over the broker's settings."""
+        explicit = valid(self.explicit(group_resource(group_id)), GROUP)
         return {name: _group_value(name, explicit, settings) for name in GROUP}
 
     def group_integer(self, group_id: str, name: str, settings: Settings) -> int:
-        """Return an integer config of a group, by default the broker's value."""
+        """A group's own number, or else the broker's."""
         raw = self._parsed.get(group_resource(group_id), {}).get(name)
         if raw is not None and _is_valid(name, raw, GROUP):
             return int(raw)
         return settings.integer(FROM_BROKER[name])
-
-
-class DynamicBrokerConfig:
-    """The settings and topic defaults in effect, with the dynamic configs applied."""
-
-    def __init__(
-        self,
-        table: ConfigTable,
-        start: Settings,
-        topic_configs: TopicConfigs,
-        patterns: Sequence[Pattern],
-        node_id: int,
-        on_change: Callable[[TopicConfigs], None],
-    ) -> None:
-        self.table = table
-        self.start = start
-        """The settings of the start configuration, without dynamic configs."""
-        self.settings = start
-        self.topic_configs = topic_configs
-        self._patterns = patterns
-        self._node_id = node_id
-        self._on_change = on_change
-
-    async def refresh(self) -> None:
-        """Read the dynamic configs from Redis and apply those that changed."""
-        if await self.table.refresh():
-            self.settings = self.table.overlay(self.start, self._node_id)
-            self.topic_configs = TopicConfigs(self.settings, self._patterns)
-            self._on_change(self.topic_configs)
 
 
 def _group_value(name: str, explicit: Mapping[str, str], settings: Settings) -> ConfigValue:
@@ -155,12 +125,12 @@ def _parse(resource: str, raw: bytes) -> dict[str, str]:
     try:
         return msgspec.json.decode(raw, type=dict[str, str])
     except msgspec.MsgspecError as error:
-        log.warning("invalid dynamic configs", resource=resource, reason=str(error))
+        log.warning("changed configs make no sense here", resource=resource, why=str(error))
         return {}
 
 
-def select_valid(configs: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
-    """Return the configs that this version knows and accepts."""
+def valid(configs: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
+    """Those that this version knows and would take."""
     return {name: value for name, value in configs.items() if _is_valid(name, value, known)}
 
 

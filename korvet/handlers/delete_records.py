@@ -64,7 +64,7 @@ async def _truncate(
     except StoreError as error:
         return _result(asked, store_failure(error))
     if reply.error == ErrorCode.UNKNOWN_TOPIC_ID:
-        context.topics.invalidate()
+        context.topics.drop()
         return _result(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _result(asked, ErrorCode(reply.error), reply.start)
 

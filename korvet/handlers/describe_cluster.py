@@ -22,7 +22,7 @@ BROKERS, CONTROLLERS = 1, 2
 async def describe_cluster(
     request: DescribeClusterRequest, context: Context
 ) -> DescribeClusterResponse:
-    registration = context.services.registration
+    membership = context.services.registration
     if request.endpoint_type != BROKERS:
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         if request.endpoint_type == CONTROLLERS:
@@ -39,13 +39,11 @@ async def describe_cluster(
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=BROKERS,
-        cluster_id=registration.cluster_id,
-        controller_id=registration.controller,
+        cluster_id=membership.cluster_id,
+        controller_id=membership.controller,
         brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
-            )
-            for broker in registration.brokers
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in membership.nodes
         ],
         cluster_authorized_operations=authorized_operations.CLUSTER
         if asked

@@ -28,7 +28,7 @@ METADATA = "__cluster_metadata"
 async def describe_quorum(
     request: DescribeQuorumRequest, context: Context
 ) -> DescribeQuorumResponse:
-    registration = context.services.registration
+    membership = context.services.registration
     end = await context.topics.version()
     topics = [
         TopicDataResponse(
@@ -45,11 +45,11 @@ async def describe_quorum(
         topics=topics,
         nodes=[
             Node(
-                node_id=broker.id,
-                listeners=[Listener(name="PLAINTEXT", host=broker.host, port=broker.port)],
+                node_id=node.id,
+                listeners=[Listener(name="PLAINTEXT", host=node.host, port=node.port)],
             )
-            for broker in registration.brokers
-            if broker.id == registration.controller
+            for node in membership.nodes
+            if node.id == membership.controller
         ],
     )
 
@@ -67,18 +67,18 @@ def _partition(name: str, number: int, end: int, context: Context) -> PartitionD
             current_voters=[],
             observers=[],
         )
-    registration = context.services.registration
+    membership = context.services.registration
     now_ms = int(time() * 1000)
     states = {
-        broker.id: ReplicaState(
-            replica_id=broker.id,
+        node.id: ReplicaState(
+            replica_id=node.id,
             log_end_offset=end,
             last_fetch_timestamp=now_ms,
             last_caught_up_timestamp=now_ms,
         )
-        for broker in registration.brokers
+        for node in membership.nodes
     }
-    leader = registration.controller
+    leader = membership.controller
     return PartitionDataResponse(
         partition_index=0,
         error_code=ErrorCode.NONE,

@@ -102,7 +102,7 @@ async def offset_at(
         log.list_offsets(context.keys, topic.name, number, topic_id=topic.id)
     )
     if bounds.error:
-        context.topics.invalidate()
+        context.topics.drop()
         return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = bounds.stable if committed else bounds.next
     if moment == LATEST:

@@ -15,5 +15,5 @@ ALLOCATE = Script("producer.allocate", AllocateReply)
 
 
 def allocate(keys: Keys) -> Call[AllocateReply]:
-    """Allocate an unused producer id."""
+    """A producer id nobody has had before."""
     return Call(ALLOCATE, (keys.cluster(),))

@@ -10,7 +10,7 @@ from korvet.errors import ErrorCode
 
 
 class Signal(IntEnum):
-    """A signal's code."""
+    """One such code."""
 
     TICK_FIRST = 1001
     """A deadline of the group has passed: run group.tick, then call again."""

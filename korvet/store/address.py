@@ -37,7 +37,7 @@ class BadAddress(ValueError):
 
 @dataclass(frozen=True)
 class Address:
-    """A server: address, credentials, database, TLS."""
+    """One server: address, credentials, database, TLS."""
 
     host: str = "localhost"
     port: int = 6379

@@ -1,4 +1,4 @@
-"""A pipelined connection: many commands per write, replies in the order of the commands.
+"""One pipelined connection: many commands per write, replies in the order of the commands.
 
 Rules
 - All commands sent in one event-loop iteration leave in one write, at the start of the next.
@@ -27,7 +27,7 @@ RECEIVE = 256 * 1024
 
 
 class PendingCommand:
-    """A command in flight: its waiter, its name, its size."""
+    """One command in flight: its waiter, its name, its size."""
 
     __slots__ = ("call", "command", "future", "moves", "size", "started", "then", "tries")
 
@@ -66,20 +66,20 @@ class Owner(Protocol):
     """Opened the connection and receives its events."""
 
     def lost(self, pipeline: "PipelinedConnection", reason: str) -> None:
-        """Handle the end of the connection; its commands have already failed."""
+        """The connection ended; its commands have already failed."""
 
     def settled(self, pending_command: PendingCommand, outcome: str) -> None:
-        """Record the answer to a timed command: `ok`, `error` or `unavailable`."""
+        """A timed command was answered: `ok`, `error` or `unavailable`."""
 
     def redirected(self, pending_command: PendingCommand, message: str) -> bool:
-        """Take over a redirected command; return False if it must fail."""
+        """Redis redirected the command; return True if the owner has taken it over."""
 
     def progressed(self) -> None:
-        """Continue after replies have arrived."""
+        """Some replies have arrived."""
 
 
 class PipelinedConnection(asyncio.BufferedProtocol):
-    """A connection, created by asyncio's create_connection and used through `send`."""
+    """One connection, created by asyncio's create_connection and used through `send`."""
 
     def __init__(self, owner: Owner, timeout_s: float) -> None:
         self.pending_bytes = 0

@@ -27,7 +27,7 @@ _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 
 @dataclass(frozen=True)
 class Server:
-    """The properties that a server reported in its handshake."""
+    """What a server reported in its handshake."""
 
     name: str
     version: str
@@ -37,7 +37,7 @@ class Server:
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """Options of new connections."""
+    """How connections are made."""
 
     client_name: str = "korvet"
     connect_s: float = 5.0
@@ -48,22 +48,22 @@ class Listener:
     """Events of a connection; the store overrides what it needs."""
 
     def settled(self, pending_command: PendingCommand, outcome: str) -> None:
-        """Record the answer to a timed command."""
+        """A timed command was answered."""
 
     def redirected(
         self, connection: "ReconnectingConnection", pending_command: PendingCommand, message: str
     ) -> bool:
-        """Take over a redirected command; return False if it must fail."""
+        """Redis redirected the command; return True if it was taken over."""
         return False
 
     def progressed(self) -> None:
-        """Continue after replies have arrived."""
+        """Some replies have arrived."""
 
     def opened(self, connection: "ReconnectingConnection", pipeline: PipelinedConnection) -> None:
-        """Use a connection that passed its handshake."""
+        """A connection passed its handshake."""
 
     def dropped(self, connection: "ReconnectingConnection") -> None:
-        """Handle the loss of the connection."""
+        """The connection was lost."""
 
 
 class Disconnected:
@@ -81,7 +81,7 @@ class Disconnected:
 
 
 class ReconnectingConnection:
-    """A connection to the server that `find` names. `pipeline` takes commands at any time."""
+    """One connection to the server that `find` names. `pipeline` takes commands at any time."""
 
     def __init__(
         self,

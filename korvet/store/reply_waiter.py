@@ -6,7 +6,7 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class ReplyWaiter(Protocol[R_contra]):
-    """The methods that a store calls; an `asyncio.Future` is one.
+    """What a store needs of a receiver; an `asyncio.Future` is one.
 
     Its methods are called where replies are read: they return quickly and raise nothing.
     """

@@ -1,4 +1,4 @@
-"""The choice of a connection for a call: the only difference between deployments."""
+"""Which connection takes a call: the only difference between deployments."""
 
 from collections.abc import Sequence
 from time import monotonic
@@ -45,7 +45,7 @@ class Router(Protocol):
 
 
 class SingleRouter:
-    """A single server, or the master that Sentinels name."""
+    """One server, or the master that Sentinels name."""
 
     is_cluster = False
 

@@ -78,7 +78,7 @@ Request: TypeAlias = Produce | Fetch | Offsets
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """A request, or several of one type; `kind` is the type in the frame."""
+    """One request, or several of one type; `kind` is the type in the frame."""
 
     kind: int
     requests: Sequence[Request]

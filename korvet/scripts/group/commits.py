@@ -8,7 +8,7 @@ from korvet.scripts.group.members import MemberReply
 
 
 class CheckEpochReply(Reply):
-    """The result of the check of a member that fetches offsets."""
+    """Whether the member may fetch offsets."""
 
     error: int
 

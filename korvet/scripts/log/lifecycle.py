@@ -1,4 +1,4 @@
-"""The life of a partition's log: create, delete records, apply retention, expire, delete."""
+"""A partition's log begins, lets go of what is old, and ends."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
@@ -6,24 +6,22 @@ from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM, KEEP_JOB_MS, KEEP_MS
 
 
 class CreateReply(Reply):
-    """`opened` is 1 if this call created the log."""
+    """`opened` is 1 when the log was made now."""
 
     error: int
     opened: int
 
 
 class DeleteReply(Reply):
-    """`dropped` is 1 if this call deleted the partition."""
+    """`dropped` is 1 when the partition is gone now."""
 
     error: int
     dropped: int
 
 
 class DeleteRecordsReply(Reply):
-    """The log starts at `start`; `removed` entries are deleted.
-
-    `again` is the offset to repeat the call with, -1 if all is done.
-    """
+    """The log starts at `start`; `removed` entries are gone; `again` is the offset to ask for
+    again, -1 when that was all."""
 
     error: int
     start: int
@@ -32,7 +30,7 @@ class DeleteRecordsReply(Reply):
 
 
 class ApplyRetentionReply(Reply):
-    """The log starts at `start`; `more` is 1 if another call has more to remove."""
+    """The log starts at `start`; `more` is 1 when another call has more to remove."""
 
     error: int
     start: int
@@ -41,7 +39,7 @@ class ApplyRetentionReply(Reply):
 
 
 class ExpireProducersReply(Reply):
-    """`removed` producers are deleted; repeat with `cursor` until it is `0`."""
+    """`removed` producers are forgotten; go on at `cursor` until it is `0`."""
 
     error: int
     cursor: bytes
@@ -58,13 +56,13 @@ EXPIRE_PRODUCERS = Script("log.expire_producers", ExpireProducersReply)
 def create(
     keys: Keys, topic: str, partition: int, *, topic_id: str, format: str, mode: str, bits: int
 ) -> Call[CreateReply]:
-    """Create an empty log for the partition, unless this topic has one."""
+    """The partition has an empty log, unless this topic's is there already."""
     k = keys.partition(topic, partition)
     return Call(CREATE, (k.log, k.stream), (topic_id, format, mode, bits))
 
 
 def delete(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[DeleteReply]:
-    """Delete everything of the partition, if it belongs to that topic."""
+    """Nothing of the partition is left, if it was that topic's."""
     k = keys.partition(topic, partition)
     parts = [key for key in k.all if key != k.log]
     return Call(DELETE, (k.log, *parts), (topic_id,))
@@ -73,7 +71,7 @@ def delete(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[Del
 def delete_records(
     keys: Keys, topic: str, partition: int, *, topic_id: str, before: int, steps: int = 256
 ) -> Call[DeleteRecordsReply]:
-    """Delete every record below `before`, at most that many index steps; -1 means the end."""
+    """Every record below `before` is gone, or so many index steps of them; -1 means the end."""
     k = keys.partition(topic, partition)
     return Call(DELETE_RECORDS, (k.stream, k.log, k.index), (topic_id, before, steps))
 
@@ -88,7 +86,7 @@ def apply_retention(
     retention_bytes: int,
     steps: int,
 ) -> Call[ApplyRetentionReply]:
-    """Delete what retention has expired, at most `steps` index steps of it."""
+    """What retention lets go of is gone, at most `steps` index steps of it."""
     k = keys.partition(topic, partition)
     return Call(
         APPLY_RETENTION,
@@ -108,10 +106,7 @@ def expire_producers(
     cursor: bytes,
     silence_ms: int,
 ) -> Call[ExpireProducersReply]:
-    """Delete the state of some silent producers of the partition.
-
-    Producers of Spark expire later: tasks of jobs, which Spark may retry, and last those of writers
-    that may return.
-    """
+    """Some of the partition's silent producers are forgotten; tasks of Spark later: those of jobs,
+    which may yet be tried again, and latest those of writers that may come back."""
     k = keys.partition(topic, partition)
     return Call(EXPIRE_PRODUCERS, (k.producers,), (cursor, silence_ms, *_CLASSES))

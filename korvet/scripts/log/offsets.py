@@ -1,4 +1,4 @@
-"""Offsets, times and counts of one partition's log."""
+"""Where things stand in one partition's log."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
@@ -6,10 +6,8 @@ from korvet.scripts.log.appending import FAR
 
 
 class ListOffsetsReply(Reply):
-    """`start` is the stored log start; `first` and `next` enclose the live records.
-
-    The next record gets the offset `coming` or a later one.
-    """
+    """`start` is the stored log start; `first` and `next` enclose the live records; what comes has
+    the offset `coming` or a later one."""
 
     error: int
     start: int
@@ -24,7 +22,7 @@ class ListOffsetsReply(Reply):
 
 
 class FindTimestampReply(Reply):
-    """Every record below `offset` is older than `timestamp`."""
+    """Everything before `offset` is older than `timestamp`."""
 
     error: int
     offset: int
@@ -32,7 +30,7 @@ class FindTimestampReply(Reply):
 
 
 class SkipRecordsReply(Reply):
-    """`records` is the number of records between the given offset and `offset`."""
+    """`records` lie between the offset asked about and `offset`."""
 
     error: int
     offset: int
@@ -40,7 +38,7 @@ class SkipRecordsReply(Reply):
 
 
 class LagReply(Reply):
-    """`records` is the number of records at or above the offset."""
+    """`records` stand at or behind the offset."""
 
     error: int
     records: int
@@ -57,7 +55,7 @@ LAG = Script("log.lag", LagReply)
 def list_offsets(
     keys: Keys, topic: str, partition: int, *, topic_id: str
 ) -> Call[ListOffsetsReply]:
-    """Return the first and last offsets of a partition; an empty `topic_id` accepts any topic."""
+    """Where one partition begins and ends. An empty `topic_id` takes whichever is there."""
     k = keys.partition(topic, partition)
     return Call(LIST_OFFSETS, (k.stream, k.log), (topic_id,))
 
@@ -65,10 +63,7 @@ def list_offsets(
 def find_timestamp(
     keys: Keys, topic: str, partition: int, *, topic_id: str, timestamp: int
 ) -> Call[FindTimestampReply]:
-    """Return the offset to scan from for the first record at or after `timestamp`; -3:
-
-    the newest.
-    """
+    """Where to scan from for the first record at or after `timestamp`; -3 asks for the newest."""
     k = keys.partition(topic, partition)
     return Call(FIND_TIMESTAMP, (k.stream, k.log, k.index), (topic_id, min(timestamp, FAR)))
 
@@ -83,12 +78,12 @@ def skip_records(
     records: int,
     end: int,
 ) -> Call[SkipRecordsReply]:
-    """Return the offset that is `records` records above `offset`, at most `end`."""
+    """The offset behind `records` records from `offset` on, at most `end`."""
     k = keys.partition(topic, partition)
     return Call(SKIP_RECORDS, (k.stream, k.log, k.index), (topic_id, offset, records, end))
 
 
 def lag(keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int) -> Call[LagReply]:
-    """Return the number of records at or above `offset`."""
+    """How many records there are from `offset` on."""
     k = keys.partition(topic, partition)
     return Call(LAG, (k.stream, k.log, k.index), (topic_id, offset))
