@@ -31,7 +31,7 @@ YIELD_RECORDS = 500
 
 
 class DelayedFetch:
-    """One Fetch in progress: its partitions, and what decides when it is complete."""
+    """A Fetch in progress: its partitions, and the conditions that complete it."""
 
     def __init__(
         self,

@@ -34,7 +34,7 @@ GROWTH = ("topic_id", "start", "bytes")
 
 
 class FetchParams(msgspec.Struct, frozen=True):
-    """What a Fetch asks of all its partitions."""
+    """Limits and isolation of a Fetch, for all its partitions."""
 
     version: int
     client_id: str | None
@@ -45,7 +45,7 @@ class FetchParams(msgspec.Struct, frozen=True):
 
 
 class PartitionFetch(msgspec.Struct):
-    """One partition of a Fetch, and its response once it is read."""
+    """A partition of a Fetch, and its response once it is read."""
 
     topic: Topic
     request: FetchPartition

@@ -1,4 +1,4 @@
-"""How many bytes of fetch responses one process holds, and how large the next may be."""
+"""Limit the bytes of fetch responses that one process holds."""
 
 MAX_BYTES = 512 << 20
 """Above this, a response is limited to MIN_RESPONSE_BYTES."""

@@ -1,11 +1,11 @@
-"""DeleteRecords (key 21), versions 0-2. Partitions begin at a later offset.
+"""DeleteRecords (key 21), versions 0-2. Move the start of partitions to a higher offset.
 
 Behaviour
-- offset -1 is the end; one at or below the log start changes nothing and is no error
-- UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION where the topic's cleanup.policy lacks `delete`;
-  OFFSET_OUT_OF_RANGE beyond the end or below -1
-- more than 256 steps of the index (of 64 KB, or one larger batch) goes a part at a time; who reads
-  meanwhile may see the start on its way
+- offset -1 is the end; one at or below the log start changes nothing, without an error
+- UNKNOWN_TOPIC_OR_PARTITION; POLICY_VIOLATION if the topic's cleanup.policy lacks `delete`;
+  OFFSET_OUT_OF_RANGE above the end or below -1
+- more than 256 rows of the index (of 64 KB, or one larger batch) are deleted by several script
+  calls; a reader may see a start in between
 - in `batch` topics a batch that reaches past the offset stays in Redis; readers start at the offset
 Versions
 - v1 as v0, v2 flexible
@@ -33,12 +33,12 @@ END = -1
 async def delete_records(request: DeleteRecordsRequest, context: Context) -> DeleteRecordsResponse:
     answers = []
     for data in request.topics:
-        rows = await gather_bounded(partial(_truncate, data.name, context=context), data.partitions)
+        rows = await gather_bounded(partial(_delete, data.name, context=context), data.partitions)
         answers.append(DeleteRecordsTopicResult(name=data.name, partitions=rows))
     return DeleteRecordsResponse(topics=answers)
 
 
-async def _truncate(
+async def _delete(
     name: str, asked: DeleteRecordsPartition, context: Context
 ) -> DeleteRecordsPartitionResult:
     try:
@@ -49,8 +49,8 @@ async def _truncate(
             return _result(asked, ErrorCode.POLICY_VIOLATION)
         if asked.offset < END:
             return _result(asked, ErrorCode.OFFSET_OUT_OF_RANGE)
-        before, again = asked.offset, True
-        while again:
+        before, more = asked.offset, True
+        while more:
             reply = await context.store.run(
                 log.delete_records(
                     context.keys,
@@ -60,7 +60,7 @@ async def _truncate(
                     before=before,
                 )
             )
-            before, again = reply.again, reply.again >= 0
+            before, more = reply.again, reply.again >= 0
     except StoreError as error:
         return _result(asked, store_failure(error))
     if reply.error == ErrorCode.UNKNOWN_TOPIC_ID:

@@ -1,12 +1,12 @@
-"""DescribeLogDirs (key 35), versions 0-5. How many bytes each partition holds.
+"""DescribeLogDirs (key 35), versions 0-5. Return the bytes of each partition.
 
 Behaviour
-- there is one log directory, called `redis`: every partition lies there, once
+- there is one log directory, called `redis`, with every partition once
 - sizes are the bytes of the records as stored, not what Redis spends on them
 - unknown topics and partitions are left out, and nothing is named twice
 Versions
 - v1 as v0, v2 flexible, v3 a top-level error, v4 total and usable bytes (Redis's maxmemory, or the
-  machine's memory where there is none; -1 on a cluster), v5 is_cordoned (never)
+  machine's memory if it is 0; -1 on a cluster), v5 is_cordoned (never)
 """
 
 from collections.abc import Iterable
@@ -24,16 +24,17 @@ from korvet.wire.messages.describe_log_dirs import (
 )
 
 AT_ONCE = 256
+"""Partitions per pipeline of script calls."""
 
 
 async def describe_log_dirs(
     request: DescribeLogDirsRequest, context: Context
 ) -> DescribeLogDirsResponse:
     found = [
-        DescribeLogDirsTopic(name=topic.name, partitions=await _partitions(topic, numbers, context))
-        for topic, numbers in await _wanted(request, context)
+        DescribeLogDirsTopic(name=topic.name, partitions=await _measure(topic, numbers, context))
+        for topic, numbers in await _select(request, context)
     ]
-    total, usable = await _room(context)
+    total, usable = await _read_capacity(context)
     return DescribeLogDirsResponse(
         error_code=ErrorCode.NONE,
         results=[
@@ -48,7 +49,7 @@ async def describe_log_dirs(
     )
 
 
-async def _wanted(
+async def _select(
     request: DescribeLogDirsRequest, context: Context
 ) -> list[tuple[Topic, Iterable[int]]]:
     if request.topics is None:
@@ -63,7 +64,7 @@ async def _wanted(
     return wanted
 
 
-async def _partitions(
+async def _measure(
     topic: Topic, numbers: Iterable[int], context: Context
 ) -> list[DescribeLogDirsPartition]:
     found, pending = [], list(numbers)
@@ -85,12 +86,12 @@ async def _partitions(
     return found
 
 
-async def _room(context: Context) -> tuple[int, int]:
-    """All the bytes Redis may use, and those it does not use yet; -1 where nobody can say."""
+async def _read_capacity(context: Context) -> tuple[int, int]:
+    """Return Redis's total and usable bytes; -1 if they are unknown."""
     if context.version < 4 or context.store.is_cluster:
         return -1, -1
-    told: bytes = await context.store.command("INFO", "memory")
-    lines = [line.partition(b":") for line in told.splitlines()]
+    info: bytes = await context.store.command("INFO", "memory")
+    lines = [line.partition(b":") for line in info.splitlines()]
     numbers = {name: int(value) for name, _, value in lines if value.isdigit()}
     total = numbers.get(b"maxmemory", 0) or numbers.get(b"total_system_memory", 0)
     if not total:

@@ -54,7 +54,7 @@ Row = PartitionFetch | PartitionData
 
 
 def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchResponse]:
-    """A fetch changes nothing: the connection's next request may begin at once."""
+    """Let the connection's next request begin at once: a fetch changes nothing."""
     context.release()
     if request.replica_id != -1:
         context.services.replica_log.note(

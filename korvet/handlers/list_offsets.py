@@ -1,15 +1,15 @@
-"""ListOffsets (key 2), versions 0-11. The offset that belongs to a moment, the start or the end.
+"""ListOffsets (key 2), versions 0-11. Return offsets by timestamp, or the start or end.
 
 Behaviour
-- -1 latest, -2 earliest (the first live record), -3 the newest timestamp (of native entries too,
-  which are looked through for it), -4 earliest local
-  (= earliest), -5 latest tiered and -6 earliest pending upload (nothing is tiered: -1)
-- a timestamp answers the first record at or after it, with its own offset and time; offset -1 when
+- -1 latest, -2 earliest (the first live record), -3 the newest timestamp (foreign entries are
+  scanned for theirs), -4 earliest local (= earliest), -5 latest tiered and -6 earliest pending
+  upload (nothing is tiered: -1)
+- a timestamp returns the first record at or after it, with its own offset and time; offset -1 if
   there is none
 - per partition, in this order: INVALID_REQUEST for one that is named twice, from version 1 on,
-  UNSUPPORTED_VERSION for a moment that the request's version does not have,
+  UNSUPPORTED_VERSION for a special timestamp that the request's version lacks,
   UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
-- under isolation level read_committed the last stable offset stands for the end
+- with isolation level read_committed the end is the last stable offset
 Versions
 - v0 a list of offsets, v2 isolation level, v4 leader epochs, v7 -3, v8 -4, v9 -5, v11 -6
 """
@@ -35,7 +35,7 @@ from korvet.wire.messages.list_offsets import (
 
 LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -4, -5, -6
 ONCE_SINCE = 1
-"""From this version on a partition may be named once only."""
+"""The first version that refuses a partition named twice."""
 SINCE = {NEWEST: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 
 
@@ -52,7 +52,7 @@ async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOff
 
     async def answer(name: str, row: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
         if (name, row.partition_index) in twice:
-            return _refusal(row, ErrorCode.INVALID_REQUEST)
+            return _error(row, ErrorCode.INVALID_REQUEST)
         return await _partition(name, row, committed, context)
 
     answers = []
@@ -65,7 +65,7 @@ async def list_offsets(request: ListOffsetsRequest, context: Context) -> ListOff
 def _each_once(
     asked: list[tuple[str, list[ListOffsetsPartition]]],
 ) -> tuple[list[tuple[str, list[ListOffsetsPartition]]], set[tuple[str, int]]]:
-    """Every topic and every partition once, and which partitions had been named again."""
+    """Return every topic and partition once, and the partitions that were named twice."""
     known: dict[str, dict[int, ListOffsetsPartition]] = {}
     twice = set()
     for name, rows in asked:
@@ -80,48 +80,48 @@ async def _partition(
     name: str, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
     if context.version < SINCE.get(asked.timestamp, 0) or asked.timestamp < PENDING_UPLOAD:
-        return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
+        return _error(asked, ErrorCode.UNSUPPORTED_VERSION)
     try:
         topic = await context.topics.get(name)
         if topic is None or not 0 <= asked.partition_index < topic.partitions:
-            return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         error = check_leader_epoch(asked.current_leader_epoch)
         if error:
-            return _refusal(asked, error)
+            return _error(asked, error)
         return await offset_at(topic, asked, committed, context)
     except StoreError:
-        return _refusal(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+        return _error(asked, ErrorCode.KAFKA_STORAGE_ERROR)
 
 
 async def offset_at(
     topic: Topic, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
-    """What is asked for of a topic as it was known when the request came."""
+    """Return the offset asked for, of a topic as it was known when the request came."""
     number, moment = asked.partition_index, asked.timestamp
     bounds = await context.store.run(
         log.list_offsets(context.keys, topic.name, number, topic_id=topic.id)
     )
     if bounds.error:
         context.topics.drop()
-        return _refusal(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = bounds.stable if committed else bounds.next
     if moment == LATEST:
-        return _found(asked, -1, end)
+        return _response(asked, -1, end)
     if moment in (EARLIEST, EARLIEST_LOCAL):
-        # An open transaction at the head of the log: a reader of committed records waits before it.
-        return _found(asked, -1, min(bounds.first, bounds.stable))
+        # With an open transaction at the log start a committed read waits below it.
+        return _response(asked, -1, min(bounds.first, bounds.stable))
     if moment in (LATEST_TIERED, PENDING_UPLOAD):
-        return _found(asked, -1, -1)
+        return _response(asked, -1, -1)
     reader = context.services.log_reader
     found = await find_time(reader, context.store, context.keys, topic, number, moment)
     if found is None and context.version == 0:
-        return _found(asked, -1, bounds.next)
+        return _response(asked, -1, bounds.next)
     if found is not None and found[1] >= end:
         found = None
-    return _found(asked, *(found or (-1, -1)))
+    return _response(asked, *(found or (-1, -1)))
 
 
-def _found(
+def _response(
     asked: ListOffsetsPartition, timestamp: int, offset: int
 ) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
@@ -134,5 +134,5 @@ def _found(
     )
 
 
-def _refusal(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+def _error(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)

@@ -1,8 +1,8 @@
-"""OffsetForLeaderEpoch (key 23), versions 0-4. Where a leader epoch ended, to notice truncation.
+"""OffsetForLeaderEpoch (key 23), versions 0-4. Return the end of a leader epoch.
 
 Behaviour
-- a partition has one epoch, 0, for ever: it ends at the log's end; any other epoch has no end (-1),
-  but what lies before all epochs (below -1) ended where the log begins
+- a partition has one epoch, 0: it ends at the log's end; any other epoch has no end (-1), but an
+  epoch below -1 ended at the log start
 - UNKNOWN_TOPIC_OR_PARTITION, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH
 Versions
 - v1 leader_epoch in the answer, v2 current_leader_epoch, v3 replica_id (ignored), v4 flexible

@@ -1,1 +1,1 @@
-"""One partition's log: entries, offsets, reading, appending, cleaning."""
+"""The log of a partition: entries, offsets, reading, appending, cleaning."""

@@ -26,7 +26,7 @@ class Batch(Protocol):
 B = TypeVar("B", bound=Batch)
 Place = tuple[str, int, int]
 OVERHEAD = 512
-"""Bytes that keeping a batch costs besides its own, about."""
+"""Estimated bytes per cached batch, in addition to the batch."""
 
 
 class BatchCache(Generic[B]):

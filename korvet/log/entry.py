@@ -1,4 +1,4 @@
-"""One entry of a partition's stream."""
+"""An entry of a partition's stream."""
 
 import msgspec
 

@@ -41,7 +41,7 @@ FILLS = 3
 
 
 class PartitionRead:
-    """One read: its request, how far it has come, and its result."""
+    """A read in progress: its request, its offset and its result."""
 
     def __init__(
         self,

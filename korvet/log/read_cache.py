@@ -1,4 +1,4 @@
-"""What the reads of one process share: sizes of entries, stored batches, skipped entries."""
+"""Cache for the reads of one process: sizes of entries, stored batches."""
 
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -79,7 +79,7 @@ class ReadCache:
         if (topic.id, partition) not in self._skip_logged:
             self._skip_logged.add((topic.id, partition))
             logger.warning(
-                "foreign entries skipped: no offset of their own, or no records",
+                "foreign entries skipped: no offset, or no records",
                 topic=topic.name,
                 partition=partition,
                 entry=raw_id.decode(),

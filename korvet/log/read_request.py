@@ -1,4 +1,4 @@
-"""What to read of one partition."""
+"""The request for one read of a partition."""
 
 import msgspec
 

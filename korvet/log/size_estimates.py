@@ -60,7 +60,7 @@ class SizeEstimate(msgspec.Struct, frozen=True):
 
     @property
     def is_stale(self) -> bool:
-        """Whether entries of any size may have been appended since."""
+        """Return whether entries of any size may have been appended since."""
         return monotonic() - self.read_at >= STALE_S
 
 

@@ -78,7 +78,7 @@ Request: TypeAlias = Produce | Fetch | Offsets
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One request, or several of one type; `kind` is the type in the frame."""
+    """A frame's requests, all of one type; `kind` is the type in the frame."""
 
     kind: int
     requests: Sequence[Request]

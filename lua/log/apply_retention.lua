@@ -1,28 +1,28 @@
 --- log.apply_retention  version 1  writes
---- What retention.ms and retention.bytes let go of is gone, at most some index steps a call.
+--- Delete the records that retention.ms and retention.bytes no longer keep.
 ---
 --- KEYS     stream           stream  the partition's records
 ---          log              hash    the partition's state
 ---          index            zset    sparse index
---- ARGV     topic_id         bytes   the topic the caller believes in, 32 hex digits
----          retention_ms     int     how long records stay; -1: for ever
----          retention_bytes  int     how many bytes stay at least; -1: all
----          steps            int     index steps to remove at most, which bounds the call
+--- ARGV     topic_id         bytes   the topic id the caller expects, 32 hex digits
+---          retention_ms     int     how long records are kept; -1: no limit
+---          retention_bytes  int     how many bytes are kept at least; -1: no limit
+---          steps            int     index steps to remove at most: it bounds the call
 --- RETURNS  error            int     a lib.codes value
 ---          start            int     log start offset, -1 when refused
 ---          removed          int     entries removed
 ---          more             int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(entries removed), at most 196 calls
---- NOTES    Records without a timestamp are as old as their append is long ago.
----          Never early: only index steps go whose every record is old enough, or without which
----          retention_bytes remain. When the newest record of all is too old, everything goes.
----          In time mode the log then starts right behind what went, which may be long before the
----          first record that stays: who has read all that went has lost nothing.
----          Native entries are as old as the milliseconds of their ids. In dense mode ids tell no time:
----          such entries count as appended when this script, or the next append or marker, first meets them.
----          Where there may be some, in time mode, nothing goes by time whose id is not old as well. (In
----          a log whose start lies inside an index step, by log.delete_records, some may stay unseen.)
+--- NOTES    The age of a record without a timestamp is the time since its append. Nothing is
+---          deleted early: only index steps whose every record is old enough, or without which
+---          retention_bytes remain. If the newest record is too old, everything is deleted. In time
+---          mode the log then starts just above the deleted records, perhaps far below the first
+---          kept one: a reader that has read all deleted records has lost nothing. The age of a
+---          foreign entry is given by its id. In dense mode ids hold no time: such entries count as
+---          appended when this script, or an append or marker, first finds them. If a log in time
+---          mode may have foreign entries, nothing is deleted by time unless its id is old too. (If
+---          log.delete_records has cut an index step, some may be missed.)
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")
@@ -60,14 +60,14 @@ end
 local now_ms = clock.now_ms()
 local cutoff = retention_ms >= 0 and now_ms - retention_ms or nil
 local old = cutoff ~= nil and newest < cutoff
--- What lies at or behind it may be a native entry that is young.
+-- An entry at or above this offset may be a young foreign entry.
 local young = math.huge
 if cutoff and mode == "time" and foreign_entries.among(stream, { unpack(state, 5) }) then
   young = math.max(0, cutoff * 2 ^ bits)
 end
 local first_met = cutoff ~= nil and mode ~= "time" and next_offset > appended
 
--- From here on nothing lies below `target` that may stay.
+-- Invariant: no record below `target` has to be kept.
 local target, more = start, 0
 if old and not first_met and young >= appended then
   target = next_offset
@@ -80,7 +80,7 @@ if target < next_offset then
     return (cutoff and candidate.newest < cutoff and candidate.offset <= young)
       or (retention_bytes >= 0 and bytes - candidate.bytes >= retention_bytes)
   end)
-  -- A row with nothing before it would move the start past offsets that were never there.
+  -- A row without records below it would move the start past offsets that never existed.
   if row and row.records > start_records then
     target = math.max(target, row.offset)
   end
@@ -96,7 +96,7 @@ end
 -- Write.
 if first_met then
   local text = num.text(appended)
-  -- What takes something away may run in a full Redis, and all behind it too.
+  -- A deletion is allowed if Redis is full, and so are the writes after it in the script.
   redis.call("ZREMRANGEBYSCORE", index, text, text)
   redis.call(
     "ZADD", index, text,

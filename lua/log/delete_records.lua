@@ -1,19 +1,19 @@
 --- log.delete_records  version 1  writes
---- Every record below an offset is gone, and the log starts there (DeleteRecords, archive trims).
+--- Delete the records below an offset, and start the log there (DeleteRecords, archive trims).
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
---- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 ---          before    int     the new log start; -1: the end
----          steps     int     index steps to remove at most, which bounds the call
+---          steps     int     index steps to remove at most: it bounds the call
 --- RETURNS  error     int     a lib.codes value
 ---          start     int     log start offset, -1 when refused
 ---          removed   int     entries removed
----          again     int     -1: that was all; else the offset to call again with, as `before`
+---          again     int     -1: done; else call again with this offset as `before`
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE
 --- COST     O(entries removed), at most 67 calls
---- NOTES    An offset at or below the log start changes nothing and is no error, as in Kafka.
+--- NOTES    An offset at or below the log start changes nothing, without an error, as in Kafka.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")

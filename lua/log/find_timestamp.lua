@@ -1,20 +1,20 @@
 --- log.find_timestamp  version 1  reads
---- The offset from which a scan finds the first record at or after a moment.
+--- Return the offset from which to scan for the first record at or after a timestamp.
 ---
 --- KEYS     stream     stream  the partition's records
 ---          log        hash    the partition's state
 ---          index      zset    sparse index
---- ARGV     topic_id   bytes   the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id   bytes   the topic id the caller expects, 32 hex digits
 ---          timestamp  int     ms; -3: the newest timestamp in the log
 --- RETURNS  error      int     a lib.codes value
----          offset     int     scan from here; everything before it is older
----          timestamp  int     the moment searched for: as asked, or the newest, -1 for none
+---          offset     int     scan from here; every record below is older
+---          timestamp  int     the timestamp searched for: as asked, or the newest, -1 for none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index), at most 61 calls
---- NOTES    The index does not know the times of native entries. Where there are some, no step counts
----          behind which one may stand that is as new: in time mode by the milliseconds of its id, in
----          dense mode, where ids tell no time, whichever it is. In a log whose start lies inside an
----          index step some may stay unseen, no more than what was cut from that step.
+--- NOTES    The index has no timestamps of foreign entries. If there are some, an index row is not
+---          used if a foreign entry below it may be as new: in time mode by the milliseconds of its
+---          id, in dense mode, whose ids hold no time, any foreign entry. If the log start is
+---          inside an index step, some may be missed, at most as many as were cut from that step.
 local codes = require("lib.codes")
 local index_rows = require("lib.index")
 local foreign_entries = require("lib.foreign_entries")
@@ -36,7 +36,7 @@ if timestamp == -3 then
 end
 local mode, bits, start = state[4], tonumber(state[5]), tonumber(state[6])
 
--- Whether a native entry that is as new as the moment may stand before an index row.
+-- Return whether a foreign entry below an index row may be as new as the timestamp.
 local function hides()
   return false
 end
@@ -47,7 +47,7 @@ if ARGV[2] ~= "-3" and foreign_entries.among(stream, { unpack(state, 3) }) then
       return candidate.offset >= timestamp * unit
     end
   else
-    -- Each record that was appended takes one offset.
+    -- Each appended record takes one offset.
     local head = redis.call("ZRANGE", index, 0, 0)[1]
     local first = head and index_rows.parse(head)
     hides = function(candidate)

@@ -1,10 +1,10 @@
 --- log.group_destroy  version 1  writes
---- The stream has no Redis group of that name.
+--- Delete the Redis group from the stream.
 ---
 --- KEYS     stream   stream  the partition's records
 --- ARGV     group    bytes   the Redis group's name
 --- RETURNS  error    int     a lib.codes value
----          removed  int     1: there was one
+---          removed  int     1: it existed
 --- COST     O(pending), at most 2 calls
 local codes = require("lib.codes")
 

@@ -1,27 +1,26 @@
 --- log.group_read  version 1  writes
---- One reader of a Redis group has what it was given and has not committed yet, or the next entries.
+--- Deliver to a reader of a Redis group its uncommitted entries, or else the next ones.
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 --- ARGV     group     bytes   the Redis group's name
 ---          consumer  bytes   the reader's name in it
----          topic_id  bytes   the topic the caller believes in, 32 hex digits
----          offset    int     where the reader wants to go on
+---          topic_id  bytes   the topic id the caller expects, 32 hex digits
+---          offset    int     the next offset the reader wants
 ---          count     int     entries at most
----          claim     bytes   0-0: the partition has just become this reader's, and what others left
----                            pending is to be its own; else what the answer before this says, empty
----                            once all is
+---          claim     bytes   0-0: the partition is newly this reader's, so claim what others left
+---                            pending; else the claim that the previous call returned
 --- RETURNS  error     int     a lib.codes value
 ---          first     int     the first offset delivered, -1 for none
 ---          last      int     the last one
----          claim     bytes   what others left is the reader's own up to here, and nothing behind it
----                            is delivered; empty: all of it
+---          claim     bytes   pending entries of others are claimed up to here, and none above is
+---                            delivered; empty: all are claimed
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(count), and 1,000 pending entries to claim, at most 9 calls + 2 per deleted_page
---- NOTES    Many pending entries are claimed by several calls; who is given nothing meanwhile calls again.
----          The group begins before `offset` when there is none yet, and only then (seed 001); it
----          never goes back. The entries themselves are read as always: here they are only handed out.
----          What was given and is no longer in the stream is acknowledged: nobody could read it.
+--- NOTES    Claiming takes several calls if many entries are pending: a reader that gets none calls
+---          again. A missing group is created just below `offset`; an existing one never moves
+---          back. The reply has offsets only: the broker reads the entries with XRANGE. Delivered
+---          entries that are no longer in the stream are acknowledged: they cannot be read.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 
@@ -65,7 +64,7 @@ local function rows_of(reply)
   return reply and reply[1] and reply[1][2] or {}
 end
 
--- Whether nobody else's entry may stand before this one.
+-- Return whether the entry is in the range that is claimed already.
 local claimed_ms, claimed_seq = string.match(claim, "^(%d+)%-(%d+)$")
 local function is_next(id)
   if not claimed_ms then

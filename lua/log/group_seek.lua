@@ -1,19 +1,19 @@
 --- log.group_seek  version 1  writes
---- The Redis group of that name stands just before an offset, and what it had pending below is acknowledged.
+--- Move a Redis group to an offset, and acknowledge its pending entries below.
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 --- ARGV     group     bytes   the Redis group's name
----          topic_id  bytes   the topic the caller believes in, 32 hex digits
+---          topic_id  bytes   the topic id the caller expects, 32 hex digits
 ---          offset    int     the next record the group wants
 ---          move      int     1: the position becomes that offset; 0: at least that offset
 --- RETURNS  error     int     a lib.codes value
 ---          acked     int     entries acknowledged
----          more      int     1: others below the offset are pending still: call again
+---          more      int     1: more entries below the offset are pending: call again
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(pending below the offset), at most 5 calls + 2 per hundred_pending
---- NOTES    XREADGROUP goes on exactly there. In batch layout a batch that reaches past the offset
----          comes again whole. Acknowledges at most 10,000 entries a run.
+--- NOTES    XREADGROUP continues exactly there. In batch layout a batch that extends above the
+---          offset is delivered again whole. Acknowledges at most 10,000 entries per call.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 

@@ -1,20 +1,20 @@
 --- log.lag  version 1  reads
---- How many records stand from an offset on, whatever the offsets' mode.
+--- Count the records from an offset on, in any offset mode.
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
---- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 ---          offset    int     the next record wanted
 --- RETURNS  error     int     a lib.codes value
----          records   int     records at or behind the offset
+---          records   int     records at or above the offset
 ---          next      int     the end: last record + 1
 ---          newest    int     the newest timestamp appended since the log was empty, ms, -1 for none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log index), and 10,000 entries and 10,000 native ones, at most 40 calls
---- NOTES    Native entries behind the last append count, up to 10,000 of them; older ones do where
----          they stand in the index step that the offset is in. Of more than 10,000 entries in that
----          step, those count that the index knows of.
+--- COST     O(log index), and 10,000 entries and 10,000 foreign ones, at most 40 calls
+--- NOTES    Foreign entries above the last append count, up to 10,000 of them. Older ones count
+---          only in the offset's own index step. If that step has more than 10,000 entries, those
+---          count that the index knows of.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
@@ -49,7 +49,7 @@ if offset >= next_offset then
   return { codes.NONE, 0, next_offset, newest }
 end
 
--- What lies behind the next index step is known; up to there the entries are counted.
+-- The index knows the records above the next index row; count the entries up to there.
 local step = redis.call(
   "ZRANGEBYSCORE", index, "(" .. num.text(offset), "+inf", "LIMIT", 0, 1
 )[1]
@@ -83,7 +83,7 @@ for _, found in ipairs(entries) do
   if format == "batch" then
     for i = 1, #found[2], 2 do
       if found[2][i] == "count" then
-        -- A batch that reaches past the offset stands under its last one.
+        -- The id of a batch is its last offset: the batch may begin below the offset.
         count = math.min(tonumber(found[2][i + 1]), entry_id.offset(mode, bits, found[1]) - offset + 1)
       end
     end

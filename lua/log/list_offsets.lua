@@ -1,26 +1,25 @@
 --- log.list_offsets  version 1  reads
---- Where one partition begins and ends, native entries included.
+--- Return the start and end of a partition, foreign entries included.
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
---- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits; empty: whichever is there
+--- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits; empty: any
 --- RETURNS  error     int     a lib.codes value
 ---          start     int     the stored log start offset
----          first     int     the first live record's offset, the end when there is none
+---          first     int     the first record's offset, the end if there is none
 ---          next      int     the end: last record + 1
 ---          epoch     int     leader epoch
 ---          bytes     int     bytes appended and not trimmed
----          records   int     records that are there, native entries among them
+---          records   int     records in the log, foreign entries included
 ---          newest    int     the newest timestamp appended since the log was empty, ms, -1 for none
 ---          stable    int     the last stable offset: where the oldest open transaction begins, or the end
----          coming    int     in time mode: what is appended from now on has this offset or a later one; else the end
+---          coming    int     in time mode: the least offset of a later append; else the end
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(1), at most 5 calls
---- NOTES    The two entries it looks at never leave Redis. A reader between the end and `coming` has
----          read what a failover has lost since, and misses nothing where it is.
----          `records` is exact where each entry is a record, as long as no transaction ended there;
----          else it may name some that were trimmed since the last index row, and with native
----          entries fewer than there are.
+--- NOTES    The two entries it reads never leave Redis. A reader between the end and `coming` has
+---          read records that a failover lost, and misses none if it continues there. `records` is
+---          exact in layout record, if no transaction has ended in the log. Otherwise it may
+---          include records trimmed since the last index row, and with foreign entries be too low.
 local clock = require("lib.clock")
 local codes = require("lib.codes")
 local stream_end = require("lib.stream_end")
@@ -47,7 +46,7 @@ if format == "record" and head then
   local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
   next_offset = math.max(next_offset, entry_id.behind(mode, bits, tail[1]))
 elseif format == "record" then
-  -- Native entries may have come and been trimmed since the last append.
+  -- Foreign entries may have been added and trimmed since the last append.
   next_offset = math.max(next_offset, stream_end.behind_all(mode, bits, stream))
 end
 local first = next_offset
@@ -56,7 +55,7 @@ if head then
   if format == "batch" then
     for i = 1, #head[2], 2 do
       if head[2][i] == "count" then
-        -- Whatever others add says what they like.
+        -- A foreign entry may have any count.
         local count = tonumber(head[2][i + 1]) or 1
         first = math.min(first, first - count + 1)
       end
@@ -69,7 +68,7 @@ if mode == "time" then
 end
 local records = tonumber(state[9]) - tonumber(state[12])
 if format == "record" and mode ~= "bytes" then
-  -- Markers of transactions are entries and no records.
+  -- Transaction markers are entries, but no records.
   local markers = math.max(0, tonumber(state[14] or "0") - tonumber(state[9]))
   local others = redis.call("XLEN", stream) - markers
   records = markers == 0 and others or math.max(records, others)

@@ -1,21 +1,21 @@
 --- log.skip_records  version 1  reads
---- The offset that lies a number of records behind another, and how many records lie between.
+--- Return the offset a number of records above another, and the records in between.
 ---
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
---- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 ---          offset    int     count from here
----          records   int     so many records, at least 1
----          end       int     but never past this offset
+---          records   int     records to skip, at least 1
+---          end       int     never go above this offset
 --- RETURNS  error     int     a lib.codes value
----          offset    int     behind the last record counted; `end` when no more were left
----          records   int     records counted, at most as many as asked for
+---          offset    int     the offset after the last record counted; `end` if there are no more
+---          records   int     records counted, at most `records`
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index + entries of two index steps), at most 100 calls
---- NOTES    Whole index steps are counted by the index, which does not know of native entries: in
----          a log that others XADD to, more records than asked for can lie between. Many entries
----          without an index step are counted in part only: the offset then lies nearer.
+--- NOTES    Whole index steps are counted by the index, which has no foreign entries: with some in
+---          the log, there can be more records in between than asked for. A long run of entries
+---          without an index row is counted only in part: the offset is then lower.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
@@ -33,13 +33,13 @@ if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
--- A walk is made twice at most: some 40 ms each.
+-- At most two walks, of about 40 ms each.
 local PAGE, MOST_PAGES = 1000, 10
 if format == "batch" then
   PAGE, MOST_PAGES = 20, 45
 end
 
---- How many records the entry holds whose last offset is `last`, and the first offset of them.
+--- Return how many records the entry with the last offset `last` holds, and its first offset.
 local function held(fields, last)
   if format == "batch" then
     for i = 1, #fields, 2 do

@@ -1,4 +1,4 @@
-"""How a topic's entries hold records: one strategy object for each layout.
+"""Layouts: the ways in which a topic's entries hold records, one strategy object each.
 
     record   one stream entry per record
     batch    one stream entry per record batch

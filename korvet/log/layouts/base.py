@@ -1,4 +1,4 @@
-"""What a layout has to answer: how the entries of a stream hold records, and transactions."""
+"""The read interface of a layout: records and transactions of a stream's entries."""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -15,7 +15,7 @@ Run = Sequence[Entry]
 
 
 class BaseLayout(ABC):
-    """How the entries of a topic's streams hold records."""
+    """A way in which the entries of a topic's streams hold records."""
 
     name: ClassVar[str]
     holds_batches: ClassVar[bool]

@@ -42,7 +42,7 @@ def batch_of(fields: Sequence[bytes]) -> tuple[bytes | None, int]:
 
 
 class BatchLayout(BaseLayout):
-    """One record batch per entry."""
+    """The layout with a record batch per entry."""
 
     name = "batch"
     takes_transactions = True
@@ -116,7 +116,7 @@ class BatchLayout(BaseLayout):
         ]
 
     def has_record_from(self, topic: Topic, entry: Entry, offset: int) -> bool:
-        """A compacted batch may hold none: its last records can be gone."""
+        """Return whether it has one: a compacted batch may lack its last records."""
         if self.transaction_of(entry)[1]:
             return False
         span = entry.last - entry.first + 1
@@ -125,7 +125,7 @@ class BatchLayout(BaseLayout):
         return any(record[0] >= offset for record in self.records_of(topic, entry))
 
     def timestamps_of(self, topic: Topic, entry: Entry, least: int) -> list[tuple[int, int]]:
-        """A batch that cannot be decoded counts as one record."""
+        """Return (timestamp, offset) of each record; of a batch that cannot be decoded, of one."""
         newest = _max_timestamp(entry.fields)
         if newest < least or self.transaction_of(entry)[1]:
             return []
@@ -137,7 +137,7 @@ class BatchLayout(BaseLayout):
     def batches_of(
         self, entries: Run, offset: int, epoch: int, codec: int, *, transactions: bool
     ) -> list[Buffer]:
-        """The stored batches, uncopied: a record batch below `offset` is the client's to skip."""
+        """Return the stored batches, uncopied; the client skips records below `offset`."""
         parts: list[Buffer] = []
         for entry in entries:
             parts += records.batch_at_offset(

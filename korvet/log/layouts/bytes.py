@@ -66,7 +66,7 @@ class BytesLayout(BatchLayout):
         return records_of(entry.first, entry.fields)
 
     def count_records(self, entries: Run) -> int:
-        """Counts entries: a 0.7 set does not say how many messages it has."""
+        """Return the number of entries: a 0.7 set does not say how many messages it has."""
         return len(entries)
 
     def has_record_from(self, topic: Topic, entry: Entry, offset: int) -> bool:
@@ -75,7 +75,7 @@ class BytesLayout(BatchLayout):
     def batches_of(
         self, entries: Run, offset: int, epoch: int, codec: int, *, transactions: bool
     ) -> list[Buffer]:
-        """Leaves out records below `offset`: the last record's offset + 1 is inside a message."""
+        """Return batches without records below `offset`, which may be inside a message."""
         built = [
             batch_from(offset, entry.first, entry.last, entry.fields, epoch, codec)
             for entry in entries

@@ -21,7 +21,7 @@ NO_PRODUCER = (-1, -1, -1)
 
 
 class RecordLayout(BaseLayout):
-    """One record per entry."""
+    """The layout with a record per entry."""
 
     name = "record"
     takes_transactions = True
@@ -98,7 +98,7 @@ class RecordLayout(BaseLayout):
     def batches_of(
         self, entries: Run, offset: int, epoch: int, codec: int, *, transactions: bool
     ) -> list[Buffer]:
-        """One batch, unless transactions or times of append make several necessary."""
+        """Return one batch, or several if transactions or times of append differ."""
         if not transactions and not any_append_time(entries):
             return [_build_batch(entries, epoch, codec, None)]
         return [
