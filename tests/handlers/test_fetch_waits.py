@@ -216,7 +216,8 @@ async def test_a_fetch_whose_time_is_up_answers_what_came_while_it_waited(
         waits.clear()
         waiting = asyncio.create_task(fetch(broker, first, wait=50_000, least=1 << 20))
         await waits.wait()
-        clock += 50
         await produce(broker, packed(rows(bytes(50_000)), 13))
+        clock += 50
+        broker.services.notifier.notify(broker.services.keys.partition("t", 0).channel)
         assert len(told((await waiting).records)) == several + 1
     assert kept[-1] == 0, "nothing of so many bytes is kept meanwhile"
