@@ -109,7 +109,7 @@ async def test_a_failure_on_the_short_way_ends_its_connection_and_no_other(
             other.ask("Metadata", 9, MetadataRequest(topics=None))
             return peer.name
 
-    monkeypatch.setattr(produce_fast_path, "prepare", fails)
+    monkeypatch.setattr(produce_fast_path, "FastAppend", fails)
     name, said = await reported(own_server, monkeypatch, caplog, stumble, talk)
     fields = said.__dict__["fields"]
     assert said.getMessage() == "a handler failed" and said.exc_info
