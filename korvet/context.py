@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from korvet.admin.auto_create import auto_create
+from korvet.admin.alter_configs import ConfigAdmin
+from korvet.admin.auto_create import TopicAutoCreator
 from korvet.cluster.coordinators import Coordinators
 from korvet.config.broker_config import Config
-from korvet.config.dynamic import ConfigTable
+from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.fetch.partition_reader import PartitionReader
@@ -27,9 +28,10 @@ from korvet.produce.unknown_producers import UnknownProducers
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
-from korvet.topics.table import Topic, TopicTable
+from korvet.topics.table import TopicTable
 from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.transactions.coordinator import TransactionCoordinator
+from korvet.transactions.hanging import HangingTransactions
 
 if TYPE_CHECKING:
     from korvet.cluster.registration import BrokerRegistration
@@ -69,7 +71,6 @@ class Services:
         metrics: Metrics,
     ) -> None:
         self.config = config
-        self.settings: Settings = config.settings
         self.store = store
         self.keys = keys
         self.topics = topics
@@ -81,8 +82,20 @@ class Services:
         self.append_batcher = AppendBatcher(store, keys)
         self.replica_wait = ReplicaWait(store)
         self.transactions = TransactionCoordinator(store, keys, topics)
-        self.topic_configs: TopicConfigs = config.topics
         self.configs = ConfigTable(store, keys)
+        self.dynamic_config = DynamicBrokerConfig(
+            self.configs,
+            config.settings,
+            config.topics,
+            config.patterns,
+            config.node_id,
+            topics.use_configs,
+        )
+        self.auto_creator = TopicAutoCreator(store, keys, topics, self.dynamic_config)
+        self.config_admin = ConfigAdmin(store, keys, topics, self.dynamic_config, config.node_id)
+        self.hanging_transactions = HangingTransactions(
+            store, keys, self.transactions, lambda: self.settings
+        )
         self.interceptor: Interceptor | None = None
         self.response_memory = ResponseMemory()
         self.groups = GroupCoordinator(
@@ -91,7 +104,7 @@ class Services:
             lambda: self.settings,
             notifier,
             metrics.rebalances.add,
-            registration.present_ms,
+            registration.first_broker_age_ms,
         )
         self.transactions.on_commit = self._move_redis_groups
         self.log_reader = LogReader(
@@ -115,8 +128,6 @@ class Services:
             lambda: self.settings,
         )
         self.replica_log = ReplicaLog()
-        self.next_hanging_check: dict[str, float] = {}
-        """Group to the monotonic time at which its hanging transactions are checked again."""
 
     def _produce_service(self) -> ProduceService:
         def settings() -> Settings:
@@ -137,30 +148,27 @@ class Services:
             self.keys,
             settings,
             self.topics,
-            self.auto_create_topic,
+            self.auto_creator.create,
             self.enlisted,
             appender,
             unknown_producers,
             self.replica_wait,
         )
 
-    async def auto_create_topic(self, name: str) -> Topic | None:
-        """Return the topic, created with defaults if missing; None if it cannot have that name."""
-        return await auto_create(
-            name, self.store, self.keys, self.topics, self.settings, self.topic_configs
-        )
-
     async def _move_redis_groups(self, group_id: str, rows: list[Row]) -> None:
-        """Move the Redis group along with what a transaction committed for the group."""
+        """Move the Redis group to the offsets that a transaction committed."""
         move = self.settings.text("group.read.mode") == "offset"
         await self.groups.redis_groups.seek(group_id, rows, move=move)
 
-    async def refresh_configs(self) -> None:
-        """Settings that were changed while brokers run, are in effect as Redis has them now."""
-        if await self.configs.refresh():
-            self.settings = self.configs.over(self.config.settings, self.registration.me.id)
-            self.topic_configs = TopicConfigs(self.settings, self.config.patterns)
-            self.topics.use(self.topic_configs)
+    @property
+    def settings(self) -> Settings:
+        """The settings in effect."""
+        return self.dynamic_config.settings
+
+    @property
+    def topic_configs(self) -> TopicConfigs:
+        """The topic defaults in effect."""
+        return self.dynamic_config.topic_configs
 
 
 def _nothing() -> None:

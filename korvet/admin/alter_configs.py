@@ -1,9 +1,9 @@
-"""Changing the configs of topics, brokers and groups while they run.
+"""Change the configs of topics, brokers and groups (AlterConfigs, IncrementalAlterConfigs).
 
 Rules
-- A change is worked out from what was read, and written only if that is still what Redis has;
-  otherwise it is read and worked out again. So two changes at once both count.
-- Only what is being changed is checked: a config another version stored stays as it is.
+- A change is computed from the stored configs and written only if they are still the same,
+  otherwise read and computed again. So two concurrent changes both take effect.
+- Only the changed configs are validated: a config that another version stored stays as it is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,25 +13,27 @@ import msgspec
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import (
     ALL_BROKERS,
+    DynamicBrokerConfig,
     broker_resource,
     encode_configs,
     group_resource,
-    valid,
+    select_valid,
 )
 from korvet.config.group_settings import FROM_BROKER, GROUP
-from korvet.config.setting import ConfigError, Kind, Setting, known
+from korvet.config.setting import ConfigError, Kind, Setting, find_setting
 from korvet.config.topic_policy import validate_all, validate_change
 from korvet.config.topic_settings import IMMUTABLE, TOPIC
 from korvet.config.values import ConfigValue, Settings
-from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.keys import Keys
 from korvet.scripts import config as config_scripts
 from korvet.scripts import topic as topic_scripts
 from korvet.topics.lifecycle import Refused
-from korvet.topics.table import encode_definition, refusal_of
+from korvet.topics.lifecycle import Store as TopicStore
+from korvet.topics.table import TopicTable, check_topic_name, encode_definition
 
-ATTEMPTS = 20
-"""So often somebody else's change may come first; more than that is no coincidence."""
+MAX_ATTEMPTS = 20
+"""Attempts to write a change while concurrent changes are written first."""
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE = 2, 4, 8, 16
 GROUP_RESOURCE = 32
@@ -39,7 +41,7 @@ SETTINGS = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER, GROUP_RESOURCE: GROU
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """One change of one config; the numbers of `operation` are IncrementalAlterConfigs'."""
+    """One change of one config; `operation` has IncrementalAlterConfigs' numbers."""
 
     name: str
     value: str | None
@@ -47,7 +49,7 @@ class Edit(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is asked for one resource. `replace`: what is not named falls back to its default."""
+    """The edits of one resource. `replace`: configs that are not named get their default."""
 
     kind: int
     name: str
@@ -56,30 +58,129 @@ class Change(msgspec.Struct, frozen=True):
     validate_only: bool
 
 
-async def alter(change: Change, context: Context) -> None:
-    """The resource's configs are changed, or would be if that was all that is asked. Or Refused."""
-    _check_edits(change.edits, SETTINGS.get(change.kind))
-    if change.kind == TOPIC_RESOURCE:
-        await _alter_topic(change, context)
-    elif change.kind == BROKER_RESOURCE:
-        await _alter_broker(change, context)
-    elif change.kind == GROUP_RESOURCE:
-        await _alter_group(change, context)
-    elif change.kind == LOGGER_RESOURCE:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST,
-            "Log levels are chosen when a broker starts, with --log-level.",
+class ConfigAdmin:
+    """Validates and writes config changes."""
+
+    def __init__(
+        self,
+        store: TopicStore,
+        keys: Keys,
+        topics: TopicTable,
+        config: DynamicBrokerConfig,
+        node_id: int,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._config = config
+        self._node_id = node_id
+
+    async def alter(self, change: Change) -> None:
+        """Apply the change, or only validate it (validate_only). Raises Refused."""
+        _check_edits(change.edits, SETTINGS.get(change.kind))
+        if change.kind == TOPIC_RESOURCE:
+            await self._alter_topic(change)
+        elif change.kind == BROKER_RESOURCE:
+            await self._alter_broker(change)
+        elif change.kind == GROUP_RESOURCE:
+            await self._alter_group(change)
+        elif change.kind == LOGGER_RESOURCE:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "Log levels cannot change at run time: set --log-level when the broker starts.",
+            )
+        elif change.kind == CLIENT_METRICS_RESOURCE:
+            raise Refused(
+                ErrorCode.INVALID_REQUEST,
+                "Client metrics are not supported: there are no subscriptions to configure.",
+            )
+        else:
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
+
+    async def _alter_topic(self, change: Change) -> None:
+        _check_topic_change(change)
+        for _ in range(MAX_ATTEMPTS):
+            topic = await self._topics.get(change.name)
+            if topic is None:
+                raise _unknown_topic(change.name)
+            effective = self._config.topic_configs.resolve(topic.name, topic.configs)
+            configs = apply_edits(change, topic.configs, effective)
+            names = {edit.name for edit in change.edits}
+            reason = validate_change(
+                topic.configs, {k: v for k, v in configs.items() if k in names}
+            )
+            if reason:
+                raise Refused(ErrorCode.INVALID_CONFIG, reason)
+            configs |= {name: topic.configs[name] for name in IMMUTABLE if name in topic.configs}
+            if change.validate_only or configs == topic.configs:
+                return
+            definition = encode_definition(topic.definition(configs=configs))
+            reply = await self._store.run(
+                topic_scripts.alter(
+                    self._keys, topic=topic.name, expected=topic.raw, definition=definition
+                )
+            )
+            self._topics.invalidate()
+            if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise _unknown_topic(change.name)
+            if reply.error == ErrorCode.NONE:
+                return
+        raise _too_many_conflicts(change)
+
+    async def _alter_broker(self, change: Change) -> None:
+        resource = ALL_BROKERS
+        if change.name:
+            resource = broker_resource(require_own_id(change.name, self._node_id))
+        for edit in change.edits:
+            if edit.operation != DELETE:
+                _find_setting(BROKER, edit.name)
+        config = self._config
+        for _ in range(MAX_ATTEMPTS):
+            await config.refresh()
+            explicit = config.table.explicit(resource)
+            effective = {value.name: value for value in config.settings}
+            configs = apply_edits(change, explicit, effective)
+            named = {edit.name: configs[edit.name] for edit in change.edits if edit.name in configs}
+            try:
+                _ = config.start.with_dynamic({**select_valid(configs, BROKER), **named})
+            except ConfigError as error:
+                raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
+            if await self._write(change, resource, config.table.raw(resource), configs):
+                return
+        raise _too_many_conflicts(change)
+
+    async def _alter_group(self, change: Change) -> None:
+        if not change.name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        resource = group_resource(change.name)
+        config = self._config
+        for _ in range(MAX_ATTEMPTS):
+            await config.refresh()
+            effective = config.table.group(change.name, config.settings)
+            configs = apply_edits(change, config.table.explicit(resource), effective)
+            for edit in change.edits:
+                if edit.name in configs:
+                    _check_group_config(edit.name, configs[edit.name], config.settings)
+            if await self._write(change, resource, config.table.raw(resource), configs):
+                return
+        raise _too_many_conflicts(change)
+
+    async def _write(
+        self, change: Change, resource: str, expected: bytes, configs: Mapping[str, str]
+    ) -> bool:
+        """Write the configs if `expected` is still stored; return whether it was."""
+        wanted = encode_configs(configs)
+        if change.validate_only or wanted == expected:
+            return True
+        reply = await self._store.run(
+            config_scripts.alter(self._keys, resource=resource, expected=expected, wanted=wanted)
         )
-    elif change.kind == CLIENT_METRICS_RESOURCE:
-        raise Refused(
-            ErrorCode.INVALID_REQUEST, "No metrics are taken from clients: there is nothing to set."
-        )
-    else:
-        raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {change.kind}")
+        await self._config.refresh()
+        return bool(reply.error == ErrorCode.NONE)
 
 
 def _check_edits(edits: Sequence[Edit], settings: Mapping[str, Setting] | None) -> None:
-    """What can be said before anybody asks whether there is such a resource."""
+    """Check the edits alone, before the resource is looked up."""
     seen: set[str] = set()
     for edit in edits:
         if edit.name in seen:
@@ -95,133 +196,77 @@ def _check_edits(edits: Sequence[Edit], settings: Mapping[str, Setting] | None) 
 
 
 def _check_list(edit: Edit, settings: Mapping[str, Setting]) -> None:
-    if _known(settings, edit.name).kind is not Kind.LIST:
-        what = "append to" if edit.operation == APPEND else "subtract from"
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is no list: cannot {what} it.")
+    if _find_setting(settings, edit.name).kind is not Kind.LIST:
+        verb = "append to" if edit.operation == APPEND else "subtract from"
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is no list: cannot {verb} it.")
 
 
-def edited(
-    change: Change,
-    explicit: Mapping[str, str],
-    effective: Mapping[str, ConfigValue],
-) -> dict[str, str]:
-    """The explicit configs after the change. Lists grow and shrink from what is in effect."""
-    wanted = {} if change.replace else dict(explicit)
-    for edit in change.edits:
-        if edit.operation == DELETE:
-            if edit.name in IMMUTABLE and change.kind == TOPIC_RESOURCE:
-                raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is fixed at creation.")
-            wanted.pop(edit.name, None)
-        elif edit.operation == SET:
-            wanted[edit.name] = edit.value or ""
-        else:
-            wanted[edit.name] = _list_after(edit, effective)
-    return wanted
-
-
-def _list_after(edit: Edit, effective: Mapping[str, ConfigValue]) -> str:
-    words = _words(effective[edit.name].value)
-    given = _words(edit.value)
-    if edit.operation == APPEND:
-        return ",".join(dict.fromkeys(words + given))
-    return ",".join(word for word in words if word not in given)
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
-
-
-def _known(settings: Mapping[str, Setting], name: str) -> Setting:
-    try:
-        return known(settings, name, "config")
-    except ConfigError as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-
-async def _alter_topic(change: Change, context: Context) -> None:
+def _check_topic_change(change: Change) -> None:
     if not change.name:
         raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-    reason = refusal_of(change.name, reserved=True)
+    reason = check_topic_name(change.name, reserved=True)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     reason = validate_all({edit.name: edit.value for edit in change.edits if edit.operation == SET})
     if reason:
         raise Refused(ErrorCode.INVALID_CONFIG, reason)
-    for _ in range(ATTEMPTS):
-        topic = await context.topics.get(change.name)
-        if topic is None:
-            raise _no_topic(change.name)
-        effective = context.services.topic_configs.resolve(topic.name, topic.configs)
-        wanted = edited(change, topic.configs, effective)
-        names = {edit.name for edit in change.edits}
-        reason = validate_change(topic.configs, {k: v for k, v in wanted.items() if k in names})
-        if reason:
-            raise Refused(ErrorCode.INVALID_CONFIG, reason)
-        wanted |= {name: topic.configs[name] for name in IMMUTABLE if name in topic.configs}
-        if change.validate_only or wanted == topic.configs:
-            return
-        definition = encode_definition(topic.definition(configs=wanted))
-        reply = await context.store.run(
-            topic_scripts.alter(
-                context.keys, topic=topic.name, expected=topic.raw, definition=definition
-            )
-        )
-        context.topics.drop()
-        if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise _no_topic(change.name)
-        if reply.error == ErrorCode.NONE:
-            return
-    raise _busy()
 
 
-def _busy() -> Refused:
-    return Refused(ErrorCode.REQUEST_TIMED_OUT, "Others change it all the while: try again.")
+def apply_edits(
+    change: Change,
+    explicit: Mapping[str, str],
+    effective: Mapping[str, ConfigValue],
+) -> dict[str, str]:
+    """Return the explicit configs after the change.
+
+    APPEND and SUBTRACT start from the value in effect.
+    """
+    configs = {} if change.replace else dict(explicit)
+    for edit in change.edits:
+        if edit.operation == DELETE:
+            if edit.name in IMMUTABLE and change.kind == TOPIC_RESOURCE:
+                raise Refused(ErrorCode.INVALID_CONFIG, f"{edit.name} is fixed at creation.")
+            configs.pop(edit.name, None)
+        elif edit.operation == SET:
+            configs[edit.name] = edit.value or ""
+        else:
+            configs[edit.name] = _edit_list(edit, effective)
+    return configs
 
 
-def _no_topic(name: str) -> Refused:
+def _edit_list(edit: Edit, effective: Mapping[str, ConfigValue]) -> str:
+    words = _split_words(effective[edit.name].value)
+    given = _split_words(edit.value)
+    if edit.operation == APPEND:
+        return ",".join(dict.fromkeys(words + given))
+    return ",".join(word for word in words if word not in given)
+
+
+def _split_words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _find_setting(settings: Mapping[str, Setting], name: str) -> Setting:
+    try:
+        return find_setting(settings, name, "config")
+    except ConfigError as error:
+        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _too_many_conflicts(change: Change) -> Refused:
+    return Refused(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"The configs of {change.name!r} were changed concurrently {MAX_ATTEMPTS} times: "
+        "try again.",
+    )
+
+
+def _unknown_topic(name: str) -> Refused:
     return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-async def _alter_broker(change: Change, context: Context) -> None:
-    resource = ALL_BROKERS if not change.name else broker_resource(own_id(change.name, context))
-    for edit in change.edits:
-        if edit.operation != DELETE:
-            _known(BROKER, edit.name)
-    for _ in range(ATTEMPTS):
-        await context.services.refresh_configs()
-        table = context.services.configs
-        explicit = table.explicit(resource)
-        effective = {value.name: value for value in context.settings}
-        wanted = edited(change, explicit, effective)
-        named = {edit.name: wanted[edit.name] for edit in change.edits if edit.name in wanted}
-        try:
-            _ = context.config.settings.with_dynamic({**valid(wanted, BROKER), **named})
-        except ConfigError as error:
-            raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from None
-        if await _store(change, resource, table.raw(resource), wanted, context):
-            return
-    raise _busy()
-
-
-async def _alter_group(change: Change, context: Context) -> None:
-    if not change.name:
-        raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    resource = group_resource(change.name)
-    for _ in range(ATTEMPTS):
-        await context.services.refresh_configs()
-        table = context.services.configs
-        effective = table.group(change.name, context.settings)
-        wanted = edited(change, table.explicit(resource), effective)
-        for edit in change.edits:
-            if edit.name in wanted:
-                _check_group(edit.name, wanted[edit.name], context.settings)
-        if await _store(change, resource, table.raw(resource), wanted, context):
-            return
-    raise _busy()
-
-
-def _check_group(name: str, value: str, settings: Settings) -> None:
-    setting = _known(GROUP, name)
+def _check_group_config(name: str, value: str, settings: Settings) -> None:
+    setting = _find_setting(GROUP, name)
     try:
         number = setting.parse(value)
     except ConfigError as error:
@@ -235,30 +280,17 @@ def _check_group(name: str, value: str, settings: Settings) -> None:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is {number}, but {bound} is {limit}.")
 
 
-async def _store(
-    change: Change, resource: str, expected: bytes, configs: Mapping[str, str], context: Context
-) -> bool:
-    """Whether the change is done; False: somebody else's came first, begin again."""
-    wanted = encode_configs(configs)
-    if change.validate_only or wanted == expected:
-        return True
-    reply = await context.store.run(
-        config_scripts.alter(context.keys, resource=resource, expected=expected, wanted=wanted)
-    )
-    await context.services.refresh_configs()
-    return reply.error == ErrorCode.NONE
-
-
-def plain_id(name: str) -> str:
-    """A broker's id without the zeros that may stand before it."""
+def strip_leading_zeros(name: str) -> str:
+    """Return a broker's id without leading zeros: 007 names broker 7."""
     return name.lstrip("0") or name[:1]
 
 
-def own_id(name: str, context: Context) -> int:
-    """This broker's id, which is the only one `name` may be."""
-    me = context.services.registration.me.id
+def require_own_id(name: str, node_id: int) -> int:
+    """Return this broker's id; Refused if `name` is the id of another."""
     if not name.isascii() or not name.isdigit():
         raise Refused(ErrorCode.INVALID_REQUEST, f"A broker's id is a number, not {name!r}.")
-    if plain_id(name) != str(me):
-        raise Refused(ErrorCode.INVALID_REQUEST, f"This is broker {me}: ask broker {name} itself.")
-    return me
+    if strip_leading_zeros(name) != str(node_id):
+        raise Refused(
+            ErrorCode.INVALID_REQUEST, f"This is broker {node_id}: send this to broker {name}."
+        )
+    return node_id

@@ -1,28 +1,31 @@
-"""Create a topic because a client used its name (auto.create.topics.enable)."""
+"""Create missing topics on first use (auto.create.topics.enable)."""
 
-from korvet.config.topic_policy import TopicConfigs
-from korvet.config.values import Settings
+from korvet.config.dynamic import DynamicBrokerConfig
 from korvet.keys import Keys
-from korvet.store.async_store import AsyncStore
-from korvet.topics.lifecycle import Refused, create_topic, plan_topic
+from korvet.topics.lifecycle import Refused, Store, create_topic, plan_topic
 from korvet.topics.table import Topic, TopicTable
 
 
-async def auto_create(
-    name: str,
-    store: AsyncStore,
-    keys: Keys,
-    topics: TopicTable,
-    settings: Settings,
-    configs: TopicConfigs,
-) -> Topic | None:
-    """Return the topic, created with defaults if missing; None if it cannot have that name."""
-    if topics.alike(name) is not None:
-        return None
-    try:
-        definition = plan_topic(name, settings.integer("num.partitions"), {}, configs)
-    except Refused:
-        return None
-    await create_topic(store, keys, name, definition)
-    topics.drop()
-    return await topics.get(name)
+class TopicAutoCreator:
+    """Creates topics with the broker's defaults."""
+
+    def __init__(
+        self, store: Store, keys: Keys, topics: TopicTable, config: DynamicBrokerConfig
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._config = config
+
+    async def create(self, name: str) -> Topic | None:
+        """Create the topic unless it exists; None if its name is not allowed."""
+        if self._topics.find_colliding(name) is not None:
+            return None
+        partitions = self._config.settings.integer("num.partitions")
+        try:
+            definition = plan_topic(name, partitions, {}, self._config.topic_configs)
+        except Refused:
+            return None
+        await create_topic(self._store, self._keys, name, definition)
+        self._topics.invalidate()
+        return await self._topics.get(name)

@@ -14,7 +14,7 @@ import anyio
 
 from korvet import logfmt
 from korvet.broker.group_metrics import GroupGauges
-from korvet.cluster.registration import BEAT_S
+from korvet.cluster.registration import HEARTBEAT_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.log.cleaner import LogCleaner, Superseded
@@ -23,7 +23,7 @@ from korvet.scripts.call import Call, Reply
 from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.topics import stepwise
 from korvet.topics.table import Topic
-from korvet.transactions.coordinator import DUE
+from korvet.transactions.coordinator import EXPIRE_BATCH
 
 REST_S = 0.5
 """How soon a broker that was rung for may say again that it is alive."""
@@ -119,17 +119,17 @@ class BackgroundTasks:
                     [self._services.keys.brokers_channel()]
                 ) as bell:
                     while True:
-                        await bell.wait(BEAT_S)
+                        await bell.wait(HEARTBEAT_S)
                         await self.beat()
                         # Two that have one node id ring for each other at each beat.
                         await anyio.sleep(REST_S)
             except StoreError as error:
                 self._away("not registered", error)
-                await anyio.sleep(BEAT_S)
+                await anyio.sleep(HEARTBEAT_S)
 
     async def beat(self) -> None:
         """This broker is registered; that another has its node id is in the log."""
-        other = await self._services.registration.beat()
+        other = await self._services.registration.heartbeat()
         what = "another broker has this node id: give each its own with --node-id"
         if other is not None and self._is_news(what):
             logger.error(what, node_id=other.id, other=f"{other.host}:{other.port}")
@@ -140,10 +140,10 @@ class BackgroundTasks:
         async with services.notifier.listen([services.keys.configs_channel()]) as bell:
             while True:
                 try:
-                    await services.refresh_configs()
+                    await services.dynamic_config.refresh()
                 except StoreError as error:
                     self._away("configs may be old", error)
-                await bell.wait(BEAT_S)
+                await bell.wait(HEARTBEAT_S)
 
     async def _retain(self) -> None:
         every = self._retain_every_s
@@ -179,7 +179,7 @@ class BackgroundTasks:
     async def finish_topics(self, known: Mapping[str, bytes]) -> dict[str, bytes]:
         """What was half-way at the last look (`known`) and still is, is done; returns the rest."""
         services = self._services
-        found = await services.topics.half_way()
+        found = await services.topics.find_unfinished()
         for name, raw in found.items():
             if known.get(name) == raw:
                 await stepwise.finish(services.store, services.keys, name, raw)
@@ -202,10 +202,10 @@ class BackgroundTasks:
         for _ in range(TRANSACTION_ROUNDS):
             if not await self.hold("transactions", TRANSACTIONS_LEASE_S):
                 return
-            looked_at = await self._services.transactions.look_at_due(
+            looked_at = await self._services.transactions.expire_due(
                 forget_ms=self._services.settings.integer("transactional.id.expiration.ms")
             )
-            if looked_at < DUE:
+            if looked_at < EXPIRE_BATCH:
                 return
 
     async def _look_at_groups(self) -> None:
@@ -285,7 +285,7 @@ class BackgroundTasks:
             left = began + backoff_s - monotonic()
             if left <= 0:
                 return
-            await anyio.sleep(min(left, BEAT_S))
+            await anyio.sleep(min(left, HEARTBEAT_S))
 
     async def compact_all(self) -> None:
         """Every compacted topic is compact, as far as that was worth while."""

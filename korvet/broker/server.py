@@ -120,7 +120,7 @@ async def connected(config: Config) -> AsyncIterator[Services]:
         wake = await Notifier.connect(config.redis)
         async with wake:
             topics = TopicTable(store, keys, config.topics)
-            await wake.watch(keys.topics_channel(), lambda _: topics.drop())
+            await wake.watch(keys.topics_channel(), lambda _: topics.invalidate())
             where = config.advertise or config.listen
             me = Member(config.node_id, where.host, where.port, _rack(config))
             membership = BrokerRegistration(store, keys, me, config.settings.text("cluster.id"))
@@ -183,7 +183,7 @@ async def _join(services: Services, host: str, port: int) -> None:
             log.warning(
                 "the cluster keeps the id it has", id=membership.cluster_id, given=given.value
             )
-        await services.refresh_configs()
+        await services.dynamic_config.refresh()
         await services.topics.refresh()
     except StoreError as error:
         raise StartError(f"--redis: {advice_for(error)}") from None

@@ -1,20 +1,19 @@
-"""Which broker clients are told coordinates a group or a transactional id.
+"""Choose the broker that FindCoordinator returns for a group or a transactional id.
 
-Any broker does the work of any other, since all state is in Redis. But librdkafka asks two brokers
-as it starts, and where each names itself, two requests to join are on the way to different brokers:
-the one that is carried out last counts, and a static member can be fenced by its own first one.
+Any broker can do the work of any other, since all state is in Redis. But librdkafka asks two
+brokers when it starts. If each returned itself, two JoinGroup requests would reach Redis through
+different brokers, in any order, and a static member could be fenced by its own earlier request.
 
 Rules
-- All brokers name the same one for a key: of those that are listed the first in an order that the
-  key decides. So whoever comes or goes moves nothing between the others.
-- A broker that died stays listed until its registration ends. No client is sent there meanwhile:
-  before another broker is named it is connected to, and passed over where that fails. What was
-  found holds for KNOWN_S, for all who ask.
-- Nobody waits longer than REACH_S, however many brokers give no answer and however many keys are
-  asked about: they are looked at side by side, and who was not there lately is looked at again
-  while others are named. There is one look at a broker at a time: a lookup of its name that hangs
-  keeps a thread of those that find Redis's name, too.
-- Where brokers cannot reach each other at the addresses that clients are told, each names itself.
+- All brokers choose the same one for a key: the first live broker in an order that the key decides
+  (rendezvous hashing). A broker that joins or leaves moves no key between the others.
+- A dead broker stays registered until its registration ends. So before another broker is returned
+  this one connects to it, and skips it if that fails. The result is cached for CACHE_S.
+- A request waits at most CONNECT_TIMEOUT_S, however many brokers do not respond and however many
+  keys it names: brokers are checked concurrently, and one that was unreachable lately is checked
+  again in the background. There is one check of a broker at a time: a host name lookup that hangs
+  holds a thread of the pool that also looks up Redis's name.
+- If brokers cannot reach each other at their advertised addresses, each returns itself.
 """
 
 import asyncio
@@ -27,29 +26,34 @@ from time import monotonic
 from korvet.bounded import gather_bounded
 from korvet.cluster.registration import BrokerRegistration, LiveBroker
 
-KNOWN_S = 1.0
-REACH_S = 1.0
-GONE_S = 10.0
-"""So long nobody waits for one who was not there, even if what was found is no longer new."""
+CACHE_S = 1.0
+"""Age up to which the result of a check is used."""
+CONNECT_TIMEOUT_S = 1.0
+"""Longest wait for a broker to accept a connection."""
+UNREACHABLE_S = 10.0
+"""Age up to which an unreachable broker is skipped without waiting for a new check."""
 
-Reach = Callable[[str, int], Awaitable[bool]]
+IsReachable = Callable[[str, int], Awaitable[bool]]
 
 
-async def reach(host: str, port: int) -> bool:
-    """Whether somebody takes connections there. However long it takes to look the name up."""
+async def is_reachable(host: str, port: int) -> bool:
+    """Return whether the address accepts connections.
+
+    The timeout does not include the host name lookup.
+    """
     loop = asyncio.get_running_loop()
     try:
         rows = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        async with asyncio.timeout(REACH_S):
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
             for address in dict.fromkeys(str(row[4][0]) for row in rows):
-                if await _takes_connections(address, port):
+                if await _accepts_connections(address, port):
                     return True
     except (OSError, UnicodeError, OverflowError):
         pass
     return False
 
 
-async def _takes_connections(address: str, port: int) -> bool:
+async def _accepts_connections(address: str, port: int) -> bool:
     try:
         transport, _ = await asyncio.get_running_loop().create_connection(
             asyncio.Protocol, address, port
@@ -60,78 +64,88 @@ async def _takes_connections(address: str, port: int) -> bool:
     return True
 
 
-class Look:
-    """What was found of one broker, when, and the look that is on its way."""
+class ReachabilityCheck:
+    """The last result for one broker, its time, and the check in progress."""
 
-    there: bool | None = None
-    at = 0.0
+    reachable: bool | None = None
+    checked_at = 0.0
     task: asyncio.Task[None] | None = None
 
 
 class Coordinators:
-    """The brokers that one broker names."""
+    """Chooses coordinators among the registered brokers."""
 
-    def __init__(self, membership: BrokerRegistration, reach: Reach = reach) -> None:
-        self._membership = membership
-        self._reach = reach
-        self._looks: dict[LiveBroker, Look] = {}
+    def __init__(
+        self, registration: BrokerRegistration, is_reachable: IsReachable = is_reachable
+    ) -> None:
+        self._registration = registration
+        self._is_reachable = is_reachable
+        self._checks: dict[LiveBroker, ReachabilityCheck] = {}
 
-    async def of(self, key: str) -> LiveBroker:
-        """The broker that clients of the group or transactional id should work with."""
-        me = self._membership.me
-        nodes = in_order(self._membership.nodes, key)
-        before = list(takewhile(lambda node: node.id != me.id, nodes))
-        looks = [self._look(node) for node in before]
-        for node, look in zip(before, looks, strict=True):
-            if await _is_there(look):
-                return node
-        return nodes[len(before)] if len(before) < len(nodes) else me
+    async def choose(self, key: str) -> LiveBroker:
+        """Return the coordinator of the group or transactional id."""
+        me = self._registration.me
+        brokers = rank_brokers(self._registration.brokers, key)
+        preferred = list(takewhile(lambda broker: broker.id != me.id, brokers))
+        checks = [self._check(broker) for broker in preferred]
+        for broker, check in zip(preferred, checks, strict=True):
+            if await _result(check):
+                return broker
+        return brokers[len(preferred)] if len(preferred) < len(brokers) else me
 
-    async def own(self, keys: list[str]) -> list[str]:
-        """Those of the keys whose coordinator clients are told this broker is: all that are told
-        under its address, where several share one, as behind a balancer."""
-        me = self._membership.me
-        if len(self._membership.nodes) < 2:
+    async def select_own(self, keys: list[str]) -> list[str]:
+        """Return the keys whose coordinator has this broker's address.
+
+        Brokers that share an address, such as a load balancer's, are one coordinator.
+        """
+        me = self._registration.me
+        if len(self._registration.brokers) < 2:
             return keys
-        named = await gather_bounded(self.of, keys)
-        here = (me.host, me.port)
+        chosen = await gather_bounded(self.choose, keys)
+        own = (me.host, me.port)
         return [
-            key for key, node in zip(keys, named, strict=True) if (node.host, node.port) == here
+            key
+            for key, broker in zip(keys, chosen, strict=True)
+            if (broker.host, broker.port) == own
         ]
 
-    def _look(self, node: LiveBroker) -> Look:
-        look = self._looks.get(node)
-        if look is None:
-            listed = self._membership.nodes
-            self._looks = {one: row for one, row in self._looks.items() if one in listed}
-            look = self._looks[node] = Look()
-        if look.task is None and (look.there is None or monotonic() - look.at > KNOWN_S):
-            look.task = asyncio.create_task(self._find_out(node, look))
-        return look
+    def _check(self, broker: LiveBroker) -> ReachabilityCheck:
+        """Return the broker's check, starting a new one if the result is too old."""
+        check = self._checks.get(broker)
+        if check is None:
+            registered = self._registration.brokers
+            self._checks = {one: row for one, row in self._checks.items() if one in registered}
+            check = self._checks[broker] = ReachabilityCheck()
+        if check.task is None and (
+            check.reachable is None or monotonic() - check.checked_at > CACHE_S
+        ):
+            check.task = asyncio.create_task(self._run(broker, check))
+        return check
 
-    async def _find_out(self, node: LiveBroker, look: Look) -> None:
+    async def _run(self, broker: LiveBroker, check: ReachabilityCheck) -> None:
         try:
-            look.there = await self._reach(node.host, node.port)
+            check.reachable = await self._is_reachable(broker.host, broker.port)
         finally:
-            look.at, look.task = monotonic(), None
+            check.checked_at, check.task = monotonic(), None
 
 
-async def _is_there(look: Look) -> bool:
-    if look.task is None:
-        return bool(look.there)
-    if look.there is False and monotonic() - look.at < GONE_S:
+async def _result(check: ReachabilityCheck) -> bool:
+    """Return a check's result, waiting for it unless the broker was unreachable lately."""
+    if check.task is None:
+        return bool(check.reachable)
+    if check.reachable is False and monotonic() - check.checked_at < UNREACHABLE_S:
         return False
-    await asyncio.wait([look.task], timeout=REACH_S)
-    if look.task is not None:
-        look.there, look.at = False, monotonic()
-    return bool(look.there)
+    await asyncio.wait([check.task], timeout=CONNECT_TIMEOUT_S)
+    if check.task is not None:
+        check.reachable, check.checked_at = False, monotonic()
+    return bool(check.reachable)
 
 
-def in_order(nodes: list[LiveBroker], key: str) -> list[LiveBroker]:
-    """The nodes as all brokers rank them for the key."""
+def rank_brokers(brokers: list[LiveBroker], key: str) -> list[LiveBroker]:
+    """Return the brokers in the key's order, the same on every broker."""
 
-    def rank(node: LiveBroker) -> bytes:
-        text = f"{node.id} {key}".encode("utf-8", "surrogateescape")
+    def rank(broker: LiveBroker) -> bytes:
+        text = f"{broker.id} {key}".encode("utf-8", "surrogateescape")
         return blake2b(text, digest_size=8).digest()
 
-    return sorted(nodes, key=rank) if len(nodes) > 1 else nodes
+    return sorted(brokers, key=rank) if len(brokers) > 1 else brokers

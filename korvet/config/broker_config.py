@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from korvet.config.broker_settings import BROKER
-from korvet.config.setting import ConfigError, Setting, StartError, known
+from korvet.config.setting import ConfigError, Setting, StartError, find_setting
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 
@@ -144,7 +144,7 @@ def _refuse_unknown(names: Mapping[str, Setting], name: str) -> None:
         raise ConfigError(
             f"{name} is no setting here: the option is --{option}, or {option} in a file."
         )
-    known(names, name, "setting")
+    find_setting(names, name, "setting")
 
 
 def _typed(given: Mapping[str, str]) -> dict[str, Any]:

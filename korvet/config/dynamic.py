@@ -1,15 +1,15 @@
-"""Configs that were changed while brokers run, as Redis has them: one read, one cached table.
+"""Store dynamic configs in Redis and apply them to the settings of a running broker.
 
 Rules
 - A field of `korvet:configs` is a resource: `broker:` (all brokers), `broker:<id>` (one), or
   `group:<encoded group id>`; its value is JSON, name to text. Scripts treat it as opaque bytes.
-- A broker's own change wins over all brokers', that over what it was started with.
-- What this version does not know, or would refuse, is passed over: another version put it there.
-- So are bounds that contradict each other, which two resources, or one and what a broker was
-  started with, can do; what else was changed stays in effect.
+- A broker's own change overrides the cluster-wide one, which overrides the start configuration.
+- Names or values that this version does not accept are skipped: another version stored them.
+- Contradicting bounds (of two resources, or of one and the start configuration) are skipped too;
+  the other changed settings stay in effect.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from korvet import logfmt
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import FROM_BROKER, GROUP
 from korvet.config.setting import ConfigError, Setting, Source
+from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import BOUNDS, ConfigValue, Settings, Synonym
 from korvet.keys import Keys, encode_group
 
@@ -27,41 +28,41 @@ ALL_BROKERS = "broker:"
 log = logfmt.get("configs")
 
 
-class Reader(Protocol):
-    """What the table needs of a store."""
+class Store(Protocol):
+    """The store methods that the table uses."""
 
     async def command(self, *command: Any) -> Any: ...
 
 
 def broker_resource(node_id: int) -> str:
-    """The field of one broker's own configs."""
+    """Return the field of one broker's own configs."""
     return f"{ALL_BROKERS}{node_id}"
 
 
 def group_resource(group_id: str) -> str:
-    """The field of one group's configs."""
+    """Return the field of one group's configs."""
     return f"group:{encode_group(group_id)}"
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
-    """The configs as the bytes Redis keeps; none is empty."""
+    """Encode configs as stored in Redis; no configs are empty bytes."""
     return msgspec.json.encode(configs, order="deterministic") if configs else b""
 
 
 class ConfigTable:
-    """The table, as of the last refresh."""
+    """A cached copy of the dynamic configs in Redis."""
 
-    def __init__(self, store: Reader, keys: Keys) -> None:
+    def __init__(self, store: Store, keys: Keys) -> None:
         self._store = store
         self._keys = keys
         self._rows: dict[str, bytes] = {}
         self._parsed: dict[str, dict[str, str]] = {}
         self._version: bytes | None = None
         self.has_groups = False
-        """Whether anything was changed about any group."""
+        """Whether any group has dynamic configs."""
 
     async def refresh(self) -> bool:
-        """The table is as Redis had it after this call began; whether that is news."""
+        """Read the table if its version changed; return whether it did."""
         key = self._keys.configs()
         version = await self._store.command("HGET", key, VERSION_FIELD) or b"0"
         if version == self._version:
@@ -75,43 +76,72 @@ class ConfigTable:
         return True
 
     def raw(self, resource: str) -> bytes:
-        """The very bytes in Redis, empty for none."""
+        """Return the stored bytes of a resource, empty if it has none."""
         return self._rows.get(resource, b"")
 
     def explicit(self, resource: str) -> dict[str, str]:
-        """What was changed about the resource."""
+        """Return the dynamic configs of a resource."""
         return dict(self._parsed.get(resource, ()))
 
     def groups(self) -> list[str]:
-        """The encoded ids of the groups something was changed about."""
+        """Return the encoded ids of the groups that have dynamic configs."""
         return sorted(
             name.removeprefix("group:") for name in self._rows if name.startswith("group:")
         )
 
-    def over(self, settings: Settings, node_id: int) -> Settings:
-        """The settings of that broker under the changes."""
+    def overlay(self, settings: Settings, node_id: int) -> Settings:
+        """Return the settings with the dynamic configs of that broker applied."""
         resources = (ALL_BROKERS, broker_resource(node_id))
-        layers = [valid(self.explicit(resource), BROKER) for resource in resources]
+        layers = [select_valid(self.explicit(resource), BROKER) for resource in resources]
         try:
             return settings.with_dynamic(*layers)
         except ConfigError as error:
-            log.warning("changed settings contradict each other and are not used", why=str(error))
+            log.warning("dynamic settings skipped: their bounds contradict", reason=str(error))
         bounds = {name for pair in BOUNDS for name in pair}
         return settings.with_dynamic(
             *({name: layer[name] for name in layer.keys() - bounds} for layer in layers)
         )
 
     def group(self, group_id: str, settings: Settings) -> dict[str, ConfigValue]:
-        """Every config of a group by name, laid over the broker's settings."""
-        explicit = valid(self.explicit(group_resource(group_id)), GROUP)
+        """Return every config of a group by name; defaults come from the broker."""
+        explicit = select_valid(self.explicit(group_resource(group_id)), GROUP)
         return {name: _group_value(name, explicit, settings) for name in GROUP}
 
     def group_integer(self, group_id: str, name: str, settings: Settings) -> int:
-        """A group's own number, or else the broker's."""
+        """Return an integer config of a group, by default the broker's value."""
         raw = self._parsed.get(group_resource(group_id), {}).get(name)
         if raw is not None and _is_valid(name, raw, GROUP):
             return int(raw)
         return settings.integer(FROM_BROKER[name])
+
+
+class DynamicBrokerConfig:
+    """The settings and topic defaults in effect, with the dynamic configs applied."""
+
+    def __init__(
+        self,
+        table: ConfigTable,
+        start: Settings,
+        topic_configs: TopicConfigs,
+        patterns: Sequence[Pattern],
+        node_id: int,
+        on_change: Callable[[TopicConfigs], None],
+    ) -> None:
+        self.table = table
+        self.start = start
+        """The settings of the start configuration, without dynamic configs."""
+        self.settings = start
+        self.topic_configs = topic_configs
+        self._patterns = patterns
+        self._node_id = node_id
+        self._on_change = on_change
+
+    async def refresh(self) -> None:
+        """Read the dynamic configs from Redis and apply those that changed."""
+        if await self.table.refresh():
+            self.settings = self.table.overlay(self.start, self._node_id)
+            self.topic_configs = TopicConfigs(self.settings, self._patterns)
+            self._on_change(self.topic_configs)
 
 
 def _group_value(name: str, explicit: Mapping[str, str], settings: Settings) -> ConfigValue:
@@ -125,12 +155,12 @@ def _parse(resource: str, raw: bytes) -> dict[str, str]:
     try:
         return msgspec.json.decode(raw, type=dict[str, str])
     except msgspec.MsgspecError as error:
-        log.warning("changed configs make no sense here", resource=resource, why=str(error))
+        log.warning("invalid dynamic configs", resource=resource, reason=str(error))
         return {}
 
 
-def valid(configs: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
-    """Those that this version knows and would take."""
+def select_valid(configs: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, str]:
+    """Return the configs that this version knows and accepts."""
     return {name: value for name, value in configs.items() if _is_valid(name, value, known)}
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from korvet.config.broker_settings import BROKER
-from korvet.config.setting import Setting, known, table
+from korvet.config.setting import Setting, find_setting, table
 
 FROM_BROKER = {
     "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
@@ -17,4 +17,4 @@ GROUP = table(
 
 def group_setting(name: str) -> Setting:
     """The group setting of that name, or a ConfigError naming the nearest one."""
-    return known(GROUP, name, "group config")
+    return find_setting(GROUP, name, "group config")

@@ -220,7 +220,7 @@ def table(settings: Iterable[Setting]) -> dict[str, Setting]:
     return found
 
 
-def known(settings: Mapping[str, Setting], name: str, what: str) -> Setting:
+def find_setting(settings: Mapping[str, Setting], name: str, what: str) -> Setting:
     """The setting of that name, or a ConfigError that names one near it or says whose it is."""
     setting = settings.get(name)
     if setting is not None:

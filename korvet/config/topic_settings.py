@@ -20,7 +20,7 @@ from korvet.config.setting import (
     Text,
     Whole,
     Words,
-    known,
+    find_setting,
     long,
     table,
 )
@@ -208,4 +208,4 @@ FROM_BROKER: dict[str, tuple[FromBroker, ...]] = {
 
 def topic_setting(name: str) -> Setting:
     """The topic setting of that name, or a ConfigError naming the nearest one."""
-    return known(TOPIC, name, "topic config")
+    return find_setting(TOPIC, name, "topic config")

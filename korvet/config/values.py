@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from korvet.config.broker_settings import BROKER
-from korvet.config.setting import ConfigError, Kind, Setting, Source, Value, known
+from korvet.config.setting import ConfigError, Kind, Setting, Source, Value, find_setting
 
 BOUNDS = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
@@ -71,7 +71,7 @@ class Settings:
         self._values: dict[str, Value | None] = {}
         for _, layer in self._layers:
             for name in layer:
-                known(BROKER, name, "setting")
+                find_setting(BROKER, name, "setting")
         for name, setting in BROKER.items():
             text = self.text_of(name)
             self._values[name] = None if text is None else setting.parse(text)
@@ -85,7 +85,7 @@ class Settings:
         Refuses what is only read at start.
         """
         for name in (*dynamic, *(own or {})):
-            if not known(BROKER, name, "setting").dynamic:
+            if not find_setting(BROKER, name, "setting").dynamic:
                 raise ConfigError(f"{name} is only read at start: give it there and restart.")
         return Settings(self._layers[-1][1], dynamic, own)
 
@@ -129,7 +129,7 @@ class Settings:
 
     def describe(self, name: str) -> ConfigValue:
         """The setting with its value, source and synonyms. An unknown name is a ConfigError."""
-        setting = known(BROKER, name, "setting")
+        setting = find_setting(BROKER, name, "setting")
         synonyms = self.synonyms(name)
         if not synonyms:
             return ConfigValue(setting, None, Source.DEFAULT)

@@ -142,7 +142,7 @@ class PartitionReader:
         error = result.error
         parts: list[Buffer] = []
         if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
-            self._topics.drop()
+            self._topics.invalidate()
             if params.version < TOPIC_IDS_SINCE:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif not error and result.entries and (result.size <= limit or first):

@@ -9,7 +9,7 @@ Versions
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.transactions.coordinator import member_group
+from korvet.transactions.members import group_member
 from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 
@@ -18,11 +18,11 @@ async def add_offsets_to_txn(
 ) -> AddOffsetsToTxnResponse:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
-    reply = await context.transactions.add(
+    reply = await context.transactions.add_members(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        [member_group(request.group_id)],
+        [group_member(request.group_id)],
     )
     error = ErrorCode(reply.error)
     if error == ErrorCode.PRODUCER_FENCED and context.version < 2:

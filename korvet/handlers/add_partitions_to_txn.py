@@ -16,7 +16,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import log
 from korvet.topics.table import Topic
-from korvet.transactions.coordinator import member_of, names
+from korvet.transactions.members import member_names, partition_member
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -103,8 +103,8 @@ async def _add(
 ) -> Outcome:
     who = (asked.transactional_id, asked.producer_id, asked.producer_epoch)
     places = [(topic.name, number) for topic, number in known]
-    members = [member_of(*place) for place in places]
-    reply = await context.transactions.add(*who, members)
+    members = [partition_member(*place) for place in places]
+    reply = await context.transactions.add_members(*who, members)
     if reply.error:
         return dict.fromkeys(places, ErrorCode(reply.error))
     began = await context.store.run_many(
@@ -133,13 +133,16 @@ def _of_begin(error: int) -> ErrorCode:
 async def _verify(
     asked: AddPartitionsToTxnTransaction, places: list[Place], context: Context
 ) -> Outcome:
-    view = await context.transactions.view(asked.transactional_id)
-    if view.error or view.producer_id != asked.producer_id:
+    state = await context.transactions.describe(asked.transactional_id)
+    if state.error or state.producer_id != asked.producer_id:
         return dict.fromkeys(places, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    if view.producer_epoch != asked.producer_epoch:
+    if state.producer_epoch != asked.producer_epoch:
         return dict.fromkeys(places, ErrorCode.PRODUCER_FENCED)
-    if view.state.startswith(b"Prepare"):
+    if state.state.startswith(b"Prepare"):
         return dict.fromkeys(places, ErrorCode.CONCURRENT_TRANSACTIONS)
     outside = ErrorCode.TRANSACTION_ABORTABLE
-    members = set(names(view.members)) if view.state == b"Ongoing" else set()
-    return {place: ErrorCode.NONE if member_of(*place) in members else outside for place in places}
+    members = set(member_names(state.members)) if state.state == b"Ongoing" else set()
+    return {
+        place: ErrorCode.NONE if partition_member(*place) in members else outside
+        for place in places
+    }

@@ -11,7 +11,7 @@ Left out
 
 from collections import Counter
 
-from korvet.admin.alter_configs import Change, Edit, alter
+from korvet.admin.alter_configs import Change, Edit
 from korvet.admin.results import outcome, refuse
 from korvet.context import Context
 from korvet.errors import ErrorCode
@@ -32,7 +32,9 @@ async def alter_configs(request: AlterConfigsRequest, context: Context) -> Alter
                 refuse(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
             )
         else:
-            error, reason = await outcome(alter(_change(row, request.validate_only), context))
+            error, reason = await outcome(
+                context.services.config_admin.alter(_change(row, request.validate_only))
+            )
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=error,

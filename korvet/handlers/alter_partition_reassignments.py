@@ -54,9 +54,9 @@ async def _check(name: str, row: ReassignablePartition, context: Context) -> Non
     if row.replicas is None:
         error = ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         raise Refused(error, error.message)
-    membership = context.services.registration
-    check_assignment(row.replicas, {node.id for node in membership.nodes})
-    if row.replicas != [membership.leader_of(number)]:
+    registration = context.services.registration
+    check_assignment(row.replicas, {broker.id for broker in registration.brokers})
+    if row.replicas != [registration.leader_of(number)]:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Partitions lie in Redis and every broker serves them: there is nothing to move.",

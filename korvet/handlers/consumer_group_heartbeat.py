@@ -140,7 +140,7 @@ async def _heartbeat(
     rows: TopicRows = []
     resolved = b""
     await context.topics.all()
-    version = context.topics.mark
+    version = context.topics.cached_version
 
     def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
         return scripts.consumer_heartbeat(
@@ -179,7 +179,7 @@ async def _heartbeat(
         # The group may have topics from another broker, whose table is newer than this one.
         await context.topics.refresh()
         # Read before the rows: these may be of a later version of the table, not of an earlier one.
-        version = context.topics.mark
+        version = context.topics.cached_version
         rows = await find_topics(reply, context.topics)
         resolved = encode_subscription(reply)
 

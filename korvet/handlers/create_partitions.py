@@ -15,7 +15,7 @@ from collections import Counter
 from korvet.admin.results import outcome, refuse
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topics.lifecycle import Refused, check_assignment, grow_topic
+from korvet.topics.lifecycle import Refused, add_partitions, check_assignment
 from korvet.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -65,13 +65,13 @@ async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Cont
                     f"{added} new partition(s) need {added} assignment(s), not "
                     f"{len(asked.assignments)}.",
                 )
-            live = {node.id for node in context.services.registration.nodes}
+            live = {broker.id for broker in context.services.registration.brokers}
             for row in asked.assignments:
                 check_assignment(row.broker_ids, live)
-        done = await grow_topic(
+        done = await add_partitions(
             context.store, context.keys, topic, asked.count, validate_only=validate_only
         )
-        context.topics.drop()
+        context.topics.invalidate()
         if done:
             return
     raise Refused(ErrorCode.REQUEST_TIMED_OUT, "Others change the topic all the while: try again.")

@@ -28,9 +28,9 @@ from korvet.topics.lifecycle import (
     check_assignment,
     create_topic,
     plan_topic,
-    refuse_beside,
+    refuse_colliding,
 )
-from korvet.topics.table import Definition, refusal_of
+from korvet.topics.table import Definition, check_topic_name
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -69,12 +69,12 @@ def _refusal(name: str, error: ErrorCode, reason: str) -> CreatableTopicResult:
 async def _create(
     topic: CreatableTopic, validate_only: bool, context: Context
 ) -> CreatableTopicResult:
-    reason = refusal_of(topic.name, reserved=context.services.topic_configs.reserved_names)
+    reason = check_topic_name(topic.name, reserved=context.services.topic_configs.reserved_names)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if await context.topics.get(topic.name) is not None:
         raise _exists(topic.name)
-    refuse_beside(context.topics.alike(topic.name), topic.name)
+    refuse_colliding(context.topics.find_colliding(topic.name), topic.name)
     configs = {config.name: config.value for config in topic.configs}
     reason = validate_all(configs)
     if reason:
@@ -87,7 +87,7 @@ async def _create(
     )
     if not validate_only:
         error = await create_topic(context.store, context.keys, topic.name, definition)
-        context.topics.drop()
+        context.topics.invalidate()
         if error == ErrorCode.TOPIC_ALREADY_EXISTS:
             raise _exists(topic.name)
     return _result(topic.name, definition, context)
@@ -128,7 +128,7 @@ def _partitions(topic: CreatableTopic, context: Context) -> int:
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Assigned partitions must be numbered 0, 1, 2 and so on, each once.",
         )
-    live = {node.id for node in context.services.registration.nodes}
+    live = {broker.id for broker in context.services.registration.brokers}
     for row in topic.assignments:
         check_assignment(row.broker_ids, live)
     return len(numbers)

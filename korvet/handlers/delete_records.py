@@ -64,7 +64,7 @@ async def _delete(
     except StoreError as error:
         return _result(asked, store_failure(error))
     if reply.error == ErrorCode.UNKNOWN_TOPIC_ID:
-        context.topics.drop()
+        context.topics.invalidate()
         return _result(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return _result(asked, ErrorCode(reply.error), reply.start)
 

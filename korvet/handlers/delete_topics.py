@@ -67,7 +67,7 @@ async def _delete(
     if topic is None:
         raise _unknown(state)
     error = await delete_topic(context.store, context.keys, topic)
-    context.topics.drop()
+    context.topics.invalidate()
     if error:
         raise _unknown(state)
 

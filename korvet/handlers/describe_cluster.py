@@ -22,7 +22,7 @@ BROKERS, CONTROLLERS = 1, 2
 async def describe_cluster(
     request: DescribeClusterRequest, context: Context
 ) -> DescribeClusterResponse:
-    membership = context.services.registration
+    registration = context.services.registration
     if request.endpoint_type != BROKERS:
         error = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
         if request.endpoint_type == CONTROLLERS:
@@ -39,11 +39,13 @@ async def describe_cluster(
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=BROKERS,
-        cluster_id=membership.cluster_id,
-        controller_id=membership.controller,
+        cluster_id=registration.cluster_id,
+        controller_id=registration.controller,
         brokers=[
-            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in membership.nodes
+            DescribeClusterBroker(
+                broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in registration.brokers
         ],
         cluster_authorized_operations=authorized_operations.CLUSTER
         if asked

@@ -24,8 +24,8 @@ from korvet.admin.alter_configs import (
     GROUP_RESOURCE,
     LOGGER_RESOURCE,
     TOPIC_RESOURCE,
-    own_id,
-    plain_id,
+    require_own_id,
+    strip_leading_zeros,
 )
 from korvet.bounded import TOO_OFTEN, RepeatLimit
 from korvet.config.broker_settings import BROKER
@@ -35,7 +35,7 @@ from korvet.config.values import ConfigValue, Synonym
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused
-from korvet.topics.table import refusal_of
+from korvet.topics.table import check_topic_name
 from korvet.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -101,7 +101,7 @@ def _too_much(resources: Iterable[DescribeConfigsResource]) -> str | None:
             )
         name = row.resource_name
         if row.resource_type in BROKERS:
-            name = plain_id(name)
+            name = strip_leading_zeros(name)
         if times.too_many((row.resource_type, name)):
             return f"{row.resource_name}: {TOO_OFTEN}"
     return None
@@ -141,7 +141,7 @@ class _Rows:
 async def _values(resource: DescribeConfigsResource, context: Context) -> Iterable[ConfigValue]:
     name = resource.resource_name
     if resource.resource_type == TOPIC_RESOURCE:
-        reason = refusal_of(name, reserved=True)
+        reason = check_topic_name(name, reserved=True)
         if reason:
             raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
         topic = await context.topics.get(name)
@@ -149,19 +149,19 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist")
         return context.services.topic_configs.resolve(name, topic.configs).values()
     if resource.resource_type == BROKER_RESOURCE:
-        await context.services.refresh_configs()
+        await context.services.dynamic_config.refresh()
         if not name:
             explicit = context.services.configs.explicit(ALL_BROKERS)
             return [context.settings.describe(name) for name in explicit if name in BROKER]
-        own_id(name, context)
+        require_own_id(name, context.services.registration.me.id)
         return [*_of_this_start(context), *context.settings]
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        await context.services.refresh_configs()
+        await context.services.dynamic_config.refresh()
         return context.services.configs.group(name, context.settings).values()
     if resource.resource_type == LOGGER_RESOURCE:
-        own_id(name, context)
+        require_own_id(name, context.services.registration.me.id)
         return [_level(context)]
     if not name:
         raise Refused(

@@ -17,7 +17,7 @@ from korvet.bounded import RepeatLimit
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts.producer_state import ENDED, ProducerStateEntry
-from korvet.topics.table import refusal_of
+from korvet.topics.table import check_topic_name
 from korvet.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -51,7 +51,7 @@ async def describe_producers(
 
 async def _partition(name: str, number: int, context: Context) -> PartitionResponse:
     topic = await context.topics.get(name)
-    if topic is None and refusal_of(name, reserved=True):
+    if topic is None and check_topic_name(name, reserved=True):
         return _refusal(number, ErrorCode.INVALID_TOPIC_EXCEPTION)
     if topic is None or not 0 <= number < topic.partitions:
         return _refusal(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

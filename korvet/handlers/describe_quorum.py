@@ -28,7 +28,7 @@ METADATA = "__cluster_metadata"
 async def describe_quorum(
     request: DescribeQuorumRequest, context: Context
 ) -> DescribeQuorumResponse:
-    membership = context.services.registration
+    registration = context.services.registration
     end = await context.topics.version()
     topics = [
         TopicDataResponse(
@@ -45,11 +45,11 @@ async def describe_quorum(
         topics=topics,
         nodes=[
             Node(
-                node_id=node.id,
-                listeners=[Listener(name="PLAINTEXT", host=node.host, port=node.port)],
+                node_id=broker.id,
+                listeners=[Listener(name="PLAINTEXT", host=broker.host, port=broker.port)],
             )
-            for node in membership.nodes
-            if node.id == membership.controller
+            for broker in registration.brokers
+            if broker.id == registration.controller
         ],
     )
 
@@ -67,18 +67,18 @@ def _partition(name: str, number: int, end: int, context: Context) -> PartitionD
             current_voters=[],
             observers=[],
         )
-    membership = context.services.registration
+    registration = context.services.registration
     now_ms = int(time() * 1000)
     states = {
-        node.id: ReplicaState(
-            replica_id=node.id,
+        broker.id: ReplicaState(
+            replica_id=broker.id,
             log_end_offset=end,
             last_fetch_timestamp=now_ms,
             last_caught_up_timestamp=now_ms,
         )
-        for node in membership.nodes
+        for broker in registration.brokers
     }
-    leader = membership.controller
+    leader = registration.controller
     return PartitionDataResponse(
         partition_index=0,
         error_code=ErrorCode.NONE,

@@ -9,7 +9,7 @@ Behaviour
 from korvet.admin import authorized_operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.topics.table import Topic, refusal_of
+from korvet.topics.table import Topic, check_topic_name
 from korvet.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -60,7 +60,7 @@ async def _topics(
         topic = await context.topics.get(name)
         if topic is not None:
             found.append(topic)
-        elif refusal_of(name, reserved=True):
+        elif check_topic_name(name, reserved=True):
             missing.append(_refusal(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
         else:
             missing.append(_refusal(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))

@@ -9,7 +9,7 @@ Behaviour
 from korvet.bounded import RepeatLimit, gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.transactions.coordinator import names, partition_of
+from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -35,22 +35,22 @@ async def describe_transactions(
 async def _describe(transactional_id: str, context: Context) -> TransactionState:
     if not transactional_id:
         return _refusal(transactional_id, ErrorCode.INVALID_REQUEST)
-    view = await context.transactions.view(transactional_id)
-    if view.error:
-        return _refusal(transactional_id, ErrorCode(view.error))
+    state = await context.transactions.describe(transactional_id)
+    if state.error:
+        return _refusal(transactional_id, ErrorCode(state.error))
     by_topic: dict[str, list[int]] = {}
-    for member in names(view.members):
+    for member in member_names(state.members):
         if member.startswith("p:"):
-            topic, number = partition_of(member)
+            topic, number = parse_partition_member(member)
             by_topic.setdefault(topic, []).append(number)
     return TransactionState(
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,
-        transaction_state=view.state.decode(),
-        transaction_timeout_ms=view.timeout_ms,
-        transaction_start_time_ms=view.started,
-        producer_id=view.producer_id,
-        producer_epoch=view.producer_epoch,
+        transaction_state=state.state.decode(),
+        transaction_timeout_ms=state.timeout_ms,
+        transaction_start_time_ms=state.started,
+        producer_id=state.producer_id,
+        producer_epoch=state.producer_epoch,
         topics=[
             TopicData(topic=topic, partitions=sorted(numbers))
             for topic, numbers in sorted(by_topic.items())

@@ -50,7 +50,7 @@ async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator
             error_code=ErrorCode.INVALID_REQUEST,
             error_message=f"Unsupported key type {key_type}; use 0 (group) or 1 (transaction).",
         )
-    named = await context.services.coordinators.of(key)
+    named = await context.services.coordinators.choose(key)
     return Coordinator(
         key=key,
         node_id=named.id,

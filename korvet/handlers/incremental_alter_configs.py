@@ -16,7 +16,7 @@ Left out
 
 from collections import Counter
 
-from korvet.admin.alter_configs import Change, Edit, alter
+from korvet.admin.alter_configs import Change, Edit
 from korvet.admin.results import outcome, refuse
 from korvet.context import Context
 from korvet.errors import ErrorCode
@@ -40,7 +40,7 @@ async def incremental_alter_configs(
             )
         else:
             change = _change(row, request.validate_only)
-            error, reason = await outcome(alter(change, context))
+            error, reason = await outcome(context.services.config_admin.alter(change))
         responses.append(
             AlterConfigsResourceResponse(
                 error_code=error,

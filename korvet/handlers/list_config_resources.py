@@ -43,8 +43,8 @@ async def _names(kind: int, context: Context) -> list[str]:
     if kind == TOPIC:
         return [topic.name for topic in await context.topics.all()]
     if kind in (BROKER, LOGGER):
-        return [str(node.id) for node in context.services.registration.nodes]
+        return [str(broker.id) for broker in context.services.registration.brokers]
     if kind == GROUP:
-        await context.services.refresh_configs()
+        await context.services.dynamic_config.refresh()
         return [decode_group(group) for group in context.services.configs.groups()]
     return []

@@ -102,7 +102,7 @@ async def offset_at(
         log.list_offsets(context.keys, topic.name, number, topic_id=topic.id)
     )
     if bounds.error:
-        context.topics.drop()
+        context.topics.invalidate()
         return _error(asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = bounds.stable if committed else bounds.next
     if moment == LATEST:

@@ -45,25 +45,25 @@ async def list_transactions(
             unknown_state_filters=[],
             transaction_states=[],
         )
-    views = context.transactions.views(await context.services.coordinators.own(wanted))
+    ids = await context.services.coordinators.select_own(wanted)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[name for name in request.state_filters if name not in STATES],
         transaction_states=[
             TransactionState(
                 transactional_id=name,
-                producer_id=view.producer_id,
-                transaction_state=view.state.decode(),
+                producer_id=state.producer_id,
+                transaction_state=state.state.decode(),
             )
-            async for name, view in views
-            if not view.error and _matches(view, request)
+            async for name, state in context.transactions.describe_all(ids)
+            if not state.error and _matches(state, request)
         ],
     )
 
 
 async def _wanted(text: str, context: Context) -> list[str]:
     """The ids that match; all without a pattern."""
-    ids = await context.transactions.ids()
+    ids = await context.transactions.list_ids()
     if not text:
         return ids
     pattern = Pattern(text, frozenset().union(*ids))
@@ -75,9 +75,9 @@ async def _wanted(text: str, context: Context) -> list[str]:
     return wanted
 
 
-def _matches(view: DescribeReply, request: ListTransactionsRequest) -> bool:
-    if request.state_filters and view.state.decode() not in request.state_filters:
+def _matches(state: DescribeReply, request: ListTransactionsRequest) -> bool:
+    if request.state_filters and state.state.decode() not in request.state_filters:
         return False
-    if request.producer_id_filters and view.producer_id not in request.producer_id_filters:
+    if request.producer_id_filters and state.producer_id not in request.producer_id_filters:
         return False
-    return request.duration_filter < 0 or view.now_ms - view.started > request.duration_filter
+    return request.duration_filter < 0 or state.now_ms - state.started > request.duration_filter

@@ -28,7 +28,7 @@ from korvet.admin import authorized_operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.topics.table import Topic, refusal_of
+from korvet.topics.table import Topic, check_topic_name
 from korvet.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -56,14 +56,16 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
     else:
         asked = {(row.name, row.topic_id): row for row in request.topics or []}
         found = [await _one_or_refusal(row, request, context) for row in asked.values()]
-    membership = context.services.registration
+    registration = context.services.registration
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-            for node in membership.nodes
+            MetadataResponseBroker(
+                node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in registration.brokers
         ],
-        cluster_id=membership.cluster_id,
-        controller_id=membership.controller,
+        cluster_id=registration.cluster_id,
+        controller_id=registration.controller,
         topics=found,
         cluster_authorized_operations=(
             authorized_operations.CLUSTER
@@ -113,16 +115,16 @@ async def _one(
     topic = await context.topics.get(name)
     if topic is not None:
         return _describe(topic, request, context)
-    if refusal_of(name, reserved=context.services.topic_configs.reserved_names):
+    if check_topic_name(name, reserved=context.services.topic_configs.reserved_names):
         return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request)
     if not (
         request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
     ):
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
-    if context.topics.alike(name) is not None:
+    if context.topics.find_colliding(name) is not None:
         # As in Kafka: Java's consumers end at an invalid name, whatever else they subscribe to.
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
-    topic = await context.services.auto_create_topic(name)
+    topic = await context.services.auto_creator.create(name)
     if topic is None or context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)
     return _describe(topic, request, context)
@@ -150,10 +152,10 @@ def _refusal(
 
 
 def _describe(topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
-    membership = context.services.registration
+    registration = context.services.registration
     partitions = []
     for number in range(topic.partitions):
-        leader = membership.leader_of(number)
+        leader = registration.leader_of(number)
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,

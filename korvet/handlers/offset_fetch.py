@@ -25,7 +25,6 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
 from korvet.topics.table import Topic
-from korvet.transactions.hanging import let_go
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -95,7 +94,7 @@ async def _group(
             return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[], error_code=error)
     # Pending offsets are read first: one that is committed in between is reported as unstable.
     pending = await _pending(asked.group_id, context) if stable else set()
-    if pending and await let_go(asked.group_id, context):
+    if pending and await context.services.hanging_transactions.discard_offsets(asked.group_id):
         pending = await _pending(asked.group_id, context)
     if asked.topics is None:
         topics = await _fetch_all(asked.group_id, context)

@@ -52,7 +52,7 @@ async def _end(name: str, asked: OffsetForLeaderPartition, context: Context) -> 
     except StoreError:
         return _result(number, ErrorCode.KAFKA_STORAGE_ERROR)
     if bounds.error:
-        context.topics.drop()
+        context.topics.invalidate()
         return _result(number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     end = bounds.next if asked.leader_epoch == LEADER_EPOCH else bounds.start
     return _result(number, ErrorCode.NONE, asked.leader_epoch, end)

@@ -22,7 +22,7 @@ from korvet.groups.offset_commit import Row
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply
-from korvet.transactions.coordinator import member_group
+from korvet.transactions.members import group_member
 from korvet.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -79,11 +79,11 @@ async def _store(request: TxnOffsetCommitRequest, rows: list[Row], context: Cont
     if not request.group_id:
         return ErrorCode.INVALID_GROUP_ID
     transaction = (request.transactional_id, request.producer_id, request.producer_epoch)
-    member = member_group(request.group_id)
+    member = group_member(request.group_id)
     if context.version >= IMPLICIT_SINCE:
-        enlisted = await context.transactions.add(*transaction, [member])
+        enlisted = await context.transactions.add_members(*transaction, [member])
     else:
-        enlisted = await context.transactions.verify(*transaction, member)
+        enlisted = await context.transactions.verify_member(*transaction, member)
     if enlisted.error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if enlisted.error == ErrorCode.INVALID_TXN_STATE and context.version >= ABORTABLE_SINCE:

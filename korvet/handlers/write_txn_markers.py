@@ -26,8 +26,9 @@ from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.scripts import log
 from korvet.scripts.log import AbortHangingTxnReply
 from korvet.topics.table import Topic
-from korvet.transactions.coordinator import marker_of, member_of
-from korvet.transactions.hanging import Part, somebodys
+from korvet.transactions.completion import marker_fields
+from korvet.transactions.hanging import Participation
+from korvet.transactions.members import partition_member
 from korvet.wire.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -53,12 +54,16 @@ class _Asked(msgspec.Struct, frozen=True):
 async def write_txn_markers(
     request: WriteTxnMarkersRequest, context: Context
 ) -> WriteTxnMarkersResponse:
-    rows = [(asked, await _first_try(asked, context)) for asked in _each(request)]
-    parts = [tried for _, tried in rows if isinstance(tried, Part)]
-    alive = await somebodys(parts, context)
+    rows = [(asked, await _find_open(asked, context)) for asked in _each(request)]
+    parts = [found for _, found in rows if isinstance(found, Participation)]
+    owned = await context.services.hanging_transactions.find_owned(parts)
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
-    for asked, tried in rows:
-        error = await _close(asked, tried, alive, context) if isinstance(tried, Part) else tried
+    for asked, found in rows:
+        error = (
+            await _abort(asked, found, owned, context)
+            if isinstance(found, Participation)
+            else found
+        )
         of_producer = answers.setdefault(asked.marker.producer_id, {})
         of_producer.setdefault(asked.topic, {})[asked.partition] = error
     return WriteTxnMarkersResponse(
@@ -88,27 +93,29 @@ def _each(request: WriteTxnMarkersRequest) -> Iterator[_Asked]:
             yield _Asked(*place, marker)
 
 
-async def _first_try(asked: _Asked, context: Context) -> ErrorCode | Part:
+async def _find_open(asked: _Asked, context: Context) -> ErrorCode | Participation:
     """Return the error to answer, or the open transaction whose owner must be looked up."""
     topic = await _topic(asked, context)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if asked.marker.producer_epoch < 0:
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    reply = await _closed(asked, topic, UNNAMED, context)
+    reply = await _call_script(asked, topic, UNNAMED, context)
     if not reply.error and reply.transaction != UNNAMED:
-        member = member_of(asked.topic, asked.partition)
-        return Part(asked.marker.producer_id, reply.transaction, member)
+        member = partition_member(asked.topic, asked.partition)
+        return Participation(asked.marker.producer_id, reply.transaction, member)
     return _error_of(reply, context)
 
 
-async def _close(asked: _Asked, part: Part, alive: set[Part], context: Context) -> ErrorCode:
-    if part in alive:
+async def _abort(
+    asked: _Asked, part: Participation, owned: set[Participation], context: Context
+) -> ErrorCode:
+    if part in owned:
         return ErrorCode.INVALID_TXN_STATE
     topic = await _topic(asked, context)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    return _error_of(await _closed(asked, topic, part.number, context), context)
+    return _error_of(await _call_script(asked, topic, part.transaction, context), context)
 
 
 async def _topic(asked: _Asked, context: Context) -> Topic | None:
@@ -119,17 +126,17 @@ async def _topic(asked: _Asked, context: Context) -> Topic | None:
 
 def _error_of(reply: AbortHangingTxnReply, context: Context) -> ErrorCode:
     if reply.error in TOPIC_GONE:
-        context.topics.drop()
+        context.topics.invalidate()
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode(reply.error)
 
 
-async def _closed(
+async def _call_script(
     asked: _Asked, topic: Topic, number: int, context: Context
 ) -> AbortHangingTxnReply:
     marker = asked.marker
     committed = marker.transaction_result
-    fields = marker_of(
+    fields = marker_fields(
         topic, int(time() * 1000), marker.producer_id, marker.producer_epoch, committed
     )
     return await context.store.run(

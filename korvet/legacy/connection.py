@@ -244,7 +244,7 @@ class LegacyConnection(Connection):
 
     def _reject(self, request: Produce, reply: AppendReply) -> None:
         if reply.error in TOPIC_GONE:
-            self._services.topics.drop()
+            self._services.topics.invalidate()
         self._refuse_set(request, ErrorCode(reply.error).message)
 
     async def _append_later(

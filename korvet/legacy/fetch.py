@@ -128,7 +128,7 @@ async def _find_offsets(topic: Topic, request: Offsets, services: Services, most
         log.list_offsets(services.keys, topic.name, request.partition, topic_id=topic.id)
     )
     if bounds.error:
-        services.topics.drop()
+        services.topics.invalidate()
         raise Refusal(LegacyError.UNKNOWN, ErrorCode(bounds.error).message)
     start, end, time = bounds.first, bounds.next, request.time
     if time == EARLIEST:

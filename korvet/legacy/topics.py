@@ -2,7 +2,7 @@
 
 from korvet.context import Services
 from korvet.log.layouts import BYTES, layout_of
-from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_beside
+from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_colliding
 from korvet.topics.table import Topic
 from korvet.wire.requests_v07 import LegacyError
 
@@ -45,11 +45,11 @@ async def get_or_create(name: str, services: Services) -> Topic:
     partitions = services.settings.integer("legacy.num.partitions")
     try:
         definition = plan_topic(name, partitions, {"offset.mode": "bytes"}, services.topic_configs)
-        refuse_beside(services.topics.alike(name), name)
+        refuse_colliding(services.topics.find_colliding(name), name)
     except Refused as refused:
         raise Refusal(LegacyError.UNKNOWN, refused.reason) from None
     await create_topic(services.store, services.keys, name, definition)
-    services.topics.drop()
+    services.topics.invalidate()
     topic = await services.topics.get(name)
     if topic is None:
         raise Refusal(LegacyError.WRONG_PARTITION, f"topic {name} was deleted again")

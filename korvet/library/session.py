@@ -55,9 +55,9 @@ class Session:
         if monotonic() < self._fresh_until:
             return
         if await self._changed.refresh():
-            self.settings = self._changed.over(self._started_with, _NO_BROKER)
+            self.settings = self._changed.overlay(self._started_with, _NO_BROKER)
             self.topic_configs = TopicConfigs(self.settings)
-            self.table.use(self.topic_configs)
+            self.table.use_configs(self.topic_configs)
         self._fresh_until = monotonic() + _SETTINGS_MAX_AGE_S
 
     async def find_topic(self, name: str) -> Topic:

@@ -7,11 +7,11 @@ from korvet.library.session import Session, check, refusals
 from korvet.library.values import KorvetError, PartitionOffsets, TopicInfo
 from korvet.scripts import log as log_scripts
 from korvet.topics.lifecycle import (
+    add_partitions,
     create_topic,
     delete_topic,
-    grow_topic,
     plan_topic,
-    refuse_beside,
+    refuse_colliding,
 )
 from korvet.topics.table import Topic
 
@@ -31,10 +31,10 @@ class TopicCalls(Session):
         with refusals():
             definition = plan_topic(name, count, configs or {}, self.topic_configs)
             if await self.table.get(name) is None:
-                refuse_beside(self.table.alike(name), name)
+                refuse_colliding(self.table.find_colliding(name), name)
             error = await create_topic(self.store, self.keys, name, definition)
         check(error, f"Topic {name!r} exists already.")
-        self.table.drop()
+        self.table.invalidate()
         return await self.topic(name)
 
     async def topics(self) -> list[TopicInfo]:
@@ -55,8 +55,8 @@ class TopicCalls(Session):
                 f"Topic {name!r} has {topic.partitions} partitions: give a higher number.",
             )
         with refusals():
-            done = await grow_topic(self.store, self.keys, topic, partitions)
-        self.table.drop()
+            done = await add_partitions(self.store, self.keys, topic, partitions)
+        self.table.invalidate()
         if not done:
             raise KorvetError(
                 ErrorCode.REQUEST_TIMED_OUT, f"Topic {name!r} changed meanwhile: try again."
@@ -67,7 +67,7 @@ class TopicCalls(Session):
         topic = await self.find_topic(name)
         with refusals():
             error = await delete_topic(self.store, self.keys, topic)
-        self.table.drop()
+        self.table.invalidate()
         check(error, f"There is no topic {name!r}.")
 
     async def offsets(self, topic: str) -> list[PartitionOffsets]:

@@ -169,7 +169,7 @@ class ProduceInFlight:
         """Return the error to answer for a rejection by log.append."""
         error, transactional_id = ErrorCode(code), self.request.transactional_id
         if error in TOPIC_GONE:
-            self._topics.drop()
+            self._topics.invalidate()
             # A client that names topics by name does not know UNKNOWN_TOPIC_ID.
             by_id = self.version >= TOPIC_IDS_SINCE
             return error if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -15,5 +15,5 @@ ALLOCATE = Script("producer.allocate", AllocateReply)
 
 
 def allocate(keys: Keys) -> Call[AllocateReply]:
-    """A producer id nobody has had before."""
+    """Allocate an unused producer id."""
     return Call(ALLOCATE, (keys.cluster(),))

@@ -11,7 +11,7 @@ _ROW = re.compile(rb"(-?\d+):(-?\d+):(\d+):([^@]*)(?:@\d+:(-?\d+))?")
 
 
 class ProducerStateEntry(NamedTuple):
-    """One field of the hash `producers`."""
+    """A field of the hash `producers`."""
 
     epoch: int
     next: int

@@ -10,7 +10,7 @@ from korvet.errors import ErrorCode
 
 
 class Signal(IntEnum):
-    """One such code."""
+    """A signal's code."""
 
     TICK_FIRST = 1001
     """A deadline of the group has passed: run group.tick, then call again."""

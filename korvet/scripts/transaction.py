@@ -153,11 +153,11 @@ def complete(keys: Keys, transactional_id: str, *, transaction: int) -> Call[Com
 
 
 def expire(
-    keys: Keys, transactional_id: str, *, forget_ms: int, patience_ms: int
+    keys: Keys, transactional_id: str, *, forget_ms: int, completion_timeout_ms: int
 ) -> Call[ExpireReply]:
     """What its timeouts ask for is decided."""
     k = keys.transaction(transactional_id)
-    return Call(EXPIRE, (k.transaction, k.participants), (forget_ms, patience_ms))
+    return Call(EXPIRE, (k.transaction, k.participants), (forget_ms, completion_timeout_ms))
 
 
 def describe(keys: Keys, transactional_id: str) -> Call[DescribeReply]:

@@ -37,7 +37,7 @@ class BadAddress(ValueError):
 
 @dataclass(frozen=True)
 class Address:
-    """One server: address, credentials, database, TLS."""
+    """A server: address, credentials, database, TLS."""
 
     host: str = "localhost"
     port: int = 6379

@@ -44,7 +44,7 @@ _SILENT_S = 1.0
 
 
 class ClusterNode(ConnectionSet):
-    """One master and the connections to it."""
+    """A master and the connections to it."""
 
     def __init__(self, address: Address, options: ConnectOptions, listener: Listener) -> None:
         async def find() -> Address:

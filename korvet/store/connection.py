@@ -1,4 +1,4 @@
-"""One pipelined connection: many commands per write, replies in the order of the commands.
+"""A pipelined connection: many commands per write, replies in the order of the commands.
 
 Rules
 - All commands sent in one event-loop iteration leave in one write, at the start of the next.
@@ -27,7 +27,7 @@ RECEIVE = 256 * 1024
 
 
 class PendingCommand:
-    """One command in flight: its waiter, its name, its size."""
+    """A command in flight: its waiter, its name, its size."""
 
     __slots__ = ("call", "command", "future", "moves", "size", "started", "then", "tries")
 
@@ -66,20 +66,20 @@ class Owner(Protocol):
     """Opened the connection and receives its events."""
 
     def lost(self, pipeline: "PipelinedConnection", reason: str) -> None:
-        """The connection ended; its commands have already failed."""
+        """Handle the end of the connection; its commands have already failed."""
 
     def settled(self, pending_command: PendingCommand, outcome: str) -> None:
-        """A timed command was answered: `ok`, `error` or `unavailable`."""
+        """Record the answer to a timed command: `ok`, `error` or `unavailable`."""
 
     def redirected(self, pending_command: PendingCommand, message: str) -> bool:
-        """Redis redirected the command; return True if the owner has taken it over."""
+        """Take over a redirected command; return False if it must fail."""
 
     def progressed(self) -> None:
-        """Some replies have arrived."""
+        """Continue after replies have arrived."""
 
 
 class PipelinedConnection(asyncio.BufferedProtocol):
-    """One connection, created by asyncio's create_connection and used through `send`."""
+    """A connection, created by asyncio's create_connection and used through `send`."""
 
     def __init__(self, owner: Owner, timeout_s: float) -> None:
         self.pending_bytes = 0

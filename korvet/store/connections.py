@@ -15,7 +15,7 @@ GROUPS = "group."
 
 
 class ConnectionSet:
-    """One connection for writes of groups, one for other writes, one for reads."""
+    """A connection for writes of groups, one for other writes, one for reads."""
 
     def __init__(self, find: Find, options: ConnectOptions, listener: Listener) -> None:
         self.writes = ReconnectingConnection(find, options, listener)

@@ -1,4 +1,4 @@
-"""What can fail between a call and its reply. Each exception has one cause.
+"""Failures between a call and its reply. Each exception has one cause.
 
 StoreError
   StoreUnavailable      the outcome is unknown, or Redis refused for now: try later
@@ -63,7 +63,7 @@ class StoreUnavailable(StoreError):
 
 
 class RedisUnreachable(StoreUnavailable):
-    """There is no connection to Redis; the message says where, why and what to do."""
+    """No connection to Redis; the message says where, why and what to do."""
 
 
 class StoreRefused(StoreUnavailable):
@@ -124,7 +124,7 @@ def command_error(command: str, message: str) -> StoreError:
 
 
 def advice_for(error: StoreError) -> str:
-    """Return the error as a sentence for a person, with what to do about it."""
+    """Return the error as a sentence for a person, with advice."""
     text = _SCRIPT.sub("", str(error)).rstrip(". ")
     advice = next((advice for words, advice in _ADVICE if words.search(text)), "")
     said = f"{text}; {advice}" if advice else text

@@ -27,7 +27,7 @@ _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
 
 @dataclass(frozen=True)
 class Server:
-    """What a server reported in its handshake."""
+    """The properties that a server reported in its handshake."""
 
     name: str
     version: str
@@ -37,7 +37,7 @@ class Server:
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """How connections are made."""
+    """Options of new connections."""
 
     client_name: str = "korvet"
     connect_s: float = 5.0
@@ -48,22 +48,22 @@ class Listener:
     """Events of a connection; the store overrides what it needs."""
 
     def settled(self, pending_command: PendingCommand, outcome: str) -> None:
-        """A timed command was answered."""
+        """Record the answer to a timed command."""
 
     def redirected(
         self, connection: "ReconnectingConnection", pending_command: PendingCommand, message: str
     ) -> bool:
-        """Redis redirected the command; return True if it was taken over."""
+        """Take over a redirected command; return False if it must fail."""
         return False
 
     def progressed(self) -> None:
-        """Some replies have arrived."""
+        """Continue after replies have arrived."""
 
     def opened(self, connection: "ReconnectingConnection", pipeline: PipelinedConnection) -> None:
-        """A connection passed its handshake."""
+        """Use a connection that passed its handshake."""
 
     def dropped(self, connection: "ReconnectingConnection") -> None:
-        """The connection was lost."""
+        """Handle the loss of the connection."""
 
 
 class Disconnected:
@@ -81,7 +81,7 @@ class Disconnected:
 
 
 class ReconnectingConnection:
-    """One connection to the server that `find` names. `pipeline` takes commands at any time."""
+    """A connection to the server that `find` names. `pipeline` takes commands at any time."""
 
     def __init__(
         self,

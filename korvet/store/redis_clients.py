@@ -1,4 +1,4 @@
-"""redis-py clients for an address: RESP2, and no command is ever sent twice."""
+"""redis-py clients for an address: RESP2, and each command is sent at most once."""
 
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait

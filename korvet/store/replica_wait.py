@@ -1,9 +1,9 @@
 """Extra durability: wait for replicas (WAIT) and for fsync (WAITAOF).
 
 Rules
-- WAIT and WAITAOF block their connection: each caller has one of its own from a pool, to the server
+- WAIT and WAITAOF block their connection: each caller has a separate one from a pool, to the server
   that took the write.
-- They cover only writes of their own connection. So each begins with a write without effect: by
+- They cover only writes of the same connection. So each begins with a write without effect: by
   then the server has everything that was answered before. PUBLISH does not work: on a cluster it
   reaches replicas another way, and since Redis 7.2 the server waits for nothing after it.
 - They say nothing about writes on another server: the caller passes the run id of the server.

@@ -6,7 +6,7 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class ReplyWaiter(Protocol[R_contra]):
-    """What a store needs of a receiver; an `asyncio.Future` is one.
+    """The methods that a store calls; an `asyncio.Future` is one.
 
     Its methods are called where replies are read: they return quickly and raise nothing.
     """

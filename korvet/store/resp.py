@@ -22,7 +22,7 @@ class ErrorReply(Exception):
 
 
 class Nothing:
-    """What the parser returns without a complete reply; None is a reply."""
+    """The result of the parser without a complete reply; None is a reply."""
 
 
 NOTHING = Nothing()
@@ -63,7 +63,7 @@ class Packer:
                 if len(arg) >= BIG:  # type: ignore[arg-type]
                     return self._add_mixed(command)
                 if kind is not bytes:
-                    # Copying a small buffer costs less than a write of its own.
+                    # Copying a small buffer costs less than a separate write.
                     if packable is command:
                         packable = list(command)
                     packable[at] = bytes(arg)  # type: ignore[index, arg-type]

@@ -1,4 +1,4 @@
-"""Which connection takes a call: the only difference between deployments."""
+"""The choice of a connection for a call: the only difference between deployments."""
 
 from collections.abc import Sequence
 from time import monotonic
@@ -45,7 +45,7 @@ class Router(Protocol):
 
 
 class SingleRouter:
-    """One server, or the master that Sentinels name."""
+    """A single server, or the master that Sentinels name."""
 
     is_cluster = False
 

@@ -34,7 +34,7 @@ QUESTIONS = (("SENTINEL", "MASTER"), ("SENTINEL", "GET-MASTER-ADDR-BY-NAME"))
 
 @dataclass(frozen=True)
 class SentinelView:
-    """One Sentinel's view: the master, its epoch, whether it is unreachable, and whether a failover
+    """A Sentinel's view: the master, its epoch, whether it is unreachable, and whether a failover
     runs.
 
     During a failover the new master has no name yet.
@@ -77,7 +77,7 @@ def leaves(opinions: Iterable[SentinelView]) -> bool:
 
 
 def entry(location: Location, connect_s: float) -> dict[str, Any]:
-    """Return the options for redis-py's clients of the Sentinels, besides host and port."""
+    """Return the options for redis-py's clients of the Sentinels except host and port."""
     first = location.seeds[0]
     options: dict[str, Any] = {
         "socket_timeout": connect_s,

@@ -1,7 +1,7 @@
 """The store of Spark workers and the command line: one redis-py client, one call after another.
 
-redis-py resends a command when a connection breaks, unless told not to. `SyncStore.connect` turns
-that off. Callers that pass their own client must do the same (`retry=Retry(NoBackoff(), 0)`), or an
+By default redis-py sends a command again when a connection breaks. `SyncStore.connect` turns that
+off. Callers that pass their own client must do the same (`retry=Retry(NoBackoff(), 0)`), or an
 append can happen twice. Callers whose calls may all happen twice set `patience_s`.
 """
 
@@ -84,7 +84,7 @@ class SyncStore:
 
     @property
     def is_cluster(self) -> bool:
-        """Whether this is a Redis Cluster, as far as is known."""
+        """Return whether this is known to be a Redis Cluster."""
         return isinstance(self._raw, SyncCluster)
 
     def close(self) -> None:
@@ -171,7 +171,7 @@ class SyncStore:
         if isinstance(client, SyncCluster):
             self._command(command)  # from now on the key's node is known
             client = client.client_of(command)
-        # Both on one connection: WAIT covers writes of its own connection, see `replica_wait`.
+        # Both on one connection: WAIT covers writes of its connection, see `replica_wait`.
         pipeline = client.pipeline(transaction=False)
         pipeline.execute_command(*command)
         pipeline.execute_command("SET", replica_wait_key(str(command[1])), "", "PX", 1)

@@ -12,7 +12,13 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.scripts import topic as scripts
 from korvet.topics import stepwise
-from korvet.topics.table import VERSION_FIELD, Definition, Topic, encode_definition, refusal_of
+from korvet.topics.table import (
+    VERSION_FIELD,
+    Definition,
+    Topic,
+    check_topic_name,
+    encode_definition,
+)
 
 MAX_PARTITIONS = 10_000
 AT_ONCE, GROUPS_AT_ONCE = 1_000, 5_000
@@ -44,7 +50,7 @@ def plan_topic(
     defaults: TopicConfigs,
 ) -> Definition:
     """The definition of a new topic, or Refused. Nothing is written yet."""
-    reason = refusal_of(name, reserved=defaults.reserved_names)
+    reason = check_topic_name(name, reserved=defaults.reserved_names)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if not 0 < partitions <= MAX_PARTITIONS:
@@ -56,7 +62,7 @@ def plan_topic(
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 
-def refuse_beside(other: Topic | None, name: str) -> None:
+def refuse_colliding(other: Topic | None, name: str) -> None:
     """Refused where there is another topic that is called so but for dots and underscores."""
     if other is not None:
         raise Refused(
@@ -103,7 +109,7 @@ def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
         raise Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
-async def grow_topic(
+async def add_partitions(
     store: Store, keys: Keys, topic: Topic, partitions: int, *, validate_only: bool = False
 ) -> bool:
     """The topic has so many partitions. False: it changed meanwhile, read it and decide again."""

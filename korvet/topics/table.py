@@ -63,7 +63,7 @@ class Definition(msgspec.Struct, frozen=True):
         return {"format": form, "mode": mode, "bits": int(self.configs["offset.bits"])}
 
     @property
-    def is_half_way(self) -> bool:
+    def is_unfinished(self) -> bool:
         """Whether somebody began a change of the topic and has not finished it."""
         return self.state != LIVE or self.planned > self.partitions
 
@@ -100,7 +100,7 @@ class Reader(Protocol):
     async def command(self, *command: Any) -> Any: ...
 
 
-def refusal_of(name: str, *, reserved: bool = False) -> str | None:
+def check_topic_name(name: str, *, reserved: bool = False) -> str | None:
     """None for a name a topic may have, else the sentence that says why not (seed 002).
 
     With `reserved` a name may begin with `__`.
@@ -177,7 +177,7 @@ class TopicTable:
         return len(self._rows)
 
     @property
-    def mark(self) -> bytes:
+    def cached_version(self) -> bytes:
         """The version of the table in Redis when it was last read."""
         return self._version
 
@@ -194,7 +194,7 @@ class TopicTable:
         one, else by id."""
         return self._rows.get(name) if name else self._by_id.get(topic_id)
 
-    def alike(self, name: str) -> Topic | None:
+    def find_colliding(self, name: str) -> Topic | None:
         """Another topic, when the table was last read, whose name has a dot where this one has an
         underscore: Kafka's metrics could not tell them apart, so it has never two of them."""
         if "." not in name and "_" not in name:
@@ -207,7 +207,7 @@ class TopicTable:
         """Whether the table is fresh and has this very definition."""
         return monotonic() < self._fresh_until and self._rows.get(topic.name) is topic
 
-    def drop(self) -> None:
+    def invalidate(self) -> None:
         """Nothing cached is believed any more, and nothing of a read that has begun."""
         self._fresh_until = 0.0
         self._drops += 1
@@ -234,13 +234,13 @@ class TopicTable:
             await self.refresh()
         return sorted(self._rows.values(), key=lambda topic: topic.name)
 
-    async def half_way(self) -> dict[str, bytes]:
+    async def find_unfinished(self) -> dict[str, bytes]:
         """The definitions of topics somebody began to make, grow or delete and has not finished."""
         flat = await self._store.command("HGETALL", self._keys.topics())
         found = {}
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
             with suppress(msgspec.MsgspecError):
-                if field != VERSION_FIELD.encode() and decode_definition(raw).is_half_way:
+                if field != VERSION_FIELD.encode() and decode_definition(raw).is_unfinished:
                     found[field.decode()] = raw
         return found
 
@@ -248,11 +248,11 @@ class TopicTable:
         """A number that grows with each change of the table."""
         return int(await self._store.command("HGET", self._keys.topics(), VERSION_FIELD) or 0)
 
-    def use(self, configs: TopicConfigs) -> None:
+    def use_configs(self, configs: TopicConfigs) -> None:
         """From now on topics are resolved against these defaults (a broker setting changed)."""
         self._configs = configs
         self._rows, self._by_id, self._version = {}, {}, b""
-        self.drop()
+        self.invalidate()
 
     async def refresh(self) -> None:
         """The table is as Redis had it after this call began. Callers share one read."""

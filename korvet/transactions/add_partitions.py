@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from korvet.errors import ErrorCode
 from korvet.topics.table import Topic
-from korvet.transactions.coordinator import TransactionCoordinator, member_of
+from korvet.transactions.coordinator import TransactionCoordinator
+from korvet.transactions.members import partition_member
 from korvet.wire import records
 from korvet.wire.messages.produce import ProduceRequest
 from korvet.wire.records import Buffer
@@ -59,7 +60,7 @@ class EnlistedPartitions:
         """Add the partitions to their transactions; return the error of each rejected producer."""
         rejected: dict[Producer, ErrorCode] = {}
         for producer, members in missing.items():
-            reply = await self._coordinator.add(*producer, sorted(members))
+            reply = await self._coordinator.add_members(*producer, sorted(members))
             if reply.error == ErrorCode.PRODUCER_FENCED:
                 rejected[producer] = ErrorCode.INVALID_PRODUCER_EPOCH
             elif reply.error:
@@ -101,7 +102,7 @@ class EnlistedPartitions:
         Another broker may have ended the cached transaction, so the entry is dropped.
         """
         self.forget(producer)
-        reply = await self._coordinator.verify(*producer, member_of(topic, partition))
+        reply = await self._coordinator.verify_member(*producer, partition_member(topic, partition))
         if reply.error == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if reply.error == ErrorCode.PRODUCER_FENCED:
@@ -129,7 +130,7 @@ def _members(
         for row in data.partition_data:
             producer = producer_of(transactional_id, row.records)
             if producer and topic is not None and 0 <= row.index < topic.partitions:
-                yield producer, member_of(topic.name, row.index)
+                yield producer, partition_member(topic.name, row.index)
 
 
 def producer_of(transactional_id: str, data: Buffer | None) -> Producer | None:

@@ -1,28 +1,20 @@
-"""Ending transactions: decided once in Redis, then carried out by whichever broker gets to it.
+"""Coordinate transactions: init, add members, prepare the end, expire.
 
 Rules
-- `transaction.end` (or `init`, `look`) decides; from then on the end can only be carried out.
-- Carrying it out is a marker in each partition, the groups' offsets, then `transaction.complete`.
-  Every one of these may be repeated, by any broker, and changes nothing the second time: the
-  transaction's number tells a repetition from the next transaction.
-- Before the decision the id is put down to be looked at soon, so a broker that dies in between
-  leaves nothing that nobody would find. Moments are Redis's, and who has looked puts down the next
-  one only where nobody asked meanwhile.
+- `transaction.end` (or `init`, `expire`) prepares the end in Redis; from then on it can only be
+  completed (`completion`), by any broker.
+- Before an end is prepared a check of the id is scheduled, so that another broker completes it if
+  this one dies. Check times are Redis's clock. A check schedules the next one only if no request
+  scheduled one meanwhile.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from time import time
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Sequence
 
-import msgspec
-
-from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.groups.offset_commit import Row, parse_commit, parse_field
+from korvet.errors import ErrorCode
+from korvet.groups.offset_commit import Row
 from korvet.keys import Keys, decode_group
-from korvet.scripts import group, log, producer, transaction
-from korvet.scripts.call import Call, Reply
-from korvet.scripts.log import WriteTxnMarkerReply
+from korvet.scripts import producer, transaction
 from korvet.scripts.transaction import (
     AddPartitionsReply,
     DescribeReply,
@@ -31,99 +23,40 @@ from korvet.scripts.transaction import (
     InitReply,
     ScheduleCheckReply,
 )
-from korvet.topics.table import Topic, TopicTable
-from korvet.wire import control_records
+from korvet.topics.table import TopicTable
+from korvet.transactions.completion import OnCommit, PreparedEnd, Store, complete, prepared_end
 
-PATIENCE_MS = 2000
-"""An end that was decided this long ago and is not carried out has lost its broker."""
-ATTEMPTS = 4
-SOONEST_MS = 1000
-"""Nobody is looked at more often, however short a transaction's timeout is."""
-DUE = 100
-"""Ids that are looked at side by side, at most."""
-FOR_EVER_MS = 2**52
-
-R = TypeVar("R", bound=Reply)
-OnCommit = Callable[[str, list[Row]], Awaitable[None]]
+COMPLETION_TIMEOUT_MS = 2000
+"""Age at which another broker completes a prepared end."""
+MAX_ATTEMPTS = 4
+MIN_CHECK_INTERVAL_MS = 1000
+"""Shortest time between two checks of one id, however short its transaction timeout is."""
+EXPIRE_BATCH = 100
+"""Max ids checked or described concurrently."""
+NEVER_MS = 2**52
 
 
-class Store(Protocol):
-    """What ending transactions needs of a store."""
-
-    def submit(self, call: Call[R]) -> asyncio.Future[R]: ...
-    async def run(self, call: Call[R]) -> R: ...
-    async def command(self, *command: Any) -> Any: ...
-    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
-
-
-class Decided(msgspec.Struct, frozen=True):
-    """How a transaction ends, and where that has to be said."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    transaction: int
-    committed: bool
-    members: tuple[str, ...]
-
-    @property
-    def partitions(self) -> list[tuple[str, int]]:
-        """The topics and partitions that take part."""
-        return [partition_of(member) for member in self.members if member.startswith("p:")]
-
-    @property
-    def groups(self) -> list[str]:
-        """The groups whose offsets take part."""
-        return [member[2:] for member in self.members if member.startswith("g:")]
-
-
-def member_of(topic: str, partition: int) -> str:
-    """A partition as a member of a transaction."""
-    return f"p:{topic}:{partition}"
-
-
-def member_group(group_id: str) -> str:
-    """A group as a member of a transaction."""
-    return f"g:{group_id}"
-
-
-def partition_of(member: str) -> tuple[str, int]:
-    """The topic and partition that `member_of` wrote."""
-    _, topic, number = member.split(":")
-    return topic, int(number)
-
-
-async def _nobody(group_id: str, rows: list[Row]) -> None:
-    """Nobody wants to know."""
-
-
-def rows_of(flat: Sequence[bytes]) -> list[Row]:
-    """Stream keys and commits as rows: topic, partition, offset, epoch, topic id, metadata."""
-    rows: list[Row] = []
-    for field, raw in zip(flat[::2], flat[1::2], strict=True):
-        place, commit = parse_field(field), parse_commit(raw)
-        if place is not None and commit is not None:
-            rows.append((*place, commit.offset, commit.epoch, commit.topic_id, commit.metadata))
-    return rows
+async def _ignore_commit(group_id: str, rows: list[Row]) -> None:
+    """Default of `on_commit`."""
 
 
 class TransactionCoordinator:
-    """The transactions of one store, as one broker looks after them."""
+    """The transactions of one store, as one broker coordinates them."""
 
     def __init__(self, store: Store, keys: Keys, topics: TopicTable) -> None:
         self._store = store
         self._keys = keys
         self._topics = topics
-        self.on_commit: OnCommit = _nobody
-        """Told of a group's rows that a transaction has committed."""
+        self.on_commit: OnCommit = _ignore_commit
+        """Called with a group and its offsets that a transaction committed."""
 
     async def init(
         self, transactional_id: str, *, timeout_ms: int, producer_id: int, producer_epoch: int
     ) -> InitReply:
-        """The id has an epoch that fences everybody before; what they left open is aborted."""
-        await self._soon(transactional_id, timeout_ms)
+        """Give the id an epoch that fences earlier producers; abort what they left open."""
+        await self._schedule_check(transactional_id, timeout_ms)
         fresh_id = -1
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             reply = await self._store.run(
                 transaction.init(
                     self._keys,
@@ -135,17 +68,17 @@ class TransactionCoordinator:
                 )
             )
             if reply.fresh:
-                fresh_id = await self._fresh_id()
+                fresh_id = await self._allocate_producer_id()
             elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
-                await self._help(transactional_id)
+                await self._complete_prepared(transactional_id)
             else:
                 break
         return reply
 
-    async def add(
+    async def add_members(
         self, transactional_id: str, producer_id: int, producer_epoch: int, members: Sequence[str]
     ) -> AddPartitionsReply:
-        """The members take part in the transaction, which is open now, or `error` says why not."""
+        """Add members to the id's transaction, opening one if none is open."""
         for attempt in range(2):
             reply = await self._store.run(
                 transaction.add_partitions(
@@ -158,13 +91,13 @@ class TransactionCoordinator:
             )
             if reply.error != ErrorCode.CONCURRENT_TRANSACTIONS or attempt:
                 break
-            await self._help(transactional_id)
+            await self._complete_prepared(transactional_id)
         return reply
 
-    async def verify(
+    async def verify_member(
         self, transactional_id: str, producer_id: int, producer_epoch: int, member: str
     ) -> AddPartitionsReply:
-        """The number of the open transaction, provided that the member takes part in it."""
+        """Return the number of the open transaction if the member is in it."""
         return await self._store.run(
             transaction.verify(
                 self._keys,
@@ -184,50 +117,107 @@ class TransactionCoordinator:
         committed: bool,
         bump: bool,
     ) -> EndReply:
-        """The transaction has ended as asked, markers and all, or `error` says why not."""
+        """Commit or abort the transaction, markers included; `error` says why not."""
         fresh_id = -1
-        for _ in range(ATTEMPTS):
-            reply = await self._end(
+        for _ in range(MAX_ATTEMPTS):
+            reply = await self._prepare_and_complete(
                 transactional_id, producer_id, producer_epoch, committed, bump, fresh_id
             )
             if reply.fresh:
-                fresh_id = await self._fresh_id()
+                fresh_id = await self._allocate_producer_id()
             elif reply.error == ErrorCode.CONCURRENT_TRANSACTIONS:
-                await self._help(transactional_id)
+                await self._complete_prepared(transactional_id)
             else:
                 break
         return reply
 
-    async def view(self, transactional_id: str) -> DescribeReply:
-        """What is known of the id."""
+    async def describe(self, transactional_id: str) -> DescribeReply:
+        """Return the state of one id."""
         return await self._store.run(transaction.describe(self._keys, transactional_id))
 
-    async def views(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, DescribeReply]]:
-        """What is known of each, a few at a time: of very many nobody else would get an answer."""
-        for at in range(0, len(ids), DUE):
-            some = ids[at : at + DUE]
-            for row in zip(some, await asyncio.gather(*map(self.view, some)), strict=True):
+    async def describe_all(self, ids: Sequence[str]) -> AsyncIterator[tuple[str, DescribeReply]]:
+        """Yield the state of each id, reading EXPIRE_BATCH at a time.
+
+        A pipeline of all of them would delay other clients.
+        """
+        for at in range(0, len(ids), EXPIRE_BATCH):
+            batch = ids[at : at + EXPIRE_BATCH]
+            states = await asyncio.gather(*map(self.describe, batch))
+            for row in zip(batch, states, strict=True):
                 yield row
 
-    async def ids(self) -> list[str]:
-        """Every transactional id there is."""
+    async def list_ids(self) -> list[str]:
+        """Return every transactional id."""
         found = await self._store.command("ZRANGE", self._keys.transactions(), 0, -1)
         return [decode_group(raw.decode()) for raw in found]
 
-    async def _fresh_id(self) -> int:
+    async def expire(
+        self, transactional_id: str, *, forget_ms: int, completion_timeout_ms: int
+    ) -> ExpireReply:
+        """Apply the id's timeouts and complete an end that was prepared too long ago."""
+        reply = await self._store.run(
+            transaction.expire(
+                self._keys,
+                transactional_id,
+                forget_ms=forget_ms,
+                completion_timeout_ms=completion_timeout_ms,
+            )
+        )
+        if reply.pending:
+            await self._complete(prepared_end(transactional_id, reply, bool(reply.committed)))
+        return reply
+
+    async def expire_due(self, *, forget_ms: int) -> int:
+        """Check at most EXPIRE_BATCH ids that are due; return how many.
+
+        Raises the first error after all of them were checked.
+        """
+        flat = (await self._store.run(transaction.list_due(self._keys, limit=EXPIRE_BATCH))).ids
+        outcomes = await asyncio.gather(
+            *(
+                self._expire_one(decode_group(raw.decode()), int(float(due_ms)), forget_ms)
+                for raw, due_ms in zip(flat[::2], flat[1::2], strict=True)
+            ),
+            return_exceptions=True,
+        )
+        for error in outcomes:
+            if error is not None:
+                raise error
+        return len(outcomes)
+
+    async def _expire_one(self, transactional_id: str, due_ms: int, forget_ms: int) -> None:
+        """Check the id and schedule its next check, also if this one fails."""
+        wait_ms = COMPLETION_TIMEOUT_MS
+        try:
+            reply = await self.expire(
+                transactional_id,
+                forget_ms=forget_ms,
+                completion_timeout_ms=COMPLETION_TIMEOUT_MS,
+            )
+            wait_ms = -1 if reply.wait_ms < 0 else max(reply.wait_ms, MIN_CHECK_INTERVAL_MS)
+        finally:
+            await self._store.run(
+                transaction.schedule_check(
+                    self._keys, id=transactional_id, after_ms=wait_ms, seen=due_ms
+                )
+            )
+
+    async def _allocate_producer_id(self) -> int:
         return (await self._store.run(producer.allocate(self._keys))).producer_id
 
-    async def _help(self, transactional_id: str) -> None:
-        """A decided end of the id is carried out, whoever decided it."""
-        await self.look(transactional_id, forget_ms=FOR_EVER_MS, patience_ms=0)
+    async def _complete_prepared(self, transactional_id: str) -> None:
+        """Complete a prepared end of the id, whichever broker prepared it."""
+        await self.expire(transactional_id, forget_ms=NEVER_MS, completion_timeout_ms=0)
 
-    def _soon(self, transactional_id: str, after_ms: int) -> asyncio.Future[ScheduleCheckReply]:
-        """Somebody looks at the id within `after_ms`, whatever happens to this broker."""
+    def _schedule_check(
+        self, transactional_id: str, after_ms: int
+    ) -> asyncio.Future[ScheduleCheckReply]:
+        """Schedule a check of the id, to be run by any broker."""
         return self._store.submit(
             transaction.schedule_check(self._keys, id=transactional_id, after_ms=after_ms)
         )
 
-    async def _end(
+    async def _prepare_and_complete(
         self,
         transactional_id: str,
         producer_id: int,
@@ -236,9 +226,9 @@ class TransactionCoordinator:
         bump: bool,
         fresh_id: int,
     ) -> EndReply:
-        """The transaction has ended as asked, or was refused, or needs a fresh id."""
-        watched = self._soon(transactional_id, PATIENCE_MS)
-        decided = self._store.submit(
+        """Prepare the end and complete it; the reply may ask for a fresh producer id."""
+        scheduled = self._schedule_check(transactional_id, COMPLETION_TIMEOUT_MS)
+        prepared = self._store.submit(
             transaction.end(
                 self._keys,
                 transactional_id,
@@ -249,152 +239,11 @@ class TransactionCoordinator:
                 fresh_id=fresh_id,
             )
         )
-        await asyncio.gather(watched, decided)
-        reply = decided.result()
+        await asyncio.gather(scheduled, prepared)
+        reply = prepared.result()
         if reply.pending:
-            await self.carry_out(_decided(transactional_id, reply, committed))
+            await self._complete(prepared_end(transactional_id, reply, committed))
         return reply
 
-    async def look(self, transactional_id: str, *, forget_ms: int, patience_ms: int) -> ExpireReply:
-        """What the id's timeouts ask for has been done, and what was left half done is finished."""
-        reply = await self._store.run(
-            transaction.expire(
-                self._keys, transactional_id, forget_ms=forget_ms, patience_ms=patience_ms
-            )
-        )
-        if reply.pending:
-            await self.carry_out(_decided(transactional_id, reply, bool(reply.committed)))
-        return reply
-
-    async def look_at_due(self, *, forget_ms: int) -> int:
-        """Ids that are due have been looked at, DUE at most; returns how many. An error on the way
-        is raised once all of them had their turn."""
-        flat = (await self._store.run(transaction.list_due(self._keys, limit=DUE))).ids
-        outcomes = await asyncio.gather(
-            *(
-                self._look_at(decode_group(raw.decode()), int(float(moment)), forget_ms)
-                for raw, moment in zip(flat[::2], flat[1::2], strict=True)
-            ),
-            return_exceptions=True,
-        )
-        for error in outcomes:
-            if error is not None:
-                raise error
-        return len(outcomes)
-
-    async def _look_at(self, transactional_id: str, moment: int, forget_ms: int) -> None:
-        """The id was looked at, or will be again in a while: then it is in nobody's way."""
-        wait_ms = PATIENCE_MS
-        try:
-            reply = await self.look(transactional_id, forget_ms=forget_ms, patience_ms=PATIENCE_MS)
-            wait_ms = -1 if reply.wait_ms < 0 else max(reply.wait_ms, SOONEST_MS)
-        finally:
-            await self._store.run(
-                transaction.schedule_check(
-                    self._keys, id=transactional_id, after_ms=wait_ms, seen=moment
-                )
-            )
-
-    async def carry_out(self, decided: Decided) -> None:
-        """The end stands everywhere and the transaction is complete."""
-        marked = self._mark_all(decided, await self._topics_of(decided))
-        await asyncio.gather(*marked)
-        if any(future.result().error in TOPIC_GONE for future in marked):
-            # A topic of that name is another one by now, or gone: then nothing is open in it.
-            self._topics.drop()
-            again = self._mark_all(decided, await self._topics_of(decided))
-            await asyncio.gather(*again)
-        await asyncio.gather(*(self._resolve(decided, group_id) for group_id in decided.groups))
-        await self._store.run(
-            transaction.complete(
-                self._keys, decided.transactional_id, transaction=decided.transaction
-            )
-        )
-
-    async def _resolve(self, decided: Decided, group_id: str) -> None:
-        reply = await self._store.run(
-            group.txn_complete(
-                self._keys,
-                group_id,
-                producer_id=decided.producer_id,
-                producer_epoch=decided.producer_epoch,
-                transaction=decided.transaction,
-                committed=int(decided.committed),
-            )
-        )
-        if reply.committed:
-            await self.on_commit(group_id, rows_of(reply.committed))
-
-    async def _topics_of(self, decided: Decided) -> dict[str, Topic]:
-        """The topics that take part, none with fewer partitions than do."""
-        found = await self._cached(decided)
-        if any(
-            name in found and number >= found[name].partitions
-            for name, number in decided.partitions
-        ):
-            # It has grown since this broker last looked, and is written to through another.
-            self._topics.drop()
-            found = await self._cached(decided)
-        return found
-
-    async def _cached(self, decided: Decided) -> dict[str, Topic]:
-        names = {topic for topic, _ in decided.partitions}
-        found = {name: await self._topics.get(name) for name in names}
-        return {name: topic for name, topic in found.items() if topic is not None}
-
-    def _mark_all(
-        self, decided: Decided, topics: dict[str, Topic]
-    ) -> Sequence[asyncio.Future[WriteTxnMarkerReply]]:
-        now_ms = int(time() * 1000)
-        return [
-            self._store.submit(mark_call(self._keys, topics[name], number, decided, now_ms))
-            for name, number in decided.partitions
-            if name in topics and number < topics[name].partitions
-        ]
-
-
-def mark_call(
-    keys: Keys, topic: Topic, partition: int, decided: Decided, now_ms: int
-) -> Call[WriteTxnMarkerReply]:
-    """The call that writes the marker into one partition, in its topic's layout."""
-    fields = marker_of(
-        topic, now_ms, decided.producer_id, decided.producer_epoch, decided.committed
-    )
-    return log.write_txn_marker(
-        keys,
-        topic.name,
-        partition,
-        topic_id=topic.id,
-        producer_id=decided.producer_id,
-        producer_epoch=decided.producer_epoch,
-        transaction=decided.transaction,
-        committed=int(decided.committed),
-        size=sum(map(len, fields)),
-        fields=fields,
-    )
-
-
-def marker_of(
-    topic: Topic, now_ms: int, producer_id: int, epoch: int, committed: bool
-) -> Sequence[bytes]:
-    """A marker's entry in the topic's layout, fields and values."""
-    if topic.is_batch:
-        batch = bytes(control_records.control_batch(0, now_ms, producer_id, epoch, committed))
-        return [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
-    return control_records.fields_of(now_ms, producer_id, epoch, committed)
-
-
-def _decided(transactional_id: str, reply: EndReply | ExpireReply, committed: bool) -> Decided:
-    return Decided(
-        transactional_id,
-        reply.marker_id,
-        reply.marker_epoch,
-        reply.transaction,
-        committed,
-        tuple(names(reply.members)),
-    )
-
-
-def names(members: Iterable[bytes]) -> list[str]:
-    """Members as Redis has them, as text."""
-    return sorted(member.decode("utf-8", "surrogateescape") for member in members)
+    async def _complete(self, end: PreparedEnd) -> None:
+        await complete(self._store, self._keys, self._topics, end, self.on_commit)

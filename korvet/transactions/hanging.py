@@ -1,98 +1,129 @@
-"""What transactions have left open that nobody will end.
+"""Find hanging transactions and discard their offsets in groups (KIP-664).
 
-A Redis that fails over can lose what it knew of a transactional id and keep what partitions and
-groups know of its transaction: on a Redis Cluster they lie in different slots.
+A Redis failover can lose a transactional id but keep its open transaction in partitions and groups:
+on a Redis Cluster they are in different slots.
 
 Rules
-- A transaction is known by its producer and its number, and who takes part in it is noted with the
-  id before any partition or group hears of it. What no id has, with that partition or group in it,
-  nobody will end.
-- Partitions are left to an administrator, as in Kafka (WriteTxnMarkers). A group's offsets are let
-  go of when somebody asks for stable ones, once they have waited longer than transactions may last:
-  there is no tool for these.
+- A transaction is identified by its producer id and its number. Its id records each member
+  (partition or group) before the member is written to. So a transaction that no id has, with that
+  member in it, hangs: no broker will end it.
+- Partitions are left to an administrator, as in Kafka (WriteTxnMarkers). Offsets that a group holds
+  for a hanging transaction are discarded when a client asks for stable offsets, once they are older
+  than transaction.max.timeout.ms: no Kafka tool does that.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from time import monotonic, time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from korvet import logfmt
+from korvet.config.values import Settings
+from korvet.keys import Keys
 from korvet.scripts import group
-from korvet.transactions.coordinator import member_group, names
+from korvet.scripts.call import Call
+from korvet.transactions.coordinator import TransactionCoordinator
+from korvet.transactions.members import group_member, member_names
 
-if TYPE_CHECKING:
-    from korvet.context import Context
-
-OPEN = (b"Ongoing", b"PrepareCommit", b"PrepareAbort")
-LOOKED_AT_EVERY_S = 60.0
-MOST = 1_000
-"""So many groups are remembered to have been looked at."""
+OPEN_STATES = (b"Ongoing", b"PrepareCommit", b"PrepareAbort")
+CHECK_INTERVAL_S = 60.0
+"""Shortest time between two checks of one group."""
+MAX_GROUPS = 1_000
+"""Groups whose last check is kept in memory."""
 
 logger = logfmt.get("transactions")
 
 
-class Part(NamedTuple):
-    """A member's part in the producer's transaction of that number."""
+class Store(Protocol):
+    """The store methods used here."""
+
+    async def run(self, call: Call[Any]) -> Any: ...
+    async def command(self, *command: Any) -> Any: ...
+
+
+class Participation(NamedTuple):
+    """One member of one transaction, identified by producer id and transaction number."""
 
     producer_id: int
-    number: int
+    transaction: int
     member: str
 
 
-async def somebodys(asked: Collection[Part], context: "Context") -> set[Part]:
-    """Those of them whose transaction a transactional id has, with the member in it: these will be
-    ended. All ids are looked at once, however many are asked for."""
-    wanted: dict[tuple[int, int], set[Part]] = {}
-    for part in asked:
-        wanted.setdefault((part.producer_id, part.number), set()).add(part)
-    found: set[Part] = set()
-    if not wanted:
+class HangingTransactions:
+    """Looks for open transactions that no transactional id has."""
+
+    def __init__(
+        self,
+        store: Store,
+        keys: Keys,
+        transactions: TransactionCoordinator,
+        settings: Callable[[], Settings],
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._transactions = transactions
+        self._settings = settings
+        self.next_checks: dict[str, float] = {}
+        """Group to the monotonic time of its next check."""
+
+    async def find_owned(self, asked: Collection[Participation]) -> set[Participation]:
+        """Return those that a transactional id has: they do not hang.
+
+        Reads every transactional id once, however many are asked for.
+        """
+        wanted: dict[tuple[int, int], set[Participation]] = {}
+        for part in asked:
+            wanted.setdefault((part.producer_id, part.transaction), set()).add(part)
+        found: set[Participation] = set()
+        if not wanted:
+            return found
+        ids = await self._transactions.list_ids()
+        async for _, state in self._transactions.describe_all(ids):
+            parts = wanted.get((state.producer_id, state.transaction))
+            if parts and not state.error and state.state in OPEN_STATES:
+                members = set(member_names(state.members))
+                found |= {part for part in parts if part.member in members}
         return found
-    async for _, view in context.transactions.views(await context.transactions.ids()):
-        parts = wanted.get((view.producer_id, view.transaction))
-        if parts and not view.error and view.state in OPEN:
-            members = set(names(view.members))
-            found |= {part for part in parts if part.member in members}
-    return found
 
+    async def discard_offsets(self, group_id: str) -> bool:
+        """Discard the group's offsets of hanging transactions; return whether there were any.
 
-async def let_go(group_id: str, context: "Context") -> bool:
-    """Whether offsets that waited in the group wait no longer, as nobody will end their
-    transaction. A group is looked at once a minute."""
-    if not _is_time(group_id, context):
-        return False
-    flat = await context.store.command("HGETALL", context.keys.group(group_id).txn_offsets)
-    # This broker's clock will do: what is looked at too early is still somebody's.
-    oldest_ms = int(time() * 1000) - context.settings.integer("transaction.max.timeout.ms")
-    member, epochs = member_group(group_id), dict[Part, int]()
-    for field, text in zip(flat[::2], flat[1::2], strict=True):
-        if not field.isdigit():
-            continue
-        number, epoch, is_open, since_ms = map(int, text.split())
-        if is_open and since_ms < oldest_ms:
-            epochs[Part(int(field), number, member)] = epoch
-    left = epochs.keys() - await somebodys(epochs.keys(), context)
-    for part in left:
-        logger.warning("nobody will end a transaction", group=group_id, producer=part.producer_id)
-        await context.store.run(
-            group.txn_complete(
-                context.keys,
-                group_id,
-                producer_id=part.producer_id,
-                producer_epoch=epochs[part],
-                transaction=part.number,
-                committed=0,
+        Checks a group at most once in CHECK_INTERVAL_S.
+        """
+        if not self._is_due(group_id):
+            return False
+        flat = await self._store.command("HGETALL", self._keys.group(group_id).txn_offsets)
+        # The broker's clock is exact enough: checked too early, the transaction still has its id.
+        max_age_ms = self._settings().integer("transaction.max.timeout.ms")
+        oldest_ms = int(time() * 1000) - max_age_ms
+        member, epochs = group_member(group_id), dict[Participation, int]()
+        for field, text in zip(flat[::2], flat[1::2], strict=True):
+            if not field.isdigit():
+                continue
+            number, epoch, is_open, since_ms = map(int, text.split())
+            if is_open and since_ms < oldest_ms:
+                epochs[Participation(int(field), number, member)] = epoch
+        hanging = epochs.keys() - await self.find_owned(epochs.keys())
+        for part in hanging:
+            logger.warning(
+                "hanging transaction discarded", group=group_id, producer=part.producer_id
             )
-        )
-    return bool(left)
+            await self._store.run(
+                group.txn_complete(
+                    self._keys,
+                    group_id,
+                    producer_id=part.producer_id,
+                    producer_epoch=epochs[part],
+                    transaction=part.transaction,
+                    committed=0,
+                )
+            )
+        return bool(hanging)
 
-
-def _is_time(group_id: str, context: "Context") -> bool:
-    looked_at = context.services.next_hanging_check
-    now = monotonic()
-    if now < looked_at.get(group_id, 0.0):
-        return False
-    if len(looked_at) >= MOST:
-        looked_at.clear()
-    looked_at[group_id] = now + LOOKED_AT_EVERY_S
-    return True
+    def _is_due(self, group_id: str) -> bool:
+        now = monotonic()
+        if now < self.next_checks.get(group_id, 0.0):
+            return False
+        if len(self.next_checks) >= MAX_GROUPS:
+            self.next_checks.clear()
+        self.next_checks[group_id] = now + CHECK_INTERVAL_S
+        return True

@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, metaclass=_KeywordOnly):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """What an annotation adds to its type: versions, and the tag of a tagged field."""
+    """The part that an annotation adds to its type: versions, and the tag of a tagged field."""
 
     since: int = 0
     until: int | None = None
@@ -57,7 +57,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """One value on the wire, in one version."""
+    """A value on the wire, in one version."""
 
     name: str
     kind: str
@@ -70,7 +70,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """One struct in one version: plain slots in wire order, tagged ones by rising tag."""
+    """A struct in one version: plain slots in wire order, tagged ones by rising tag."""
 
     cls: type[Message]
     plain: tuple[Slot, ...]

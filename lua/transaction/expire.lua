@@ -5,7 +5,7 @@
 --- KEYS     transaction   hash  state of the transactional id
 ---          participants  set   who takes part in the open transaction
 --- ARGV     forget_ms     int   an id without a transaction is forgotten after this long
----          patience_ms   int   an end decided this long ago is finished by whoever looks
+---          completion_timeout_ms   int   an end decided this long ago is finished by whoever looks
 --- RETURNS  error         int   a lib.codes value
 ---          wait_ms       int   look again after this long; -1: the id is forgotten
 ---          pending       int   1: markers are to be written, then transaction.complete
@@ -20,7 +20,7 @@ local clock = require("lib.clock")
 local txn_state = require("lib.txn_state")
 
 local transaction, members = KEYS[1], KEYS[2]
-local forget_ms, patience_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
+local forget_ms, completion_timeout_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 local function later(ms)
   return { codes.NONE, ms, 0, 0, -1, -1, -1, {} }
@@ -46,8 +46,8 @@ elseif not txn_state.is_ending(t) then
     return later(-1)
   end
   return later(math.min(t.timeout_ms, forget_ms - (now_ms - t.updated)))
-elseif now_ms - t.updated < patience_ms then
-  return later(patience_ms - (now_ms - t.updated))
+elseif now_ms - t.updated < completion_timeout_ms then
+  return later(completion_timeout_ms - (now_ms - t.updated))
 end
 return {
   codes.NONE, 0, 1, t.state == "PrepareCommit" and 1 or 0, t.producer_id, t.epoch, t.round,

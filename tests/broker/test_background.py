@@ -189,7 +189,7 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
     membership = broker.services.registration
     mine = membership.me
     membership.me = Member(mine.id, "elsewhere", 9092)
-    await membership.beat()
+    await membership.heartbeat()
     membership.me = mine
     rests: list[float] = []
     rested = anyio.Event()
@@ -199,7 +199,7 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
         rested.set()
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(background, "BEAT_S", 0)
+    monkeypatch.setattr(background, "HEARTBEAT_S", 0)
     monkeypatch.setattr("korvet.broker.background.anyio.sleep", rest)
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:

@@ -6,19 +6,25 @@ from typing import Any, cast
 
 import pytest
 
-from korvet.cluster.coordinators import GONE_S, KNOWN_S, Coordinators, in_order, reach
+from korvet.cluster.coordinators import (
+    CACHE_S,
+    UNREACHABLE_S,
+    Coordinators,
+    is_reachable,
+    rank_brokers,
+)
 from korvet.cluster.registration import BrokerRegistration, LiveBroker
 
-NODES = [LiveBroker(number, f"b{number}", 9092) for number in (1, 2, 3, 7)]
+BROKERS = [LiveBroker(number, f"b{number}", 9092) for number in (1, 2, 3, 7)]
 KEYS = [f"group-{number}" for number in range(200)]
 
 
 class Listed:
     """What one broker knows of the others."""
 
-    def __init__(self, me: LiveBroker, nodes: list[LiveBroker] = NODES) -> None:
+    def __init__(self, me: LiveBroker, nodes: list[LiveBroker] = BROKERS) -> None:
         self.me = me
-        self.nodes = nodes
+        self.brokers = nodes
 
 
 class Network:
@@ -33,53 +39,53 @@ class Network:
         await asyncio.sleep(0)
         return host not in self.down
 
-    def seen_by(self, me: LiveBroker, nodes: list[LiveBroker] = NODES) -> Coordinators:
+    def seen_by(self, me: LiveBroker, nodes: list[LiveBroker] = BROKERS) -> Coordinators:
         return Coordinators(cast(BrokerRegistration, Listed(me, nodes)), self.reach)
 
 
 async def test_all_brokers_name_the_same_one_and_each_has_a_share() -> None:
     network = Network()
-    answers = [[await network.seen_by(me).of(key) for key in KEYS] for me in NODES]
-    assert answers.count(answers[0]) == len(NODES)
+    answers = [[await network.seen_by(me).choose(key) for key in KEYS] for me in BROKERS]
+    assert answers.count(answers[0]) == len(BROKERS)
     shares = Counter(node.id for node in answers[0])
-    assert len(shares) == len(NODES)
-    assert max(shares.values()) < 2 * len(KEYS) / len(NODES)
+    assert len(shares) == len(BROKERS)
+    assert max(shares.values()) < 2 * len(KEYS) / len(BROKERS)
 
 
 async def test_a_broker_that_died_is_passed_over_by_all_and_moves_nothing_else() -> None:
     healthy, network = Network(), Network("b2")
-    for me in (NODES[0], NODES[2]):
-        before = [await healthy.seen_by(me).of(key) for key in KEYS]
-        after = [await network.seen_by(me).of(key) for key in KEYS]
-        without = [node for node in NODES if node.id != 2]
-        assert after == [await healthy.seen_by(me, without).of(key) for key in KEYS]
+    for me in (BROKERS[0], BROKERS[2]):
+        before = [await healthy.seen_by(me).choose(key) for key in KEYS]
+        after = [await network.seen_by(me).choose(key) for key in KEYS]
+        without = [node for node in BROKERS if node.id != 2]
+        assert after == [await healthy.seen_by(me, without).choose(key) for key in KEYS]
         assert {old.id for old, new in zip(before, after, strict=True) if old != new} == {2}
 
 
 async def test_where_no_other_can_be_reached_each_names_itself() -> None:
-    network = Network(*(node.host for node in NODES))
-    for me in NODES:
-        assert {(await network.seen_by(me).of(key)).id for key in KEYS} == {me.id}
+    network = Network(*(node.host for node in BROKERS))
+    for me in BROKERS:
+        assert {(await network.seen_by(me).choose(key)).id for key in KEYS} == {me.id}
 
 
 async def test_who_is_alone_or_first_looks_at_nobody() -> None:
     network = Network()
-    assert await network.seen_by(NODES[0], NODES[:1]).of("g") == NODES[0]
-    first = in_order(NODES, "g")[0]
-    assert await network.seen_by(first).of("g") == first
+    assert await network.seen_by(BROKERS[0], BROKERS[:1]).choose("g") == BROKERS[0]
+    first = rank_brokers(BROKERS, "g")[0]
+    assert await network.seen_by(first).choose("g") == first
     assert network.looks == []
 
 
 async def test_however_many_ask_at_once_a_broker_is_looked_at_once() -> None:
     network = Network()
-    first, last = in_order(NODES, "g")[0], in_order(NODES, "g")[-1]
+    first, last = rank_brokers(BROKERS, "g")[0], rank_brokers(BROKERS, "g")[-1]
     coordinators = network.seen_by(last)
-    asked = [asyncio.ensure_future(coordinators.of("g")) for _ in range(100)]
+    asked = [asyncio.ensure_future(coordinators.choose("g")) for _ in range(100)]
     await asyncio.sleep(0)
     asked[0].cancel()  # whoever asked first may have gone
     found = await asyncio.gather(*asked[1:])
     assert found == [first] * 99
-    assert Counter(network.looks) == {node.host: 1 for node in NODES if node != last}
+    assert Counter(network.looks) == {node.host: 1 for node in BROKERS if node != last}
 
 
 async def test_who_was_found_is_looked_at_again_after_a_while(
@@ -88,28 +94,28 @@ async def test_who_was_found_is_looked_at_again_after_a_while(
     now = 0.0
     monkeypatch.setattr("korvet.cluster.coordinators.monotonic", lambda: now)
     network = Network()
-    first, *_, last = in_order(NODES, "g")
+    first, *_, last = rank_brokers(BROKERS, "g")
     coordinators = network.seen_by(last)
-    assert await coordinators.of("g") == first
+    assert await coordinators.choose("g") == first
     network.down = (first.host,)
-    now = KNOWN_S
-    assert await coordinators.of("g") == first
+    now = CACHE_S
+    assert await coordinators.choose("g") == first
     now += 0.1
-    assert await coordinators.of("g") != first
+    assert await coordinators.choose("g") != first
     assert Counter(network.looks)[first.host] == 2
 
 
 async def test_brokers_that_give_no_answer_keep_hardly_anybody_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("korvet.cluster.coordinators.REACH_S", 0.01)
+    monkeypatch.setattr("korvet.cluster.coordinators.CONNECT_TIMEOUT_S", 0.01)
     looks: list[str] = []
 
     async def silent(host: str, port: int) -> bool:
         looks.append(host)
         return await asyncio.Future[bool]()
 
-    me = NODES[-1]
+    me = BROKERS[-1]
     coordinators = Coordinators(cast(BrokerRegistration, Listed(me)), silent)
     waits = 0
     wait = asyncio.wait
@@ -121,9 +127,9 @@ async def test_brokers_that_give_no_answer_keep_hardly_anybody_waiting(
 
     monkeypatch.setattr("korvet.cluster.coordinators.asyncio.wait", counted)
     async with asyncio.timeout(30):
-        assert {(await coordinators.of(key)).id for key in KEYS} == {me.id}
-    assert waits <= len(NODES) - 1
-    assert Counter(looks) == {node.host: 1 for node in NODES[:-1]}
+        assert {(await coordinators.choose(key)).id for key in KEYS} == {me.id}
+    assert waits <= len(BROKERS) - 1
+    assert Counter(looks) == {node.host: 1 for node in BROKERS[:-1]}
 
 
 async def test_who_was_not_there_is_looked_at_again_while_others_are_named(
@@ -131,32 +137,32 @@ async def test_who_was_not_there_is_looked_at_again_while_others_are_named(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("korvet.cluster.coordinators.monotonic", lambda: now)
-    first, second, *_, last = in_order(NODES, "g")
+    first, second, *_, last = rank_brokers(BROKERS, "g")
     network = Network(first.host)
     coordinators = network.seen_by(last)
-    assert await coordinators.of("g") == second
+    assert await coordinators.choose("g") == second
     network.down = ()
-    now = KNOWN_S + 0.1
-    assert await coordinators.of("g") == second
+    now = CACHE_S + 0.1
+    assert await coordinators.choose("g") == second
     await asyncio.sleep(0)
-    assert await coordinators.of("g") == first
+    assert await coordinators.choose("g") == first
     network.down = (first.host,)
-    now += KNOWN_S + 0.1
-    assert await coordinators.of("g") == second
+    now += CACHE_S + 0.1
+    assert await coordinators.choose("g") == second
     network.down = ()
-    now += GONE_S
-    assert await coordinators.of("g") == first
+    now += UNREACHABLE_S
+    assert await coordinators.choose("g") == first
 
 
 async def test_a_port_is_there_while_somebody_listens() -> None:
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    assert await reach("127.0.0.1", port)
+    assert await is_reachable("127.0.0.1", port)
     server.close()
     await server.wait_closed()
-    assert not await reach("127.0.0.1", port)
+    assert not await is_reachable("127.0.0.1", port)
 
 
 @pytest.mark.parametrize("host", ["", "not..a.name"])
 async def test_an_address_that_leads_nowhere_is_nobody(host: str) -> None:
-    assert not await reach(host, 1)
+    assert not await is_reachable(host, 1)

@@ -92,9 +92,9 @@ class Broker:
         """Another broker of the same cluster has registered: node 8."""
         other = Member(8, host, 9092)
         mine, self.services.registration.me = self.services.registration.me, other
-        await self.services.registration.beat()
+        await self.services.registration.heartbeat()
         self.services.registration.me = mine
-        await self.services.registration.beat()
+        await self.services.registration.heartbeat()
         return self
 
 
@@ -106,6 +106,6 @@ async def broker(valkey_server: TestServer) -> AsyncIterator[Broker]:
     sets = ["group.initial.rebalance.delay.ms=0"]
     config = load({**options, "advertise": "me:9092"}, sets=sets, environ={})
     async with connected(config) as services:
-        await services.registration.beat()
+        await services.registration.heartbeat()
         await services.topics.refresh()
         yield Broker(services)

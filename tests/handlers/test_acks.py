@@ -29,7 +29,7 @@ async def test_a_write_before_a_failover_is_not_durable(monkeypatch: pytest.Monk
     with ExitStack() as running:
         running.enter_context(server("valkey", *options))
         async with connected(config) as node:
-            await node.registration.beat()
+            await node.registration.heartbeat()
             await node.topics.refresh()
             broker = Broker(node)
             await broker.create("t")

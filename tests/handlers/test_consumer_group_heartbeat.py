@@ -322,7 +322,7 @@ async def test_fields_missing_from_a_heartbeat_are_unchanged(
 async def test_a_full_group_accepts_no_new_member(broker: Broker) -> None:
     await broker.create("t", 2)
     node = broker.services
-    node.settings = node.settings.with_dynamic({"group.consumer.max.size": "1"})
+    node.dynamic_config.settings = node.settings.with_dynamic({"group.consumer.max.size": "1"})
     members = Members()
     assert (await broker.ask(members.request(joins()))).error_code == E.NONE
     assert (await broker.ask(members.request(joins("b")))).error_code == E.GROUP_MAX_SIZE_REACHED

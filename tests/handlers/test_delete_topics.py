@@ -80,7 +80,7 @@ async def test_a_topic_given_twice_stays(broker: Broker) -> None:
 )
 async def test_a_broker_may_forbid_deletion(broker: Broker, version: int, error: E) -> None:
     await broker.create("t")
-    broker.services.settings = broker.services.settings.with_dynamic(
+    broker.services.dynamic_config.settings = broker.services.settings.with_dynamic(
         {"delete.topic.enable": "false"}
     )
     answer = await broker.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), version)

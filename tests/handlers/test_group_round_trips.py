@@ -26,7 +26,7 @@ async def make_due(broker: Broker) -> None:
         await store.command("ZADD", keys.groups_due(), 1, name)
 
 
-async def member_of(broker: Broker) -> tuple[str, int]:
+async def partition_member(broker: Broker) -> tuple[str, int]:
     """A KIP-848 member of group `g`, and its epoch."""
     request = ConsumerGroupHeartbeatRequest(
         group_id="g",
@@ -61,7 +61,7 @@ async def test_a_second_join_takes_one_round_trip(broker: Broker) -> None:
 
 async def test_a_commit_of_a_consumer_group_member_is_one_script_call(broker: Broker) -> None:
     await broker.create("t", 1)
-    member, epoch = await member_of(broker)
+    member, epoch = await partition_member(broker)
     calls: list[str] = []
     broker.services.store.on_call = lambda name, seconds, outcome: calls.append(name)
     error = await commit(broker, 9, member_id=member, generation_id_or_member_epoch=epoch)
@@ -82,7 +82,7 @@ async def test_versions_before_9_commit_nothing_for_consumer_group_members(
     broker: Broker, member: str, stale: int, error: ErrorCode
 ) -> None:
     await broker.create("t", 1)
-    _, epoch = await member_of(broker)
+    _, epoch = await partition_member(broker)
     answer = await commit(broker, 8, member_id=member, generation_id_or_member_epoch=epoch + stale)
     assert answer == error
     store, offsets = broker.services.store, broker.services.keys.group_offsets("g")

@@ -50,7 +50,7 @@ async def aged(broker: Broker, group: str, producer_id: int, by_ms: int) -> None
     number, epoch, is_open, since = map(int, text.split())
     row = f"{number} {epoch} {is_open} {since - by_ms}"
     await broker.services.store.command("HSET", key, producer_id, row)
-    broker.services.next_hanging_check.clear()
+    broker.services.hanging_transactions.next_checks.clear()
 
 
 async def fetched(broker: Broker, group: str) -> tuple[str, int]:

@@ -240,7 +240,7 @@ async def test_what_another_version_stored_is_passed_over(broker: Broker) -> Non
     stored = b'{"from.the.future":"1","num.partitions":"many","log.retention.ms":"5"}'
     rows = ("broker:", stored, "broker:7", "garbage", ":version", "9")
     await node.store.command("HSET", node.keys.configs(), *rows)
-    await node.refresh_configs()
+    await node.dynamic_config.refresh()
     assert node.settings.text_of("log.retention.ms") == "5"
     assert node.settings.integer("num.partitions") == 1
     edits: list[Edit] = [("log.retention.bytes", SET, "7")]

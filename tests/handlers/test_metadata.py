@@ -157,7 +157,7 @@ async def test_what_was_last_known_is_told_while_redis_is_away(
         raise StoreUnavailable("away")
 
     monkeypatch.setattr(broker.services.store, "command", away)
-    broker.services.topics.drop()
+    broker.services.topics.invalidate()
     assert (await metadata(broker, "t")).topics == before
     assert (await metadata(broker, before[0].topic_id)).topics == before
     everything = await metadata(broker, everything=True)
@@ -185,7 +185,7 @@ async def test_a_topic_is_created_by_being_asked_for(
 
 async def test_a_topic_is_not_created_where_that_is_forbidden(broker: Broker) -> None:
     dynamic = {"auto.create.topics.enable": "false"}
-    broker.services.settings = broker.services.settings.with_dynamic(dynamic)
+    broker.services.dynamic_config.settings = broker.services.settings.with_dynamic(dynamic)
     (topic,) = (await metadata(broker, "new", create=True)).topics
     assert topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
 

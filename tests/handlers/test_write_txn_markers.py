@@ -4,7 +4,7 @@ import pytest
 
 from korvet.errors import ErrorCode as E
 from korvet.scripts.transaction import DescribeReply
-from korvet.transactions.coordinator import DUE
+from korvet.transactions.coordinator import EXPIRE_BATCH
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -148,12 +148,12 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
     await broker.create("t", partitions=3)
     transactions = broker.services.transactions
     who = [(await opened(broker, f"tx{n}", "t", n))[0] for n in range(3)]
-    for n in range(DUE):
+    for n in range(EXPIRE_BATCH):
         await transactions.init(f"{n}", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
     await lost(broker, "tx1")
     seen: list[str] = []
     under_way = most = 0
-    view = transactions.view
+    view = transactions.describe
 
     async def counted(transactional_id: str) -> DescribeReply:
         nonlocal under_way, most
@@ -165,7 +165,7 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
         finally:
             under_way -= 1
 
-    monkeypatch.setattr(transactions, "view", counted)
+    monkeypatch.setattr(transactions, "describe", counted)
     markers = [
         WritableTxnMarker(
             producer_id=producer_id,
@@ -182,5 +182,5 @@ async def test_all_ids_are_looked_at_once_for_a_request_and_few_at_a_time(
         for told in answer.markers
     ]
     assert codes == [[E.INVALID_TXN_STATE], [E.NONE], [E.INVALID_TXN_STATE]]
-    assert sorted(seen) == sorted(await transactions.ids())
-    assert most <= DUE
+    assert sorted(seen) == sorted(await transactions.list_ids())
+    assert most <= EXPIRE_BATCH

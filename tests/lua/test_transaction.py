@@ -207,16 +207,16 @@ def test_an_end_is_left_to_its_broker_for_a_while(lua: LuaRunner) -> None:
     tx.init()
     tx.add(1, 0, [0])
     tx.finish(1, 0, True, False)
-    assert tx.look(patience_ms=2000).pending == 0
+    assert tx.look(completion_timeout_ms=2000).pending == 0
     lua.advance(2000)
-    reply = tx.look(patience_ms=2000)
+    reply = tx.look(completion_timeout_ms=2000)
     assert (reply.pending, reply.committed) == (1, 1)
 
 
 def test_an_id_nobody_uses_is_forgotten(lua: LuaRunner) -> None:
     tx = Coordinator(Logs(lua).create())
     tx.init()
-    call = transaction.expire(KEYS, "tx", forget_ms=100_000, patience_ms=0)
+    call = transaction.expire(KEYS, "tx", forget_ms=100_000, completion_timeout_ms=0)
     assert lua.run(call).wait_ms == TIMEOUT_MS
     lua.advance(100_000)
     assert lua.run(call).wait_ms == -1

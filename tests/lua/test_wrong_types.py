@@ -108,7 +108,9 @@ def transactions_in(lua: Doubting, mode: str) -> None:
     lua.advance(60_000)
     assert coordinator.look().pending
     coordinator.settle()
-    assert lua.run(transaction.expire(KEYS, "tx", forget_ms=0, patience_ms=0)).wait_ms == -1
+    assert (
+        lua.run(transaction.expire(KEYS, "tx", forget_ms=0, completion_timeout_ms=0)).wait_ms == -1
+    )
 
 
 def a_log(lua: Doubting, form: str, mode: str) -> None:

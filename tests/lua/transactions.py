@@ -275,10 +275,12 @@ class Coordinator:
                 return reply
             fresh = self.fresh.pop()
 
-    def look(self, patience_ms: int = 0) -> ExpireReply:
+    def look(self, completion_timeout_ms: int = 0) -> ExpireReply:
         """Somebody looks at the id."""
         return self.runner.run(
-            transaction.expire(KEYS, self.name, forget_ms=FOREVER_MS, patience_ms=patience_ms)
+            transaction.expire(
+                KEYS, self.name, forget_ms=FOREVER_MS, completion_timeout_ms=completion_timeout_ms
+            )
         )
 
     def steps(self, reply: EndReply | ExpireReply, committed: bool) -> list[Any]:

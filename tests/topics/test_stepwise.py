@@ -14,7 +14,7 @@ from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.store.async_store import AsyncStore
 from korvet.topics import stepwise
-from korvet.topics.lifecycle import create_topic, delete_topic, grow_topic, plan_topic
+from korvet.topics.lifecycle import add_partitions, create_topic, delete_topic, plan_topic
 from korvet.topics.table import Definition, Topic, TopicTable
 from tests.store.cluster_topology import TestCluster, cluster
 
@@ -114,8 +114,10 @@ async def test_a_topic_is_made_grown_and_leaves_no_key_behind(
     assert again == ErrorCode.TOPIC_ALREADY_EXISTS
     topic = await look(store, "t")
     assert topic is not None
-    assert await grow_topic(store, KEYS, topic, PARTITIONS + 3)
-    assert not await grow_topic(store, KEYS, topic, PARTITIONS + 4), "it was read before it grew"
+    assert await add_partitions(store, KEYS, topic, PARTITIONS + 3)
+    assert not await add_partitions(store, KEYS, topic, PARTITIONS + 4), (
+        "it was read before it grew"
+    )
     topic = await look(store, "t")
     assert topic is not None and topic.partitions == PARTITIONS + 3
     for number in range(topic.partitions):
@@ -159,7 +161,7 @@ async def test_a_topic_half_grown_serves_what_it_had_and_is_grown_by_another(
     before = await look(store, "t")
     assert before is not None
     try:
-        await grow_topic(Dying(store, steps), KEYS, before, PARTITIONS + 3)
+        await add_partitions(Dying(store, steps), KEYS, before, PARTITIONS + 3)
     except Died:
         half = await look(store, "t")
         assert half is not None and half.partitions == PARTITIONS
@@ -243,7 +245,7 @@ async def test_a_log_whose_definition_was_lost_makes_way_for_the_topic_that_is_m
     assert await create_topic(store, KEYS, "t", planned("t")) == ErrorCode.NONE
     topic = await look(store, "t")
     assert topic is not None
-    assert await grow_topic(store, KEYS, topic, PARTITIONS + 3)
+    assert await add_partitions(store, KEYS, topic, PARTITIONS + 3)
     for number in range(PARTITIONS + 3):
         reply = await store.run(log.list_offsets(KEYS, "t", number, topic_id=topic.id))
         assert (reply.error, reply.first, reply.next) == (ErrorCode.NONE, 0, 0), number

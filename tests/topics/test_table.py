@@ -13,10 +13,10 @@ from korvet.topics.table import (
     DELETING,
     Definition,
     TopicTable,
+    check_topic_name,
     decode_definition,
     encode_definition,
     read_topic,
-    refusal_of,
 )
 
 KEYS = Keys()
@@ -61,20 +61,20 @@ def table(redis: Redis) -> TopicTable:
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "...", "_", "0"])
 def test_a_name_that_may_be(name: str) -> None:
-    assert refusal_of(name) is None
+    assert check_topic_name(name) is None
 
 
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "x" * 250, "a b", "a/b", "a:b", "a{b}", "ä", "a\n"]
 )
 def test_a_name_that_may_not_be_gets_a_sentence(name: str) -> None:
-    assert (refusal_of(name) or "").endswith(".")
-    assert (refusal_of(name, reserved=True) or "").endswith(".")
+    assert (check_topic_name(name) or "").endswith(".")
+    assert (check_topic_name(name, reserved=True) or "").endswith(".")
 
 
 def test_names_that_begin_with_two_underscores_are_internal() -> None:
-    assert refusal_of("__offsets") is not None
-    assert refusal_of("__offsets", reserved=True) is None
+    assert check_topic_name("__offsets") is not None
+    assert check_topic_name("__offsets", reserved=True) is None
 
 
 def test_a_definition_is_read_as_it_was_written() -> None:
@@ -85,19 +85,19 @@ def test_a_definition_is_read_as_it_was_written() -> None:
 def test_a_definition_of_an_older_version_is_read() -> None:
     raw = b'{"id":"%s","partitions":1,"configs":{},"state":"live","unknown":1}' % (b"0" * 32)
     definition = decode_definition(raw)
-    assert (definition.planned, definition.is_half_way) == (0, False)
+    assert (definition.planned, definition.is_unfinished) == (0, False)
 
 
 @pytest.mark.parametrize("state", ["creating", "deleting"])
 def test_what_is_half_way_is_no_topic_yet_or_any_more(state: str) -> None:
     half = defined(state=state)
-    assert half.is_half_way
+    assert half.is_unfinished
     assert read_topic("t", encode_definition(half), CONFIGS) is None
 
 
 def test_a_growing_topic_serves_what_it_has() -> None:
     growing = defined(planned=5)
-    assert growing.is_half_way
+    assert growing.is_unfinished
     topic = read_topic("t", encode_definition(growing), CONFIGS)
     assert topic is not None and topic.partitions == 2
 
@@ -137,13 +137,13 @@ async def test_what_rings_is_read_again_and_what_did_not_change_is_kept() -> Non
     a, b = await topics.get("a"), await topics.get("b")
     redis.put(b=defined(2, partitions=9))
     assert await topics.get("b") is b, "nobody has told"
-    topics.drop()
+    topics.invalidate()
     assert topics.peek("b") is None
     newer = await topics.get("b")
     assert newer is not None and newer.partitions == 9
     assert await topics.get("a") is a
     redis.put(a=None)
-    topics.drop()
+    topics.invalidate()
     assert await topics.get("a") is None
 
 
@@ -164,7 +164,7 @@ async def test_what_rings_while_the_table_is_read_is_read_once_more() -> None:
     reading = asyncio.create_task(topics.refresh())
     await answered.wait()
     redis.put(a=None, b=defined(2, partitions=9))
-    topics.drop()
+    topics.invalidate()
     go_on.set()
     await reading
     assert topics.peek("b") is None, "what was read is from before"
@@ -178,7 +178,7 @@ async def test_the_table_is_not_read_whole_when_its_version_is_the_same() -> Non
     topics = table(redis)
     await topics.get("a")
     redis.asked.clear()
-    topics.drop()
+    topics.invalidate()
     await topics.get("a")
     assert redis.asked == ["HGET"]
 
@@ -196,10 +196,10 @@ async def test_a_topic_deleted_and_made_again_is_another() -> None:
     topics = table(redis)
     first = await topics.get("a")
     redis.put(a=defined(1, state=DELETING))
-    topics.drop()
+    topics.invalidate()
     assert await topics.get("a") is None
     redis.put(a=defined(5))
-    topics.drop()
+    topics.invalidate()
     second = await topics.get("a")
     assert first is not None and second is not None and first.uuid != second.uuid
     assert await topics.get_id(first.uuid) is None
@@ -210,7 +210,7 @@ async def test_changed_defaults_are_in_effect_at_once() -> None:
     a = await topics.get("a")
     assert a is not None and a.policy.retention_ms == 604_800_000
     settings = Settings().with_dynamic({"log.retention.ms": "5"})
-    topics.use(TopicConfigs(settings, [Pattern("b*", {"retention.ms": "7"})]))
+    topics.use_configs(TopicConfigs(settings, [Pattern("b*", {"retention.ms": "7"})]))
     a, b = await topics.get("a"), await topics.get("b")
     assert a is not None and a.policy.retention_ms == 5
     assert b is not None and b.policy.retention_ms == 7
@@ -218,7 +218,7 @@ async def test_changed_defaults_are_in_effect_at_once() -> None:
 
 async def test_what_is_half_way_is_found_for_who_finishes_it() -> None:
     redis = Redis(a=defined(1), b=defined(2, state=DELETING), c=defined(3, planned=4))
-    assert set(await table(redis).half_way()) == {"b", "c"}
+    assert set(await table(redis).find_unfinished()) == {"b", "c"}
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ async def test_a_definition_that_makes_no_sense_hides_only_its_topic(raw: bytes)
     topics = table(redis)
     assert await topics.get("broken") is None
     assert await topics.get("a") is not None
-    assert await topics.half_way() == {}
+    assert await topics.find_unfinished() == {}
 
 
 def test_offset_syncs_of_mirrormaker_keep_their_history_unless_told_otherwise() -> None:

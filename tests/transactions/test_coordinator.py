@@ -9,7 +9,8 @@ from korvet.errors import ErrorCode
 from korvet.scripts import log, transaction
 from korvet.store.errors import ScriptFailed
 from korvet.topics.table import TopicTable
-from korvet.transactions.coordinator import SOONEST_MS, TransactionCoordinator, member_of
+from korvet.transactions.coordinator import MIN_CHECK_INTERVAL_MS, TransactionCoordinator
+from korvet.transactions.members import partition_member
 from korvet.wire import records
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -27,7 +28,9 @@ async def opened(broker: Broker, transactional_id: str, topic: str, number: int)
         transactional_id, timeout_ms=60_000, producer_id=-1, producer_epoch=-1
     )
     who = began.producer_id, began.producer_epoch
-    reply = await node.transactions.add(transactional_id, *who, [member_of(topic, number)])
+    reply = await node.transactions.add_members(
+        transactional_id, *who, [partition_member(topic, number)]
+    )
     found = await node.topics.get(topic)
     assert found is not None
     fields = [b"transaction", b"%d" % who[0], b"value", b"v"]
@@ -71,7 +74,7 @@ async def overdue(broker: Broker, transactional_id: str, who: tuple[int, int], a
 
 
 async def state(broker: Broker, transactional_id: str) -> bytes:
-    return (await broker.services.transactions.view(transactional_id)).state
+    return (await broker.services.transactions.describe(transactional_id)).state
 
 
 async def test_a_transaction_that_cannot_be_finished_is_in_nobodys_way(broker: Broker) -> None:
@@ -83,7 +86,7 @@ async def test_a_transaction_that_cannot_be_finished_is_in_nobodys_way(broker: B
     await node.store.command("RENAME", node.keys.partition("broken", 0).producers, "elsewhere")
     await node.store.command("SET", node.keys.partition("broken", 0).producers, "no hash")
     with pytest.raises(ScriptFailed, match="WRONGTYPE"):
-        await node.transactions.look_at_due(forget_ms=FOREVER_MS)
+        await node.transactions.expire_due(forget_ms=FOREVER_MS)
     assert await state(broker, "broken") == b"PrepareCommit"
     assert await state(broker, "t") == b"CompleteCommit"
 
@@ -93,7 +96,7 @@ async def test_however_many_ids_are_due_they_are_looked_at_in_one_go(broker: Bro
     for number in range(many):
         await node.store.command("ZADD", node.keys.transactions(), 1 + number, f"tx{number}")
     await BackgroundTasks(node).end_due_transactions()
-    assert await node.transactions.ids() == []
+    assert await node.transactions.list_ids() == []
 
 
 async def test_an_id_whose_timeout_is_short_is_not_looked_at_all_the_time(broker: Broker) -> None:
@@ -101,16 +104,16 @@ async def test_an_id_whose_timeout_is_short_is_not_looked_at_all_the_time(broker
     await node.transactions.init("tx", timeout_ms=1, producer_id=-1, producer_epoch=-1)
     await node.store.command("ZADD", node.keys.transactions(), 1, "tx")
     seconds, micros = await node.store.command("TIME")
-    assert await node.transactions.look_at_due(forget_ms=FOREVER_MS) == 1
+    assert await node.transactions.expire_due(forget_ms=FOREVER_MS) == 1
     moment = float(await node.store.command("ZSCORE", node.keys.transactions(), "tx"))
-    assert moment >= int(seconds) * 1000 + int(micros) // 1000 + SOONEST_MS
+    assert moment >= int(seconds) * 1000 + int(micros) // 1000 + MIN_CHECK_INTERVAL_MS
 
 
 async def test_a_broker_whose_clock_is_ahead_puts_nothing_off(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = broker.services
-    monkeypatch.setattr("korvet.transactions.coordinator.time", lambda: 5e9)
+    monkeypatch.setattr("korvet.transactions.completion.time", lambda: 5e9)
     await node.transactions.init("tx", timeout_ms=60_000, producer_id=-1, producer_epoch=-1)
     moment = float(await node.store.command("ZSCORE", node.keys.transactions(), "tx"))
     seconds, _ = await node.store.command("TIME")

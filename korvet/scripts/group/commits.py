@@ -8,7 +8,7 @@ from korvet.scripts.group.members import MemberReply
 
 
 class CheckEpochReply(Reply):
-    """Whether the member may fetch offsets."""
+    """The result of the check of a member that fetches offsets."""
 
     error: int
 

@@ -1,4 +1,4 @@
-"""A partition's log begins, lets go of what is old, and ends."""
+"""The life of a partition's log: create, delete records, apply retention, expire, delete."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
@@ -6,22 +6,24 @@ from korvet.scripts.writer import IDS_FROM, JOB_IDS_FROM, KEEP_JOB_MS, KEEP_MS
 
 
 class CreateReply(Reply):
-    """`opened` is 1 when the log was made now."""
+    """`opened` is 1 if this call created the log."""
 
     error: int
     opened: int
 
 
 class DeleteReply(Reply):
-    """`dropped` is 1 when the partition is gone now."""
+    """`dropped` is 1 if this call deleted the partition."""
 
     error: int
     dropped: int
 
 
 class DeleteRecordsReply(Reply):
-    """The log starts at `start`; `removed` entries are gone; `again` is the offset to ask for
-    again, -1 when that was all."""
+    """The log starts at `start`; `removed` entries are deleted.
+
+    `again` is the offset to repeat the call with, -1 if all is done.
+    """
 
     error: int
     start: int
@@ -30,7 +32,7 @@ class DeleteRecordsReply(Reply):
 
 
 class ApplyRetentionReply(Reply):
-    """The log starts at `start`; `more` is 1 when another call has more to remove."""
+    """The log starts at `start`; `more` is 1 if another call has more to remove."""
 
     error: int
     start: int
@@ -39,7 +41,7 @@ class ApplyRetentionReply(Reply):
 
 
 class ExpireProducersReply(Reply):
-    """`removed` producers are forgotten; go on at `cursor` until it is `0`."""
+    """`removed` producers are deleted; repeat with `cursor` until it is `0`."""
 
     error: int
     cursor: bytes
@@ -56,13 +58,13 @@ EXPIRE_PRODUCERS = Script("log.expire_producers", ExpireProducersReply)
 def create(
     keys: Keys, topic: str, partition: int, *, topic_id: str, format: str, mode: str, bits: int
 ) -> Call[CreateReply]:
-    """The partition has an empty log, unless this topic's is there already."""
+    """Create an empty log for the partition, unless this topic has one."""
     k = keys.partition(topic, partition)
     return Call(CREATE, (k.log, k.stream), (topic_id, format, mode, bits))
 
 
 def delete(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[DeleteReply]:
-    """Nothing of the partition is left, if it was that topic's."""
+    """Delete everything of the partition, if it belongs to that topic."""
     k = keys.partition(topic, partition)
     parts = [key for key in k.all if key != k.log]
     return Call(DELETE, (k.log, *parts), (topic_id,))
@@ -71,7 +73,7 @@ def delete(keys: Keys, topic: str, partition: int, *, topic_id: str) -> Call[Del
 def delete_records(
     keys: Keys, topic: str, partition: int, *, topic_id: str, before: int, steps: int = 256
 ) -> Call[DeleteRecordsReply]:
-    """Every record below `before` is gone, or so many index steps of them; -1 means the end."""
+    """Delete every record below `before`, at most that many index steps; -1 means the end."""
     k = keys.partition(topic, partition)
     return Call(DELETE_RECORDS, (k.stream, k.log, k.index), (topic_id, before, steps))
 
@@ -86,7 +88,7 @@ def apply_retention(
     retention_bytes: int,
     steps: int,
 ) -> Call[ApplyRetentionReply]:
-    """What retention lets go of is gone, at most `steps` index steps of it."""
+    """Delete what retention has expired, at most `steps` index steps of it."""
     k = keys.partition(topic, partition)
     return Call(
         APPLY_RETENTION,
@@ -106,7 +108,10 @@ def expire_producers(
     cursor: bytes,
     silence_ms: int,
 ) -> Call[ExpireProducersReply]:
-    """Some of the partition's silent producers are forgotten; tasks of Spark later: those of jobs,
-    which may yet be tried again, and latest those of writers that may come back."""
+    """Delete the state of some silent producers of the partition.
+
+    Producers of Spark expire later: tasks of jobs, which Spark may retry, and last those of writers
+    that may return.
+    """
     k = keys.partition(topic, partition)
     return Call(EXPIRE_PRODUCERS, (k.producers,), (cursor, silence_ms, *_CLASSES))

@@ -1,4 +1,4 @@
-"""Where things stand in one partition's log."""
+"""Offsets, times and counts of one partition's log."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
@@ -6,8 +6,10 @@ from korvet.scripts.log.appending import FAR
 
 
 class ListOffsetsReply(Reply):
-    """`start` is the stored log start; `first` and `next` enclose the live records; what comes has
-    the offset `coming` or a later one."""
+    """`start` is the stored log start; `first` and `next` enclose the live records.
+
+    The next record gets the offset `coming` or a later one.
+    """
 
     error: int
     start: int
@@ -22,7 +24,7 @@ class ListOffsetsReply(Reply):
 
 
 class FindTimestampReply(Reply):
-    """Everything before `offset` is older than `timestamp`."""
+    """Every record below `offset` is older than `timestamp`."""
 
     error: int
     offset: int
@@ -30,7 +32,7 @@ class FindTimestampReply(Reply):
 
 
 class SkipRecordsReply(Reply):
-    """`records` lie between the offset asked about and `offset`."""
+    """`records` is the number of records between the given offset and `offset`."""
 
     error: int
     offset: int
@@ -38,7 +40,7 @@ class SkipRecordsReply(Reply):
 
 
 class LagReply(Reply):
-    """`records` stand at or behind the offset."""
+    """`records` is the number of records at or above the offset."""
 
     error: int
     records: int
@@ -55,7 +57,7 @@ LAG = Script("log.lag", LagReply)
 def list_offsets(
     keys: Keys, topic: str, partition: int, *, topic_id: str
 ) -> Call[ListOffsetsReply]:
-    """Where one partition begins and ends. An empty `topic_id` takes whichever is there."""
+    """Return the first and last offsets of a partition; an empty `topic_id` accepts any topic."""
     k = keys.partition(topic, partition)
     return Call(LIST_OFFSETS, (k.stream, k.log), (topic_id,))
 
@@ -63,7 +65,10 @@ def list_offsets(
 def find_timestamp(
     keys: Keys, topic: str, partition: int, *, topic_id: str, timestamp: int
 ) -> Call[FindTimestampReply]:
-    """Where to scan from for the first record at or after `timestamp`; -3 asks for the newest."""
+    """Return the offset to scan from for the first record at or after `timestamp`; -3:
+
+    the newest.
+    """
     k = keys.partition(topic, partition)
     return Call(FIND_TIMESTAMP, (k.stream, k.log, k.index), (topic_id, min(timestamp, FAR)))
 
@@ -78,12 +83,12 @@ def skip_records(
     records: int,
     end: int,
 ) -> Call[SkipRecordsReply]:
-    """The offset behind `records` records from `offset` on, at most `end`."""
+    """Return the offset that is `records` records above `offset`, at most `end`."""
     k = keys.partition(topic, partition)
     return Call(SKIP_RECORDS, (k.stream, k.log, k.index), (topic_id, offset, records, end))
 
 
 def lag(keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int) -> Call[LagReply]:
-    """How many records there are from `offset` on."""
+    """Return the number of records at or above `offset`."""
     k = keys.partition(topic, partition)
     return Call(LAG, (k.stream, k.log, k.index), (topic_id, offset))

@@ -1,11 +1,11 @@
-"""Redis's own groups on one partition's stream."""
+"""Redis's consumer groups on one partition's stream."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
 
 
 class GroupSeekReply(Reply):
-    """`acked` entries are no longer pending; `more` is 1 when others should not be either."""
+    """`acked` entries are no longer pending; `more` is 1 if another call has more to do."""
 
     error: int
     acked: int
@@ -13,15 +13,17 @@ class GroupSeekReply(Reply):
 
 
 class GroupDestroyReply(Reply):
-    """`removed` is 1 when there was such a group."""
+    """`removed` is 1 if the group existed."""
 
     error: int
     removed: int
 
 
 class GroupReadReply(Reply):
-    """What lies from `first` to `last` is the reader's; both -1 for nothing. `claim` is for the
-    next call: empty once all that others had left pending is the reader's."""
+    """The reader may read from `first` to `last`; both -1 for nothing.
+
+    `claim` is for the next call: empty once the reader has all that other members left pending.
+    """
 
     error: int
     first: int
@@ -46,13 +48,13 @@ def group_seek(
     offset: int,
     move: int,
 ) -> Call[GroupSeekReply]:
-    """The Redis group wants `offset` next, and nothing below is pending."""
+    """Make `offset` the next one of the Redis group, with nothing below pending."""
     k = keys.partition(topic, partition)
     return Call(GROUP_SEEK, (k.stream, k.log), (group, topic_id, offset, move))
 
 
 def group_destroy(keys: Keys, topic: str, partition: int, *, group: str) -> Call[GroupDestroyReply]:
-    """The Redis group is gone from this partition."""
+    """Destroy the Redis group of this partition."""
     k = keys.partition(topic, partition)
     return Call(GROUP_DESTROY, (k.stream,), (group,))
 
@@ -69,7 +71,9 @@ def group_read(
     count: int,
     claim: bytes = ALL_CLAIMED,
 ) -> Call[GroupReadReply]:
-    """A reader of a Redis group is given what it may read now. Whoever has just become the
-    partition's reader claims, CLAIM_ALL first."""
+    """Read through a Redis group.
+
+    A reader that has just got the partition claims pending entries, with CLAIM_ALL first.
+    """
     k = keys.partition(topic, partition)
     return Call(GROUP_READ, (k.stream, k.log), (group, consumer, topic_id, offset, count, claim))

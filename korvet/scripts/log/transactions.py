@@ -1,4 +1,4 @@
-"""What a partition knows of transactions."""
+"""Transactions in one partition."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,13 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 
 
 class BeginTxnReply(Reply):
-    """The partition knows of the transaction, unless `error` says why not."""
+    """The transaction is registered in the partition, unless `error` is set."""
 
     error: int
 
 
 class WriteTxnMarkerReply(Reply):
-    """`offset` is the marker's, -1 when there was nothing to end."""
+    """`offset` is the marker's, -1 if no transaction was open."""
 
     error: int
     offset: int
@@ -44,7 +44,7 @@ def begin_txn(
     producer_epoch: int,
     transaction: int,
 ) -> Call[BeginTxnReply]:
-    """The partition takes records of the producer's transaction of that number."""
+    """Register the producer's transaction of that number in the partition."""
     k = keys.partition(topic, partition)
     return Call(
         BEGIN_TXN, (k.log, k.producers), (topic_id, producer_id, producer_epoch, transaction)
@@ -64,7 +64,7 @@ def write_txn_marker(
     size: int,
     fields: Sequence[Arg],
 ) -> Call[WriteTxnMarkerReply]:
-    """The transaction is over in the partition; a second call changes nothing."""
+    """End the transaction in the partition; a second call changes nothing."""
     k = keys.partition(topic, partition)
     return Call(
         WRITE_TXN_MARKER,
@@ -88,7 +88,7 @@ def abort_hanging_txn(
     size: int,
     fields: Sequence[Arg],
 ) -> Call[AbortHangingTxnReply]:
-    """The transaction, which nobody else will end, is over in the partition."""
+    """Abort a hanging transaction in the partition."""
     k = keys.partition(topic, partition)
     who = (producer_id, producer_epoch, coordinator_epoch, raised)
     return Call(

@@ -19,7 +19,7 @@ class ConsumerGroupHeartbeatRequest(Message):
     group_id: str
     member_id: str
     member_epoch: i32
-    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    """0 joins, -1 leaves, -2 leaves temporarily (static members)."""
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: i32 = -1

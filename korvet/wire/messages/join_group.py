@@ -1,6 +1,6 @@
 """JoinGroup (key 11): become a member of a group, and learn the generation that follows.
 
-From 4 on a new member is first sent away with an id of its own (MEMBER_ID_REQUIRED).
+From 4 on a new member is first answered with a new member id (MEMBER_ID_REQUIRED).
 """
 
 from typing import Annotated

@@ -1,7 +1,7 @@
 """OffsetFetch (key 9): how far groups have read.
 
-Version 0 read from ZooKeeper. From 2 on null asks for every partition and the answer has an error
-of its own. One group up to 7, several from 8 on; ids replace names in 10.
+Version 0 read from ZooKeeper. From 2 on null asks for every partition and the response has an error
+for the group. One group up to 7, several from 8 on; ids replace names in 10.
 """
 
 from typing import Annotated

@@ -1,0 +1,172 @@
+"""Complete a transaction that is prepared to commit or abort: write markers, store group offsets.
+
+Rules
+- A prepared end can only be completed. Steps: a marker in each partition, the offsets of each
+  group, then `transaction.complete`.
+- Any broker may repeat any step. A repetition changes nothing: the transaction's number separates
+  it from the producer's next transaction.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import time
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from korvet.errors import TOPIC_GONE
+from korvet.groups.offset_commit import Row, parse_commit, parse_field
+from korvet.keys import Keys
+from korvet.scripts import group, log, transaction
+from korvet.scripts.call import Call, Reply
+from korvet.scripts.log import WriteTxnMarkerReply
+from korvet.scripts.transaction import EndReply, ExpireReply
+from korvet.topics.table import Topic, TopicTable
+from korvet.transactions.members import member_names, parse_partition_member
+from korvet.wire import control_records
+
+R = TypeVar("R", bound=Reply)
+OnCommit = Callable[[str, list[Row]], Awaitable[None]]
+
+
+class Store(Protocol):
+    """The store methods used here."""
+
+    def submit(self, call: Call[R]) -> asyncio.Future[R]: ...
+    async def run(self, call: Call[R]) -> R: ...
+    async def command(self, *command: Any) -> Any: ...
+    def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
+
+
+class PreparedEnd(msgspec.Struct, frozen=True):
+    """A transaction in PrepareCommit or PrepareAbort, with the members to write to."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    transaction: int
+    committed: bool
+    members: tuple[str, ...]
+
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """Topic and number of each partition in the transaction."""
+        return [parse_partition_member(name) for name in self.members if name.startswith("p:")]
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups with offsets in the transaction."""
+        return [member[2:] for member in self.members if member.startswith("g:")]
+
+
+def prepared_end(
+    transactional_id: str, reply: EndReply | ExpireReply, committed: bool
+) -> PreparedEnd:
+    """Return the prepared end that a script replied."""
+    return PreparedEnd(
+        transactional_id,
+        reply.marker_id,
+        reply.marker_epoch,
+        reply.transaction,
+        committed,
+        tuple(member_names(reply.members)),
+    )
+
+
+async def complete(
+    store: Store, keys: Keys, topics: TopicTable, end: PreparedEnd, on_commit: OnCommit
+) -> None:
+    """Write every marker and group offset of a prepared end, then complete it."""
+    written = _write_markers(store, keys, end, await _find_topics(topics, end))
+    await asyncio.gather(*written)
+    if any(future.result().error in TOPIC_GONE for future in written):
+        # The topic was deleted or created again since it was cached: then it has nothing open.
+        topics.invalidate()
+        again = _write_markers(store, keys, end, await _find_topics(topics, end))
+        await asyncio.gather(*again)
+    await asyncio.gather(
+        *(_complete_group(store, keys, end, group_id, on_commit) for group_id in end.groups)
+    )
+    await store.run(transaction.complete(keys, end.transactional_id, transaction=end.transaction))
+
+
+async def _complete_group(
+    store: Store, keys: Keys, end: PreparedEnd, group_id: str, on_commit: OnCommit
+) -> None:
+    reply = await store.run(
+        group.txn_complete(
+            keys,
+            group_id,
+            producer_id=end.producer_id,
+            producer_epoch=end.producer_epoch,
+            transaction=end.transaction,
+            committed=int(end.committed),
+        )
+    )
+    if reply.committed:
+        await on_commit(group_id, _parse_commits(reply.committed))
+
+
+def _parse_commits(flat: Sequence[bytes]) -> list[Row]:
+    """Parse stream keys and commits into rows."""
+    rows: list[Row] = []
+    for field, raw in zip(flat[::2], flat[1::2], strict=True):
+        place, commit = parse_field(field), parse_commit(raw)
+        if place is not None and commit is not None:
+            rows.append((*place, commit.offset, commit.epoch, commit.topic_id, commit.metadata))
+    return rows
+
+
+async def _find_topics(topics: TopicTable, end: PreparedEnd) -> dict[str, Topic]:
+    """Return the topics in the transaction, none with fewer partitions than take part."""
+    found = await _get_topics(topics, end)
+    if any(name in found and number >= found[name].partitions for name, number in end.partitions):
+        # Partitions were added since this broker cached the topic; another broker writes to them.
+        topics.invalidate()
+        found = await _get_topics(topics, end)
+    return found
+
+
+async def _get_topics(topics: TopicTable, end: PreparedEnd) -> dict[str, Topic]:
+    names = {topic for topic, _ in end.partitions}
+    found = {name: await topics.get(name) for name in names}
+    return {name: topic for name, topic in found.items() if topic is not None}
+
+
+def _write_markers(
+    store: Store, keys: Keys, end: PreparedEnd, topics: dict[str, Topic]
+) -> Sequence[asyncio.Future[WriteTxnMarkerReply]]:
+    now_ms = int(time() * 1000)
+    return [
+        store.submit(_marker_call(keys, topics[name], number, end, now_ms))
+        for name, number in end.partitions
+        if name in topics and number < topics[name].partitions
+    ]
+
+
+def _marker_call(
+    keys: Keys, topic: Topic, partition: int, end: PreparedEnd, now_ms: int
+) -> Call[WriteTxnMarkerReply]:
+    fields = marker_fields(topic, now_ms, end.producer_id, end.producer_epoch, end.committed)
+    return log.write_txn_marker(
+        keys,
+        topic.name,
+        partition,
+        topic_id=topic.id,
+        producer_id=end.producer_id,
+        producer_epoch=end.producer_epoch,
+        transaction=end.transaction,
+        committed=int(end.committed),
+        size=sum(map(len, fields)),
+        fields=fields,
+    )
+
+
+def marker_fields(
+    topic: Topic, now_ms: int, producer_id: int, epoch: int, committed: bool
+) -> Sequence[bytes]:
+    """Return the fields and values of a marker's entry in the topic's layout."""
+    if topic.is_batch:
+        batch = bytes(control_records.control_batch(0, now_ms, producer_id, epoch, committed))
+        return [b"batch", batch, b"count", b"1", b"max.timestamp", b"%d" % now_ms]
+    return control_records.fields_of(now_ms, producer_id, epoch, committed)
