@@ -1,1 +1,1 @@
-"""Measures a Kafka-speaking broker from outside: prebuilt bytes, no client library in the way."""
+"""Measure a Kafka broker with prebuilt requests on plain sockets, without a client library."""

@@ -1,8 +1,9 @@
-"""Measure brokers: a running one, two of them, a start, or (without words) a fresh Korvet."""
+"""Measure a running broker, compare two, time a start, or (the default) run a fresh Korvet."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import uvloop
@@ -12,74 +13,92 @@ from benchmarks.load import Target
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    verbs = top.add_subparsers(dest="verb", required=True)
+    commands = top.add_subparsers(dest="command_name", required=True)
 
-    run = verbs.add_parser("run", help="the cases against a running broker, one JSON line each")
+    run = commands.add_parser("run", help="measure a running broker; print one JSON line per case")
     run.add_argument("address", metavar="HOST:PORT")
     run.add_argument(
         "--pid",
         type=int,
         action="append",
         default=[],
-        help="broker process; its children count too",
+        help="process id of the broker; its children are included; repeatable",
     )
-    run.add_argument("--redis", metavar="URL", help="the broker's Redis, for the memory case")
+    run.add_argument(
+        "--redis", metavar="URL", help="the broker's Redis, for the cases memory and compact"
+    )
     run.add_argument("--label", default="broker")
-    _bounds(run)
+    _limits(run)
 
-    compare = verbs.add_parser(
-        "compare", help="a Markdown table of two brokers, or of two files of lines"
+    compare = commands.add_parser(
+        "compare", help="print a Markdown table of two brokers or two files of JSON lines"
     )
     compare.add_argument("ours", metavar="HOST:PORT|FILE")
     compare.add_argument("theirs", metavar="HOST:PORT|FILE")
     compare.add_argument("--pid", type=int, action="append", default=[])
     compare.add_argument("--other-pid", type=int, action="append", default=[])
     compare.add_argument("--labels", nargs=2, default=("ours", "theirs"))
-    _bounds(compare)
+    _limits(compare)
 
-    start = verbs.add_parser("start", help="seconds to the first Metadata reply, memory at rest")
+    start = commands.add_parser(
+        "start", help="measure seconds to the first Metadata response, and idle memory"
+    )
     start.add_argument("address", metavar="HOST:PORT")
     start.add_argument("command", nargs=argparse.REMAINDER)
 
-    own = verbs.add_parser(
-        "fresh", help="every case on a fresh Korvet: both layouts, append-only file on and off"
+    fresh_command = commands.add_parser(
+        "fresh", help="measure a fresh Korvet: both layouts, append-only file on and off"
     )
-    own.add_argument("--format", action="append", choices=("record", "batch"))
-    own.add_argument("--aof", action="append", choices=("on", "off"))
-    own.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
-    _bounds(own, cases.ALL)
+    fresh_command.add_argument("--format", action="append", choices=("record", "batch"))
+    fresh_command.add_argument("--aof", action="append", choices=("on", "off"))
+    fresh_command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    _limits(fresh_command, cases.ALL)
 
-    groups = verbs.add_parser(
-        "groups", help="join, heartbeats, commits, idempotence: a fresh Korvet, no append-only file"
+    groups = commands.add_parser(
+        "groups", help="measure groups and idempotence on a fresh Korvet without append-only file"
     )
-    _bounds(groups, (*cases.GROUPS, "pidem"))
+    _limits(groups, (*cases.GROUPS, "pidem"))
     groups.set_defaults(format=["batch"], aof=["off"], set=["group.initial.rebalance.delay.ms=0"])
 
-    old = verbs.add_parser("legacy", help="Kafka 0.7 and 0.8 beside today's protocol, fresh Korvet")
-    old.add_argument("--redis", metavar="URL", help="instead of a server of its own")
-    old.add_argument("--seconds", type=float, default=5.0)
-    old.add_argument("--megabytes", type=int, default=400)
+    legacy_command = commands.add_parser(
+        "legacy", help="compare Kafka 0.7, 0.8 and current protocol on a fresh Korvet"
+    )
+    legacy_command.add_argument(
+        "--redis", metavar="URL", help="use this Redis, not an embedded server"
+    )
+    legacy_command.add_argument("--seconds", type=float, default=5.0)
+    legacy_command.add_argument("--megabytes", type=int, default=400)
 
-    table = verbs.add_parser("table", help="a Markdown table of files of JSON lines")
+    table = commands.add_parser("table", help="print a Markdown table of files of JSON lines")
     table.add_argument("files", nargs="+", type=Path)
     return top
 
 
-def _bounds(verb: argparse.ArgumentParser, names: Sequence[str] = cases.DEFAULT) -> None:
-    verb.add_argument("--case", action="append", choices=cases.ALL, help="only these; repeatable")
-    verb.add_argument("--rounds", type=int, default=1, help="the whole list this many times")
-    verb.add_argument("--seconds", type=float, default=5.0, help="longest timed part of a case")
-    verb.add_argument("--megabytes", type=int, default=400, help="most payload a case produces")
-    verb.add_argument(
-        "--config", action="append", default=[], metavar="NAME=VALUE", help="topic config"
+def _limits(command: argparse.ArgumentParser, names: Sequence[str] = cases.DEFAULT) -> None:
+    command.add_argument(
+        "--case", action="append", choices=cases.ALL, help="run only this case; repeatable"
     )
-    verb.set_defaults(names=names)
+    command.add_argument("--rounds", type=int, default=1, help="number of times to run the list")
+    command.add_argument(
+        "--seconds", type=float, default=5.0, help="max duration of the timed part of a case, s"
+    )
+    command.add_argument(
+        "--megabytes", type=int, default=400, help="max payload that a case produces, MB"
+    )
+    command.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="topic config; repeatable",
+    )
+    command.set_defaults(names=names)
 
 
 def target(options: argparse.Namespace, address: str, pids: Sequence[int]) -> Target:
-    """The broker at `address` under the bounds of the command line."""
+    """Return the broker at `address` with the limits of the command line."""
     pairs = [tuple(text.split("=", 1)) for text in options.config]
     configs = tuple((name, value) for name, value in pairs)
     return Target(address, tuple(pids), options.seconds, options.megabytes, configs)
@@ -88,7 +107,7 @@ def target(options: argparse.Namespace, address: str, pids: Sequence[int]) -> Ta
 async def run(
     options: argparse.Namespace, broker: Target, label: str, store: str | None
 ) -> list[report.Line]:
-    """Every line measured, printed as it came."""
+    """Run the selected cases, print each line and return them all."""
     lines: list[report.Line] = []
     for _ in range(options.rounds):
         async for line in cases.run(options.case or options.names, broker, label, store):
@@ -98,7 +117,7 @@ async def run(
 
 
 async def compare(options: argparse.Namespace) -> str:
-    """The ratio table; files are read, addresses are measured."""
+    """Return the ratio table of two sides: measure an address, read a file."""
     sides = []
     for place, pids, label in (
         (options.ours, options.pid, options.labels[0]),
@@ -115,14 +134,16 @@ def _is_address(place: str) -> bool:
     return place.rpartition(":")[2].isdigit()
 
 
-async def own(options: argparse.Namespace) -> str:
-    """The table of all columns asked for."""
+async def run_fresh(options: argparse.Namespace) -> str:
+    """Measure a fresh Korvet for each selected column and return the table."""
     lines: list[report.Line] = []
     for layout in options.format or ("batch", "record"):
         for aof in options.aof or ("on", "off"):
             column = fresh.Column(layout, aof == "on", tuple(options.set))
             async with fresh.korvet(column) as running:
                 broker = target(options, running.address, running.pids)
+                if layout != "batch":
+                    broker = replace(broker, cache_bytes=0)
                 lines += await run(options, broker, column.label, running.store)
             lines.append(await _start(column))
     return report.table(lines)
@@ -136,8 +157,8 @@ async def _start(column: fresh.Column) -> report.Line:
 
 
 async def main(options: argparse.Namespace) -> str:
-    """The text to print at the end."""
-    match options.verb:
+    """Run the command and return the text to print at its end."""
+    match options.command_name:
         case "run":
             await run(
                 options, target(options, options.address, options.pid), options.label, options.redis
@@ -148,7 +169,7 @@ async def main(options: argparse.Namespace) -> str:
             command = [word for word in options.command if word != "--"]
             report.emit({"case": "start", **await startup.start(options.address, command)})
         case "fresh" | "groups":
-            return await own(options)
+            return await run_fresh(options)
         case "legacy":
             lines: list[report.Line] = []
             async for line in legacy.run(options.seconds, options.megabytes, options.redis):

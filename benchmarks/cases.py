@@ -1,14 +1,14 @@
-"""THE TABLE of the harness: every case by name."""
+"""Name every case of the harness, and run the selected ones."""
 
 from collections.abc import AsyncIterator, Iterable
 
 from benchmarks.compacting import Compact
+from benchmarks.consumer_groups import Settle
 from benchmarks.groups import Commits, Heartbeats, Join
 from benchmarks.growth import FlatLog, FlatTopic, Memory
 from benchmarks.idempotence import Idempotent
 from benchmarks.latency import Latency
 from benchmarks.load import Target
-from benchmarks.newer import Settle
 from benchmarks.report import Line
 from benchmarks.throughput import Fetch, Produce
 from benchmarks.transactions import Ends, Transactional
@@ -22,21 +22,28 @@ RATES: dict[str, Produce | Fetch] = {
     "pspread": Produce(1, 100, parts=8),
     "f1k": Fetch(100, 1000),
     "f100": Fetch(1000, 100),
+    "c1k": Fetch(100, 1000, megabytes=300, once=True),
+    "c100": Fetch(1000, 100, megabytes=200, once=True),
 }
+"""Cases that report a rate; those of class Fetch also report what they read."""
 DEFAULT = (*RATES, "lat")
 GROUPS = ("join50", "settle100", "beats", "commits")
-TRANSACTIONS = {"pidem": Idempotent(), "ptxn": Transactional(), "endtxn": Ends()}
+TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
+    "pidem": Idempotent(),
+    "ptxn": Transactional(),
+    "endtxn": Ends(),
+}
 ALL = (*DEFAULT, *GROUPS, *TRANSACTIONS, "flat", "memory", "compact")
 
 
 async def run(
     names: Iterable[str], target: Target, label: str, store: str | None
 ) -> AsyncIterator[Line]:
-    """One line a case, several for `flat`, as soon as it is measured."""
+    """Run the cases and yield a line for each, or several for `flat`, once it is measured."""
     for name in names:
         about: Line = {"case": name, "label": label}
         if name in RATES:
-            yield {**about, **(await RATES[name].run(target)).row()}
+            yield {**about, **await _rate(name, target)}
         elif name == "lat":
             tally, quantiles = await Latency().run(target)
             yield {**about, **quantiles, "client_cpu_share": tally.row()["client_cpu_share"]}
@@ -51,6 +58,12 @@ async def run(
             yield {**about, **await Memory(store).run(target)}
         elif name == "compact" and store is not None:
             yield {**about, **await Compact(store).run(target)}
+
+
+async def _rate(name: str, target: Target) -> Line:
+    case = RATES[name]
+    about = case.about(target) if isinstance(case, Fetch) else {}
+    return {**about, **(await case.run(target)).row()}
 
 
 async def _groups(name: str, target: Target) -> dict[str, float | int]:

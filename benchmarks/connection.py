@@ -1,8 +1,9 @@
-"""One socket of the load: bytes out, whole reply frames counted as they arrive.
+"""Send request frames on a socket and pass on each whole reply frame.
 
 Rules
-- the socket reads straight into one buffer; a reply is a slice of it and is gone after the call
-- nothing is decoded here; a closed socket or a failing reader ends the load with its own exception
+- The socket reads into one buffer: a reply is a slice of it, valid only during the call.
+- Replies are not decoded here.
+- A closed socket or a reader that raises ends the load with that exception.
 """
 
 import asyncio
@@ -13,11 +14,11 @@ from typing import Any, cast
 
 ROOM = 1 << 18
 LARGE, SMALL = 4 << 20, 1 << 16
-"""What a connection has room for at first: replies full of records, or one of a thousand."""
+"""Initial buffer sizes, bytes: for replies with records, and for 1,000 idle connections."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Calls `on_reply` with each reply frame, its length prefix removed."""
+    """A connection that calls `on_reply` with each reply frame, without its length prefix."""
 
     def __init__(self, room: int = LARGE) -> None:
         self._buffer = bytearray(room)
@@ -29,22 +30,22 @@ class Connection(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket can be written to."""
+        """Keep the transport for writes."""
         self.transport = cast(asyncio.WriteTransport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whoever waits for `closed` learns why."""
+        """Set the reason as the exception of `closed`."""
         if not self.closed.done():
             self.closed.set_exception(exc or ConnectionError("the broker closed the connection"))
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Free room behind what has not been handed on yet."""
+        """Return the free part of the buffer."""
         if len(self._buffer) - self._end < ROOM:
             self._compact()
         return self._view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Every whole frame received so far has been handed on."""
+        """Pass on every whole frame received so far."""
         self._end += nbytes
         start, end = self._start, self._end
         while end - start >= 4:
@@ -62,12 +63,12 @@ class Connection(asyncio.BufferedProtocol):
             self._start = self._end = 0
 
     def send(self, frame: bytes) -> None:
-        """The frame is on its way."""
+        """Write the frame to the socket."""
         assert self.transport is not None
         self.transport.write(frame)
 
     async def ask(self, frame: bytes) -> bytes:
-        """The one reply to one request, copied."""
+        """Send a request and return a copy of its reply."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.on_reply = lambda reply: answer.set_result(bytes(reply))
         self.send(frame)
@@ -76,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         return answer.result() if answer.done() else self._raise()
 
     def close(self) -> None:
-        """The socket is closed and nobody is told."""
+        """Close the socket without an exception in `closed`."""
         if not self.closed.done():
             self.closed.cancel()
         if self.transport is not None:
@@ -109,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def connect(address: str, room: int = LARGE) -> Connection:
-    """An open connection to HOST:PORT."""
+    """Connect to HOST:PORT."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(partial(Connection, room), host, int(port))

@@ -1,4 +1,4 @@
-"""A Korvet for each column: layout and append-only file as asked, its folder gone afterwards."""
+"""Run a fresh Korvet for each column of the table, and delete its directory afterwards."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ LISTENING = "listening on "
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One way to run Korvet."""
+    """A configuration of Korvet: a column of the table."""
 
     layout: str
     append_only: bool
@@ -30,13 +30,13 @@ class Column:
 
     @property
     def label(self) -> str:
-        """What stands above its figures."""
+        """The heading of the column."""
         return f"{self.layout}, aof {'on' if self.append_only else 'off'}"
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A broker that serves: where, under which processes, on which Redis."""
+    """A running broker: its address, its process ids, its Redis."""
 
     address: str
     pids: tuple[int, ...]
@@ -44,7 +44,7 @@ class Running:
 
 
 def command(column: Column, folder: Path, address: str, store: str | None) -> list[str]:
-    """The command line of a Korvet; without `store` its own server, append-only file on."""
+    """Return the command line of Korvet: on `store`, or with an embedded server and AOF."""
     words = [sys.executable, "-m", "korvet", "--listen", address, "--data-dir", str(folder)]
     for setting in (f"storage.format={column.layout}", *column.settings):
         words += ["--set", setting]
@@ -53,7 +53,7 @@ def command(column: Column, folder: Path, address: str, store: str | None) -> li
 
 @asynccontextmanager
 async def korvet(column: Column) -> AsyncIterator[Running]:
-    """A broker that has said where it listens."""
+    """Run a broker; enter the block once it has printed its address."""
     folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -69,7 +69,7 @@ async def korvet(column: Column) -> AsyncIterator[Running]:
         assert process.stdout is not None
         line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
         if not line.startswith(LISTENING):
-            raise RuntimeError(f"korvet did not start: {line!r}")
+            raise RuntimeError(f"korvet did not start: expected {LISTENING!r}, got {line!r}")
         address = line.removeprefix(LISTENING).strip()
         yield Running(address, (process.pid, *pids), store or _embedded(folder))
 
@@ -122,7 +122,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 async def first_start(column: Column) -> dict[str, float | int]:
-    """The start figures of a Korvet with its own server in an empty folder."""
+    """Measure the start of a Korvet with an embedded server in an empty directory."""
     folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
     try:
         address = f"127.0.0.1:{_free_port()}"

@@ -1,6 +1,6 @@
-"""Groups: members that join at once, heartbeats at rest, commits as fast as they go.
+"""Measure classic groups: concurrent joins, heartbeats of stable groups, offset commits.
 
-Requests are of the last versions before flexible headers, as in `frames`.
+Requests have the last versions before flexible headers, as in `frames`.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from benchmarks.load import Pump, Tally, Target, connections, drain, measured, t
 OFFSET_COMMIT, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP = 8, 11, 12, 13, 14
 REBALANCE_IN_PROGRESS = 27
 SESSION_MS = 60_000
-LOOK_S = 0.1
-"""How often a member that joins looks whether others have come."""
+CHECK_INTERVAL_S = 0.1
+"""Interval in which a joined member checks for a rebalance."""
 
 
 def _bytes(value: bytes) -> bytes:
@@ -28,17 +28,17 @@ def _bytes(value: bytes) -> bytes:
 
 
 @dataclass(slots=True)
-class Seat:
-    """One member of a group, on a connection of its own."""
+class Member:
+    """A member of a group with a connection to itself."""
 
     connection: Connection
     group: str
-    member: str = ""
+    member_id: str = ""
     generation: int = -1
     roster: int = 0
 
     async def join(self) -> None:
-        """The member has its assignment in some generation."""
+        """Join the group and get an assignment (JoinGroup, SyncGroup)."""
         while True:
             members = await self._join()
             if await self._sync(members) != REBALANCE_IN_PROGRESS:
@@ -46,7 +46,7 @@ class Seat:
 
     async def _join(self) -> list[str]:
         body = frames.text(self.group) + struct.pack(">ii", SESSION_MS, SESSION_MS)
-        body += frames.text(self.member) + frames.text("consumer") + struct.pack(">i", 1)
+        body += frames.text(self.member_id) + frames.text("consumer") + struct.pack(">i", 1)
         body += frames.text("range") + _bytes(b"\0" * 32)
         reply = await self.connection.ask(frames.frame(JOIN_GROUP, 3, body))
         error, self.generation = struct.unpack_from(">hi", reply, 8)
@@ -56,7 +56,7 @@ class Seat:
         for _ in range(3):
             word, at = _text(reply, at)
             words.append(word)
-        self.member = words[2]
+        self.member_id = words[2]
         (count,) = struct.unpack_from(">i", reply, at)
         members, at = [], at + 4
         for _ in range(count):
@@ -69,7 +69,7 @@ class Seat:
 
     async def _sync(self, members: Sequence[str]) -> int:
         body = frames.text(self.group) + struct.pack(">i", self.generation)
-        body += frames.text(self.member) + struct.pack(">i", len(members))
+        body += frames.text(self.member_id) + struct.pack(">i", len(members))
         for member in members:
             body += frames.text(member) + _bytes(b"\0" * 32)
         reply = await self.connection.ask(frames.frame(SYNC_GROUP, 1, body))
@@ -79,18 +79,19 @@ class Seat:
         return int(error)
 
     def heartbeat(self) -> bytes:
-        """The request."""
+        """Encode the Heartbeat request."""
         body = frames.text(self.group) + struct.pack(">i", self.generation)
-        return frames.frame(HEARTBEAT, 1, body + frames.text(self.member))
+        return frames.frame(HEARTBEAT, 1, body + frames.text(self.member_id))
 
-    async def alive(self) -> bool:
-        """Whether the generation still stands."""
+    async def is_in_generation(self) -> bool:
+        """Send a heartbeat and return whether the generation is still valid."""
         reply = await self.connection.ask(self.heartbeat())
         (error,) = struct.unpack_from(">h", reply, 8)
         return int(error) == frames.NO_ERROR
 
     async def leave(self) -> None:
-        body = frames.text(self.group) + frames.text(self.member)
+        """Leave the group (LeaveGroup)."""
+        body = frames.text(self.group) + frames.text(self.member_id)
         await self.connection.ask(frames.frame(LEAVE_GROUP, 1, body))
 
 
@@ -99,54 +100,54 @@ def _text(reply: bytes, at: int) -> tuple[str, int]:
     return reply[at + 2 : at + 2 + size].decode(), at + 2 + size
 
 
-async def settle(seats: Sequence[Seat]) -> None:
-    """All are in one generation, each having joined again as often as others came."""
+async def settle(joined: Sequence[Member]) -> None:
+    """Join all members, and rejoin them until they are in one generation."""
     done = asyncio.Event()
 
-    async def stay(seat: Seat) -> None:
-        await seat.join()
+    async def stay(member: Member) -> None:
+        await member.join()
         while not done.is_set():
-            if len(seats) == max(s.roster for s in seats) and _one_generation(seats):
+            if len(joined) == max(s.roster for s in joined) and _one_generation(joined):
                 done.set()
-            elif await seat.alive():
-                await asyncio.sleep(LOOK_S)
+            elif await member.is_in_generation():
+                await asyncio.sleep(CHECK_INTERVAL_S)
             else:
-                await seat.join()
+                await member.join()
 
-    await asyncio.gather(*(stay(seat) for seat in seats))
+    await asyncio.gather(*(stay(member) for member in joined))
 
 
-def _one_generation(seats: Sequence[Seat]) -> bool:
-    return len({seat.generation for seat in seats}) == 1
+def _one_generation(joined: Sequence[Member]) -> bool:
+    return len({member.generation for member in joined}) == 1
 
 
 @asynccontextmanager
 async def members(
     opened: Sequence[Connection], size: int
-) -> AsyncIterator[tuple[list[Seat], list[float]]]:
-    """A member on each connection, in groups of `size`; and the seconds each took to settle."""
+) -> AsyncIterator[tuple[list[Member], list[float]]]:
+    """Join a member per connection, in groups of `size`; yield them and each group's seconds."""
     stamp = f"{time.time_ns() // 1_000_000:x}"
-    seats: list[Seat] = []
+    joined: list[Member] = []
     took: list[float] = []
     for first in range(0, len(opened), size):
-        new = [Seat(one, f"bench-{stamp}-{first}") for one in opened[first : first + size]]
+        new = [Member(one, f"bench-{stamp}-{first}") for one in opened[first : first + size]]
         begin = time.perf_counter()
         await settle(new)
         took.append(time.perf_counter() - begin)
-        seats += new
-    yield seats, took
-    for seat in seats:
-        await seat.leave()
+        joined += new
+    yield joined, took
+    for member in joined:
+        await member.leave()
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """So many members, each on its own connection, join an empty group at once."""
+    """A join of `count` members, each on a separate connection, into an empty group at once."""
 
     count: int = 50
 
     async def run(self, target: Target) -> dict[str, float]:
-        """Seconds until they are one generation with assignments."""
+        """Return the seconds until all members have assignments in one generation."""
         async with (
             connections(target, self.count) as opened,
             members(opened, self.count) as (_, took),
@@ -156,7 +157,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeats:
-    """Members at rest: each on its own connection, heard of every `every_s`, whenever it began."""
+    """Heartbeats of stable groups: each member sends one every `every_s` at a random phase."""
 
     groups: int = 20
     size: int = 50
@@ -165,46 +166,47 @@ class Heartbeats:
     seed: int = 1
 
     async def run(self, target: Target) -> dict[str, float]:
-        """The share of one core that the broker and its Redis spend on them, and how long a
-        heartbeat waits for its answer."""
+        """Return the share of one core that broker and Redis use, and the heartbeats' latency."""
         random = Random(self.seed)
         async with (
             connections(target, self.groups * self.size, SMALL) as opened,
-            members(opened, self.size) as (seats, _),
+            members(opened, self.size) as (joined, _),
         ):
             waits: list[float] = []
             cpu, begin = processes.cpu_seconds(target.pids), time.perf_counter()
-            phases = [begin + random.uniform(0, self.every_s) for _ in seats]
-            await asyncio.gather(*map(partial(self._beat, waits), seats, phases))
+            phases = [begin + random.uniform(0, self.every_s) for _ in joined]
+            await asyncio.gather(*map(partial(self._beat, waits), joined, phases))
             seconds = time.perf_counter() - begin
             spent = processes.cpu_seconds(target.pids) - cpu
         waits.sort()
         return {
-            "members": len(seats),
+            "members": len(joined),
             "heartbeats_per_s": round(len(waits) / seconds),
             "core_share": round(spent / seconds, 3),
             "ack_p50_ms": round(1000 * waits[len(waits) // 2], 2),
             "ack_p99_ms": round(1000 * waits[len(waits) * 99 // 100], 2),
         }
 
-    async def _beat(self, waits: list[float], seat: Seat, moment: float) -> None:
+    async def _beat(self, waits: list[float], member: Member, moment: float) -> None:
         for number in range(self.rounds):
             due = moment + number * self.every_s
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             begin = time.perf_counter()
-            if not await seat.alive():
-                raise frames.Refused("Heartbeat: the group did not stay as it was")
+            if not await member.is_in_generation():
+                raise frames.Refused(
+                    f"Heartbeat of {member.member_id} in {member.group}: the group rebalances"
+                )
             waits.append(time.perf_counter() - begin)
 
 
 @dataclass(frozen=True, slots=True)
 class Commits:
-    """Single-partition commits by groups without members, over several connections."""
+    """Offset commits of one partition by groups without members, over `width` connections."""
 
     width: int = 10
 
     async def run(self, target: Target) -> Tally:
-        """As many as go through in the time given."""
+        """Commit until the time limit."""
         tally = Tally()
         async with (
             topic(target, "bench-commits", self.width) as name,

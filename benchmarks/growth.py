@@ -1,9 +1,11 @@
-"""What does not show in a rate: cost as a log or a topic grows, and memory a record takes."""
+"""Measure the cost of requests as a log or a topic grows, and the memory per record."""
 
 import itertools
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import redis
 
@@ -19,12 +21,12 @@ SIZE = 100
 
 @dataclass(frozen=True, slots=True)
 class FlatLog:
-    """Cost of small produces and of small fetches at random places, as one partition grows."""
+    """The cost of small produces, and of small fetches at random offsets, as a log grows."""
 
     sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
 
     async def run(self, target: Target) -> list[dict[str, float | int]]:
-        """One row for each size: records already there, then microseconds a request."""
+        """Return a row for each log size: records, and microseconds per request."""
         rows = []
         async with topic(target, "bench-flat", 1) as name:
             bases: list[int] = []
@@ -42,12 +44,12 @@ class FlatLog:
 
 @dataclass(frozen=True, slots=True)
 class FlatTopic:
-    """Cost of small produces in turn over all partitions, as their number grows."""
+    """The cost of small produces, round-robin over all partitions, as their number grows."""
 
     widths: tuple[int, ...] = (1, 10, 100, 1000)
 
     async def run(self, target: Target) -> list[dict[str, float | int]]:
-        """One row for each number of partitions."""
+        """Return a row for each number of partitions."""
         rows: list[dict[str, float | int]] = []
         for width in self.widths:
             async with topic(target, "bench-wide", width) as name:
@@ -58,17 +60,17 @@ class FlatTopic:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of Redis a record of 100 B takes, 1,000 a batch."""
+    """The memory of Redis per record of 100 B, in batches of 1,000 records."""
 
     redis: str
     records: int = 200_000
 
     async def run(self, target: Target) -> dict[str, float | int]:
-        """Bytes of Redis and of the wire for each record."""
+        """Return the bytes per record in Redis and on the wire."""
         wire = len(batch(1000, SIZE))
         store = redis.Redis.from_url(self.redis)
         async with topic(target, "bench-memory", 1) as name:
-            before = int(store.info("memory")["used_memory"])
+            before = _settled_memory(store)
             await fill(target, name, [(1000, SIZE)] * (self.records // 1000), partition=0)
             used = int(store.info("memory")["used_memory"]) - before
         store.close()
@@ -80,12 +82,23 @@ class Memory:
         }
 
 
-def _cost(tally: Tally, what: str) -> dict[str, float | int]:
+def _settled_memory(store: Any) -> int:
+    """Return Redis's used memory once deleted topics of earlier cases are freed."""
+    used = int(store.info("memory")["used_memory"])
+    for _ in range(100):
+        time.sleep(0.3)
+        before, used = used, int(store.info("memory")["used_memory"])
+        if used > before - (1 << 16):
+            break
+    return used
+
+
+def _cost(tally: Tally, request: str) -> dict[str, float | int]:
     row: dict[str, float | int] = {
-        f"{what}_us_per_request": round(tally.seconds / tally.requests * 1e6, 1)
+        f"{request}_us_per_request": round(tally.seconds / tally.requests * 1e6, 1)
     }
     if tally.resident:
-        row[f"{what}_cpu_us_per_request"] = round(tally.broker_cpu / tally.requests * 1e6, 1)
+        row[f"{request}_cpu_us_per_request"] = round(tally.broker_cpu / tally.requests * 1e6, 1)
     return row
 
 
@@ -93,16 +106,16 @@ async def _produce_probe(target: Target, name: str, width: int) -> Tally:
     one = batch(RECORDS, SIZE)
     turn = itertools.cycle([frames.produce(name, {p: one}) for p in range(width)])
     requests = iter([next(turn) for _ in range(max(PROBES, width))])
-    place = frames.ProduceReply(name)
-    return await _probe(target, lambda: next(requests, None), place.base_offset)
+    reply_of = frames.ProduceReply(name)
+    return await _probe(target, lambda: next(requests, None), reply_of.base_offset)
 
 
 async def _fetch_probe(target: Target, name: str, bases: list[int]) -> dict[str, float | int]:
-    places = random.Random(len(bases)).choices(bases, k=PROBES)
-    questions = iter([frames.fetch(name, 0, offset, max_bytes=1000) for offset in places])
-    place = frames.FetchReply(name)
+    offsets = random.Random(len(bases)).choices(bases, k=PROBES)
+    questions = iter([frames.fetch(name, 0, offset, max_bytes=1000) for offset in offsets])
+    reply_of = frames.FetchReply(name)
     tally = await _probe(
-        target, lambda: next(questions, None), lambda reply: place.read(reply, 1 << 62)[0]
+        target, lambda: next(questions, None), lambda reply: reply_of.read(reply, 1 << 62)[0]
     )
     return _cost(tally, "fetch")
 

@@ -1,4 +1,4 @@
-"""What idempotence costs: one request with a producer's id and numbers, and without, in turn."""
+"""Measure the cost of idempotence: an idempotent producer and a plain one take turns."""
 
 import itertools
 import time
@@ -11,25 +11,25 @@ from benchmarks.payloads import batch
 from benchmarks.transactions import Producer
 
 SLICES = 6
-"""The two kinds of producer take turns, so that a machine's moods meet both."""
-NOBODY = -1
+"""Turns of each producer: a change of the machine's speed then affects both."""
+NO_SEQUENCE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Idempotent:
-    """`records` of `size` bytes a request, to a partition of each producer's own."""
+    """Requests with `records` of `size` bytes; each producer has a partition to itself."""
 
     records: int = 100
     size: int = 1000
 
     async def run(self, target: Target) -> dict[str, float]:
-        """Records a second of both, and how much of the plain rate and cost the other has."""
+        """Return both rates, and the ratios of rate and CPU: idempotent over plain."""
         tallies = [Tally(), Tally()]
         async with topic(target, "bench-idempotent", 2) as name, connections(target, 2) as opened:
             plain, numbered = (Producer(connection, name, None) for connection in opened)
             await numbered.begin()
             sequences = itertools.count(0, self.records)
-            pair = ((plain, 0, itertools.repeat(NOBODY)), (numbered, 1, sequences))
+            pair = ((plain, 0, itertools.repeat(NO_SEQUENCE)), (numbered, 1, sequences))
             for _ in range(SLICES):
                 for tally, (producer, partition, numbers) in zip(tallies, pair, strict=True):
                     await self._slice(target, producer, partition, numbers, tally)
@@ -55,7 +55,7 @@ class Idempotent:
         left = target.megabytes * 1_000_000 // (self.records * self.size) // 2 // SLICES
         batches = itertools.islice(itertools.cycle(made), max(left, 1))
         deadline = time.perf_counter() + target.seconds / SLICES
-        place = frames.ProduceReply(producer.topic)
+        reply_of = frames.ProduceReply(producer.topic)
 
         def following() -> bytes | None:
             data = next(batches, None)
@@ -64,7 +64,7 @@ class Idempotent:
             return producer.produce(partition, data, next(numbers))
 
         def received(reply: memoryview) -> None:
-            place.base_offset(reply)
+            reply_of.base_offset(reply)
             tally.records += self.records
 
         async with measured(target, tally):

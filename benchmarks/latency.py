@@ -1,4 +1,4 @@
-"""The latency row: single produces at a steady rate, and a consumer in long poll."""
+"""Measure latency: single produces at a fixed rate, and a consumer in long poll."""
 
 import asyncio
 import time
@@ -13,14 +13,14 @@ from benchmarks.payloads import batch
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """`count` single records at `rate` a second: acknowledgement, arrival at a waiting consumer."""
+    """`count` single records at `rate` per second, acknowledged and fetched in long poll."""
 
     rate: int = 500
     count: int = 2_500
     size: int = 100
 
     async def run(self, target: Target) -> tuple[Tally, dict[str, float]]:
-        """Milliseconds from the moment a record left this process."""
+        """Return the milliseconds from sending a record to its acknowledgement and arrival."""
         async with topic(target, "bench-latency", 1) as name, connections(target, 2) as opened:
             tally = Tally()
             async with measured(target, tally):
@@ -42,7 +42,7 @@ class _Run:
         self._sent: list[float] = []
         self.acks: list[float] = []
         self.arrivals: list[float] = []
-        self._place = frames.FetchReply(name)
+        self._reply_of = frames.FetchReply(name)
         self._position = 0
         self._frame = frames.produce(name, {0: batch(1, plan.size)})
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -50,7 +50,7 @@ class _Run:
         back.on_reply = self._arrived
 
     async def finish(self) -> None:
-        """Every record was acknowledged and has arrived."""
+        """Send every record and wait until all are acknowledged and fetched."""
         self._poll()
         begin = time.perf_counter()
         for index in range(self._plan.count):
@@ -66,8 +66,8 @@ class _Run:
                 loss.result()
         if not self._done.done():
             raise frames.Refused(
-                f"of {self._plan.count} records {len(self.acks)} were acknowledged"
-                f" and {len(self.arrivals)} arrived"
+                f"after 30 s, of {self._plan.count} records {len(self.acks)} were acknowledged"
+                f" and {len(self.arrivals)} fetched"
             )
 
     def _poll(self) -> None:
@@ -80,7 +80,7 @@ class _Run:
 
     def _arrived(self, reply: memoryview) -> None:
         now = time.perf_counter()
-        records, _, reached = self._place.read(reply, 1 << 62)
+        records, _, reached = self._reply_of.read(reply, 1 << 62)
         if records:
             self._position = reached
             for index in range(len(self.arrivals), len(self.arrivals) + records):
@@ -96,6 +96,6 @@ class _Run:
 
 
 def quantile(seconds: Sequence[float], share: float) -> float:
-    """The value in milliseconds below which `share` of them lie."""
+    """Return the quantile `share` in milliseconds."""
     ordered = sorted(seconds)
     return round(ordered[min(int(len(ordered) * share), len(ordered) - 1)] * 1000, 3)

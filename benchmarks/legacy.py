@@ -1,8 +1,9 @@
-"""Kafka 0.7 and 0.8 beside today's protocol: one fresh Korvet, the same bytes over each.
+"""Compare the protocols of Kafka 0.7, 0.8 and today on one fresh Korvet with equal records.
 
-- 0.7 sends no answers to what is produced: every SETS sets one OFFSETS is asked, and its answer
-  counts them, because it comes only once they are stored
-- fetches go over one log from its start to its end, again and again, 1 MiB at a time
+Rules
+- A 0.7 broker sends no reply to a produce request. An OFFSETS request follows every SETS message
+  sets; its reply counts them, because the broker answers in order.
+- Fetches read one log from its start to its end repeatedly, 1 MiB per request.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ LOG_MEGABYTES = 50
 
 @asynccontextmanager
 async def korvet(store: str | None) -> AsyncIterator[tuple[str, str, int]]:
-    """A broker with layout `batch`: where newer clients connect, where 0.7's, and its process."""
+    """Run a broker with layout `batch`; yield its address, its 0.7 address and its process id."""
     folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
     words = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0"]
     words += ["--legacy-listen", "127.0.0.1:0", "--data-dir", str(folder)]
@@ -51,7 +52,7 @@ async def korvet(store: str | None) -> AsyncIterator[tuple[str, str, int]]:
 
 
 def message_set(size: int, seed: int) -> bytes:
-    """RECORDS messages of magic 1."""
+    """Encode RECORDS messages of magic 1."""
     return b"".join(
         struct.pack(">ibbI", len(value) + 6, 1, 0, zlib.crc32(value)) + value
         for value in values(RECORDS, size, seed)
@@ -59,7 +60,7 @@ def message_set(size: int, seed: int) -> bytes:
 
 
 def request(kind: int, name: str, rest: bytes) -> bytes:
-    """A frame of 0.7 for partition 0."""
+    """Encode a 0.7 request for partition 0."""
     body = struct.pack(">h", kind) + frames.text(name) + bytes(4) + rest
     return struct.pack(">i", len(body)) + body
 
@@ -76,8 +77,8 @@ def latest(name: str) -> bytes:
     return request(4, name, struct.pack(">qi", -1, 1))
 
 
-async def old_produce(target: Target, size: int) -> Tally:
-    """Sets of RECORDS over one connection of 0.7."""
+async def legacy_produce(target: Target, size: int) -> Tally:
+    """Produce message sets of RECORDS messages over one 0.7 connection."""
     name = f"bench07-{size}-{time.time_ns() // 1_000_000:x}"
     sets = [produce(name, message_set(size, seed)) for seed in range(SETS)]
     whole = b"".join(sets) + latest(name)
@@ -91,21 +92,21 @@ async def old_produce(target: Target, size: int) -> Tally:
 
     def received(reply: memoryview) -> None:
         if struct.unpack_from(">h", reply)[0] != frames.NO_ERROR:
-            raise frames.Refused("OFFSETS was refused")
+            raise frames.Refused("OFFSETS of 0.7: the reply has an error code")
         tally.requests += SETS
         tally.records += SETS * RECORDS
         tally.payload += SETS * RECORDS * size
 
     async with connections(target, 1) as opened:
-        opened[0].send(sets[0])  # the topic comes to be before the clock runs
+        opened[0].send(sets[0])  # creates the topic before the timed part
         await opened[0].ask(latest(name))
         async with measured(target, tally):
             await drain([Pump(opened[0], following, received)])
     return tally
 
 
-async def old_fetch(target: Target, size: int) -> Tally:
-    """The log over one connection of 0.7, read on from where each answer ended."""
+async def legacy_fetch(target: Target, size: int) -> Tally:
+    """Fetch the log over one 0.7 connection, 1 MiB per request."""
     name = f"bench07f-{size}-{time.time_ns() // 1_000_000:x}"
     data = message_set(size, 1)
     count = LOG_MEGABYTES * 1_000_000 // (RECORDS * size)
@@ -115,14 +116,14 @@ async def old_fetch(target: Target, size: int) -> Tally:
         for _ in range(count):
             opened[0].send(produce(name, data))
         await opened[0].ask(latest(name))
-        places = itertools.cycle(range(0, end - frames.MEGABYTE, frames.MEGABYTE))
+        offsets = itertools.cycle(range(0, end - frames.MEGABYTE, frames.MEGABYTE))
         async with measured(target, tally):
             deadline = time.perf_counter() + target.seconds
             await drain(
                 [
                     Pump(
                         opened[0],
-                        lambda: fetch(name, next(places)) if _early(deadline) else None,
+                        lambda: fetch(name, next(offsets)) if _before(deadline) else None,
                         _counter(tally, size),
                     )
                 ]
@@ -130,14 +131,14 @@ async def old_fetch(target: Target, size: int) -> Tally:
     return tally
 
 
-def _early(deadline: float) -> bool:
+def _before(deadline: float) -> bool:
     return time.perf_counter() < deadline
 
 
 def _counter(tally: Tally, size: int) -> Callable[[memoryview], None]:
     def received(reply: memoryview) -> None:
         if len(reply) != frames.MEGABYTE + 2:
-            raise frames.Refused(f"{len(reply)} bytes came")
+            raise frames.Refused(f"Fetch of 0.7: a reply of {len(reply)} bytes, expected 1 MiB + 2")
         tally.requests += 1
         tally.records += frames.MEGABYTE // (size + 10)
         tally.payload += frames.MEGABYTE // (size + 10) * size
@@ -146,7 +147,7 @@ def _counter(tally: Tally, size: int) -> Callable[[memoryview], None]:
 
 
 async def converted(target: Target, size: int) -> Tally:
-    """A `batch` log as clients of 0.8 read it: Fetch 0, message sets of magic 0."""
+    """Fetch a `batch` log as a 0.8 client: Fetch v0, message sets of magic 0."""
     tally = Tally()
     async with topic(target, "bench08", 1) as name:
         bases = await fill(target, name, [(RECORDS, size)] * 500, partition=0)
@@ -164,7 +165,7 @@ async def converted(target: Target, size: int) -> Tally:
                 [
                     Pump(
                         opened[0],
-                        lambda: _fetch0(name, next(turn)) if _early(deadline) else None,
+                        lambda: _fetch0(name, next(turn)) if _before(deadline) else None,
                         received,
                     )
                 ]
@@ -178,23 +179,23 @@ def _fetch0(name: str, offset: int) -> bytes:
 
 
 async def run(seconds: float, megabytes: int, store: str | None) -> AsyncIterator[Line]:
-    """A line for each row and side."""
+    """Yield a line for each case and protocol."""
     async with korvet(store) as (main, legacy, pid):
-        today = Target(main, (pid,), seconds, megabytes)
-        old = replace(today, address=legacy)
+        current = Target(main, (pid,), seconds, megabytes)
+        legacy_target = replace(current, address=legacy)
         for size in SIZES:
             for case, label, work in (
-                (f"produce 200 x {size} B", "batch", Produce(RECORDS, size).run(today)),
-                (f"produce 200 x {size} B", "0.7", old_produce(old, size)),
-                (f"fetch {size} B", "batch", Fetch(RECORDS, size, LOG_MEGABYTES).run(today)),
-                (f"fetch {size} B", "0.7", old_fetch(old, size)),
-                (f"fetch {size} B", "0.8 of batch", converted(today, size)),
+                (f"produce 200 x {size} B", "batch", Produce(RECORDS, size).run(current)),
+                (f"produce 200 x {size} B", "0.7", legacy_produce(legacy_target, size)),
+                (f"fetch {size} B", "batch", Fetch(RECORDS, size, LOG_MEGABYTES).run(current)),
+                (f"fetch {size} B", "0.7", legacy_fetch(legacy_target, size)),
+                (f"fetch {size} B", "0.8 of batch", converted(current, size)),
             ):
                 yield {"case": case, "label": label, **(await work).row()}
 
 
 def summary(lines: list[Line]) -> str:
-    """A Markdown table: records a second of each row, and of today's protocol."""
+    """Return a Markdown table of the rates, and their ratios to today's protocol."""
     rows = ["| case | protocol | records/s | MB/s | of batch |", "|---|---|---|---|---|"]
     base: dict[object, float] = {}
     for line in lines:

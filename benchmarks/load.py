@@ -1,4 +1,4 @@
-"""Closed-loop load: requests in flight on each connection, until a size or a deadline ends it."""
+"""Run a closed-loop load: a fixed number of requests in flight on each connection."""
 
 import asyncio
 import resource
@@ -12,22 +12,25 @@ from benchmarks.connection import LARGE, Connection, connect
 
 IN_FLIGHT = 5
 GIGABYTE = 1e9
+CACHE_BYTES = 128 << 20
+"""Default of Korvet's `fetch.cache.bytes`, which caches batches of layout `batch` only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The broker under load and the bounds of each case."""
+    """The broker under load, and the limits of each case."""
 
     address: str
     pids: tuple[int, ...] = ()
     seconds: float = 5.0
     megabytes: int = 400
     configs: tuple[tuple[str, str], ...] = ()
+    cache_bytes: int = CACHE_BYTES
 
 
 @dataclass(slots=True)
 class Tally:
-    """What the replies of one timed run add up to."""
+    """The totals of the replies of one timed run."""
 
     requests: int = 0
     records: int = 0
@@ -38,7 +41,7 @@ class Tally:
     resident: int = 0
 
     def row(self) -> dict[str, float | int]:
-        """The figures of the table; broker figures only where process ids were given."""
+        """Return the figures; those of the broker only if its process ids are known."""
         row: dict[str, float | int] = {
             "requests": self.requests,
             "records": self.records,
@@ -56,27 +59,27 @@ class Tally:
         return row
 
 
-def own_cpu() -> float:
-    """CPU seconds this process has used."""
+def client_cpu() -> float:
+    """Return the CPU seconds of this process so far."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 @asynccontextmanager
 async def measured(target: Target, tally: Tally) -> AsyncIterator[None]:
-    """Wall clock and CPU of the block stand in `tally` afterwards."""
-    cpu, own = processes.cpu_seconds(target.pids), own_cpu()
+    """Add the wall clock and CPU time of the block to `tally`."""
+    cpu, client = processes.cpu_seconds(target.pids), client_cpu()
     begin = time.perf_counter()
     yield
     tally.seconds = time.perf_counter() - begin
     tally.broker_cpu = processes.cpu_seconds(target.pids) - cpu
-    tally.client_cpu = own_cpu() - own
+    tally.client_cpu = client_cpu() - client
     tally.resident = processes.resident_bytes(target.pids)
 
 
 @asynccontextmanager
 async def topic(target: Target, name: str, partitions: int) -> AsyncIterator[str]:
-    """A topic whose partitions answer, gone again afterwards."""
+    """Create a topic, wait until its partitions have leaders, and delete it after the block."""
     name = f"{name}-{time.time_ns() // 1_000_000:x}"
     control = await connect(target.address)
     error = frames.created(
@@ -84,7 +87,7 @@ async def topic(target: Target, name: str, partitions: int) -> AsyncIterator[str
     )
     if error != frames.NO_ERROR:
         raise frames.Refused(f"CreateTopics {name}: error code {error}")
-    await _served(control, name, partitions)
+    await _wait_for_leaders(control, name, partitions)
     try:
         yield name
     finally:
@@ -94,20 +97,20 @@ async def topic(target: Target, name: str, partitions: int) -> AsyncIterator[str
         control.close()
 
 
-async def _served(control: Connection, name: str, partitions: int) -> None:
+async def _wait_for_leaders(control: Connection, name: str, partitions: int) -> None:
     question = frames.list_offsets(name, partitions)
     for _ in range(600):
         rows = frames.listed(memoryview(await control.ask(question)), name)
         if len(rows) == partitions and all(error == frames.NO_ERROR for error, _ in rows):
             return
         await asyncio.sleep(0.05)
-    raise frames.Refused(f"{name} has no leaders after 30 s")
+    raise frames.Refused(f"ListOffsets {name}: partitions without leader after 30 s")
 
 
 class Pump:
-    """Keeps IN_FLIGHT requests under way on one connection while `following` has another one.
+    """A load of IN_FLIGHT requests on one connection until `following` returns None.
 
-    `following` is called once for each request; `received` once for each reply, in the same order.
+    It calls `following` for each request, and `received` for each reply in the requests' order.
     """
 
     def __init__(
@@ -119,13 +122,13 @@ class Pump:
         self._connection = connection
         self._following = following
         self._received = received
-        self._under_way = 0
+        self._in_flight = 0
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         connection.on_reply = self._reply
         connection.closed.add_done_callback(self._lost)
 
     def start(self) -> None:
-        """The first requests are on their way."""
+        """Send the first requests."""
         for _ in range(IN_FLIGHT):
             self._send()
         self._finish()
@@ -133,12 +136,12 @@ class Pump:
     def _send(self) -> None:
         frame = self._following()
         if frame is not None:
-            self._under_way += 1
+            self._in_flight += 1
             self._connection.send(frame)
 
     def _reply(self, reply: memoryview) -> None:
         self._received(reply)
-        self._under_way -= 1
+        self._in_flight -= 1
         self._send()
         self._finish()
 
@@ -147,12 +150,12 @@ class Pump:
             self.done.set_exception(closed.exception() or ConnectionError("closed"))
 
     def _finish(self) -> None:
-        if self._under_way == 0 and not self.done.done():
+        if self._in_flight == 0 and not self.done.done():
             self.done.set_result(None)
 
 
 async def drain(pumps: Sequence[Pump]) -> None:
-    """Every pump has run dry; the first broken connection raises instead."""
+    """Run all pumps to their end; raise at the first broken connection."""
     for pump in pumps:
         pump.start()
     await asyncio.gather(*(pump.done for pump in pumps))
@@ -162,7 +165,7 @@ async def drain(pumps: Sequence[Pump]) -> None:
 async def connections(
     target: Target, count: int, room: int = LARGE
 ) -> AsyncIterator[list[Connection]]:
-    """`count` open connections, closed afterwards."""
+    """Open `count` connections, and close them after the block."""
     opened = [await connect(target.address, room) for _ in range(count)]
     try:
         yield opened

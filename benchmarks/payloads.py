@@ -1,4 +1,4 @@
-"""Record batches to send: seeded, half compressible, built once before any clock runs."""
+"""Build the record batches to send: seeded, half compressible, before the timed part."""
 
 import random
 import struct
@@ -14,7 +14,7 @@ TRANSACTIONAL = 0x10
 
 
 def values(count: int, size: int, seed: int = 7) -> list[bytes]:
-    """`count` values of exactly `size` bytes, words drawn from one small vocabulary."""
+    """Return `count` values of `size` bytes, with words of one small vocabulary."""
     source = random.Random(seed)
     words = [source.randbytes(source.randint(2, 6)).hex().encode() for _ in range(WORDS)]
     made = []
@@ -27,7 +27,7 @@ def values(count: int, size: int, seed: int = 7) -> list[bytes]:
 
 
 def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
-    """One v2 batch of `records` keyless records of `size` bytes, stamped with the present."""
+    """Build a v2 batch of `records` records of `size` bytes, without keys, timestamped now."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=CODECS[codec],
@@ -40,14 +40,14 @@ def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
     now = time.time_ns() // 1_000_000
     for index, value in enumerate(values(records, size, seed)):
         if builder.append(index, timestamp=now, key=None, value=value, headers=[]) is None:
-            raise ValueError(f"a batch of {records} x {size} bytes does not fit its builder")
+            raise ValueError(f"a batch of {records} x {size} bytes does not fit into its builder")
     return bytes(builder.build())
 
 
 def stamp(
     data: bytearray, producer_id: int, epoch: int, sequence: int, *, transactional: bool
 ) -> None:
-    """The batch is this producer's, numbered from `sequence` on."""
+    """Set the batch's producer id, epoch and first sequence number."""
     (attributes,) = struct.unpack_from(">h", data, ATTRIBUTES_AT)
     attributes = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
     struct.pack_into(">h", data, ATTRIBUTES_AT, attributes)

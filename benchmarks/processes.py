@@ -1,4 +1,4 @@
-"""CPU time and resident memory of a broker and all its children (its Redis too), from /proc."""
+"""Read CPU time and resident memory of process trees (broker and Redis) from /proc."""
 
 import os
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def tree(roots: Iterable[int]) -> set[int]:
-    """The processes given and everything below them that is alive."""
+    """Return the running processes among `roots` and all their descendants."""
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -26,24 +26,24 @@ def tree(roots: Iterable[int]) -> set[int]:
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
-    """User and system time of the tree so far, and of its children that have ended."""
+    """Return the CPU seconds of the tree so far, including children that ended."""
     stats = [_stat(pid) for pid in tree(roots)]
     return sum(sum(map(int, fields[11:15])) for fields in stats if fields) / TICK
 
 
 def java_seconds(roots: Iterable[int]) -> float:
-    """User and system time of the Java processes of the tree, without that of their children."""
+    """Return the CPU seconds of the tree's Java processes, without their children."""
     stats = {pid: _stat(pid) for pid in tree(roots) if _name(pid) == "java"}
     return sum(sum(map(int, fields[11:13])) for fields in stats.values() if fields) / TICK
 
 
 def resident_bytes(roots: Iterable[int]) -> int:
-    """Resident memory of the tree; pages that processes share count in each."""
+    """Return the resident memory of the tree; shared pages count once per process."""
     return sum(own_bytes(pid) for pid in tree(roots))
 
 
 def own_bytes(pid: int) -> int:
-    """Resident memory of one process, 0 when it is gone."""
+    """Return the resident memory of one process, 0 if it ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     except OSError:
@@ -51,16 +51,16 @@ def own_bytes(pid: int) -> int:
 
 
 def largest_worker(roots: Iterable[int]) -> int:
-    """The most resident memory that any Python process below these has had, in bytes."""
+    """Return the max peak resident memory of a Python process below `roots`, bytes."""
     most = 0
     for pid in tree(roots) - set(roots):
         try:
             lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         except OSError:
             continue
-        told = dict(line.split(":\t", 1) for line in lines)
-        if told["Name"].startswith("python"):
-            most = max(most, int(told.get("VmHWM", "0 kB").split()[0]) << 10)
+        fields = dict(line.split(":\t", 1) for line in lines)
+        if fields["Name"].startswith("python"):
+            most = max(most, int(fields.get("VmHWM", "0 kB").split()[0]) << 10)
     return most
 
 

@@ -1,4 +1,4 @@
-"""Result lines, and the Markdown tables made of them."""
+"""Print result lines, and Markdown tables of them."""
 
 import json
 import sys
@@ -15,29 +15,32 @@ COLUMNS = {
     "psmall": "requests_per_s",
     "f1k": "records_per_s",
     "f100": "records_per_s",
+    "c1k": "records_per_s",
+    "c100": "records_per_s",
 }
-"""Cases whose ratio is a rate: higher is better."""
+"""Cases that report a rate, and the name of its figure: higher is better."""
 
 LATENCIES = ("ack_p50_ms", "ack_p99_ms", "end_to_end_p50_ms", "end_to_end_p99_ms")
-
-
 ABOUT = ("case", "label")
 
 
 def emit(line: Line) -> None:
-    """One JSON line on standard output, at once."""
+    """Print the line as JSON and flush standard output."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 def load(path: Path) -> list[Line]:
-    """The result lines of a file; other lines are passed over."""
+    """Return the result lines of a file, without its other lines."""
     rows = [line for line in path.read_text().splitlines() if line.startswith("{")]
     return [json.loads(row) for row in rows]
 
 
 def ratios(ours: Iterable[Line], theirs: Iterable[Line], names: tuple[str, str]) -> str:
-    """A table of both, last line of a case winning, and ours over theirs."""
+    """Return a table of both brokers and their ratio.
+
+    If a case has several lines, the last one counts.
+    """
     left, right = _last(ours), _last(theirs)
     rows = [
         f"| case | {names[0]} | {names[1]} | ratio | CPU s/GB | CPU s/GB, {names[1]} |",
@@ -54,7 +57,7 @@ def ratios(ours: Iterable[Line], theirs: Iterable[Line], names: tuple[str, str])
 
 
 def table(lines: Iterable[Line]) -> str:
-    """Every case a row, every broker label a column, in the order they came."""
+    """Return a table with a row for each case and a column for each label."""
     labels: dict[str, dict[str, Line]] = {}
     for line in lines:
         labels.setdefault(str(line["label"]), {})[str(line["case"])] = line
@@ -83,13 +86,20 @@ def _cell(case: str, line: Line | None) -> str:
     text = f"{_number(line, COLUMNS[case]):,.0f}/s"
     if case == "psmall":
         return text + (f", {line['cpu_us_per_request']} us" if "cpu_us_per_request" in line else "")
-    return text + (f", {line['cpu_s_per_gb']} s/GB" if "cpu_s_per_gb" in line else "")
+    text += f", {line['cpu_s_per_gb']} s/GB" if "cpu_s_per_gb" in line else ""
+    return text + (f", from {line['reads']}" if "reads" in line else "")
 
 
 def _rate_row(case: str, mine: Line, other: Line, measure: str) -> str:
     left, right = _number(mine, measure), _number(other, measure)
     spent = [line.get("cpu_s_per_gb", "") for line in (mine, other)]
-    cells = [case, f"{left:,.0f}/s", f"{right:,.0f}/s", _ratio(left, right), *map(str, spent)]
+    cells = [
+        case + (f" ({mine['reads']})" if "reads" in mine else ""),
+        f"{left:,.0f}/s",
+        f"{right:,.0f}/s",
+        _ratio(left, right),
+        *map(str, spent),
+    ]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -1,4 +1,4 @@
-"""The start row: seconds from the command to the first Metadata reply, memory at rest."""
+"""Measure a start: seconds to the first Metadata response, and idle memory."""
 
 import asyncio
 import contextlib
@@ -10,27 +10,27 @@ from collections.abc import Sequence
 from benchmarks import frames, processes
 from benchmarks.connection import connect
 
-PATIENCE = 60.0
-SETTLED = 2.0
+TIMEOUT_S = 60.0
+IDLE_S = 2.0
 
 
 async def start(address: str, command: Sequence[str]) -> dict[str, float | int]:
-    """Figures of one start of `command`, whose broker answers at `address`; stopped afterwards."""
+    """Start `command`, measure its broker at `address`, and stop it."""
     begin = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.DEVNULL, start_new_session=True
     )
     try:
-        await _first_metadata(address, begin + PATIENCE)
+        await _first_metadata(address, begin + TIMEOUT_S)
         seconds = time.perf_counter() - begin
-        await asyncio.sleep(SETTLED)
+        await asyncio.sleep(IDLE_S)
         roots = [process.pid]
         busy = processes.cpu_seconds(roots)
-        await asyncio.sleep(SETTLED)
+        await asyncio.sleep(IDLE_S)
         return {
             "seconds_to_metadata": round(seconds, 3),
             "cpu_seconds_to_rest": round(busy, 2),
-            "idle_cpu_share": round((processes.cpu_seconds(roots) - busy) / SETTLED, 4),
+            "idle_cpu_share": round((processes.cpu_seconds(roots) - busy) / IDLE_S, 4),
             "resident_mb": round(processes.resident_bytes(roots) / 1e6, 1),
             "largest_process_mb": round(
                 max(processes.own_bytes(pid) for pid in processes.tree(roots)) / 1e6, 1

@@ -1,22 +1,39 @@
-"""The produce and fetch rows: what a broker takes in and gives out as fast as it answers."""
+"""Measure the highest rates of Produce and Fetch."""
 
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchmarks import frames
-from benchmarks.load import Pump, Tally, Target, connections, drain, measured, topic
+from benchmarks.load import IN_FLIGHT, Pump, Tally, Target, connections, drain, measured, topic
 from benchmarks.payloads import batch
 
 VARIANTS = 8
-"""Different batches sent in turn, so that no broker sees one request repeated."""
+"""Distinct batches sent in turn, so that consecutive requests differ."""
+
+
+@dataclass(slots=True)
+class Range:
+    """A range of a partition's offsets to fetch, and the offset of its next request."""
+
+    partition: int
+    start: int
+    stop: int
+    position: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin at the start."""
+        self.position = self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """`records` of `size` bytes for each of `parts` partitions a request, over `width` connections
-    that share no partition."""
+    """Produce requests with `records` of `size` bytes for each of `parts` partitions.
+
+    They are sent over `width` connections, each with partitions that no other connection uses.
+    """
 
     records: int
     size: int
@@ -25,7 +42,7 @@ class Produce:
     parts: int = 1
 
     async def run(self, target: Target) -> Tally:
-        """Timed requests until the target's bounds."""
+        """Send requests until one of the target's limits is reached."""
         batches = [batch(self.records, self.size, self.codec, seed) for seed in range(VARIANTS)]
         async with topic(target, "bench-produce", self.width * self.parts) as name:
             tally = Tally()
@@ -40,23 +57,23 @@ class Produce:
         async with connections(target, self.width) as opened:
             pumps = []
             for nth, connection in enumerate(opened):
-                own = range(nth * self.parts, (nth + 1) * self.parts)
-                requests = [frames.produce(name, dict.fromkeys(own, one)) for one in batches]
+                partitions = range(nth * self.parts, (nth + 1) * self.parts)
+                requests = [frames.produce(name, dict.fromkeys(partitions, one)) for one in batches]
                 pumps.append(
                     Pump(
                         connection,
-                        _bounded(requests, budget, deadline),
+                        _limited(requests, budget, deadline),
                         self._count(name, payload, tally),
                     )
                 )
             await drain(pumps)
 
     def _count(self, name: str, payload: int, tally: Tally) -> Callable[[memoryview], None]:
-        place = frames.ProduceReply(name)
+        reply_of = frames.ProduceReply(name)
         records = self.records * self.parts
 
         def received(reply: memoryview) -> None:
-            place.base_offset(reply)
+            reply_of.base_offset(reply)
             tally.requests += 1
             tally.records += records
             tally.payload += payload
@@ -66,74 +83,105 @@ class Produce:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """A log of `megabytes`, `records` x `size` bytes a batch, read in five lanes of one connection.
+    """Fetch a log of `megabytes`, written in batches of `records` x `size` bytes.
 
-    Each lane reads its own fifth from where the last reply ended, as a consumer would.
+    By default, five ranges of one partition, each repeatedly from its start to its end. `once`:
+    five partitions from start to end, as a consumer that was away reads them.
     """
 
     records: int
     size: int
     megabytes: int = 100
+    once: bool = False
 
     async def run(self, target: Target) -> Tally:
-        """The log is read over and over until the target's seconds are over."""
-        async with topic(target, "bench-fetch", 1) as name:
-            bases = await fill(
-                target, name, [(self.records, self.size)] * self._batches(), partition=0
-            )
+        """Write the log, then read it until its end if `once`, or until the time limit."""
+        write = self._write_partitions if self.once else self._write_ranges
+        async with topic(target, "bench-fetch", IN_FLIGHT if self.once else 1) as name:
+            ranges = deque(await write(target, name))
             tally = Tally()
             async with measured(target, tally):
-                await self._read(target, name, bases, tally)
+                await self._read(target, name, ranges, tally)
             return tally
 
-    def _batches(self) -> int:
-        return self.megabytes * 1_000_000 // (self.records * self.size)
+    def about(self, target: Target) -> dict[str, str | int]:
+        """Return what the row reads: the broker's cache, or a log larger than it."""
+        log = self._batches(target) * self.records * self.size
+        reads = "cache" if log <= target.cache_bytes else "log"
+        return {"reads": reads, "log_mb": round(log / 1e6)}
 
-    async def _read(self, target: Target, name: str, bases: list[int], tally: Tally) -> None:
+    def _batches(self, target: Target) -> int:
+        megabytes = min(self.megabytes, target.megabytes)
+        return max(megabytes * 1_000_000 // (self.records * self.size), IN_FLIGHT)
+
+    async def _write_ranges(self, target: Target, name: str) -> list[Range]:
+        shapes = [(self.records, self.size)] * self._batches(target)
+        bases = await fill(target, name, shapes, partition=0)
+        firsts = [bases[len(bases) * nth // IN_FLIGHT] for nth in range(IN_FLIGHT)]
+        return [Range(0, *cut) for cut in itertools.pairwise([*firsts, bases[-1] + 1])]
+
+    async def _write_partitions(self, target: Target, name: str) -> list[Range]:
+        """Write all partitions in step: the cache then has the ends of all, not one entirely."""
+        batches = [batch(self.records, self.size, seed=seed) for seed in range(VARIANTS)]
+        requests = [frames.produce(name, dict.fromkeys(range(IN_FLIGHT), one)) for one in batches]
+        queue = itertools.islice(itertools.cycle(requests), self._batches(target) // IN_FLIGHT)
+        reply_of = frames.ProduceReply(name)
+        async with connections(target, 1) as (connection,):
+            await drain([Pump(connection, lambda: next(queue, None), _checked(reply_of))])
+        async with connections(target, 1) as (connection,):
+            offsets = []
+            for timestamp in (frames.EARLIEST, frames.LATEST):
+                request = frames.list_offsets(name, IN_FLIGHT, timestamp)
+                reply = memoryview(await connection.ask(request))
+                offsets.append([offset for _, offset in frames.listed(reply, name)])
+        return [Range(nth, *cut) for nth, cut in enumerate(zip(*offsets, strict=True))]
+
+    async def _read(self, target: Target, name: str, waiting: deque[Range], tally: Tally) -> None:
         deadline = time.perf_counter() + target.seconds
-        place = frames.FetchReply(name)
-        lanes = _lanes(bases)
-        waiting = list(range(len(lanes)))
-        asked: list[int] = []
-        positions = [start for start, _ in lanes]
+        reply_of = frames.FetchReply(name)
+        in_flight: deque[Range] = deque()
 
         def following() -> bytes | None:
-            if time.perf_counter() >= deadline:
+            if not waiting or time.perf_counter() >= deadline:
                 return None
-            lane = waiting.pop(0)
-            asked.append(lane)
-            return frames.fetch(name, 0, positions[lane])
+            in_flight.append(waiting.popleft())
+            return frames.fetch(name, in_flight[-1].partition, in_flight[-1].position)
 
         def received(reply: memoryview) -> None:
-            lane = asked.pop(0)
-            start, stop = lanes[lane]
-            records, _, reached = place.read(reply, stop)
-            if records == 0 and positions[lane] == start:
-                raise frames.Refused(f"nothing at offset {start}, below the log's end")
+            part = in_flight.popleft()
+            records, _, reached = reply_of.read(reply, part.stop)
+            if records == 0 and part.position == part.start:
+                raise frames.Refused(f"no records at offset {part.start}, below the log's end")
             tally.requests += 1
             tally.records += records
             tally.payload += records * self.size
-            # Offsets may have gaps: nothing more below `stop` is the lane's end as well.
-            positions[lane] = reached if records and reached < stop else start
-            waiting.append(lane)
+            # Offsets may have gaps: a range also ends if it has no more records below `stop`.
+            if records and reached < part.stop:
+                part.position = reached
+                waiting.append(part)
+            elif not self.once:
+                part.position = part.start
+                waiting.append(part)
 
         async with connections(target, 1) as opened:
             await drain([Pump(opened[0], following, received)])
 
 
-def _lanes(bases: list[int]) -> list[tuple[int, int]]:
-    cuts = [bases[len(bases) * lane // 5] for lane in range(5)] + [bases[-1] + 1]
-    return [(start, stop) for start, stop in itertools.pairwise(cuts) if start < stop]
+def _checked(reply_of: frames.ProduceReply) -> Callable[[memoryview], None]:
+    def received(reply: memoryview) -> None:
+        reply_of.base_offset(reply)
+
+    return received
 
 
-def _bounded(requests: list[bytes], budget: int, deadline: float) -> Callable[[], bytes | None]:
-    turn = itertools.cycle(requests)
+def _limited(requests: list[bytes], budget: int, deadline: float) -> Callable[[], bytes | None]:
+    requests_in_turn = itertools.cycle(requests)
     left = itertools.count(budget, -1)
 
     def following() -> bytes | None:
         if next(left) <= 0 or time.perf_counter() >= deadline:
             return None
-        return next(turn)
+        return next(requests_in_turn)
 
     return following
 
@@ -141,19 +189,19 @@ def _bounded(requests: list[bytes], budget: int, deadline: float) -> Callable[[]
 async def fill(
     target: Target, name: str, shapes: list[tuple[int, int]], partition: int
 ) -> list[int]:
-    """The base offset of each batch stored, one for each shape (records, size), in order."""
+    """Produce one batch for each shape (records, size) and return their base offsets."""
     built = {
         shape: [frames.produce(name, {partition: batch(*shape, seed=seed)}) for seed in range(4)]
         for shape in set(shapes)
     }
     queue = iter([built[shape][index % 4] for index, shape in enumerate(shapes)])
-    place = frames.ProduceReply(name)
+    reply_of = frames.ProduceReply(name)
     bases: list[int] = []
     async with connections(target, 1) as opened:
         pump = Pump(
             opened[0],
             lambda: next(queue, None),
-            lambda reply: bases.append(place.base_offset(reply)),
+            lambda reply: bases.append(reply_of.base_offset(reply)),
         )
         await drain([pump])
     return bases

@@ -1,7 +1,7 @@
-"""Transactions: what they cost beside plain idempotence, and how long the end of one takes.
+"""Measure the cost of transactions over idempotence, and the latency of EndTxn.
 
-Requests are of the last versions before flexible headers, as in `frames`: the protocol of
-librdkafka, in which each partition joins a transaction by a request of its own.
+Requests have the last versions before flexible headers, as in `frames`. As in librdkafka, an
+AddPartitionsToTxn request adds a partition to a transaction.
 """
 
 import itertools
@@ -19,12 +19,12 @@ from benchmarks.payloads import batch, stamp
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 22, 24, 26
 CONCURRENT_TRANSACTIONS = 51
 SLICES = 4
-"""The two kinds of producer take turns, so that a machine's moods meet both."""
+"""Turns of each producer: a change of the machine's speed then affects both."""
 
 
 @dataclass(slots=True)
 class Producer:
-    """An identity, transactional or merely idempotent, and the sequence of its partitions."""
+    """An idempotent or transactional producer."""
 
     connection: Connection
     topic: str
@@ -33,52 +33,52 @@ class Producer:
     epoch: int = -1
 
     async def begin(self) -> None:
-        """The broker has given the id and the epoch."""
+        """Get the producer id and epoch (InitProducerId)."""
         name = b"\xff\xff" if self.name is None else frames.text(self.name)
         body = name + struct.pack(">i", 60_000)
-        reply = await self._settled(frames.frame(INIT_PRODUCER_ID, 1, body), 8)
+        reply = await self._ask_until_complete(frames.frame(INIT_PRODUCER_ID, 1, body), 8)
         self.id, self.epoch = struct.unpack_from(">qh", reply, 10)
 
-    async def join(self, partitions: Sequence[int]) -> None:
-        """The partitions are in the transaction."""
-        body = self._who() + struct.pack(">i", 1) + frames.text(self.topic)
+    async def add_partitions(self, partitions: Sequence[int]) -> None:
+        """Add the partitions to the transaction (AddPartitionsToTxn)."""
+        body = self._identity() + struct.pack(">i", 1) + frames.text(self.topic)
         body += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
         frame = frames.frame(ADD_PARTITIONS, 2, body)
-        await self._settled(frame, 8 + 4 + 2 + len(self.topic) + 4 + 4)
+        await self._ask_until_complete(frame, 8 + 4 + 2 + len(self.topic) + 4 + 4)
 
     async def end(self) -> None:
-        """The transaction is committed."""
-        await self._settled(frames.frame(END_TXN, 2, self._who() + b"\1"), 8)
+        """Commit the transaction (EndTxn)."""
+        await self._ask_until_complete(frames.frame(END_TXN, 2, self._identity() + b"\1"), 8)
 
     def produce(self, partition: int, data: bytearray, sequence: int) -> bytes:
-        """The request that sends one batch, numbered."""
+        """Encode the Produce request of one batch with its first sequence number."""
         stamp(data, self.id, self.epoch, sequence, transactional=self.name is not None)
         return frames.produce(self.topic, {partition: bytes(data)}, transactional_id=self.name)
 
-    def _who(self) -> bytes:
+    def _identity(self) -> bytes:
         return frames.text(self.name or "") + struct.pack(">qh", self.id, self.epoch)
 
-    async def _settled(self, frame: bytes, place: int) -> bytes:
-        """The answer, once no transaction before is in the way."""
+    async def _ask_until_complete(self, frame: bytes, error_at: int) -> bytes:
+        """Send a request until the previous transaction is complete, and return the reply."""
         while True:
             reply = await self.connection.ask(frame)
-            (error,) = struct.unpack_from(">h", reply, place)
+            (error,) = struct.unpack_from(">h", reply, error_at)
             if error == frames.NO_ERROR:
                 return reply
             if error != CONCURRENT_TRANSACTIONS:
-                raise frames.Refused(f"transaction: error code {error}")
+                raise frames.Refused(f"transaction request of {self.name}: error code {error}")
 
 
 @dataclass(frozen=True, slots=True)
 class Transactional:
-    """`requests` of `records` times `size` bytes a transaction, to one partition."""
+    """Transactions of `requests` requests with `records` of `size` bytes, in one partition."""
 
     records: int = 100
     size: int = 1000
     requests: int = 10
 
     async def run(self, target: Target) -> dict[str, float]:
-        """Records a second with transactions and without, and the one over the other."""
+        """Return the rates with and without transactions, and their ratio."""
         tallies = {True: Tally(), False: Tally()}
         async with (
             topic(target, "bench-transactional", 2) as name,
@@ -129,30 +129,30 @@ class Transactional:
         batches: Iterator[tuple[bytearray, int]],
         tally: Tally,
     ) -> None:
-        """As many requests, in a transaction if the producer has them."""
+        """Send `requests` requests, in a transaction if the producer is transactional."""
         if producer.name is not None:
-            await producer.join([partition])
+            await producer.add_partitions([partition])
         left = itertools.islice(batches, self.requests)
-        place = frames.ProduceReply(producer.topic)
+        reply_of = frames.ProduceReply(producer.topic)
 
         def following() -> bytes | None:
             row = next(left, None)
             return None if row is None else producer.produce(partition, *row)
 
-        await drain([Pump(producer.connection, following, self._counted(place, tally))])
+        await drain([Pump(producer.connection, following, self._counted(reply_of, tally))])
         if producer.name is not None:
             await producer.end()
 
-    def _counted(self, place: frames.ProduceReply, tally: Tally) -> Callable[[memoryview], None]:
+    def _counted(self, reply_of: frames.ProduceReply, tally: Tally) -> Callable[[memoryview], None]:
         def received(reply: memoryview) -> None:
-            place.base_offset(reply)
+            reply_of.base_offset(reply)
             tally.records += self.records
             tally.payload += self.records * self.size
 
         return received
 
     def _numbered(self) -> Iterator[tuple[bytearray, int]]:
-        """Batches without end, and the first sequence number of each."""
+        """Yield batches without end, with the first sequence number of each."""
         made = [bytearray(batch(self.records, self.size, seed=seed)) for seed in range(4)]
         for number, data in enumerate(itertools.cycle(made)):
             yield data, number * self.records
@@ -160,13 +160,13 @@ class Transactional:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Transactions of one record in each of `width` partitions; only their ends are timed."""
+    """Transactions of one record in each of `width` partitions, of which EndTxn is timed."""
 
     width: int = 10
-    most: int = 500
+    max_transactions: int = 500
 
     async def run(self, target: Target) -> dict[str, float]:
-        """Milliseconds from EndTxn to its answer."""
+        """Return the milliseconds from EndTxn to its response."""
         deadline = time.perf_counter() + target.seconds
         took: list[float] = []
         async with (
@@ -176,8 +176,8 @@ class Ends:
             producer = Producer(connection, name, f"{name}-tx")
             await producer.begin()
             data = bytearray(batch(1, 100))
-            while time.perf_counter() < deadline and len(took) < self.most:
-                await producer.join(range(self.width))
+            while time.perf_counter() < deadline and len(took) < self.max_transactions:
+                await producer.add_partitions(range(self.width))
                 for partition in range(self.width):
                     reply = await connection.ask(producer.produce(partition, data, len(took)))
                     frames.ProduceReply(name).base_offset(memoryview(reply))

@@ -88,7 +88,7 @@ def nothing() -> str:
 
 
 class Case(NamedTuple):
-    """What is measured, and what is prepared before it; both get the name of the topic."""
+    """A measured function, and the preparation that returns its topic."""
 
     run: Callable[[str], None]
     make: Callable[[], str] = nothing

@@ -44,7 +44,7 @@ KEPT = "30s"
 
 
 class CommitReport(NamedTuple):
-    """One commit as the archiver printed it, and the records produced by then."""
+    """A commit as the archiver printed it, and the records produced by then."""
 
     at: float
     records: int
@@ -82,7 +82,7 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="korvet-bench-"))
     try:
         async with korvet(Column(given.layout, False)) as running:
-            return await asyncio.to_thread(_beside, running, given, folder / "lake")
+            return await asyncio.to_thread(_with_archiver, running, given, folder / "lake")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -107,7 +107,7 @@ def complaints(line: dict[str, Any], given: argparse.Namespace) -> list[str]:
     return found
 
 
-def _beside(running: Running, given: argparse.Namespace, lake: Path) -> dict[str, Any]:
+def _with_archiver(running: Running, given: argparse.Namespace, lake: Path) -> dict[str, Any]:
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": running.address})
@@ -247,7 +247,7 @@ def _watch(
 
 
 class Producing:
-    """Produces incompressible records at a fixed rate, in steps of 20 ms."""
+    """A producer of incompressible records at a fixed rate, in steps of 20 ms."""
 
     def __init__(self, address: str, rate: int) -> None:
         from confluent_kafka import Producer

@@ -1,6 +1,6 @@
-"""Groups whose broker does the assigning (KIP-848): how long many members that come at once take.
+"""Measure consumer groups (KIP-848): the time of concurrent joins.
 
-The request has only flexible versions, so this module writes and reads those few fields itself.
+ConsumerGroupHeartbeat has only flexible versions: this module encodes and reads those fields.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from benchmarks.load import Target, connections, topic
 
 CONSUMER_GROUP_HEARTBEAT = 68
 REBALANCE_MS = 60_000
-NOBODY = b"\0"
+NULL = b"\0"
+"""A null string or array in a flexible version."""
 
-Held = dict[bytes, list[int]]
+Owned = dict[bytes, list[int]]
 """Partitions by topic id."""
 
 
@@ -33,16 +34,16 @@ def _text(value: str) -> bytes:
     return _count(len(raw) + 1) + raw
 
 
-def _held(held: Held) -> bytes:
+def _owned(owned: Owned) -> bytes:
     rows = [
         topic + _count(len(numbers) + 1) + struct.pack(f">{len(numbers)}i", *numbers) + b"\0"
-        for topic, numbers in held.items()
+        for topic, numbers in owned.items()
     ]
     return _count(len(rows) + 1) + b"".join(rows)
 
 
 class _Reader:
-    """The fields of a reply, one after another."""
+    """A reader of a reply's fields in their order."""
 
     def __init__(self, reply: bytes) -> None:
         self._reply, self._at = reply, 5
@@ -66,8 +67,8 @@ class _Reader:
         self._at += max(size, 0)
         return self._reply[self._at - max(size, 0) : self._at]
 
-    def held(self) -> Held:
-        found: Held = {}
+    def owned(self) -> Owned:
+        found: Owned = {}
         for _ in range(self.count()):
             topic = self.raw(16)
             found[topic] = [self.take(">i") for _ in range(self.count())]
@@ -77,20 +78,20 @@ class _Reader:
 
 @dataclass(slots=True)
 class Member:
-    """One member, on a connection of its own, that does what it is told at once."""
+    """A member with a connection to itself that acknowledges its assignment at once."""
 
     connection: Connection
     group: str
     name: str
     topic: str
     epoch: int = 0
-    held: Held = field(default_factory=dict)
-    beats: int = 0
+    owned: Owned = field(default_factory=dict)
+    heartbeats: int = 0
 
-    async def beat(self) -> tuple[float, bool]:
-        """Seconds until the next one, and whether something was told."""
+    async def heartbeat(self) -> tuple[float, bool]:
+        """Send a heartbeat; return its interval in seconds and whether an assignment came."""
         reply = _Reader(await self.connection.ask(self._request()))
-        self.beats += 1
+        self.heartbeats += 1
         reply.take(">i")
         error = reply.take(">h")
         reply.raw(reply.count())
@@ -99,42 +100,45 @@ class Member:
         reply.raw(reply.count())
         self.epoch = reply.take(">i")
         pause = reply.take(">i") / 1000
-        told = reply.take(">b") >= 0
-        if told:
-            self.held = reply.held()
-        return pause, told
+        assigned = reply.take(">b") >= 0
+        if assigned:
+            self.owned = reply.owned()
+        return pause, assigned
 
     def _request(self) -> bytes:
         joins = self.epoch == 0
-        body = _text(self.group) + _text(self.name) + struct.pack(">i", self.epoch) + 2 * NOBODY
+        body = _text(self.group) + _text(self.name) + struct.pack(">i", self.epoch) + 2 * NULL
         body += struct.pack(">i", REBALANCE_MS if joins else -1)
-        body += b"\2" + _text(self.topic) if joins else NOBODY
-        body += 2 * NOBODY + _held(self.held) + b"\0"
+        body += b"\2" + _text(self.topic) if joins else NULL
+        body += 2 * NULL + _owned(self.owned) + b"\0"
         return frames.frame(CONSUMER_GROUP_HEARTBEAT, 1, b"\0" + body)
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.held.values()))
+        return sum(map(len, self.owned.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """So many members, each on its own connection, join an empty group at once."""
+    """A join of `count` members, each on a separate connection, into an empty group at once."""
 
     count: int = 100
     partitions: int = 300
 
     async def run(self, target: Target) -> dict[str, float]:
-        """Seconds until all have their share at one epoch, heeding the intervals they are told."""
+        """Measure the seconds until all members have their share at one epoch.
+
+        Members keep the heartbeat interval that the broker returns.
+        """
         group = f"bench-{time.time_ns() // 1_000_000:x}"
         async with (
-            topic(target, "bench-newer", self.partitions) as name,
+            topic(target, "bench-consumer-group", self.partitions) as name,
             connections(target, self.count) as opened,
         ):
             members = [Member(one, group, f"m{at:03}", name) for at, one in enumerate(opened)]
             cpu, begin = processes.cpu_seconds(target.pids), time.perf_counter()
             done = asyncio.Event()
-            tasks = [asyncio.create_task(self._stay(one, members, done)) for one in members]
+            tasks = [asyncio.create_task(self._run_member(one, members, done)) for one in members]
             await asyncio.wait_for(done.wait(), 120)
             seconds = time.perf_counter() - begin
             spent = processes.cpu_seconds(target.pids) - cpu
@@ -145,19 +149,19 @@ class Settle:
             "members": self.count,
             "partitions": self.partitions,
             "seconds_to_settle": round(seconds, 3),
-            "heartbeats": sum(member.beats for member in members),
+            "heartbeats": sum(member.heartbeats for member in members),
             "broker_cpu_s": round(spent, 3),
         }
 
-    async def _stay(self, member: Member, members: list[Member], done: asyncio.Event) -> None:
+    async def _run_member(self, member: Member, members: list[Member], done: asyncio.Event) -> None:
         while not done.is_set():
-            pause, told = await member.beat()
-            if self._settled(members):
+            pause, assigned = await member.heartbeat()
+            if self._is_settled(members):
                 done.set()
-            # Whoever was told to give something up says at once that it has.
-            await asyncio.sleep(0 if told else pause)
+            # A member acknowledges a revocation at once, as the Java client does.
+            await asyncio.sleep(0 if assigned else pause)
 
-    def _settled(self, members: list[Member]) -> bool:
+    def _is_settled(self, members: list[Member]) -> bool:
         share = self.partitions // self.count
         return len({member.epoch for member in members}) == 1 and all(
             share <= member.size <= share + 1 for member in members
