@@ -2,13 +2,13 @@
 
 Rules
 - If nothing is in flight, an append leaves in this event-loop iteration. While one call is in
-  flight, small appends wait for its reply and are sent together; once MIN_SECOND_FLIGHT wait, they
-  leave as a second call. So Redis runs one call while this process handles the other. Appends that
-  arrive after that wait for one of the two replies.
+  flight, small appends wait for its reply and are sent in one call; once MIN_SECOND_FLIGHT wait,
+  they leave as a second call. So Redis runs one call while this process handles the other. Appends
+  that arrive after that wait for one of the two replies.
 - In one call a partition's state is read and written once for all of its batches. Batches for
   different partitions share a call, except in a cluster, where they may be on different servers.
-- A batch of MAX_SHARED_BYTES or more is sent at once, in a call of its own: another one is in
-  flight while Redis appends it. MAX_WAITING_BYTES in total do not wait either.
+- A batch of MAX_SHARED_BYTES or more is sent at once, in a separate call: another one is in flight
+  while Redis appends it. MAX_WAITING_BYTES in total do not wait either.
 - In a cluster nothing waits, so that a slow server does not delay appends to others: only appends
   of one event-loop iteration share a call.
 - Appends to one partition keep their order, and each gets its own reply.

@@ -1,22 +1,32 @@
-"""Compacting a log: the newest record of each key stays, at its own offset; the others go.
+"""Log cleaner: compact a log by key, so that each key keeps its newest record at its offset.
+
+    clean_begin    find the dirty range and write the pass's token into the log
+      |            (here: read the dirty range and build the map of key -> newest offset)
+      v
+    clean_copy     copy ranges of entries that stay whole into the compacted copy
+      |
+    clean_rewrite  add an entry that keeps only some of its records (alternates with clean_copy)
+      v
+    clean_commit   copy the entries from `limit` on, then replace the log with the copy, atomically;
+                   repeated while the reply says `more`
 
 Rules
-- Python looks at keys and decides what stays; scripts move entries, a few at a time, into the log's
-  twin (`compacted`), and one script puts the twin in the log's place once it has all that came
-  after.
-- Nothing at or behind the last stable offset is touched. What transactions aborted goes, and so do
-  the markers before the limit: nobody below it needs them any more.
-- The last entry before the limit stays, whatever it is: readers who want to reach the end can.
-- An entry of more fields than a script can add, which is a native one, is put into the twin by a
-  plain command. The next script counts: in somebody else's twin it would end that one's pass.
-- Whoever begins a compaction writes its token into the log; from then on the scripts work for
-  nobody else. One that dies on the way has changed nothing: the next one begins anew. So does one
-  whose twin has not what was put into it: a failover may lose what Redis has answered.
-- A twin that is of no use any more is let go of at once where Redis has no room for more of it, and
-  else by the next look at the log.
-- After each call it rests `REST` times as long as Redis took over it, at least: Redis belongs to
-  others. Where writers are faster than that, it rests less at the end, or it would never have one.
-- What is remembered of a key has a bounded size, and so has the number of keys.
+- Python reads keys and decides which records stay. Scripts copy entries, a few at a time, into the
+  compacted copy (key `compacted`).
+- Only entries below the last stable offset are cleaned. Records of aborted transactions are
+  removed, and so are transaction markers below the limit: no reader below it needs them.
+- A tombstone (a record without a value) is removed once it is below the delete horizon,
+  delete.retention.ms after the pass that first cleaned it.
+- The last entry below the limit always stays, so that a reader can reach the limit.
+- A foreign entry may have more fields than a script can add: then a plain XADD adds it. The next
+  script compares the number of entries: an XADD into another pass's copy ends that pass.
+- A pass writes its token into the log, and the scripts refuse every other pass from then on. A pass
+  that dies changes nothing: the next one starts over. So does a pass whose copy lacks entries: a
+  failover may lose writes that Redis has acknowledged.
+- An obsolete copy is deleted at once if Redis refuses to grow it, otherwise by the next pass.
+- After each call the cleaner sleeps at least REST times as long as Redis took for it. If writers
+  append faster than that, HURRIED_REST applies to clean_commit after CALM_CALLS calls.
+- The memory for one key is bounded, and so is the number of keys.
 """
 
 import asyncio
@@ -48,24 +58,24 @@ READ_ENTRIES = 500
 CARRY_BYTES = 64 << 10
 CARRY_ENTRIES = 100
 MOST_FIELDS = 7990
-"""So many fields and values of an entry a script can add: lua/lib/entry_limits.lua."""
+"""Max fields and values of an entry that a script can add: lua/lib/entry_limits.lua."""
 TAIL_ENTRIES = 500
 INDEX_BYTES = 65536
 MOST_KEYS = 250_000
-"""Keys of one pass, about: what it cannot remember is left for the next."""
+"""Keys per pass, checked after each read. Later offsets are left for the next pass."""
 LONG_KEY = 32
-"""Longer keys are remembered by their hash."""
+"""Bytes above which a key is stored as its hash."""
 REST = 9.0
 HURRIED_REST = 1.0
 CALM_CALLS = 200
-"""So many calls it takes to overtake the writers before it hurries."""
+"""Calls of clean_commit at the rate of REST, after which HURRIED_REST applies."""
 
 UNREADABLE = b"this batch cannot be read"
-"""The key of what stands for such a batch; told by its identity."""
+"""The key that represents a batch that cannot be decoded; compared by identity."""
 
 
 class Outcome(msgspec.Struct):
-    """What a compaction did to the entries before `limit`."""
+    """Result of a pass over the entries below `limit`."""
 
     limit: int = -1
     kept: int = 0
@@ -77,11 +87,11 @@ class Outcome(msgspec.Struct):
 
 
 class Superseded(Exception):
-    """Somebody else compacts the log by now, its start has moved, or the twin lacks something."""
+    """Another pass has taken over, the log start has moved, or the compacted copy lacks entries."""
 
 
 class LogCleaner:
-    """One pass over one partition."""
+    """Cleaning pass over one partition."""
 
     def __init__(
         self,
@@ -107,7 +117,7 @@ class LogCleaner:
         self._run = _Run()
 
     async def run(self) -> Outcome | None:
-        """The log is compacted; None when there was nothing to do, or somebody else does it."""
+        """Compact the log; None if it is not dirty or another pass took over."""
         policy = self._topic.policy
         try:
             plan = await self._call(
@@ -129,8 +139,8 @@ class LogCleaner:
         except Superseded:
             return None
         except StoreRefused:
-            # Full, perhaps: what the twin takes is what writers need. Should it be another pass's
-            # by now, that one sees what is missing, and ends.
+            # Redis may be out of memory, and writers need what the copy takes. If the copy is
+            # already another pass's, that pass finds it incomplete and ends.
             await self._store.submit_command("UNLINK", self._twin)
             raise
         return outcome
@@ -156,8 +166,10 @@ class LogCleaner:
             at = found.entries[-1].last + 1
 
     async def _learn(self, plan: CleanBeginReply) -> None:
-        """The newest offset of every key from `cleaned` on is known, or of as many as there may be;
-        before it no key stands twice, but in the last entry, which stayed as it was."""
+        """Map each key of the dirty range to its newest offset, up to about MOST_KEYS keys.
+
+        Below `cleaned` no key occurs twice, except in the last entry, which a pass never changes.
+        """
         async for found in self._slices(await self._entry_before(plan), plan.limit):
             for _, alive in _alive(self._topic, found):
                 for offset, _, key, _, _ in alive:
@@ -169,8 +181,10 @@ class LogCleaner:
         self._learned = plan.limit
 
     async def _entry_before(self, plan: CleanBeginReply) -> int:
-        """An offset of the last entry below `cleaned`, or the start; in time mode there may be a
-        gap in between."""
+        """Return an offset of the last entry below `cleaned`, or the log start.
+
+        With offset.mode=time there may be a gap in between.
+        """
         if plan.cleaned <= plan.start:
             return plan.start
         policy = self._topic.policy
@@ -182,7 +196,7 @@ class LogCleaner:
         return max([plan.start, *found])
 
     async def _sort_out(self, plan: CleanBeginReply) -> Outcome:
-        """What stays before the limit stands in the twin."""
+        """Put all records that stay below the limit into the compacted copy."""
         outcome = Outcome(plan.limit)
         held: tuple[Entry, list[Record], list[Record]] | None = None
         async for found in self._slices(plan.start, plan.limit):
@@ -214,10 +228,10 @@ class LogCleaner:
         *,
         last: bool = False,
     ) -> None:
-        """The entry goes, or is in the twin as it was, or with some of its records.
+        """Drop the entry, copy it whole, or rewrite it with the records that stay.
 
-        The last is there as it was. What is in it for no other reason goes when others come: no
-        pass is made for that alone.
+        The last entry is always copied whole. Its outdated records are removed by a later pass, but
+        are no reason to start one.
         """
         outcome.tombstones |= any(value is None for _, _, _, value, _ in staying)
         if last:
@@ -230,7 +244,8 @@ class LogCleaner:
         if len(staying) < len(alive):
             fields = _rewritten(entry, staying)
             size = sum(map(len, fields))
-        # A record without a timestamp is as old as its append, of which this much is known.
+        # A record without a timestamp counts as appended at `plan.newest`, the latest possible
+        # time.
         times = [record[1] if record[1] >= 0 else self._youngest for record in staying]
         newest = max(times, default=-1)
         self._run.note(outcome, entry.first, newest, size, len(staying))
@@ -275,7 +290,7 @@ class LogCleaner:
         self._held += reply.carried
 
     async def _add(self, at: str | bytes, fields: list[bytes]) -> None:
-        """The entry is in the twin, whatever it has of fields."""
+        """Add the entry to the compacted copy by XADD, whatever its number of fields."""
         made = ("NOMKSTREAM",) if self._held else ()
         await self._store.submit_command("XADD", self._twin, *made, at, *fields)
         self._held += 1
@@ -336,7 +351,7 @@ class LogCleaner:
 
 
 class _Run:
-    """The sparse index of what stays, as it grows."""
+    """Sparse index of the compacted copy, built while entries are added."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, int, int, int]] = []
@@ -344,7 +359,7 @@ class _Run:
         self._newest = -1
 
     def note(self, outcome: Outcome, offset: int, newest: int, size: int, count: int) -> None:
-        """An entry stays that begins at `offset`."""
+        """Count an entry that stays and begins at `offset`; add an index row if one is due."""
         if outcome.size - self._indexed >= INDEX_BYTES:
             self._rows.append((offset, self._newest, outcome.size, outcome.records))
             self._indexed = outcome.size
@@ -354,8 +369,11 @@ class _Run:
         outcome.kept += 1
 
     def rows(self, start_bytes: int, start_records: int, plan: CleanBeginReply) -> list[str]:
-        """The index rows, as lua/lib/index.lua has them. None says more than the log's own counts
-        up to the limit do, which know of no native entries: rows may never fall."""
+        """Return the index rows in the format of lua/lib/index.lua.
+
+        Values are capped by the log's counters at the limit, which do not count foreign entries:
+        rows must never decrease.
+        """
         return [
             f"{offset}:{min(newest, plan.newest)}:{min(start_bytes + size, plan.bytes)}"
             f":{min(start_records + count, plan.records)}"
@@ -364,14 +382,17 @@ class _Run:
 
 
 def _mark(key: bytes) -> bytes:
-    """What a key is remembered by."""
+    """Return the key, or its hash if it is longer than LONG_KEY."""
     if len(key) <= LONG_KEY:
         return key
     return hashlib.blake2b(key, digest_size=LONG_KEY + 1).digest()
 
 
 def _alive(topic: Topic, found: ReadResult) -> list[tuple[Entry, list[Record]]]:
-    """The entries of a slice, each with its records: none for markers and what was aborted."""
+    """Return the slice's entries, each with its records.
+
+    Markers and entries of aborted transactions have none.
+    """
     rows: list[tuple[Entry, list[Record]]] = []
     dropped: set[int] = set()
     began = sorted(found.aborted, key=lambda row: row[1], reverse=True)
@@ -390,8 +411,10 @@ def _alive(topic: Topic, found: ReadResult) -> list[tuple[Entry, list[Record]]]:
 
 
 def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:
-    """The entry's records; for a batch that cannot be read, which was stored as it came, one that
-    stays, and so the batch."""
+    """Return the entry's records.
+
+    A batch that cannot be decoded has one UNREADABLE record, which always stays: so the batch does.
+    """
     try:
         return layout_of(topic).records_of(topic, entry)
     except BadBatch:
@@ -399,7 +422,7 @@ def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:
 
 
 def _rewritten(entry: Entry, staying: list[Record]) -> list[bytes]:
-    """The fields of a batch entry with only these records, over the offsets it has now."""
+    """Return a batch entry's fields with only these records, over the same offsets."""
     fields = list(entry.fields)
     at = fields.index(b"batch") + 1
     fields[at] = bytes(records.retain_records(fields[at], entry.first, entry.last, staying))

@@ -1,6 +1,6 @@
-"""Changing the table of topics: what to call, decided before anything is sent.
+"""Create, grow and delete topics: choose the script calls before any is sent.
 
-Used by the handlers and the command line alike; the scripts have the last word.
+Used by the handlers and the command line. The scripts check every condition again.
 """
 
 import uuid
@@ -22,13 +22,14 @@ from korvet.topics.table import (
 
 MAX_PARTITIONS = 10_000
 AT_ONCE, GROUPS_AT_ONCE = 1_000, 5_000
-"""What is more than so many partitions, or groups to forget a topic, is done in steps, as on a
-cluster: in one script call it is a third of a second or more in which Redis does nothing else."""
+"""Numbers of partitions, and of groups whose offsets are deleted, above which a change runs in
+steps, as on a cluster. One script call would block Redis for a third of a second or more.
+"""
 _CHANGED = "The topic changed meanwhile: try again."
 
 
 class Refused(Exception):
-    """A change is not possible: Kafka's error code and a sentence for a person."""
+    """A change was refused: Kafka's error code and a sentence for the user."""
 
     def __init__(self, error: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -37,7 +38,7 @@ class Refused(Exception):
 
 
 class Store(stepwise.Store, Protocol):
-    """What a change needs of a store."""
+    """Store calls that a change uses."""
 
     @property
     def is_cluster(self) -> bool: ...
@@ -49,7 +50,7 @@ def plan_topic(
     configs: Mapping[str, str | None],
     defaults: TopicConfigs,
 ) -> Definition:
-    """The definition of a new topic, or Refused. Nothing is written yet."""
+    """Return the definition of a new topic without writing it. Raises Refused."""
     reason = check_topic_name(name, reserved=defaults.reserved_names)
     if reason:
         raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
@@ -63,7 +64,7 @@ def plan_topic(
 
 
 def refuse_colliding(other: Topic | None, name: str) -> None:
-    """Refused where there is another topic that is called so but for dots and underscores."""
+    """Raise Refused if the name differs from another topic's only in dots and underscores."""
     if other is not None:
         raise Refused(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -79,7 +80,7 @@ def _wrong_count(partitions: int) -> Refused:
 
 
 async def create_topic(store: Store, keys: Keys, name: str, definition: Definition) -> ErrorCode:
-    """The topic exists. TOPIC_ALREADY_EXISTS: there was one of that name."""
+    """Create the topic. Returns TOPIC_ALREADY_EXISTS if the name is taken."""
     if store.is_cluster or definition.partitions > AT_ONCE:
         return await stepwise.create(store, keys, name, definition)
     reply = await store.run(
@@ -96,7 +97,7 @@ async def create_topic(store: Store, keys: Keys, name: str, definition: Definiti
 
 
 def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
-    """Refused unless a partition could lie with these brokers."""
+    """Raise Refused unless the replica list names live brokers, each once."""
     problem = None
     if not brokers:
         problem = "The assignment includes an empty replica list."
@@ -112,7 +113,10 @@ def check_assignment(brokers: Sequence[int], live: Collection[int]) -> None:
 async def add_partitions(
     store: Store, keys: Keys, topic: Topic, partitions: int, *, validate_only: bool = False
 ) -> bool:
-    """The topic has so many partitions. False: it changed meanwhile, read it and decide again."""
+    """Grow the topic to that many partitions.
+
+    Returns False if the topic changed meanwhile: the caller reads it and decides again.
+    """
     if partitions > MAX_PARTITIONS:
         raise _wrong_count(partitions)
     if validate_only:
@@ -135,7 +139,10 @@ async def add_partitions(
 
 
 async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
-    """The topic is gone with all that hangs on it. UNKNOWN_TOPIC_OR_PARTITION: it was already."""
+    """Delete the topic, its logs and its committed offsets.
+
+    Returns UNKNOWN_TOPIC_OR_PARTITION if it was already deleted.
+    """
     groups = 0 if store.is_cluster else int(await store.command("HLEN", keys.groups()))
     if store.is_cluster or topic.partitions > AT_ONCE or groups > GROUPS_AT_ONCE:
         error = await stepwise.delete(store, keys, topic)

@@ -1,15 +1,17 @@
-"""Making, growing and deleting a topic in steps, behind a tombstone: on Redis Cluster, slot by
-slot, and wherever one script call would be long.
+"""Create, grow and delete topics in steps, each recorded in the topic's definition first.
+
+Used on Redis Cluster, one slot after the other, and wherever one script call would take long.
 
 Rules
-- The definition in `korvet:topics` says what is under way before the first slot is touched: `state`
-  is `creating` or `deleting`, or `planned` counts more partitions than there are. Until the last
-  step clients know nothing of it.
-- Every step may be repeated, by anybody: a log is opened or dropped only if it is this very
-  topic's, the definition changes only if it is still the one that was read.
-- So whoever finds a definition half-way can finish it: `finish` (housekeeping does, by lease).
-- Of a log and a definition that disagree about the topic, the definition is right: nodes fail over
-  one by one, and one may lose a definition whose logs others still have.
+- The definition in `korvet:topics` records the change before the first slot is written: `state` is
+  `creating` or `deleting`, or `planned` is higher than `partitions`. Clients do not see the change
+  until its last step.
+- Any broker may repeat any step: a log is created or deleted only if its topic id matches, and the
+  definition is replaced only if it is still the one that was read.
+- So any broker can complete a change in progress: `finish`, which a background task with a lease
+  calls.
+- If a log and a definition disagree about the topic, the definition is right: cluster nodes fail
+  over one by one, and one may lose a definition whose logs other nodes still have.
 """
 
 from collections.abc import Iterable
@@ -38,7 +40,7 @@ AT_ONCE = 256
 
 
 class Store(Protocol):
-    """What the steps need of a store."""
+    """Store calls that the steps use."""
 
     async def run(self, call: Call[Any]) -> Any: ...
     async def run_many(self, calls: Iterable[Call[Any]]) -> list[Any]: ...
@@ -46,7 +48,10 @@ class Store(Protocol):
 
 
 async def create(store: Store, keys: Keys, name: str, definition: Definition) -> ErrorCode:
-    """The topic exists; TOPIC_ALREADY_EXISTS when it did before, or still half does."""
+    """Create the topic.
+
+    Returns TOPIC_ALREADY_EXISTS if it exists or is being created or deleted.
+    """
     begun = encode_definition(msgspec.structs.replace(definition, state=CREATING))
     reply = await store.run(
         scripts.create(
@@ -64,7 +69,7 @@ async def create(store: Store, keys: Keys, name: str, definition: Definition) ->
 
 
 async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> ErrorCode:
-    """The topic has so many partitions. CONCURRENT_TRANSACTIONS: it changed since it was read."""
+    """Grow the topic. Returns CONCURRENT_TRANSACTIONS if it changed since it was read."""
     begun = encode_definition(topic.definition(planned=partitions))
     error = await _replace(store, keys, topic.name, topic.raw, begun)
     if error == ErrorCode.NONE:
@@ -73,7 +78,10 @@ async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> Error
 
 
 async def delete(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
-    """The topic is gone with all that hangs on it. CONCURRENT_TRANSACTIONS: as for `grow`."""
+    """Delete the topic with its logs and offsets.
+
+    Returns CONCURRENT_TRANSACTIONS as `grow` does.
+    """
     begun = encode_definition(msgspec.structs.replace(decode_definition(topic.raw), state=DELETING))
     error = await _replace(store, keys, topic.name, topic.raw, begun)
     if error == ErrorCode.NONE:
@@ -82,7 +90,7 @@ async def delete(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
 
 
 async def finish(store: Store, keys: Keys, name: str, raw: bytes) -> None:
-    """What the definition `raw` says is under way is done, here or by somebody else."""
+    """Complete the change that the definition `raw` records, unless another broker does first."""
     definition = decode_definition(raw)
     if definition.state == DELETING:
         await _delete(store, keys, name, raw, definition)
@@ -104,7 +112,8 @@ async def _open(
     ]
     for number, call, reply in zip(numbers, calls, await _all(store, calls), strict=True):
         if reply.error:
-            # Read before the definition: a later topic has no log before it has a definition.
+            # The log is read before the definition: a later topic's log is created after its
+            # definition.
             foreign = await store.command("HGET", keys.partition(name, number).log, "topic_id")
             if await store.command("HGET", keys.topics(), name) != raw:
                 return
@@ -116,7 +125,7 @@ async def _open(
 async def _withdraw(
     store: Store, keys: Keys, name: str, definition: Definition, opened: range
 ) -> None:
-    """Logs that were opened after the topic was deleted by somebody else are gone again."""
+    """Delete the logs that were created after another broker deleted the topic."""
     raw = await store.command("HGET", keys.topics(), name)
     now = None if raw is None else decode_definition(raw)
     kept = 0
@@ -130,7 +139,7 @@ async def _delete(store: Store, keys: Keys, name: str, raw: bytes, definition: D
     await _drop(store, keys, name, definition.id, range(partitions))
     version: bytes | None = None
     while True:
-        # A topic of that name that came back has offsets of its own: they are not ours to forget.
+        # A recreated topic of this name has new committed offsets, which must not be deleted.
         if await store.command("HGET", keys.topics(), name) != raw:
             return
         flat = await store.command("HGETALL", keys.groups())
@@ -157,7 +166,7 @@ async def _replace(store: Store, keys: Keys, name: str, old: bytes, new: bytes) 
 
 
 async def _all(store: Store, calls: Iterable[Call[Any]]) -> list[Any]:
-    """Every call is done, AT_ONCE of them in flight; the replies in their order."""
+    """Run all calls, AT_ONCE per pipeline; return the replies in order."""
     pending = list(calls)
     replies: list[Any] = []
     for at in range(0, len(pending), AT_ONCE):

@@ -1,12 +1,13 @@
-"""The table of topics: read from Redis, kept by each broker for as long as it is the newest.
+"""The topic table, read from Redis and cached while it is current.
 
 Rules
-- Redis decides: every change is a script on `korvet:topics`, and gives it a `:version` it never
-  had, even if it lost the last ones.
-- A cached table is used without asking for at most `FRESH_S`; a ring on the topics channel ends
-  that at once. A name that is not in it is looked up again before anybody hears that it is unknown.
-- A definition is JSON that scripts treat as opaque bytes and compare whole: whoever changes a topic
-  names the bytes it read, and reads again when they are no longer the ones.
+- Redis decides: every change is a script on `korvet:topics`, which sets a `:version` that was never
+  used before, even if a failover lost the last ones.
+- A cached table is used for at most FRESH_S without a check; a message on the topics channel ends
+  that at once. A name that is missing is looked up in Redis before a client gets
+  UNKNOWN_TOPIC_OR_PARTITION.
+- Scripts treat a definition as opaque bytes and compare it whole. A change names the bytes that
+  were read; if they are no longer stored, the caller reads them again.
 """
 
 import asyncio
@@ -30,13 +31,13 @@ LIVE, CREATING, DELETING = "live", "creating", "deleting"
 
 MAX_NAME = 249
 LOG_DIRECTORY = "redis"
-"""The one place where partitions lie, as Kafka's tools are told it."""
+"""The only log directory, as Kafka's tools see it."""
 log = logfmt.get("topics")
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 class Shape(TypedDict):
-    """How a topic's logs are laid out: what scripts ask for when they open one."""
+    """Layout of a topic's logs: arguments of the scripts that create one."""
 
     format: str
     mode: str
@@ -44,9 +45,9 @@ class Shape(TypedDict):
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A topic as Redis has it. `configs` holds what was asked for and what is fixed at creation.
+    """A topic as stored in Redis. `configs`: explicit configs, and those fixed at creation.
 
-    `state` and `planned` tell of changes under way on a cluster: see `topic_steps`.
+    `state` and `planned` record a change in progress: see `stepwise`.
     """
 
     id: str
@@ -57,19 +58,19 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> Shape:
-        """Fixed at creation. Byte positions exist only over whole batches."""
+        """Layout, fixed at creation. offset.mode=bytes implies storage.format=batch."""
         mode = self.configs["offset.mode"]
         form = "batch" if mode == "bytes" else self.configs["storage.format"]
         return {"format": form, "mode": mode, "bits": int(self.configs["offset.bits"])}
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether somebody began a change of the topic and has not finished it."""
+        """True while a change of the topic is in progress."""
         return self.state != LIVE or self.planned > self.partitions
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """A topic as a broker uses it. `raw` is the definition's very bytes in Redis."""
+    """A topic as a broker uses it. `raw` is its definition exactly as stored in Redis."""
 
     name: str
     id: str
@@ -81,29 +82,29 @@ class Topic(msgspec.Struct, frozen=True):
 
     @property
     def is_batch(self) -> bool:
-        """Whether an entry holds a producer batch rather than a record."""
+        """True if an entry holds a batch (or a 0.7 message set), False if it holds one record."""
         return self.policy.storage_format == "batch" or self.is_bytes
 
     @property
     def is_bytes(self) -> bool:
-        """Whether an offset is a byte position, and an entry some 0.7 messages or a batch."""
+        """True if offsets are byte positions: an entry holds 0.7 messages or a batch."""
         return self.policy.offset_mode == "bytes"
 
     def definition(self, **changes: Any) -> Definition:
-        """What Redis would have if these fields were others."""
+        """Return the stored definition with these fields changed."""
         return msgspec.structs.replace(decode_definition(self.raw), **changes)
 
 
 class Reader(Protocol):
-    """What the table needs of a store."""
+    """Store calls that the table uses."""
 
     async def command(self, *command: Any) -> Any: ...
 
 
 def check_topic_name(name: str, *, reserved: bool = False) -> str | None:
-    """None for a name a topic may have, else the sentence that says why not (seed 002).
+    """Return why a topic cannot have this name, or None if it can.
 
-    With `reserved` a name may begin with `__`.
+    `reserved`: the name may begin with `__`.
     """
     if not name:
         return "A topic name cannot be empty."
@@ -115,7 +116,7 @@ def check_topic_name(name: str, *, reserved: bool = False) -> str | None:
         return f"A topic name holds letters, digits, '.', '_' and '-' only, not {name!r}."
     if name.startswith("__") and not reserved:
         return (
-            "Names that begin with '__' are kept for internal topics, unless the broker setting "
+            "Names that begin with '__' are reserved for internal topics unless the broker setting "
             "reserved.topic.names.enable is true."
         )
     return None
@@ -126,18 +127,21 @@ def _is_alike(other: str, name: str, same: str) -> bool:
 
 
 def encode_definition(definition: Definition) -> bytes:
-    """The definition as the bytes Redis keeps."""
+    """Encode the definition as Redis stores it."""
     return msgspec.json.encode(definition, order="deterministic")
 
 
 def decode_definition(raw: bytes) -> Definition:
-    """The definition that Redis keeps as these bytes."""
+    """Decode a definition that Redis stores."""
     return msgspec.json.decode(raw, type=Definition)
 
 
 def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
-    """The topic these bytes define; None while it is being made or deleted, or if they make no
-    sense here: then somebody else put them there, and the log says so."""
+    """Build a topic from its stored definition.
+
+    None if it is being created or deleted, or if the bytes are invalid, which is logged: another
+    client must have written them.
+    """
     try:
         definition = decode_definition(raw)
         if definition.state != LIVE:
@@ -152,12 +156,12 @@ def read_topic(name: str, raw: bytes, configs: TopicConfigs) -> Topic | None:
             raw,
         )
     except (msgspec.MsgspecError, ConfigError, ValueError) as error:
-        log.warning("a topic's definition makes no sense here", topic=name, why=str(error))
+        log.warning("invalid topic definition", topic=name, why=str(error))
         return None
 
 
 class TopicTable:
-    """The topics, as new as the rules above promise."""
+    """Cache of the topics, current within the limits of the module's rules."""
 
     def __init__(self, store: Reader, keys: Keys, configs: TopicConfigs) -> None:
         self._store = store
@@ -178,25 +182,26 @@ class TopicTable:
 
     @property
     def cached_version(self) -> bytes:
-        """The version of the table in Redis when it was last read."""
+        """Version of the table when it was last read."""
         return self._version
 
     def peek(self, name: str) -> Topic | None:
-        """The topic, if the table is fresh and has it. None says nothing: ask `get`."""
+        """Return the topic if the table is fresh and has it; None means unknown: call `get`."""
         return self._rows.get(name) if monotonic() < self._fresh_until else None
 
     def peek_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """The same by id."""
+        """Return the topic with that id if the table is fresh and has it; None means unknown."""
         return self._by_id.get(topic_id) if monotonic() < self._fresh_until else None
 
     def last_known(self, name: str | None, topic_id: uuid.UUID) -> Topic | None:
-        """The topic as it was when the table was last read, however long ago: by name if it has
-        one, else by id."""
+        """Return the topic as last read, however old: by name if one is given, else by id."""
         return self._rows.get(name) if name else self._by_id.get(topic_id)
 
     def find_colliding(self, name: str) -> Topic | None:
-        """Another topic, when the table was last read, whose name has a dot where this one has an
-        underscore: Kafka's metrics could not tell them apart, so it has never two of them."""
+        """Return a cached topic whose name differs only in dots and underscores.
+
+        Kafka's metric names do not distinguish the two characters, so Kafka never has both topics.
+        """
         if "." not in name and "_" not in name:
             return None
         same = name.replace(".", "_")
@@ -204,16 +209,16 @@ class TopicTable:
         return next((row for row in rows if _is_alike(row.name, name, same)), None)
 
     def is_current(self, topic: Topic) -> bool:
-        """Whether the table is fresh and has this very definition."""
+        """Return whether the table is fresh and holds exactly this topic object."""
         return monotonic() < self._fresh_until and self._rows.get(topic.name) is topic
 
     def invalidate(self) -> None:
-        """Nothing cached is believed any more, and nothing of a read that has begun."""
+        """Mark the cached table, and a read in progress, as outdated."""
         self._fresh_until = 0.0
         self._drops += 1
 
     async def get(self, name: str) -> Topic | None:
-        """The topic, or None when Redis has none of that name."""
+        """Return the topic, or None if Redis has none of that name."""
         found = self.peek(name)
         if found is None:
             await self.refresh()
@@ -221,7 +226,7 @@ class TopicTable:
         return found
 
     async def get_id(self, topic_id: uuid.UUID) -> Topic | None:
-        """The topic with that id, or None."""
+        """Return the topic with that id, or None."""
         found = self.peek_id(topic_id)
         if found is None:
             await self.refresh()
@@ -229,13 +234,13 @@ class TopicTable:
         return found
 
     async def all(self) -> list[Topic]:
-        """Every topic, by name."""
+        """Return every topic, sorted by name."""
         if monotonic() >= self._fresh_until:
             await self.refresh()
         return sorted(self._rows.values(), key=lambda topic: topic.name)
 
     async def find_unfinished(self) -> dict[str, bytes]:
-        """The definitions of topics somebody began to make, grow or delete and has not finished."""
+        """Return the definitions with a change in progress, by topic name."""
         flat = await self._store.command("HGETALL", self._keys.topics())
         found = {}
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
@@ -245,20 +250,23 @@ class TopicTable:
         return found
 
     async def version(self) -> int:
-        """A number that grows with each change of the table."""
+        """Return the table's version in Redis, which grows with each change."""
         return int(await self._store.command("HGET", self._keys.topics(), VERSION_FIELD) or 0)
 
     def use_configs(self, configs: TopicConfigs) -> None:
-        """From now on topics are resolved against these defaults (a broker setting changed)."""
+        """Resolve topics against these defaults from now on (a broker setting changed)."""
         self._configs = configs
         self._rows, self._by_id, self._version = {}, {}, b""
         self.invalidate()
 
     async def refresh(self) -> None:
-        """The table is as Redis had it after this call began. Callers share one read."""
+        """Read the table as Redis has it after this call began.
+
+        Concurrent callers share one read.
+        """
         reading = self._reading
         if reading is not None:
-            # That read may have begun before the change the caller knows of: one more follows.
+            # That read may have begun before the change the caller knows of: one more read follows.
             await asyncio.wait([reading])
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._read())
