@@ -14,7 +14,7 @@ from typing import Any, cast
 
 ROOM = 1 << 18
 LARGE, SMALL = 4 << 20, 1 << 16
-"""Initial buffer sizes, bytes: for replies with records, and for 1,000 idle connections."""
+"""Initial buffer sizes, bytes: for replies with records, and for each of 1,000 connections."""
 
 
 class Connection(asyncio.BufferedProtocol):

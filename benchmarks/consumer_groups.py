@@ -158,7 +158,7 @@ class Settle:
             pause, assigned = await member.heartbeat()
             if self._is_settled(members):
                 done.set()
-            # A member acknowledges a revocation at once, as the Java client does.
+            # A member acknowledges a revocation at once.
             await asyncio.sleep(0 if assigned else pause)
 
     def _is_settled(self, members: list[Member]) -> bool:

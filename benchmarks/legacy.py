@@ -2,7 +2,7 @@
 
 Rules
 - A 0.7 broker sends no reply to a produce request. An OFFSETS request follows every SETS message
-  sets; its reply counts them, because the broker answers in order.
+  sets; its reply counts them, because the broker sends it once they are stored.
 - Fetches read one log from its start to its end repeatedly, 1 MiB per request.
 """
 

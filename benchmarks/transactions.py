@@ -1,7 +1,7 @@
 """Measure the cost of transactions over idempotence, and the latency of EndTxn.
 
-Requests have the last versions before flexible headers, as in `frames`. As in librdkafka, an
-AddPartitionsToTxn request adds a partition to a transaction.
+Requests have the last versions before flexible headers, as in `frames`. As in
+librdkafka's protocol, a partition is added to a transaction by a separate request.
 """
 
 import itertools
