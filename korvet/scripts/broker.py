@@ -1,4 +1,4 @@
-"""The mirror of lua/broker: who is alive, who is controller, who holds which duty."""
+"""The mirror of lua/broker: registrations, the controller, leases of background tasks."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
@@ -6,7 +6,7 @@ from korvet.scripts.call import Call, Reply, Script
 
 class RegisterReply(Reply):
     """`brokers` lists node id and address of every live broker, flat; `other` is the address of
-    whoever else had this node id."""
+    another live broker with this node id, empty for none."""
 
     error: int
     controller: int
@@ -15,20 +15,20 @@ class RegisterReply(Reply):
 
 
 class InitClusterIdReply(Reply):
-    """`cluster_id` is what the cluster is called from now on."""
+    """`cluster_id` is the stored id."""
 
     error: int
     cluster_id: bytes
 
 
 class UnregisterReply(Reply):
-    """The broker is no longer listed, or somebody else has its id."""
+    """The reply has the error only."""
 
     error: int
 
 
 class LeaseReply(Reply):
-    """`held` is 1 when the caller has the duty now."""
+    """`held` is 1 if the caller holds the lease."""
 
     error: int
     held: int
@@ -41,20 +41,20 @@ LEASE = Script("broker.lease", LeaseReply)
 
 
 def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[RegisterReply]:
-    """The broker is known to all for `ttl_ms`."""
+    """Register a broker for `ttl_ms`."""
     return Call(REGISTER, (keys.brokers(),), (node_id, address, ttl_ms))
 
 
 def init_cluster_id(keys: Keys, *, cluster_id: str) -> Call[InitClusterIdReply]:
-    """The cluster has an id: this one, unless it had one."""
+    """Return the cluster's id, after storing `cluster_id` if there is none."""
     return Call(INIT_CLUSTER_ID, (keys.cluster(),), (cluster_id,))
 
 
 def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:
-    """The broker is no longer listed."""
+    """Remove a broker's registration if it has this address."""
     return Call(UNREGISTER, (keys.brokers(),), (node_id, address))
 
 
 def lease(keys: Keys, *, name: str, holder: str, ttl_ms: int) -> Call[LeaseReply]:
-    """The caller has the duty `name` for `ttl_ms`, or somebody else still has."""
+    """Acquire or renew the lease of the task `name` for `ttl_ms`."""
     return Call(LEASE, (keys.cluster(),), (name, holder, ttl_ms))

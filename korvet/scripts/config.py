@@ -1,11 +1,11 @@
-"""The mirror of lua/config: what was changed about brokers and groups while they run."""
+"""The mirror of lua/config: dynamic configs of brokers and groups."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
 
 
 class AlterReply(Reply):
-    """`version` is the configs' version after the change, -1 when refused."""
+    """`version` is the configs table's version after the change, -1 on an error."""
 
     error: int
     version: int
@@ -15,5 +15,5 @@ ALTER = Script("config.alter", AlterReply)
 
 
 def alter(keys: Keys, *, resource: str, expected: bytes, wanted: bytes) -> Call[AlterReply]:
-    """The resource's configs are `wanted`, provided they were the expected ones."""
+    """Replace a resource's configs if they are the expected ones."""
     return Call(ALTER, (keys.configs(),), (resource, expected, wanted))

@@ -1,11 +1,11 @@
-"""The mirror of lua/producer: who may produce idempotently."""
+"""The mirror of lua/producer: ids of idempotent producers."""
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
 
 
 class AllocateReply(Reply):
-    """`producer_id` was never handed out before."""
+    """`producer_id` was never allocated before."""
 
     error: int
     producer_id: int

@@ -1,4 +1,4 @@
-"""The mirror of lua/topic: calls on the table of topics and what hangs on its rows."""
+"""The mirror of lua/topic: calls on the topics table and the topics' logs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,7 +7,7 @@ from korvet.scripts.call import Call, Reply, Script
 
 
 class TopicReply(Reply):
-    """`version` is the topics table's version after the change, -1 when refused."""
+    """`version` is the topics table's version after the change, -1 on an error."""
 
     error: int
     version: int
@@ -31,7 +31,7 @@ def create(
     mode: str,
     bits: int,
 ) -> Call[TopicReply]:
-    """A topic exists, each of its partitions with an empty log."""
+    """Create a topic with an empty log for each partition."""
     opened = _logs(keys, topic, range(partitions))
     return Call(CREATE, (keys.topics(), *opened), (topic, definition, topic_id, format, mode, bits))
 
@@ -48,7 +48,7 @@ def add_partitions(
     mode: str,
     bits: int,
 ) -> Call[TopicReply]:
-    """The topic also has `partitions`, empty."""
+    """Add `partitions` with empty logs to a topic."""
     opened = _logs(keys, topic, partitions)
     return Call(
         ADD_PARTITIONS,
@@ -58,7 +58,7 @@ def add_partitions(
 
 
 def alter(keys: Keys, *, topic: str, expected: bytes, definition: bytes) -> Call[TopicReply]:
-    """The topic's definition is the new one, provided it was the expected one."""
+    """Replace a topic's definition if it is the expected one."""
     return Call(ALTER, (keys.topics(),), (topic, expected, definition))
 
 
@@ -71,7 +71,7 @@ def delete(
     registry_version: bytes,
     partitions: int,
 ) -> Call[TopicReply]:
-    """The topic is gone with its logs, Redis groups and the commits of `groups` (group ids)."""
+    """Delete a topic with its logs, Redis groups and its commits in `groups` (group ids)."""
     parts: list[str] = []
     fields: list[str] = []
     for number in range(partitions):
@@ -87,7 +87,7 @@ def delete(
 
 
 def delete_definition(keys: Keys, *, topic: str, expected: bytes) -> Call[TopicReply]:
-    """The topic's definition is gone, provided it was the expected one."""
+    """Delete a topic's definition if it is the expected one."""
     return Call(DELETE_DEFINITION, (keys.topics(),), (topic, expected))
 
 

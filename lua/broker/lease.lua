@@ -1,12 +1,12 @@
 --- broker.lease  version 1  writes
---- One holder has a named duty until the lease ends; another may take it only after that.
+--- Acquire or renew the lease of a background task, unless another holder's has not ended.
 ---
 --- KEYS     cluster  hash   counters and leases
---- ARGV     name     bytes  the duty: retention, compaction, expiry
----          holder   bytes  who asks, unique to a process
----          ttl_ms   int    how long the lease holds
+--- ARGV     name     bytes  the task: retention, compaction, expiry
+---          holder   bytes  the caller, unique to a process
+---          ttl_ms   int    duration of the lease
 --- RETURNS  error    int    a lib.codes value
----          held     int    1: the caller has it now
+---          held     int    1: the caller holds the lease; 0: another process does
 --- COST     O(1), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")
@@ -25,8 +25,8 @@ if row then
   end
 end
 
--- Write. What takes something away may run in a full Redis, and all behind it too: retention is a
--- duty, and makes room.
+-- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
+-- Retention needs the lease and frees memory.
 redis.call("HDEL", cluster, field)
 redis.call("HSET", cluster, field, num.text(now_ms + ttl_ms) .. " " .. holder)
 return { codes.NONE, 1 }

@@ -1,19 +1,19 @@
 --- broker.register  version 1  writes
---- One broker is known to all for a while, brokers not heard from are forgotten, one is controller.
+--- Register a broker for ttl_ms, remove expired brokers, and choose a controller if there is none.
 ---
 --- KEYS     brokers     hash   node id -> moment the registration ends in ms, a space, the address;
 ---                             field `:controller`: the controller's node id
---- ARGV     node_id     int    the broker that says it is alive
----          address     bytes  where clients reach it, opaque here
----          ttl_ms      int    how long the registration holds without another call
+--- ARGV     node_id     int    the calling broker
+---          address     bytes  its advertised address, which no script parses
+---          ttl_ms      int    how long the registration is valid without another call
 --- RETURNS  error       int    a lib.codes value
----          controller  int    node id of the controller, the same until it is gone
----          other       bytes  who else had the node id until now, and is alive; empty for nobody
+---          controller  int    node id of the controller, kept until its registration ends
+---          other       bytes  the address of another live broker with this node id, empty for none
 ---          brokers     list   node id, address, node id, address, ... of every live broker
 --- COST     O(brokers), at most 8 calls
---- NOTES    A registration that ends later than one made now is one from before the clock went back:
----          it ends like one made now.
----          Whoever joins or is forgotten is told to all on the channel of the key's name.
+--- NOTES    A registration that ends later than this one predates a step back of Redis's clock:
+---          its end is set to this one's.
+---          If a broker joins or is removed, a message goes to the channel with the key's name.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local num = require("lib.num")
@@ -54,8 +54,8 @@ if not controller or not alive[controller] then
   controller = node_id
 end
 
--- Write. What takes something away may run in a full Redis, and all behind it too: a broker that
--- starts then is the one that makes room.
+-- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A
+-- broker that starts then runs retention, which frees memory.
 redis.call("HDEL", brokers, node_id, unpack(gone))
 if #shortened > 0 then
   redis.call("HSET", brokers, unpack(shortened))

@@ -1,8 +1,8 @@
 --- broker.unregister  version 1  writes
---- One broker is no longer listed, unless somebody else has its node id by now.
+--- Remove a broker's registration, unless another broker has registered with its node id.
 ---
 --- KEYS     brokers  hash   node id -> moment the registration ends in ms, a space, the address
---- ARGV     node_id  int    the broker that leaves
+--- ARGV     node_id  int    the broker that shuts down
 ---          address  bytes  the address it registered
 --- RETURNS  error    int    a lib.codes value
 --- COST     O(1), at most 3 calls

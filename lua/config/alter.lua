@@ -1,16 +1,16 @@
 --- config.alter  version 1  writes
---- A broker's, all brokers' or a group's changed configs are replaced, if the caller read them right.
+--- Replace the configs of a broker, of all brokers or of a group if they are still those read.
 ---
 --- KEYS     configs   hash   resource -> its configs, and `:version`
---- ARGV     resource  bytes  the field: whose configs
+--- ARGV     resource  bytes  the field of the resource
 ---          expected  bytes  the configs the caller read, empty for none
----          wanted    bytes  the configs from now on, opaque here, empty for none
+---          wanted    bytes  the new configs, which no script parses; empty for none
 --- RETURNS  error     int    a lib.codes value
----          version   int    the configs' version, -1 when refused
+---          version   int    the new version of the configs table, -1 on an error
 --- REFUSES  CONCURRENT_TRANSACTIONS
 --- COST     O(1), at most 7 calls
---- NOTES    CONCURRENT_TRANSACTIONS means that they are no longer the expected ones: read them again
----          and decide again. It never reaches a client.
+--- NOTES    CONCURRENT_TRANSACTIONS: the configs are not the expected ones. The caller reads them
+---          and decides again. This error never reaches a client.
 local codes = require("lib.codes")
 local table_version = require("lib.table_version")
 
@@ -22,8 +22,8 @@ if (redis.call("HGET", configs, resource) or "") ~= expected then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 
--- Write. What takes something away may run in a full Redis, and all behind it too: a shorter
--- retention makes room.
+-- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A
+-- shorter retention frees memory.
 redis.call("HDEL", configs, resource)
 if wanted ~= "" then
   redis.call("HSET", configs, resource, wanted)

@@ -1,13 +1,13 @@
 --- producer.allocate  version 1  writes
---- A producer id nobody has had before is handed out.
+--- Allocate an unused producer id.
 ---
 --- KEYS     cluster      hash  counters
 --- RETURNS  error        int   a lib.codes value
----          producer_id  int   the new id, larger than all before
+---          producer_id  int   the new id, higher than every id allocated before
 --- COST     O(1), at most 3 calls
---- NOTES    Ids begin where the time is, at 32 a millisecond: a failover that sets the counter back gives
----          no id to two producers, of whom one's batches would be taken for repetitions of the other's.
----          More than 32 a millisecond go ahead of the time.
+--- NOTES    Ids start at the current ms times 32. If a failover resets the counter, two producers
+---          still get different ids: with equal ids, one's batches would count as duplicates of
+---          the other's. More than 32 ids per ms run ahead of the clock.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local num = require("lib.num")

@@ -1,22 +1,22 @@
 --- topic.add_partitions  version 1  writes
---- A topic has more partitions: the new ones have empty logs, and the definition says so.
+--- Add partitions with empty logs to a topic, and replace its definition.
 ---
 --- KEYS     topics      hash    topic -> definition
----          logs...     hash    the state of each new partition, here empty after this
+---          logs...     hash    the state of each new partition, created by this script
 ---          streams...  stream  the records of each new partition
---- ARGV     topic       bytes   its name
+--- ARGV     topic       bytes   the topic's name
 ---          expected    bytes   the definition the caller read
----          definition  bytes   the definition from now on
+---          definition  bytes   the new definition
 ---          topic_id    bytes   32 hex digits
 ---          format      bytes   record or batch
----          mode        bytes   time, dense or bytes; the last with format batch
+---          mode        bytes   time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
 --- RETURNS  error       int     a lib.codes value
----          version     int     the topics table's version, -1 when refused
+---          version     int     the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
 --- COST     O(new partitions), at most 6 calls + 3 per key
---- NOTES    CONCURRENT_TRANSACTIONS means that the definition is no longer the expected one: read
----          it again and decide again. It never reaches a client.
+--- NOTES    CONCURRENT_TRANSACTIONS: the definition is not the expected one. The caller reads it
+---          and decides again. This error never reaches a client.
 local codes = require("lib.codes")
 local log_create = require("lib.log_create")
 local table_version = require("lib.table_version")

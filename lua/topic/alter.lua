@@ -1,12 +1,12 @@
 --- topic.alter  version 1  writes
---- A topic's definition is replaced, provided it is still the one the caller read.
+--- Replace a topic's definition if it is still the one the caller read.
 ---
 --- KEYS     topics      hash   topic -> definition
---- ARGV     topic       bytes  its name
+--- ARGV     topic       bytes  the topic's name
 ---          expected    bytes  the definition the caller read
----          definition  bytes  the definition from now on
+---          definition  bytes  the new definition
 --- RETURNS  error       int    a lib.codes value
----          version     int    the topics table's version, -1 when refused
+---          version     int    the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
 --- COST     O(1), at most 7 calls
 --- NOTES    CONCURRENT_TRANSACTIONS: as in topic.add_partitions.
@@ -25,8 +25,8 @@ if current ~= expected then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 
--- Write. What takes something away may run in a full Redis, and all behind it too: a shorter
--- retention makes room, and on a cluster a topic's deletion begins here.
+-- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A
+-- shorter retention frees memory, and on Redis Cluster a topic's deletion begins here.
 redis.call("HDEL", topics, topic)
 redis.call("HSET", topics, topic, definition)
 return { codes.NONE, table_version.raise(topics) }

@@ -1,20 +1,20 @@
 --- topic.create  version 1  writes
---- A topic exists: its definition is registered and each of its partitions has an empty log.
+--- Create a topic: store its definition, and an empty log for each partition.
 ---
 --- KEYS     topics      hash    topic -> definition
----          logs...     hash    the state of each new partition, here empty after this
+---          logs...     hash    the state of each new partition, created by this script
 ---          streams...  stream  the records of each new partition
---- ARGV     topic       bytes   its name
----          definition  bytes   its definition, opaque here
+--- ARGV     topic       bytes   the topic's name
+---          definition  bytes   its definition, which no script parses
 ---          topic_id    bytes   32 hex digits
 ---          format      bytes   record or batch
----          mode        bytes   time, dense or bytes; the last with format batch
+---          mode        bytes   time, dense or bytes; bytes needs format batch
 ---          bits        int     sequence bits of mode time
 --- RETURNS  error       int     a lib.codes value
----          version     int     the topics table's version, -1 when refused
+---          version     int     the new version of the topics table, -1 on an error
 --- REFUSES  TOPIC_ALREADY_EXISTS
 --- COST     O(partitions), at most 6 calls + 3 per key
---- NOTES    Redis Cluster takes `log.create` for each partition first, then this without partitions.
+--- NOTES    On Redis Cluster: first `log.create` per partition, then this without partitions.
 local codes = require("lib.codes")
 local log_create = require("lib.log_create")
 local table_version = require("lib.table_version")

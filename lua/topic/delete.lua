@@ -1,22 +1,22 @@
 --- topic.delete  version 1  writes
---- A topic is gone with everything that hangs on it: logs, Redis groups, committed offsets.
+--- Delete a topic with its logs, its Redis groups and its committed offsets.
 ---
 --- KEYS     topics            hash    topic -> definition
 ---          groups            hash    the group registry
----          parts...          string  the seven keys of each partition, which begin with its stream's
----                                    name or with that in braces, in any order; then the committed
----                                    offsets of each group
---- ARGV     topic             bytes   its name
+---          parts...          string  the seven keys of each partition, in any order, which
+---                                    begin with the stream's name, plain or in braces; then the
+---                                    committed offsets of each group
+--- ARGV     topic             bytes   the topic's name
 ---          expected          bytes   the definition the caller read
 ---          registry_version  bytes   the group registry's version the caller read, empty for none
----          partitions        int     how many partitions KEYS holds
+---          partitions        int     the number of partitions in KEYS
 ---          fields...         bytes   the topic's field names in a group's offsets
 --- RETURNS  error             int     a lib.codes value
----          version           int     the topics table's version, -1 when refused
+---          version           int     the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
 --- COST     O(partitions + groups), at most 7 calls + 1 per key + 1 per arg
---- NOTES    CONCURRENT_TRANSACTIONS means that the definition or the registry moved since the caller
----          read them: read again, call again. It never reaches a client.
+--- NOTES    CONCURRENT_TRANSACTIONS: the definition or the registry changed after the caller read
+---          them. The caller reads them and calls again. This error never reaches a client.
 local codes = require("lib.codes")
 local key_types = require("lib.key_types")
 local table_version = require("lib.table_version")
@@ -39,7 +39,7 @@ if current ~= expected or (redis.call("HGET", groups, ":version") or "") ~= regi
 end
 key_types.hashes(KEYS, PARTS + OF_EACH * partitions + 1, #KEYS)
 
--- Write. UNLINK of a stream takes its Redis groups with it.
+-- Write. UNLINK of a stream removes its Redis groups too.
 for i = 0, partitions - 1 do
   local at = PARTS + OF_EACH * i
   redis.call("UNLINK", unpack(KEYS, at + 1, at + OF_EACH))

@@ -1,14 +1,14 @@
 --- topic.delete_definition  version 1  writes
---- A topic's definition is gone, provided it is still the one the caller read.
+--- Delete a topic's definition if it is still the one the caller read.
 ---
 --- KEYS     topics    hash   topic -> definition
---- ARGV     topic     bytes  its name
+--- ARGV     topic     bytes  the topic's name
 ---          expected  bytes  the definition the caller read: a tombstone
 --- RETURNS  error     int    a lib.codes value
----          version   int    the topics table's version, -1 when refused
+---          version   int    the new version of the topics table, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
 --- COST     O(1), at most 6 calls
---- NOTES    For Redis Cluster, where a topic is deleted slot by slot: the last step.
+--- NOTES    The last step of a topic's deletion on Redis Cluster, which takes one call per slot.
 ---          CONCURRENT_TRANSACTIONS: as in topic.add_partitions.
 local codes = require("lib.codes")
 local table_version = require("lib.table_version")
