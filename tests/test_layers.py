@@ -113,7 +113,7 @@ LAYERS: dict[str, Layer] = {
     ),
 }
 
-UPWARD = {}
+UPWARD: set[tuple[str, str]] = set()
 """Imports that still go up, module and layer: this set only shrinks, and ends empty."""
 
 

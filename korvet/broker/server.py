@@ -14,8 +14,7 @@ from korvet.broker import http, listeners
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
 from korvet.broker.readiness import ready
-from korvet.cluster.registration import BrokerRegistration
-from korvet.cluster.registration import LiveBroker as Member
+from korvet.cluster.registration import BrokerRegistration, LiveBroker
 from korvet.config.broker_config import EVERYWHERE, Address, Config
 from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
@@ -27,7 +26,7 @@ from korvet.store.notifications import Notifier
 from korvet.topics.table import TopicTable
 
 DRAIN_S = 5.0
-IDLE_LOOK_S = 5.0
+IDLE_CHECK_S = 5.0
 
 log = logfmt.get("broker.server")
 
@@ -75,8 +74,8 @@ async def serve(
         if extra is not None:
             await extra.register(Address(host, port))
         async with anyio.create_task_group() as tasks:
-            housekeeping = BackgroundTasks(services)
-            tasks.start_soon(housekeeping.run)
+            background = BackgroundTasks(services)
+            tasks.start_soon(background.run)
             tasks.start_soon(_close_idle, services, connections)
             if config.ops_place is not None:
                 page = http.OpsPage(services.metrics, lambda: ready(services.store))
@@ -101,7 +100,7 @@ async def serve(
 
 @asynccontextmanager
 async def connected(config: Config) -> AsyncIterator[Services]:
-    """The services of a broker, connected."""
+    """Connect to Redis and yield the services of the broker."""
     assert config.redis is not None, "the command line starts a Redis when none is named"
     keys = Keys(config.namespace)
     metrics = Metrics()
@@ -117,14 +116,16 @@ async def connected(config: Config) -> AsyncIterator[Services]:
         store.on_call = _count_calls(metrics)
         metrics.redis_round_trips.ask = lambda: store.round_trips
         metrics.redis_up.ask = lambda: {(): int(store.connected)}
-        wake = await Notifier.connect(config.redis)
-        async with wake:
+        notifier = await Notifier.connect(config.redis)
+        async with notifier:
             topics = TopicTable(store, keys, config.topics)
-            await wake.watch(keys.topics_channel(), lambda _: topics.invalidate())
+            await notifier.watch(keys.topics_channel(), lambda _: topics.invalidate())
             where = config.advertise or config.listen
-            me = Member(config.node_id, where.host, where.port, _rack(config))
-            membership = BrokerRegistration(store, keys, me, config.settings.text("cluster.id"))
-            services = Services(config, store, keys, topics, wake, membership, apis.TABLE, metrics)
+            me = LiveBroker(config.node_id, where.host, where.port, _rack(config))
+            registration = BrokerRegistration(store, keys, me, config.settings.text("cluster.id"))
+            services = Services(
+                config, store, keys, topics, notifier, registration, apis.TABLE, metrics
+            )
             try:
                 yield services
             finally:
@@ -159,7 +160,7 @@ async def _listen(
 
 
 def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, int]:
-    """The address clients are told, and the port really bound."""
+    """Return the advertised host and the bound port."""
     port = server.sockets[0].getsockname()[1]
     advertised = config.advertise
     if advertised is not None:
@@ -171,17 +172,19 @@ def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, i
 
 
 async def _join(services: Services, host: str, port: int) -> None:
-    """Other brokers and all clients can know of this one."""
+    """Register this broker, so that brokers and clients can find it."""
     advertised = services.config.advertise
     told = advertised or Address(host, port)
-    membership = services.registration
-    membership.me = Member(membership.me.id, told.host, told.port, membership.me.rack)
+    registration = services.registration
+    registration.me = LiveBroker(registration.me.id, told.host, told.port, registration.me.rack)
     try:
-        await membership.join()
+        await registration.join()
         given = services.config.settings.describe("cluster.id")
-        if not given.is_default and given.value != membership.cluster_id:
+        if not given.is_default and given.value != registration.cluster_id:
             log.warning(
-                "the cluster keeps the id it has", id=membership.cluster_id, given=given.value
+                "cluster.id ignored: the cluster has an id",
+                id=registration.cluster_id,
+                given=given.value,
             )
         await services.dynamic_config.refresh()
         await services.topics.refresh()
@@ -194,11 +197,11 @@ async def _leave(services: Services) -> None:
         with anyio.move_on_after(1.0, shield=True):
             await services.registration.leave()
     except StoreError:
-        log.info("left without saying so: Redis is away")
+        log.info("unregistration failed: Redis is unavailable")
 
 
 async def _drain(connections: set[Connection]) -> None:
-    """What is under way is answered, as far as that takes no longer than DRAIN_S."""
+    """Answer the requests in progress, for at most DRAIN_S."""
     for connection in list(connections):
         connection.drain()
     if connections:
@@ -210,9 +213,9 @@ async def _drain(connections: set[Connection]) -> None:
 async def _close_idle(services: Services, connections: set[Connection]) -> None:
     """Connections that said nothing for connections.max.idle.ms are closed, as Kafka does, and
     those whose client has read nothing for so long."""
-    patience = services.settings.integer("connections.max.idle.ms") / 1000
+    max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
     while True:
-        await anyio.sleep(min(IDLE_LOOK_S, patience / 2) if patience > 0 else IDLE_LOOK_S)
+        await anyio.sleep(min(IDLE_CHECK_S, max_idle_s / 2) if max_idle_s > 0 else IDLE_CHECK_S)
         now = monotonic()
         for connection in list(connections):
-            connection.look(now, patience)
+            connection.look(now, max_idle_s)
