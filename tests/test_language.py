@@ -59,7 +59,6 @@ EXEMPT = (
     "korvet/apis.py",
     "korvet/broker",
     "korvet/cluster",
-    "korvet/config",
     "korvet/context.py",
     "korvet/errors.py",
     "korvet/groups",

@@ -1,1 +1,1 @@
-"""Every setting under Kafka's names: type, default, effect."""
+"""Broker, topic and group settings under Kafka's names: type, default and effect."""

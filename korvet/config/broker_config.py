@@ -1,11 +1,11 @@
-"""How a broker is started: one frozen struct, read from a file, the environment and flags.
+"""Start configuration: one frozen struct, read from a file, the environment and flags.
 
 Rules
-- The command line wins over the environment, that over the file, that over the defaults.
+- Precedence: command line, environment, file, defaults.
 - The file is TOML: options by their long name, settings under Kafka's names (quoted or as dotted
-  keys), and `[[topics]] match = "glob"` blocks with topic configs; of two that
-  match, the later wins.
-- Whatever is wrong is one ConfigError with one sentence.
+  keys), and `[[topics]] match = "glob"` blocks with topic configs. If two blocks match, the later
+  one wins.
+- Every error is one ConfigError with one sentence.
 """
 
 import re
@@ -27,7 +27,7 @@ REDIS_VARIABLE = "KORVET_REDIS_URL"
 _SCHEMES = re.compile(r"(rediss?(\+sentinel|\+cluster)?|unix)://")
 _ZOOKEEPER = re.compile(r"[^,/\s:]+:\d{1,5}(,[^,/\s:]+:\d{1,5})*(/[^\s,]*)?")
 EVERYWHERE = ("0.0.0.0", "::")
-"""Hosts to listen on, which nobody can connect to."""
+"""Wildcard hosts: valid to listen on, not to connect to."""
 _LEVELS = ("debug", "info", "warning", "error")
 _KAFKAS = {
     "listeners": "listen",
@@ -37,7 +37,7 @@ _KAFKAS = {
     "log.dir": "data-dir",
     "log.dirs": "data-dir",
 }
-"""What a server.properties calls things that are options here, and so no settings."""
+"""Settings of a Kafka server.properties that are options here."""
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -61,7 +61,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """Everything a broker is told at start. A field's sentence is in OPTIONS."""
+    """The start configuration of a broker. OPTIONS describes each field."""
 
     listen: Address = Address("127.0.0.1", 9092)
     advertise: Address | None = None
@@ -69,9 +69,9 @@ class Config(msgspec.Struct, frozen=True):
     zookeeper: str | None = None
     ops: Address | None = None
     ops_socket: str | None = None
-    """Where a worker answers its parent instead of the ops port; not an option."""
+    """Unix socket on which a worker serves its parent instead of the ops port; not an option."""
     worker: int = 0
-    """Which of the workers this process is; not an option."""
+    """Number of this worker process; not an option."""
     redis: str | None = None
     redis_server: str | None = None
     data_dir: str = "./korvet-data"
@@ -85,12 +85,12 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def ops_place(self) -> "Address | Path | None":
-        """Where this very process answers /healthz, /readyz and /metrics."""
+        """Address or unix socket on which this process serves /healthz, /readyz and /metrics."""
         return Path(self.ops_socket) if self.ops_socket is not None else self.ops
 
     @property
     def topics(self) -> TopicConfigs:
-        """What topics have when they do not say, under the settings of the start."""
+        """Topic defaults under the start configuration."""
         return TopicConfigs(self.settings, self.patterns)
 
 
@@ -118,7 +118,7 @@ def load(
     sets: Sequence[str] = (),
     environ: Mapping[str, str],
 ) -> Config:
-    """The configuration of those options (by long name), that file, those NAME=VALUE settings."""
+    """Return the configuration given by options (long names), a file and NAME=VALUE settings."""
     given, settings, patterns = _read(file) if file else ({}, {}, ())
     if environ.get(REDIS_VARIABLE):
         given["redis"] = environ[REDIS_VARIABLE]
@@ -126,7 +126,7 @@ def load(
     settings |= dict(_assignment(text) for text in sets)
     config = Config(settings=Settings(settings), patterns=patterns, **_typed(given))
     _refuse_shared(config)
-    _ = config.topics  # refuses bad patterns now, not at the first topic
+    _ = config.topics  # raise for invalid patterns at start, not at the first topic
     return config
 
 
@@ -142,13 +142,13 @@ def _refuse_unknown(names: Mapping[str, Setting], name: str) -> None:
     if name in _KAFKAS:
         option = _KAFKAS[name]
         raise ConfigError(
-            f"{name} is no setting here: the option is --{option}, or {option} in a file."
+            f"{name} is not a setting here: use the option --{option}, or {option} in a file."
         )
     find_setting(names, name, "setting")
 
 
 def _typed(given: Mapping[str, str]) -> dict[str, Any]:
-    """Options as the struct's fields, each checked."""
+    """Convert options to the types of the struct's fields, and check each."""
     fields: dict[str, Any] = {}
     for name, text in given.items():
         option, field = f"--{name}", name.replace("-", "_")
@@ -165,12 +165,15 @@ def _typed(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _refuse_shared(config: Config) -> None:
-    """Workers share ports: nothing else would notice that two things are to be served on one."""
+    """Raise ConfigError if two options have one address.
+
+    With several workers the ports have SO_REUSEPORT, so that a second bind would succeed.
+    """
     seen: dict[Address, str] = {}
     for name in ("listen", "legacy-listen", "ops"):
         where = getattr(config, name.replace("-", "_"))
         if where is not None and where.port and seen.setdefault(where, name) != name:
-            raise ConfigError(f"--{seen[where]} and --{name} are both {where}: give each its own.")
+            raise ConfigError(f"--{seen[where]} and --{name} are both {where}: use different ones.")
 
 
 def _refuse_nowhere(told: Address) -> None:
@@ -203,14 +206,14 @@ def _checked(name: str, text: str) -> str:
 
 
 def checked_namespace(text: str) -> str:
-    """The text, if it can be the first part of every key."""
+    """Return the text if it can be the first part of every key; raise ConfigError otherwise."""
     if not (text and text.isascii() and _plain(text)):
         raise ConfigError(f"--namespace may hold letters, digits, '.', '_' and '-', not {text!r}.")
     return text
 
 
 def redis_url(text: str) -> str:
-    """The URL, if it could be one of a Redis."""
+    """Return the URL if its scheme is one of Redis; raise ConfigError otherwise."""
     if not _SCHEMES.match(text):
         raise ConfigError(
             "--redis must be a URL such as redis://localhost:6379, unix:///PATH, "
@@ -224,13 +227,13 @@ def _plain(text: str) -> bool:
 
 
 def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ...]]:
-    """Options, settings and topic patterns of a TOML file."""
+    """Read the options, settings and topic patterns of a TOML file."""
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"--config {file}: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        # To TOML `redis = ...` and `redis.timeout.ms = ...` are one key with two values.
+        # TOML sees `redis = ...` and `redis.timeout.ms = ...` as one key with two values.
         hint = '; names with dots may be quoted: "redis.timeout.ms" = 15000'
         advice = hint if "overwrite" in str(error) else ""
         if file.suffix == ".properties":
@@ -264,7 +267,10 @@ def _pattern(block: dict[str, Any]) -> Pattern:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested TOML tables as dotted names, values as text: `log.retention.ms = 1` works unquoted."""
+    """Flatten nested TOML tables to dotted names, so that `log.retention.ms = 1` works unquoted.
+
+    Values become text.
+    """
     flat: dict[str, str] = {}
     for key, value in table.items():
         name = prefix + key

@@ -1,6 +1,6 @@
-"""The broker's settings, by Kafka's names where Kafka has one: name, type, default, sentence.
+"""The broker's settings: name, type, default and description, under Kafka's names if it has one.
 
-`dynamic=False` settings are read once at start; the others may also be changed while brokers run.
+`dynamic=False` settings are read once at start; the others may also change while brokers run.
 """
 
 from korvet.config.coordinator_settings import ROWS as COORDINATION
@@ -29,7 +29,7 @@ FASTEST = "1.7976931348623157E308"
 def _kept(
     name: str, type_: Whole | Flag | Decimal | Levels, default: str | None, of: str = "storage"
 ) -> Setting:
-    """A setting of what only Kafka has, known so that tools are not refused that change it."""
+    """Define a setting without effect here, accepted because Kafka's tools send it."""
     return Setting(name, type_, default, f"Belongs to Kafka's own {of}.", effect=False)
 
 
@@ -38,8 +38,8 @@ _OURS = (
         "storage.format",
         OneOf(("record", "batch")),
         "record",
-        "How a topic's records lie in Redis: `record` is one stream entry a record, readable by "
-        "redis-cli; `batch` is one entry a producer batch, its bytes untouched and much faster.",
+        "How records are stored in Redis: `record` is one stream entry per record, readable with "
+        "redis-cli; `batch` is one entry per producer batch, unchanged and much faster.",
     ),
     Setting(
         "offset.mode",
@@ -71,14 +71,14 @@ _OURS = (
         "group.read.mode",
         OneOf(("offset", "stream")),
         "offset",
-        "How a group reads: `offset` honours each Fetch's offset and moves the Redis group with "
-        "commits; `stream` reads through XREADGROUP.",
+        "How a group reads: `offset` uses the offset of each Fetch and moves the Redis group with "
+        "commits; `stream` reads with XREADGROUP.",
     ),
     Setting(
         "fetch.cache.bytes",
         long(0),
         "134217728",
-        "Memory a broker process may use to serve recent batches without asking Redis; 0 is off.",
+        "Memory of a broker process for recent batches, served without a Redis read; 0 is off.",
         dynamic=False,
     ),
     Setting(
@@ -91,20 +91,20 @@ _OURS = (
         "acks.all.wait.replicas",
         Whole(0, 100),
         "0",
-        "How many Redis replicas must have a write before acks=-1 is answered (WAIT).",
+        "Redis replicas that must have a write before acks=-1 is acknowledged (WAIT).",
     ),
     Setting(
         "acks.all.fsync",
         Flag(),
         "false",
-        "Whether acks=-1 waits until the append-only file is on disk (WAITAOF, Redis 7.2).",
+        "Whether acks=-1 waits for fsync of the append-only file (WAITAOF, Redis 7.2).",
     ),
     Setting(
         "redis.timeout.ms",
         Whole(100),
         "15000",
-        "A Redis that answers nothing for so long is taken for dead: what waits for it fails, and "
-        "it is connected to anew.",
+        "Time without any reply after which a Redis connection counts as lost: its pending "
+        "commands fail, and the broker reconnects.",
         dynamic=False,
     ),
     Setting(
@@ -117,20 +117,25 @@ _OURS = (
 )
 
 _TOPICS = (
-    Setting("num.partitions", Whole(1, 10_000), "1", "Partitions of a topic that does not say."),
+    Setting(
+        "num.partitions",
+        Whole(1, 10_000),
+        "1",
+        "Default number of partitions of a new topic.",
+    ),
     Setting(
         "default.replication.factor",
         Whole(1, 32_767),
         "1",
-        "Any factor is accepted, and 1 is reported, as tools that compare will find; copies are "
-        "Redis's own.",
+        "Any factor is accepted; 1 is reported, which tools that compare will see. Redis does the "
+        "replication.",
         effect=False,
     ),
     Setting(
         "auto.create.topics.enable",
         Flag(),
         "true",
-        "Whether asking for or producing to an unknown topic creates it.",
+        "Whether a Metadata or Produce request for an unknown topic creates it.",
     ),
     Setting(
         "reserved.topic.names.enable",
@@ -156,10 +161,15 @@ _TOPICS = (
         "log.retention.ms",
         long(-1),
         None,
-        "How long records are kept, in milliseconds; -1 is for ever. Wins over minutes and hours.",
+        "How long records are kept, in milliseconds; -1 is no limit. Wins over minutes and hours.",
     ),
-    Setting("log.retention.minutes", Whole(-1), None, "The same in minutes; wins over hours."),
-    Setting("log.retention.hours", Whole(-1), "168", "The same in hours."),
+    Setting(
+        "log.retention.minutes",
+        Whole(-1),
+        None,
+        "How long records are kept, in minutes; wins over hours.",
+    ),
+    Setting("log.retention.hours", Whole(-1), "168", "How long records are kept, in hours."),
     Setting(
         "log.retention.bytes",
         long(-1),
@@ -170,33 +180,33 @@ _TOPICS = (
         "log.retention.check.interval.ms",
         long(1),
         "300000",
-        "How often old records are looked for.",
+        "Interval between two retention checks, in milliseconds.",
         dynamic=False,
     ),
     Setting(
         "log.message.timestamp.type",
         OneOf(("CreateTime", "LogAppendTime")),
         "CreateTime",
-        "Whether a record carries its producer's time or the time of the append.",
+        "Whether a record has its producer's timestamp or the time of the append.",
     ),
     Setting(
         "log.message.timestamp.before.max.ms",
         long(0),
         LONGEST,
-        "How far a producer's time may lie in the past.",
+        "How far in the past a producer's timestamp may be, in milliseconds.",
     ),
     Setting(
         "log.message.timestamp.after.max.ms",
         long(0),
         "3600000",
-        "How far a producer's time may lie in the future.",
+        "How far in the future a producer's timestamp may be, in milliseconds.",
     ),
     Setting(
         "log.cleanup.policy",
         SomeOf(("delete", "compact"), may_be_empty=True),
         "delete",
-        "`delete` removes old records, `compact` keeps the newest record of each key; empty, all "
-        "are kept.",
+        "`delete` removes old records, `compact` keeps the latest record of each key; empty keeps "
+        "all records.",
     ),
     Setting(
         "compression.type",
@@ -212,33 +222,33 @@ _TOPICS = (
         "min.insync.replicas",
         Whole(1),
         "1",
-        "Kafka's count of copies; here acks.all.wait.replicas says what acks=-1 waits for.",
+        "In-sync replicas in Kafka; here acks.all.wait.replicas sets what acks=-1 waits for.",
         effect=False,
     ),
     Setting(
         "log.cleaner.delete.retention.ms",
         long(0),
         "86400000",
-        "How long a compacted topic keeps the mark of a deleted key.",
+        "How long a compacted topic keeps the tombstone of a deleted key, in milliseconds.",
     ),
     Setting(
         "log.cleaner.min.compaction.lag.ms",
         long(0),
         "0",
-        "How long a record of a compacted topic is left alone.",
+        "How long a record of a compacted topic is not compacted, in milliseconds.",
     ),
     _kept("log.cleaner.max.compaction.lag.ms", long(1), LONGEST),
     Setting(
         "log.cleaner.min.cleanable.ratio",
         Decimal(0, 1),
         "0.5",
-        "The part of a log that has to be new since its last compaction before the next one.",
+        "Lowest ratio of uncompacted records to the log at which the cleaner compacts it.",
     ),
     Setting(
         "log.cleaner.backoff.ms",
         long(1),
         "15000",
-        "How often compacted topics are looked at.",
+        "Interval between two passes of the log cleaner, in milliseconds.",
     ),
     _kept("log.segment.bytes", Whole(1048576), "1073741824"),
     _kept("log.roll.ms", long(1), None),
@@ -255,13 +265,13 @@ _TOPICS = (
     _kept("log.local.retention.ms", long(-2), "-2"),
     _kept("log.local.retention.bytes", long(-2), "-2"),
     _kept("unclean.leader.election.enable", Flag(), "false"),
-    # Set and taken back by kafka-reassign-partitions --throttle.
+    # kafka-reassign-partitions --throttle sets and removes these.
     _kept("leader.replication.throttled.rate", long(0), LONGEST),
     _kept("follower.replication.throttled.rate", long(0), LONGEST),
     _kept("replica.alter.log.dirs.io.max.bytes.per.second", long(0), LONGEST),
 )
 
-# What Kafka changes while it runs and tools set as a matter of course.
+# Dynamic settings of Kafka that tools set routinely.
 _THREADS = (
     *(
         _kept(name, Whole(lowest), default, "threads")
@@ -288,11 +298,16 @@ _SOCKETS = (
         "socket.request.max.bytes",
         Whole(1),
         "104857600",
-        "A longer request ends its connection.",
+        "A longer request closes its connection.",
         dynamic=False,
     ),
-    Setting("max.connections", Whole(0), str(INT_MAX), "Connections a broker process takes."),
-    Setting("max.connections.per.ip", Whole(0), str(INT_MAX), "The same for one client address."),
+    Setting("max.connections", Whole(0), str(INT_MAX), "Max connections of a broker process."),
+    Setting(
+        "max.connections.per.ip",
+        Whole(0),
+        str(INT_MAX),
+        "Max connections of a broker process from one client address.",
+    ),
     Setting(
         "connections.max.idle.ms",
         long(-1),
@@ -304,15 +319,17 @@ _SOCKETS = (
         "queued.max.requests",
         Whole(1),
         "500",
-        "Requests of one connection that may wait before reading stops.",
+        "Requests of one connection that may queue before the broker stops reading from it.",
         dynamic=False,
     ),
-    Setting("fetch.max.bytes", Whole(1024), "57671680", "The most a fetch answers.", dynamic=False),
+    Setting(
+        "fetch.max.bytes", Whole(1024), "57671680", "Max bytes of a Fetch response.", dynamic=False
+    ),
     Setting(
         "max.incremental.fetch.session.cache.slots",
         Whole(0),
         "1000",
-        "Fetch sessions; none are kept here, every fetch names its partitions.",
+        "Fetch sessions; there are none here, every Fetch lists its partitions.",
         dynamic=False,
         effect=False,
     ),
@@ -320,7 +337,7 @@ _SOCKETS = (
         "zookeeper.connect",
         Text(1000),
         None,
-        "HOST:PORT[/chroot] of a ZooKeeper to register the main port in, as Kafka 0.8 did: for its "
+        "HOST:PORT[/chroot] of a ZooKeeper to register the main port in, as Kafka 0.8 did for its "
         "high-level consumers.",
         dynamic=False,
     ),

@@ -96,7 +96,7 @@ class ConfigTable:
         try:
             return settings.with_dynamic(*layers)
         except ConfigError as error:
-            log.warning("dynamic settings skipped: their bounds contradict", reason=str(error))
+            log.warning("dynamic configs skipped: contradicting bounds", reason=str(error))
         bounds = {name for pair in BOUNDS for name in pair}
         return settings.with_dynamic(
             *({name: layer[name] for name in layer.keys() - bounds} for layer in layers)

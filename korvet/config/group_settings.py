@@ -1,4 +1,4 @@
-"""The settings of one consumer group, each with the broker setting it stands in for."""
+"""The settings of one consumer group, each with the broker setting that gives its default."""
 
 import msgspec
 
@@ -16,5 +16,5 @@ GROUP = table(
 
 
 def group_setting(name: str) -> Setting:
-    """The group setting of that name, or a ConfigError naming the nearest one."""
+    """Return the group setting of that name, or raise a ConfigError with the nearest name."""
     return find_setting(GROUP, name, "group config")

@@ -1,9 +1,9 @@
-"""What a setting is: a name, a type that reads and refuses text, a default and a sentence.
+"""Settings: a name, a type that parses and checks text, a default and a description.
 
 Rules
-- Values travel as text, the way Kafka's tools send and show them; `parse` gives the typed value.
-- A refusal is a `ConfigError` with one whole sentence: the setting, what it may be, what it was.
-- `effect=False` marks what is accepted only because Kafka's tools send it; the docs say so.
+- Values are passed as text, as Kafka's tools send and show them; `parse` returns the typed value.
+- An invalid value raises a `ConfigError` with one sentence: setting, allowed values, given value.
+- `effect=False` marks settings accepted only because Kafka's tools send them; the docs say so.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,21 +15,21 @@ import msgspec
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 LONGEST_ARRAY = INT_MAX - 8
-"""What Java can make, and so the largest record that Kafka can hold."""
+"""Longest array of the JVM, in bytes: the largest record that Kafka can hold."""
 
 Value = bool | int | float | str | tuple[str, ...]
 
 
 class StartError(Exception):
-    """Korvet cannot start or go on: one sentence that says what to do about it."""
+    """Korvet cannot start or continue; the message says what to do."""
 
 
 class ConfigError(StartError):
-    """An option or a setting has an unknown name or a value it cannot have."""
+    """An unknown option or setting, or an invalid value."""
 
 
 class Kind(IntEnum):
-    """The type numbers of DescribeConfigs."""
+    """Config types, with the numbers of DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -41,7 +41,7 @@ class Kind(IntEnum):
 
 
 class Source(IntEnum):
-    """Where a value comes from, with the numbers of DescribeConfigs."""
+    """Origin of a value, with the numbers of DescribeConfigs."""
 
     DYNAMIC_TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -52,7 +52,7 @@ class Source(IntEnum):
 
 
 class Type(Protocol):
-    """Reads the text of one kind of value, or says with ValueError what it must be."""
+    """Parser of one kind of value; raises ValueError with the allowed values."""
 
     @property
     def kind(self) -> Kind: ...
@@ -115,7 +115,7 @@ class OneOf(msgspec.Struct, frozen=True):
 
 
 class Levels(msgspec.Struct, frozen=True):
-    """A whole number in a range, or the codec's own choice, -1."""
+    """An integer in a range, or -1: the codec's default level."""
 
     lowest: int
     highest: int
@@ -128,8 +128,10 @@ class Levels(msgspec.Struct, frozen=True):
 
 
 class SomeOf(msgspec.Struct, frozen=True):
-    """A comma-separated list out of known words, each counted once however often it stands there;
-    an empty list only where that is said."""
+    """A comma-separated list of known words; repeated words count once.
+
+    The list may be empty only if `may_be_empty`.
+    """
 
     values: tuple[str, ...]
     may_be_empty: bool = False
@@ -166,12 +168,12 @@ class Words(msgspec.Struct, frozen=True):
 
 
 def long(lowest: int, highest: int = LONG_MAX) -> Whole:
-    """A 64-bit number."""
+    """Return the type of a 64-bit integer in that range."""
     return Whole(lowest, highest, Kind.LONG)
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One named setting; `default` is text, or None for a setting that is unset by default."""
+    """A named setting; `default` is text, or None for a setting that is unset by default."""
 
     name: str
     type: Type
@@ -187,7 +189,7 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def documentation(self) -> str:
-        """What it does, whether it does anything here, and whether it can change."""
+        """Effect of the setting, whether it has one here, and whether it can change."""
         parts = [self.sentence]
         if not self.effect:
             parts.append("Accepted and shown; it has no effect here.")
@@ -196,7 +198,7 @@ class Setting(msgspec.Struct, frozen=True):
         return " ".join(parts)
 
     def parse(self, text: str) -> Value:
-        """The typed value, or a ConfigError that says what it must be."""
+        """Return the typed value, or raise a ConfigError with the allowed values."""
         try:
             return self.type.parse(text)
         except ValueError as error:
@@ -204,12 +206,15 @@ class Setting(msgspec.Struct, frozen=True):
             raise ConfigError(f"{self.name} must be {error}, not {shown!r}.") from None
 
     def shown(self, text: str) -> str:
-        """The text as Kafka's tools show it: in a list of known words each stands once."""
+        """Return the text as Kafka's tools show it: without repeated words."""
         return ",".join(self.type.parse(text)) if isinstance(self.type, SomeOf) else text
 
 
 def table(settings: Iterable[Setting]) -> dict[str, Setting]:
-    """Settings by name; a name that stands twice or a default its own type refuses is a bug."""
+    """Return the settings by name.
+
+    Raises AssertionError for a repeated name, ConfigError for an invalid default.
+    """
     found: dict[str, Setting] = {}
     for setting in settings:
         if setting.name in found:
@@ -221,7 +226,10 @@ def table(settings: Iterable[Setting]) -> dict[str, Setting]:
 
 
 def find_setting(settings: Mapping[str, Setting], name: str, what: str) -> Setting:
-    """The setting of that name, or a ConfigError that names one near it or says whose it is."""
+    """Return the setting of that name, or raise a ConfigError with a hint.
+
+    The hint is the nearest name, or why Kafka's setting does not exist here.
+    """
     setting = settings.get(name)
     if setting is not None:
         return setting

@@ -1,10 +1,10 @@
-"""What to say about a name that no setting has: which one is truly near, or whose name it is.
+"""Hints for unknown setting names: the nearest setting, or why Kafka's setting is missing here.
 
 Rules
-- A setting is near when each word of the name is a word of it, but for a slip of the pen, in any
-  order and with any of `.`, `-` and `_` between them; it may have one word more, and the name may
-  begin with `log.` as a broker's do.
-- What Kafka knows is never taken for a slip: it means something else there.
+- A setting is near if each word of the name matches one of its words, typing errors allowed. Order
+  and the separators `.`, `-` and `_` do not matter. The setting may have one more word, and the
+  name may begin with `log.` as those of brokers do.
+- A name that Kafka has is never treated as a typing error: it has another meaning in Kafka.
 """
 
 import re
@@ -110,11 +110,11 @@ _KAFKAS: dict[str, tuple[str, ...]] = {
         "transaction.two.phase.commit.enable",
     ),
 }
-"""Settings of Kafka's that mean nothing here, by the reason; `a.*` is every name that begins so."""
+"""Kafka settings that do not exist here, by reason; `a.*` matches every name that begins so."""
 
 
 def hint(name: str, settings: Collection[str]) -> str:
-    """What the giver of an unknown name is told, of settings by these names."""
+    """Return the hint for an unknown name, given the names of the settings."""
     reason = _reason(name)
     if reason:
         return f"Kafka has it, but {reason}; leave it out."
@@ -123,7 +123,7 @@ def hint(name: str, settings: Collection[str]) -> str:
 
 
 def nearest(name: str, settings: Collection[str]) -> str | None:
-    """The setting that the name is a slip of, if there is one."""
+    """Return the setting that the name most likely misspells, or None."""
     name = name[:_LONGEST].lower()
     words = _words(name)
     near = [setting for setting in settings if _covers(_words(setting), words)]
@@ -143,7 +143,7 @@ def _words(name: str) -> list[str]:
 
 
 def _covers(has: list[str], words: list[str]) -> bool:
-    """Whether each of these words is one of those it has, which has one more at most."""
+    """Return whether each word matches a different one of `has`, which may have one more."""
     if "".join(has) == "".join(words):
         return True
     if not len(words) <= min(len(has), _WORDS) or len(has) > len(words) + 1:

@@ -1,11 +1,11 @@
-"""What a topic's configs are: its own, laid over the patterns', laid over the broker's.
+"""Topic configs: the topic's explicit ones over those of patterns over the broker's.
 
 Rules
-- A topic's own config wins over `[[topics]]` patterns, those over the broker's settings.
-- Of several patterns that match a topic, the later one in the file wins, name by name; those of
-  BUILT_IN come before all of the file.
-- `storage.format`, `offset.mode` and `offset.bits` are written down when a topic is created
-  (`pinned`), so a later change of a default never changes a topic that exists.
+- A topic's explicit config overrides `[[topics]]` patterns, which override the broker's settings.
+- If several patterns match, the later one in the file wins, name by name. BUILT_IN patterns come
+  before all of the file.
+- `storage.format`, `offset.mode` and `offset.bits` are stored when a topic is created (`pinned`): a
+  changed default never changes an existing topic.
 """
 
 import re
@@ -27,20 +27,20 @@ class Pattern(msgspec.Struct, frozen=True):
 
 
 BUILT_IN = (
-    # MirrorMaker 2 finds the offset of a group that lags in the history of its syncs, which have
-    # one key a partition. Kafka leaves it in the active segment, up to segment.ms; no log here has
-    # such a segment.
+    # MirrorMaker 2 translates the committed offsets of a lagging group with the history of its
+    # offset syncs, which have one key per partition. Kafka does not compact the active segment, for
+    # up to segment.ms; logs here have no active segment.
     Pattern("mm2-offset-syncs.*.internal", {"min.compaction.lag.ms": "604800000"}),
-    # Kafka Streams gives a new instance no task whose changelog is longer than
-    # acceptable.recovery.lag, 10,000 offsets: in time mode that is 10 ms. Faust, whose tables have
-    # such names too, makes a list of all offsets between two records.
+    # Kafka Streams assigns no task to a new instance whose changelog lag exceeds
+    # acceptable.recovery.lag, 10,000 offsets: in time mode that is 10 ms. Faust, whose tables use
+    # such names too, builds a list of all offsets between two records.
     Pattern("*-changelog", {"offset.mode": "dense"}),
 )
-"""Defaults for topics of well-known tools that count on what Kafka does and does not promise."""
+"""Defaults for topics of known tools that rely on undocumented behaviour of Kafka."""
 
 
 class TopicPolicy(msgspec.Struct, frozen=True):
-    """A topic's configs as the broker acts on them."""
+    """A topic's configs, typed, as the broker uses them."""
 
     storage_format: str
     offset_mode: str
@@ -62,7 +62,7 @@ class TopicPolicy(msgspec.Struct, frozen=True):
 
 
 def validate(name: str, value: str | None) -> str | None:
-    """None when a topic may have that config, else the sentence that says why not."""
+    """Return why a topic may not have that config, or None if it may."""
     try:
         setting = topic_setting(name)
         if value is None:
@@ -74,7 +74,7 @@ def validate(name: str, value: str | None) -> str | None:
 
 
 def validate_all(configs: Mapping[str, str | None]) -> str | None:
-    """None when a topic may have these configs together, else the sentence of the first problem."""
+    """Return why a topic may not have these configs together, or None if it may."""
     for name, value in configs.items():
         sentence = validate(name, value)
         if sentence is not None:
@@ -83,7 +83,7 @@ def validate_all(configs: Mapping[str, str | None]) -> str | None:
 
 
 def validate_change(current: Mapping[str, str], wanted: Mapping[str, str]) -> str | None:
-    """None when a topic with the pinned configs `current` may get `wanted`, else why not."""
+    """Return why a topic with the pinned configs `current` may not get `wanted`, or None."""
     for name in sorted(IMMUTABLE):
         if name in wanted and wanted[name] != current.get(name, wanted[name]):
             return (
@@ -94,7 +94,7 @@ def validate_change(current: Mapping[str, str], wanted: Mapping[str, str]) -> st
 
 
 class TopicConfigs:
-    """Resolves any topic's configs; immutable, so a changed broker setting makes a new one."""
+    """Resolver of any topic's configs. Immutable: a changed broker setting needs a new one."""
 
     def __init__(self, settings: Settings, patterns: Sequence[Pattern] = ()) -> None:
         self._settings = settings
@@ -106,16 +106,16 @@ class TopicConfigs:
             sentence = validate_all(pattern.configs)
             if sentence is not None:
                 raise ConfigError(f"In [[topics]] match = {pattern.match!r}: {sentence}")
-        # What a topic has when neither it nor a pattern says anything: the same for all topics.
+        # Values that apply to a topic without explicit configs and patterns.
         self._broker = {name: self._from_broker(name) for name in TOPIC}
 
     @property
     def reserved_names(self) -> bool:
-        """Whether a new topic's name may begin with `__`."""
+        """True if a new topic's name may begin with `__`."""
         return self._settings.flag("reserved.topic.names.enable")
 
     def resolve(self, topic: str, explicit: Mapping[str, str]) -> dict[str, ConfigValue]:
-        """Every topic config by name, with its value, its source and what lies beneath.
+        """Return every topic config by name, with value, source and synonyms.
 
         A stored config that this version does not know is left out.
         """
@@ -123,7 +123,7 @@ class TopicConfigs:
         return {name: self._resolve(name, explicit, patterns) for name in TOPIC}
 
     def policy(self, topic: str, explicit: Mapping[str, str]) -> TopicPolicy:
-        """The configs the broker acts on, typed."""
+        """Return the topic's configs, typed, as the broker uses them."""
         resolved = self.resolve(topic, explicit)
 
         def value(name: str) -> Value:
@@ -139,7 +139,7 @@ class TopicConfigs:
         return msgspec.convert(fields, TopicPolicy)
 
     def pinned(self, topic: str, explicit: Mapping[str, str]) -> dict[str, str]:
-        """What a new topic writes down: its own configs and the values that can never change."""
+        """Return the configs to store with a new topic: the explicit and the immutable ones."""
         resolved = self.resolve(topic, explicit)
         return {**explicit, **{name: resolved[name].value or "" for name in sorted(IMMUTABLE)}}
 
@@ -163,14 +163,17 @@ class TopicConfigs:
         )
 
     def _is_pinned_only(self, name: str, value: str, patterns: Sequence[Pattern]) -> bool:
-        """Whether the topic has the value for want of another: nobody need have set it, and tools
-        that compare a topic with what they were told would take it for somebody's change."""
+        """Return whether the topic has the value only because it was stored at creation.
+
+        Tools that compare a topic's configs with their own would report an explicit value as a
+        change.
+        """
         if name not in IMMUTABLE:
             return False
         return self._resolve(name, {}, patterns).value == TOPIC[name].shown(value)
 
     def _from_broker(self, name: str) -> ConfigValue:
-        """The first broker setting that has a value, in the topic's own unit."""
+        """Return the first broker setting that has a value, in the topic config's unit."""
         stand_ins = FROM_BROKER[name]
         synonyms = [
             (stand_in, synonym)

@@ -1,7 +1,7 @@
-"""The settings of one topic, and which broker settings give their defaults.
+"""The configs of a topic, and the broker settings that give their defaults.
 
-The rows are Korvet's own and every one that the tools of Kafka 4.4 send (and a few of older tools);
-a row's `from_broker` names the broker settings that stand in for it, first set one first.
+The rows are Korvet's own, all that the tools of Kafka 4.4 send, and some of older tools.
+FROM_BROKER names the broker settings that give the default: the first that is set wins.
 """
 
 import msgspec
@@ -30,7 +30,7 @@ _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 
 class FromBroker(msgspec.Struct, frozen=True):
-    """A broker setting that stands in for a topic's, `factor` being the ratio of their units."""
+    """A broker setting that gives a topic config's default; `factor` converts the units."""
 
     name: str
     factor: int = 1
@@ -48,7 +48,7 @@ def _kept(name: str, type_: Whole | Flag | Decimal | Levels | Words, default: st
 
 
 def _fixed(name: str) -> Setting:
-    """A choice that shapes what is stored: the broker's row, fixed once the topic exists."""
+    """Return the broker's row of a config that cannot change once the topic exists."""
     return msgspec.structs.replace(BROKER[name], immutable=True)
 
 
@@ -61,7 +61,7 @@ _STORED = (
         "retention.ms",
         long(-1),
         "604800000",
-        "How long records are kept, in milliseconds; -1 is for ever.",
+        "How long records are kept, in milliseconds; -1 is no limit.",
     ),
     Setting(
         "retention.bytes",
@@ -158,7 +158,7 @@ _SENT_BY_TOOLS = (
     Setting("remote.storage.enable", OneOf(("false",), Kind.BOOLEAN), "false", _KEPT, effect=False),
     _kept("leader.replication.throttled.replicas", Words(), ""),
     _kept("follower.replication.throttled.replicas", Words(), ""),
-    # Gone from Kafka 4, still sent by tools of Kafka 2 and 3.
+    # Removed in Kafka 4, still sent by tools of Kafka 2 and 3.
     _kept("message.timestamp.difference.max.ms", long(0), _LONGEST),
     _kept("message.downconversion.enable", Flag(), "true"),
     Setting("message.format.version", Text(40), "3.0-IV1", _KEPT, effect=False),
@@ -207,5 +207,5 @@ FROM_BROKER: dict[str, tuple[FromBroker, ...]] = {
 
 
 def topic_setting(name: str) -> Setting:
-    """The topic setting of that name, or a ConfigError naming the nearest one."""
+    """Return the topic config of that name, or raise a ConfigError with the nearest name."""
     return find_setting(TOPIC, name, "topic config")

@@ -1,4 +1,4 @@
-"""The broker's settings with their values: defaults under start values under later changes."""
+"""Values of the broker's settings: dynamic configs over start configuration over defaults."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,11 +12,11 @@ BOUNDS = (
     ("group.consumer.min.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
     ("group.consumer.min.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
 )
-"""Settings of which the first must not exceed the second."""
+"""Pairs of settings: the first must not exceed the second."""
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """One place a value was looked for and found, as DescribeConfigs lists them."""
+    """A source that has a value for a setting, as DescribeConfigs lists it."""
 
     name: str
     value: str | None
@@ -24,7 +24,7 @@ class Synonym(msgspec.Struct, frozen=True):
 
 
 class ConfigValue(msgspec.Struct, frozen=True):
-    """A setting as it stands: its value as text, its source, and what lies beneath."""
+    """A setting with its value as text, the value's source and its synonyms."""
 
     setting: Setting
     value: str | None
@@ -53,7 +53,7 @@ class ConfigValue(msgspec.Struct, frozen=True):
 
 
 class Settings:
-    """All broker settings, immutable. Unknown names and bad values are refused on the way in."""
+    """All broker settings, immutable. Unknown names and invalid values raise ConfigError."""
 
     __slots__ = ("_layers", "_values")
 
@@ -80,17 +80,20 @@ class Settings:
     def with_dynamic(
         self, dynamic: Mapping[str, str], own: Mapping[str, str] | None = None
     ) -> "Settings":
-        """The same start values under other later changes: all brokers' and this one's own.
+        """Return settings with the same start values and other dynamic configs.
 
-        Refuses what is only read at start.
+        `dynamic` are those of all brokers, `own` those of this one. Raises ConfigError for a
+        setting that is read only at start.
         """
         for name in (*dynamic, *(own or {})):
             if not find_setting(BROKER, name, "setting").dynamic:
-                raise ConfigError(f"{name} is only read at start: give it there and restart.")
+                raise ConfigError(
+                    f"{name} is read only at start: set it in the start configuration and restart."
+                )
         return Settings(self._layers[-1][1], dynamic, own)
 
     def text_of(self, name: str) -> str | None:
-        """The value as text, or None where the setting is unset."""
+        """Return the value as text, or None if the setting is unset."""
         for _, layer in self._layers:
             if name in layer:
                 return layer[name]
@@ -117,7 +120,7 @@ class Settings:
         return value
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
-        """Every layer that has a value for the name, the one that counts first."""
+        """Return every value for the name with its source, the one in effect first."""
         found = [
             Synonym(name, BROKER[name].shown(layer[name]), source)
             for source, layer in self._layers
@@ -128,7 +131,10 @@ class Settings:
         return tuple(found)
 
     def describe(self, name: str) -> ConfigValue:
-        """The setting with its value, source and synonyms. An unknown name is a ConfigError."""
+        """Return the setting with its value, source and synonyms.
+
+        Raises ConfigError for an unknown name.
+        """
         setting = find_setting(BROKER, name, "setting")
         synonyms = self.synonyms(name)
         if not synonyms:

@@ -80,7 +80,7 @@ def test_an_option_that_cannot_be_is_refused_in_one_sentence(
 
 @pytest.mark.parametrize("other", ["legacy-listen", "ops"])
 def test_one_port_for_two_things_is_refused_in_one_sentence(other: str) -> None:
-    with pytest.raises(ConfigError, match=f"--listen and --{other} are both h:1: give each its"):
+    with pytest.raises(ConfigError, match=f"--listen and --{other} are both h:1: use different"):
         load({"listen": "h:1", other: "h:1"}, environ={})
     load({"listen": "h:0", other: "h:0"}, environ={})
 
@@ -130,7 +130,7 @@ def test_kafkas_own_file_is_told_from_one_with_a_slip(tmp_path: Path) -> None:
 def test_a_setting_of_kafkas_that_is_an_option_here_names_the_option(
     tmp_path: Path, name: str, option: str
 ) -> None:
-    sentence = f"{name} is no setting here: the option is --{option}, or {option} in a file."
+    sentence = f"{name} is not a setting here: use the option --{option}, or {option} in a file."
     with pytest.raises(ConfigError, match=sentence):
         load({}, sets=[f"{name}=x"], environ={})
     file = tmp_path / "korvet.toml"
@@ -322,7 +322,7 @@ def test_settings_changed_while_running_lie_over_those_of_the_start() -> None:
 
 
 def test_a_setting_that_is_read_at_start_cannot_change_afterwards() -> None:
-    with pytest.raises(ConfigError, match=r"fetch\.cache\.bytes is only read at start"):
+    with pytest.raises(ConfigError, match=r"fetch\.cache\.bytes is read only at start"):
         Settings().with_dynamic({"fetch.cache.bytes": "0"})
 
 
