@@ -6,7 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -192,11 +194,16 @@ def test_the_wait_for_a_missing_socket_is_bounded(
     RedisServer.launch(tmp_path / "data").stop()
 
 
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """Yield a directory with a short path: that of a worker of pytest-xdist is too long."""
+    with tempfile.TemporaryDirectory(prefix="kv-") as path:
+        yield Path(path)
+
+
 def test_a_path_too_long_for_a_socket_gets_a_short_private_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runtime = tmp_path / "run"
-    runtime.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     with RedisServer.launch(deep) as server:
