@@ -1,4 +1,4 @@
-"""The mirror of lua/transaction: what is decided about one transactional id.
+"""The mirror of lua/transaction: calls of the transaction coordinator.
 
 A member is `p:<topic>:<partition>` or `g:<group id>`.
 """
@@ -10,7 +10,7 @@ from korvet.scripts.call import Call, Reply, Script
 
 
 class InitReply(Reply):
-    """`fresh` 1: nothing was done, the call needs a producer id nobody has had."""
+    """`fresh` 1: nothing was written, the call needs an unused producer id."""
 
     error: int
     producer_id: int
@@ -26,7 +26,7 @@ class AddPartitionsReply(Reply):
 
 
 class EndReply(Reply):
-    """`pending` 1: the end is decided, its markers are still to be written."""
+    """`pending` 1: the end is decided, its markers are not written yet."""
 
     error: int
     producer_id: int
@@ -40,14 +40,14 @@ class EndReply(Reply):
 
 
 class CompleteReply(Reply):
-    """`done` is 0 when somebody else has completed it before."""
+    """`done` is 0 if the transaction had ended before."""
 
     error: int
     done: int
 
 
 class ExpireReply(Reply):
-    """`wait_ms` says when to look again, -1 never; `pending` as in EndReply."""
+    """`wait_ms` is the time to the next check, -1 for none; `pending` as in EndReply."""
 
     error: int
     wait_ms: int
@@ -60,7 +60,7 @@ class ExpireReply(Reply):
 
 
 class DescribeReply(Reply):
-    """What is known of the id; times in ms since 1970."""
+    """The state of a transactional id; times in ms since 1970."""
 
     error: int
     state: bytes
@@ -74,14 +74,14 @@ class DescribeReply(Reply):
 
 
 class ScheduleCheckReply(Reply):
-    """`watched` is 0 when somebody else asked meanwhile."""
+    """`watched` is 0 if another call has scheduled a check since."""
 
     error: int
     watched: int
 
 
 class ListDueReply(Reply):
-    """`ids` is flat: an encoded id, and the moment it stands under."""
+    """`ids` is flat: an encoded id, and the moment of its check in ms."""
 
     error: int
     ids: list[bytes]
@@ -107,7 +107,7 @@ def init(
     producer_epoch: int = -1,
     fresh_id: int = -1,
 ) -> Call[InitReply]:
-    """The id has an epoch that fences whoever used it before."""
+    """Give the id's producer an id and an epoch that fences earlier producers."""
     k = keys.transaction(transactional_id)
     return Call(INIT, (k.transaction,), (timeout_ms, producer_id, producer_epoch, fresh_id))
 
@@ -120,7 +120,7 @@ def add_partitions(
     producer_epoch: int,
     members: Sequence[str],
 ) -> Call[AddPartitionsReply]:
-    """The transaction is open and the members take part in it."""
+    """Add members to the producer's transaction, and begin it if none is open."""
     k = keys.transaction(transactional_id)
     return Call(
         ADD_PARTITIONS, (k.transaction, k.participants), (producer_id, producer_epoch, *members)
@@ -137,7 +137,7 @@ def end(
     bump: int,
     fresh_id: int = -1,
 ) -> Call[EndReply]:
-    """It is decided how the transaction ends."""
+    """Decide how the transaction ends."""
     k = keys.transaction(transactional_id)
     return Call(
         END,
@@ -147,7 +147,7 @@ def end(
 
 
 def complete(keys: Keys, transactional_id: str, *, transaction: int) -> Call[CompleteReply]:
-    """The transaction of that number is over."""
+    """End the transaction of that number after its markers are written."""
     k = keys.transaction(transactional_id)
     return Call(COMPLETE, (k.transaction, k.participants), (transaction,))
 
@@ -155,13 +155,13 @@ def complete(keys: Keys, transactional_id: str, *, transaction: int) -> Call[Com
 def expire(
     keys: Keys, transactional_id: str, *, forget_ms: int, completion_timeout_ms: int
 ) -> Call[ExpireReply]:
-    """What its timeouts ask for is decided."""
+    """Apply the id's timeouts."""
     k = keys.transaction(transactional_id)
     return Call(EXPIRE, (k.transaction, k.participants), (forget_ms, completion_timeout_ms))
 
 
 def describe(keys: Keys, transactional_id: str) -> Call[DescribeReply]:
-    """What is known of the id."""
+    """Return the state of the id."""
     k = keys.transaction(transactional_id)
     return Call(DESCRIBE, (k.transaction, k.participants))
 
@@ -169,7 +169,7 @@ def describe(keys: Keys, transactional_id: str) -> Call[DescribeReply]:
 def verify(
     keys: Keys, transactional_id: str, *, producer_id: int, producer_epoch: int, member: str
 ) -> Call[AddPartitionsReply]:
-    """Whether the member takes part in the producer's open transaction."""
+    """Check that the member is in the producer's open transaction."""
     k = keys.transaction(transactional_id)
     return Call(VERIFY, (k.transaction, k.participants), (producer_id, producer_epoch, member))
 
@@ -177,10 +177,10 @@ def verify(
 def schedule_check(
     keys: Keys, *, id: str, after_ms: int, seen: int = -1
 ) -> Call[ScheduleCheckReply]:
-    """The id is looked at in `after_ms`, or never again where that is -1."""
+    """Schedule the id's timeout check in `after_ms`; -1 removes it."""
     return Call(SCHEDULE_CHECK, (keys.transactions(),), (encode_group(id), after_ms, seen))
 
 
 def list_due(keys: Keys, *, limit: int) -> Call[ListDueReply]:
-    """The ids somebody has to look at now."""
+    """Return the ids whose timeout check is due."""
     return Call(LIST_DUE, (keys.transactions(),), (limit,))

@@ -1,4 +1,4 @@
---- The end of a transaction in a partition's log.
+--- Write the marker of a transaction's end to a partition's log.
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 local num = require("lib.num")
@@ -6,8 +6,8 @@ local producer_state = require("lib.producer_state")
 
 local M = {}
 
---- The log behind the KEYS of log.write_txn_marker as a table; nil and a lib.codes value when `topic_id` does not
---- own it. `stable` is -1 when no transaction is open.
+--- Return the log at the KEYS of log.write_txn_marker as a table, or nil and a lib.codes value if
+--- its topic id differs. `stable` is -1 if no transaction is open.
 function M.open(keys, topic_id)
   local row = redis.call(
     "HMGET", keys[2], "topic_id", "mode", "bits", "next", "start", "bytes", "entries", "stable"
@@ -25,8 +25,8 @@ function M.open(keys, topic_id)
   }
 end
 
---- Where the records of the producer's open transaction begin, or a little before, nil for none. A
---- version before log.begin_txn 2 could take one that was left open for over, with readers before it.
+--- Return the first offset of the producer's open transaction, nil for none. If only open_txns has
+--- the transaction, this is the log end offset before it.
 function M.first(log, id, known)
   if producer_state.is_open(known) and known.first ~= producer_state.NO_RECORDS then
     return known.first
@@ -34,9 +34,9 @@ function M.first(log, id, known)
   return tonumber(redis.call("ZSCORE", log.open_txns, id) or nil)
 end
 
---- The producer's transaction of number `round` is over here; `known` is what was remembered of it.
---- args[fields..] is the marker's entry, which counts for `size` bytes. Returns where it stands, -1
---- where the transaction has no records here and so no marker, and the last stable offset after it.
+--- End the producer's transaction of number `round` here; `known` is the producer's stored state.
+--- args[fields..] is the marker's entry, which adds `size` bytes. Return its offset (-1 without
+--- records here: then no marker is written) and the new last stable offset.
 function M.put(log, id, known, epoch, round, committed, size, args, fields, now_ms)
   local turn = producer_state.with_transaction(
     known, math.max(epoch, known and known.epoch or 0), now_ms, round, producer_state.ENDED
@@ -46,7 +46,7 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     redis.call("HSET", log.producers, id, turn)
     return -1, log.stable
   end
-  -- Both raise where that is no sorted set, before the first write.
+  -- Each raises an error, before the first write, if its key is not a sorted set.
   local oldest = redis.call("ZRANGE", log.open_txns, 0, 1, "WITHSCORES")
   local stable = tonumber(oldest[oldest[1] == id and 4 or 2] or "-1")
   if not committed then
@@ -65,11 +65,11 @@ function M.put(log, id, known, epoch, round, committed, size, args, fields, now_
     at = math.max(at, stream_end.behind_all(log.mode, log.bits, log.stream))
     redis.call("XADD", log.stream, entry_id.id(log.mode, log.bits, at), unpack(args, fields))
     if log.mode ~= "time" then
-      -- How old the native entries before it are, nothing else tells.
+      -- The foreign entries below the marker have no other timestamp.
       untimed = { "untimed_append_ms", now_ms }
     end
   end
-  -- Not before the marker stands: who could not write it finds the transaction open when it tries again.
+  -- Only after the marker's XADD: if that fails, the transaction is still open for a retry.
   redis.call("HSET", log.producers, id, turn)
   redis.call("ZREM", log.open_txns, id)
   if not committed then

@@ -1,19 +1,19 @@
---- What is known of a transactional id, and how it moves from one state to the next.
+--- The state of a transactional id: its hash, and the transitions between states.
 ---
---- A hash: state (Kafka's names), producer_id, epoch, last_epoch, previous_id (the producer id before
---- the epochs ran out), next_id (the one after, while a transaction ends), round (how many
---- transactions there have been), timeout_ms, started and updated (ms).
+--- Fields: state (Kafka's names), producer_id, epoch, last_epoch, previous_id (the producer id
+--- before the epochs were exhausted), next_id (the next one, while a transaction ends), round (the
+--- number of transactions so far), timeout_ms, started and updated (ms).
 ---
 ---   Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing
 ---                    -> PrepareAbort  -> CompleteAbort  -> Ongoing
---- InitProducerId leads from Empty and Complete* to Empty. What Prepare* says is decided for good.
+--- InitProducerId changes Empty and Complete* to Empty. The decision in Prepare* is final.
 local M = {}
 
 M.LAST_EPOCH = 32767
---- Producers are given epochs below this one; a coordinator fences with those above.
+--- A producer at this epoch or a higher one gets a new producer id instead of a higher epoch.
 M.EXHAUSTED = 32766
 
---- The hash as a table with numbers, or nil for an id nobody has used.
+--- Return the hash as a table with numbers, or nil for an unknown id.
 function M.read(key)
   local row = redis.call(
     "HMGET", key, "state", "producer_id", "epoch", "last_epoch", "previous_id", "next_id", "round",
@@ -30,7 +30,7 @@ function M.read(key)
   }
 end
 
---- The table stands in the hash.
+--- Write the table to the hash.
 function M.write(key, t)
   redis.call(
     "HSET", key, "state", t.state, "producer_id", t.producer_id, "epoch", t.epoch,
@@ -41,12 +41,12 @@ function M.write(key, t)
   )
 end
 
---- Whether the end is decided and not yet everywhere.
+--- Return whether the end is decided but not complete: markers may be missing.
 function M.is_ending(t)
   return t.state == "PrepareCommit" or t.state == "PrepareAbort"
 end
 
---- An open transaction is to be aborted, and its producer is fenced.
+--- Decide to abort an open transaction, and fence its producer.
 function M.fence(t, now_ms)
   t.state, t.updated, t.last_epoch = "PrepareAbort", now_ms, -1
   t.epoch = math.min(t.epoch + 1, M.LAST_EPOCH)

@@ -1,13 +1,13 @@
 --- transaction.add_partitions  version 1  writes
---- A transaction is open, and partitions and groups take part in it.
+--- Add partitions and groups to a producer's transaction, and begin it if none is open.
 ---
 --- KEYS     transaction     hash   state of the transactional id
----          participants    set    who takes part in the open transaction
---- ARGV     producer_id     int    the producer that asks
+---          participants    set    partitions and groups in the open transaction
+--- ARGV     producer_id     int    the calling producer
 ---          producer_epoch  int    its epoch
 ---          members...      bytes  p:<topic>:<partition> or g:<group id>
 --- RETURNS  error           int    a lib.codes value
----          transaction     int    the transaction's number among those of the id, -1 when refused
+---          transaction     int    the transaction's number among those of the id, -1 on an error
 --- REFUSES  CONCURRENT_TRANSACTIONS INVALID_PRODUCER_ID_MAPPING PRODUCER_FENCED
 --- COST     O(members), at most 4 calls + 1 per members
 local codes = require("lib.codes")
@@ -33,7 +33,7 @@ if txn_state.is_ending(t) then
   return { codes.CONCURRENT_TRANSACTIONS, -1 }
 end
 
--- Write. The members come first: where they are no set, nothing is written.
+-- Write. SADD first: if the key is not a set, nothing is written.
 for from = MEMBERS, #ARGV, 1000 do
   redis.call("SADD", members, unpack(ARGV, from, math.min(from + 999, #ARGV)))
 end

@@ -1,11 +1,11 @@
 --- transaction.complete  version 1  writes
---- A transaction whose markers all stand is over, and the next one may begin.
+--- End a transaction after all its markers are written: the next one can begin.
 ---
 --- KEYS     transaction   hash  state of the transactional id
----          participants  set   who took part
+---          participants  set   partitions and groups in the transaction
 --- ARGV     transaction   int   its number
 --- RETURNS  error         int   a lib.codes value
----          done          int   1: it was still ending; 0: somebody else has completed it
+---          done          int   1: this call ended it; 0: it had ended before
 --- COST     O(1), at most 4 calls
 local codes = require("lib.codes")
 local clock = require("lib.clock")

@@ -1,15 +1,15 @@
 --- transaction.describe  version 1  reads
---- What is known of a transactional id.
+--- Return the state of a transactional id.
 ---
 --- KEYS     transaction     hash   state of the transactional id
----          participants    set    who takes part in the open transaction
+---          participants    set    partitions and groups in the open transaction
 --- RETURNS  error           int    a lib.codes value
 ---          state           bytes  Kafka's name of the state, empty for an unknown id
 ---          producer_id     int    the producer id
----          producer_epoch  int    the epoch
+---          producer_epoch  int    its epoch
 ---          timeout_ms      int    how long a transaction may stay open
 ---          started         int    when the newest transaction began, ms, -1 for never
----          now_ms          int    the time of this answer
+---          now_ms          int    Redis's clock
 ---          transaction     int    the number of the newest transaction
 ---          members         list   p:<topic>:<partition> and g:<group id>
 --- REFUSES  TRANSACTIONAL_ID_NOT_FOUND

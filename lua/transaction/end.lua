@@ -1,18 +1,18 @@
 --- transaction.end  version 1  writes
---- It is decided how a transaction ends; whoever reads the answer writes the markers.
+--- Decide how a transaction ends. The calling broker then writes the markers.
 ---
 --- KEYS     transaction     hash  state of the transactional id
----          participants    set   who takes part in the open transaction
---- ARGV     producer_id     int   the producer that asks
+---          participants    set   partitions and groups in the open transaction
+--- ARGV     producer_id     int   the calling producer
 ---          producer_epoch  int   its epoch
 ---          committed       int   1 commit, 0 abort
 ---          bump            int   1: the next transaction has the next epoch (KIP-890, EndTxn 5)
----          fresh_id        int   a producer id nobody has had, -1 while none was asked for
+---          fresh_id        int   an unused producer id, -1 until the reply asks for one
 --- RETURNS  error           int   a lib.codes value
----          producer_id     int   what the producer goes on with, -1 when refused
----          producer_epoch  int   likewise
----          fresh           int   1: nothing was done, call again with a fresh producer id
----          pending         int   1: markers are to be written, then transaction.complete
+---          producer_id     int   the producer id of the next transaction, -1 on an error
+---          producer_epoch  int   the epoch of the next transaction, -1 on an error
+---          fresh           int   1: nothing was written, call again with an unused producer id
+---          pending         int   1: write the markers, then call transaction.complete
 ---          marker_id       int   producer id of the markers
 ---          marker_epoch    int   epoch of the markers
 ---          transaction     int   the transaction's number
@@ -36,7 +36,7 @@ local t = txn_state.read(transaction)
 if not t then
   return answer(codes.INVALID_PRODUCER_ID_MAPPING)
 end
--- A repeated request whose answer was lost: the epoch has moved on by what this very request did.
+-- A retry of a request whose reply was lost: the first attempt has already raised the epoch.
 local rotated = bump and t.previous_id == producer_id and t.producer_id ~= producer_id
   and epoch == t.last_epoch and t.epoch == 0
 local repeated = rotated or (bump and t.epoch == epoch + 1 and t.last_epoch == epoch)
@@ -63,7 +63,7 @@ if complete and (repeated or not bump) then
   end
   return answer(codes.NONE, t.producer_id, t.epoch)
 end
--- Nothing is open. Only a client of the second protocol may abort that: it wants the next epoch.
+-- No transaction is open. With EndTxn 5 an abort is valid then: the client needs the next epoch.
 if t.state ~= "Ongoing" and (committed or not bump) then
   return answer(codes.INVALID_TXN_STATE)
 end

@@ -1,14 +1,14 @@
 --- transaction.expire  version 1  writes
---- A transactional id is as its timeouts want it: what was open too long is to be aborted, what nobody
---- has used for long is forgotten.
+--- Apply a transactional id's timeouts: abort a transaction open too long, return an unfinished
+--- end, delete an unused id.
 ---
 --- KEYS     transaction   hash  state of the transactional id
----          participants  set   who takes part in the open transaction
---- ARGV     forget_ms     int   an id without a transaction is forgotten after this long
----          completion_timeout_ms   int   an end decided this long ago is finished by whoever looks
+---          participants  set   partitions and groups in the open transaction
+--- ARGV     forget_ms     int   delete an id without a transaction this long after its last use
+---          completion_timeout_ms   int   return an unfinished end this long after its decision
 --- RETURNS  error         int   a lib.codes value
----          wait_ms       int   look again after this long; -1: the id is forgotten
----          pending       int   1: markers are to be written, then transaction.complete
+---          wait_ms       int   check again after this long; -1: the id is deleted
+---          pending       int   1: write the markers, then call transaction.complete
 ---          committed     int   1: the end is a commit
 ---          marker_id     int   producer id of the markers
 ---          marker_epoch  int   epoch of the markers

@@ -1,20 +1,20 @@
 --- transaction.init  version 1  writes
---- A transactional id has a producer id and an epoch that fences whoever used the id before.
+--- Give a transactional id's producer an id and an epoch that fences earlier producers of the id.
 ---
 --- KEYS     transaction     hash  state of the transactional id
 --- ARGV     timeout_ms      int   how long its transactions may stay open
----          producer_id     int   the producer id the caller has, -1 for none
+---          producer_id     int   the producer id the client has, -1 for none
 ---          producer_epoch  int   the epoch it has, -1 for none
----          fresh_id        int   a producer id nobody has had, -1 while none was asked for
+---          fresh_id        int   an unused producer id, -1 until the reply asks for one
 --- RETURNS  error           int   a lib.codes value
----          producer_id     int   -1 when refused
----          producer_epoch  int   -1 when refused
----          fresh           int   1: nothing was done, call again with a fresh producer id
+---          producer_id     int   -1 on an error
+---          producer_epoch  int   -1 on an error
+---          fresh           int   1: nothing was written, call again with an unused producer id
 --- REFUSES  PRODUCER_FENCED
 --- SIGNALS  CONCURRENT_TRANSACTIONS
 --- COST     O(1), at most 3 calls
---- NOTES    CONCURRENT_TRANSACTIONS: a transaction was open, which is now to be aborted, or one is
----          ending: finish it and call again.
+--- NOTES    CONCURRENT_TRANSACTIONS: a transaction was open, and its abort is decided now, or one
+---          is ending. The caller completes it and calls again.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_state = require("lib.txn_state")
@@ -30,8 +30,8 @@ if not t then
     return { codes.NONE, -1, -1, 1 }
   end
 elseif producer_id >= 0 then
-  -- Who asks again with the epoch before got the newest in an answer that was lost; but who has an open
-  -- transaction has had that answer, and what comes now is a request that was long on its way.
+  -- The previous epoch is a retry of a request whose reply was lost. If a transaction is open, the
+  -- producer has received that reply, and this request is an old one that was delayed.
   local again = epoch == t.last_epoch and t.state ~= "Ongoing"
   local current = producer_id == t.producer_id and (epoch == t.epoch or again)
   local rotated = producer_id == t.previous_id and again and epoch >= txn_state.EXHAUSTED
@@ -51,7 +51,7 @@ elseif txn_state.is_ending(t) then
 elseif t.state == "Ongoing" then
   txn_state.fence(t, now_ms)
   if producer_id == t.producer_id then
-    -- Who has fenced nobody but itself may come again with the epoch it knows.
+    -- A producer that has fenced only itself may retry with the epoch it knows.
     t.last_epoch = epoch
   end
   txn_state.write(transaction, t)

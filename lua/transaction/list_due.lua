@@ -1,8 +1,8 @@
 --- transaction.list_due  version 1  reads
---- The transactional ids whose moment has passed, the longest overdue first.
+--- Return the transactional ids whose check is due, the longest overdue first.
 ---
---- KEYS     transactions  zset  encoded transactional id -> moment, ms
---- ARGV     limit         int   ids at most
+--- KEYS     transactions  zset  encoded transactional id -> moment of its check, ms
+--- ARGV     limit         int   max ids
 --- RETURNS  error         int   a lib.codes value
 ---          ids           list  encoded transactional id and its moment, flat
 --- COST     O(limit + log ids), at most 2 calls

@@ -1,15 +1,15 @@
 --- transaction.schedule_check  version 1  writes
---- Somebody looks at a transactional id at a moment, or never again.
+--- Schedule or remove the timeout check of a transactional id.
 ---
---- KEYS     transactions  zset   encoded transactional id -> moment, ms
+--- KEYS     transactions  zset   encoded transactional id -> moment of its check, ms
 --- ARGV     id            bytes  encoded transactional id
----          after_ms      int    how long from now; -1: never
----          seen          int    the moment it was found under, -1 for whoever asks without a look
+---          after_ms      int    ms from now; -1: remove the check
+---          seen          int    the moment of the check that the caller ran, -1 if it ran none
 --- RETURNS  error         int    a lib.codes value
----          watched       int    0: somebody asked since then, and what they asked for stands
+---          watched       int    0: another call has scheduled a check since, which remains
 --- COST     O(log ids), at most 3 calls
---- NOTES    Who asks without a look gets that moment or an earlier one, and always another than stood
----          there, so that a look under way cannot put off what was asked for meanwhile.
+--- NOTES    With `seen` -1 the moment is never later than the scheduled one, and always differs
+---          from it: a check in progress cannot postpone one that is requested meanwhile.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local num = require("lib.num")
