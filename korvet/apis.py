@@ -1,4 +1,4 @@
-"""The table: which Kafka APIs are served, in which versions, and by whom.
+"""The API table: which Kafka APIs are served, in which versions, and by which handler.
 
 Dispatch and ApiVersions read these rows and nothing else. A row holds the key, Kafka's name, the
 versions served, the shapes of request and response, and the handler.
@@ -163,7 +163,7 @@ Handler = Callable[[Any, Context], Awaitable[Message | None]]
 
 
 class Api(msgspec.Struct, frozen=True):
-    """One row. `versions` are those served, lowest and highest."""
+    """Row of the API table. `versions`: the lowest and the highest version served."""
 
     key: int
     name: str

@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 async def gather_bounded(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-    """Return the results in order, at most AT_ONCE calls in flight."""
+    """Return the results in order, with at most MAX_CONCURRENT calls in flight."""
     found: list[R] = []
     for at in range(0, len(items), MAX_CONCURRENT):
         found += await asyncio.gather(*map(work, items[at : at + MAX_CONCURRENT]))
@@ -33,7 +33,7 @@ async def gather_bounded(work: Callable[[T], Awaitable[R]], items: Sequence[T]) 
 
 
 async def map_yielding(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """Return the results of local work in order, yielding to the event loop every PIECE items."""
+    """Return the results of local work in order, yielding every ITEMS_PER_YIELD items."""
     found: list[R] = []
     for at in range(0, len(items), ITEMS_PER_YIELD):
         if at:

@@ -1,4 +1,4 @@
-"""What a handler is given beside the request: the node's services and who is asking."""
+"""The context of a request: the node's services, the API version and the client."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -48,7 +48,7 @@ class Interceptor(Protocol):
 
 
 class ApiRow(Protocol):
-    """What ApiVersions needs to know of a row of the API table."""
+    """Fields of an API table row that ApiVersions uses."""
 
     @property
     def key(self) -> int: ...
@@ -172,11 +172,11 @@ class Services:
 
 
 def _nothing() -> None:
-    """Nobody waits for this request to let the next one begin."""
+    """Default of `release`: no later request waits for this one."""
 
 
 class Context(msgspec.Struct, frozen=True):
-    """One request's surroundings."""
+    """Context of one request."""
 
     services: Services
     api_key: int

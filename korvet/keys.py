@@ -41,7 +41,7 @@ def decode_group(encoded: str) -> str:
 
 
 def replica_wait_key(key: str) -> str:
-    """string, deleted at once: a write in the slot of `key`, for WAIT and WAITAOF."""
+    """Name the string written, and deleted at once, in the slot of `key`, for WAIT and WAITAOF."""
     tag = key[1 : key.index("}")] if key.startswith("{") else key
     return f"{{{tag}}}:replica_wait"
 
@@ -54,11 +54,11 @@ class Partition(msgspec.Struct, frozen=True):
     log: str
     """hash: next offset, log start and the counters."""
     index: str
-    """sorted set: sparse index, offset -> state before it."""
+    """sorted set: sparse index, offset -> state below it."""
     producers: str
     """hash: producer id -> epoch, last five batches, transaction."""
     open_txns: str
-    """sorted set: producer id -> end of the log before its open transaction."""
+    """sorted set: producer id -> log end when its open transaction began."""
     aborted_txns: str
     """sorted set: aborted transactions by the offset of their marker."""
     compacted: str
@@ -112,7 +112,7 @@ class Group(msgspec.Struct, frozen=True):
     offsets: str
     """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, times, topic id, metadata."""
     txn_offsets: str
-    """hash: producer id -> its newest transaction; with a partition -> a commit that waits."""
+    """hash: producer id -> its newest transaction; with a partition -> a pending commit."""
     consumer_members: str
     """hash: consumer group (KIP-848): member id -> its epoch, subscription and partitions."""
     target_assignment: str
@@ -132,43 +132,43 @@ class Keys:
         self._groups: dict[str, Group] = {}
 
     def topics(self) -> str:
-        """hash: topic -> definition (JSON); field `:version` changes with each change."""
+        """Name the hash: topic -> definition (JSON); field `:version` changes with each change."""
         return f"{self.namespace}:topics"
 
     def topics_channel(self) -> str:
-        """channel: notified with the new version at each change of the topics hash."""
+        """Name the channel: notified with the new version at each change of the topics hash."""
         return f"{self.namespace}:topics"
 
     def configs(self) -> str:
-        """hash: config resource -> configs changed at run time (JSON); `:version` as for topics."""
+        """Name the hash: config resource -> dynamic configs (JSON); `:version` as for topics."""
         return f"{self.namespace}:configs"
 
     def configs_channel(self) -> str:
-        """channel: notified with the new version at each change of the configs hash."""
+        """Name the channel: notified with the new version at each change of the configs hash."""
         return f"{self.namespace}:configs"
 
     def groups(self) -> str:
-        """hash: encoded group id -> mark; field `:version` counts the changes."""
+        """Name the hash: encoded group id -> mark; field `:version` counts the changes."""
         return f"{self.namespace}:groups"
 
     def groups_due(self) -> str:
-        """sorted set: encoded group id -> time of its next tick, ms."""
+        """Name the sorted set: encoded group id -> time of its next tick, ms."""
         return f"{self.namespace}:groups:due"
 
     def brokers(self) -> str:
-        """hash: node id -> end of its registration and address; field `:controller`."""
+        """Name the hash: node id -> end of its registration and address; field `:controller`."""
         return f"{self.namespace}:brokers"
 
     def brokers_channel(self) -> str:
-        """channel: notified when a broker registers or expires."""
+        """Name the channel: notified when a broker registers or expires."""
         return f"{self.namespace}:brokers"
 
     def writer(self, writer_id: str) -> str:
-        """hash: a Spark job's task -> producer id; committed; topic id -> epoch:partitions:turn."""
+        """Name the hash: Spark task -> producer id; topic id -> epoch:partitions:turn; commits."""
         return f"{self.namespace}:writer:{encode_group(writer_id)}"
 
     def cluster(self) -> str:
-        """hash: cluster id, leases and counters."""
+        """Name the hash: cluster id, leases and counters."""
         return f"{self.namespace}:cluster"
 
     def partition(self, topic: str, partition: int) -> Partition:
@@ -193,7 +193,7 @@ class Keys:
         return known
 
     def group_offsets(self, group_id: str) -> str:
-        """hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, metadata, time."""
+        """Name the hash: `korvet:<topic>:<p>` -> committed offset, leader epoch, metadata, time."""
         return f"{self.namespace}:group:{encode_group(group_id)}:offsets"
 
     def group(self, group_id: str) -> Group:
@@ -226,7 +226,7 @@ class Keys:
         return f"{{{self.group_offsets(group_id)}}}:{what}"
 
     def transactions(self) -> str:
-        """sorted set: encoded transactional id -> time of its next check, ms."""
+        """Name the sorted set: encoded transactional id -> time of its next check, ms."""
         return f"{self.namespace}:transactions"
 
     def transaction(self, transactional_id: str) -> Transaction:

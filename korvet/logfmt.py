@@ -102,7 +102,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """Lines with one JSON object each."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {key: _plain(value) for key, value in _fields(record).items()}

@@ -22,7 +22,7 @@ Labels = tuple[str, ...]
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One row of a family: a number, or the buckets and the sum of a histogram."""
+    """Row of a family: a number, or the buckets and the sum of a histogram."""
 
     labels: Labels
     value: float = 0.0
@@ -30,7 +30,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric with all its rows, as plain data."""
+    """Metric with all its rows, as plain data."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]

@@ -55,21 +55,10 @@ _GENERATED = re.compile(r"<!-- (.+?): generated -->\n.*?<!-- end of \1 -->", re.
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 EXEMPT = (
-    "korvet/admin",
-    "korvet/apis.py",
     "korvet/broker",
-    "korvet/cluster",
-    "korvet/context.py",
-    "korvet/errors.py",
-    "korvet/groups",
     "korvet/handlers",
-    "korvet/keys.py",
-    "korvet/logfmt.py",
-    "korvet/metrics.py",
-    "korvet/produce",
     "korvet/scripts",
     "korvet/store",
-    "korvet/transactions",
     "korvet/wire",
     "lua/lib",
     "lua/log",

@@ -1,6 +1,7 @@
 """Generate the table of docs/keys.md: every key with its type, content and writers.
 
-The sources are the docstrings of `korvet/keys.py` (`type: what`) and the KEYS of the scripts.
+The sources are the docstrings of `korvet/keys.py` (`type: what`; in methods, `Name the type: what`)
+and the KEYS of the scripts.
 """
 
 import ast
@@ -86,7 +87,7 @@ def writers(name: str) -> list[str]:
 
 
 def _key(name: str, text: str, doc: str) -> Key:
-    kind, colon, what = " ".join(doc.split()).partition(": ")
+    kind, colon, what = " ".join(doc.split()).removeprefix("Name the ").partition(": ")
     if not colon:
         raise ValueError(f"{name}: its docstring must say `type: what`, not {doc!r}")
     kind = "channel" if "channel" in kind else kind

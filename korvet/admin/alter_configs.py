@@ -41,7 +41,7 @@ SETTINGS = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER, GROUP_RESOURCE: GROU
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """One change of one config; `operation` has IncrementalAlterConfigs' numbers."""
+    """Change of one config; `operation` is IncrementalAlterConfigs' number."""
 
     name: str
     value: str | None

@@ -1,6 +1,6 @@
-"""What a client may do with a resource, as the bits that Kafka's answers carry.
+"""Operations that a client is authorized for, as the bit fields of Kafka's responses.
 
-There is no authorizer: everybody may do everything that the kind of resource knows.
+There is no authorizer: every client may do every operation that a resource type supports.
 """
 
 READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION = range(3, 10)
@@ -23,4 +23,4 @@ CLUSTER = _bits(
 )
 GROUP = _bits(READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
 UNASKED = -(2**31)
-"""The request did not ask."""
+"""Value if the request did not ask for authorized operations."""

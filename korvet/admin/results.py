@@ -1,4 +1,4 @@
-"""How one thing that a request asks for ended: done, or refused with a code and a sentence."""
+"""Result of one item of a request: NONE, or an error code with a message."""
 
 from collections.abc import Awaitable
 
@@ -8,7 +8,10 @@ from korvet.topics.lifecycle import Refused
 
 
 async def outcome(work: Awaitable[object]) -> tuple[ErrorCode, str | None]:
-    """NONE once the work is done; what refused it otherwise. Redis's absence is retriable."""
+    """Await the work; return NONE, or the error and message of what refused it.
+
+    Redis being unavailable is a retriable error.
+    """
     try:
         await work
     except Refused as refused:
@@ -19,12 +22,12 @@ async def outcome(work: Awaitable[object]) -> tuple[ErrorCode, str | None]:
 
 
 async def refuse(error: ErrorCode, reason: str) -> None:
-    """Always Refused."""
+    """Raise Refused: work for `outcome` that is already rejected."""
     raise Refused(error, reason)
 
 
 def store_failure(error: StoreError) -> ErrorCode:
-    """What a client is told when Redis did not do it."""
+    """Return the error code for a failure of Redis."""
     if isinstance(error, StoreUnavailable):
         return ErrorCode.REQUEST_TIMED_OUT
     return ErrorCode.UNKNOWN_SERVER_ERROR

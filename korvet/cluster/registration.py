@@ -15,7 +15,7 @@ HEARTBEAT_S = 3.0
 
 
 class LiveBroker(msgspec.Struct, frozen=True):
-    """One live broker, as Metadata lists it."""
+    """A live broker, as Metadata lists it."""
 
     id: int
     host: str
@@ -24,7 +24,7 @@ class LiveBroker(msgspec.Struct, frozen=True):
 
 
 class BrokerRegistration:
-    """This broker's registration, and the live brokers of the last renewal."""
+    """Registration of this broker, and the live brokers of the last renewal."""
 
     def __init__(self, store: AsyncStore, keys: Keys, me: LiveBroker, cluster_id: str) -> None:
         self.me = me

@@ -15,7 +15,7 @@ from korvet.topics.table import Topic, TopicTable
 
 
 class RequestPartition(Protocol):
-    """One partition of either request."""
+    """A partition of either request."""
 
     @property
     def partition_index(self) -> int: ...
@@ -28,7 +28,7 @@ class RequestPartition(Protocol):
 
 
 class RequestTopic(Protocol):
-    """One topic of either request."""
+    """A topic of either request."""
 
     @property
     def name(self) -> str: ...
@@ -46,7 +46,7 @@ class ValidatedCommit(NamedTuple):
 
     @property
     def needs_group(self) -> bool:
-        """Whether the group has to be checked for any partition."""
+        """True if the group has to be checked for any partition."""
         return any(error in DEPENDS_ON_GROUP for errors in self.errors for error in errors)
 
 

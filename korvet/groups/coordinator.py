@@ -1,4 +1,4 @@
-"""The group coordinator: runs scripts on groups, and what has to happen around them.
+"""The group coordinator: runs the scripts of groups, and schedules their ticks.
 
 Rules
 - All state is in Redis and changes in scripts. This process caches only which ticks it scheduled.
@@ -7,7 +7,7 @@ Rules
 - A group is registered before its first write: the deletion of a topic reads the registry.
 - A tick is scheduled no later than the group's next deadline; any broker runs it.
 - A registration schedules a tick, and a tick repairs the registry: an existing group is added, a
-  missing one is removed. So a crash between two calls heals within seconds.
+  missing one is removed. So a crash between two calls is repaired within seconds.
 """
 
 from collections.abc import Callable, Sequence

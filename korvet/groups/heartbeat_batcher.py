@@ -43,7 +43,7 @@ class Heartbeat(NamedTuple):
 
 
 class Ticker(Protocol):
-    """What the batcher uses of the GroupCoordinator."""
+    """Methods of the GroupCoordinator that the batcher uses."""
 
     def needs_tick(self, group_id: str, wait_ms: int) -> bool: ...
     async def schedule_tick(self, group_id: str, wait_ms: int) -> None: ...

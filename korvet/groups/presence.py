@@ -1,4 +1,7 @@
-"""How long members can reach this broker and Redis: group.tick spares members after an absence."""
+"""Time since members can reach this broker and Redis, for group.tick.
+
+After an absence of the broker or Redis, group.tick does not expire members at once.
+"""
 
 from collections.abc import Callable
 from time import monotonic

@@ -17,7 +17,7 @@ logger = logfmt.get("groups")
 
 
 class RedisGroups:
-    """One Redis group per committed stream, under the group's name."""
+    """Redis groups, one per committed stream, under the consumer group's name."""
 
     def __init__(self, store: AsyncStore, keys: Keys) -> None:
         self._store = store

@@ -25,7 +25,7 @@ from korvet.topics.table import Topic
 
 MODE = "group.read.mode"
 SILENCE_S = 60.0
-"""A member that has sent nothing for so long may be gone, and its client id another's."""
+"""Seconds without a request after which a member may be gone and its client id reused."""
 COUNT = 500
 """Entries per delivery."""
 

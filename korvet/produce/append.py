@@ -1,4 +1,4 @@
-"""One batch on its way to one partition's log: validate, send, and account for the reply.
+"""Append one batch to one partition's log: validate, send, and account for the reply.
 
 Rules
 - A stored batch is counted, and put in the batch cache, before its response leaves.
@@ -33,7 +33,7 @@ MAX_ATTEMPTS = 3
 
 
 class PartitionAppend:
-    """One partition's batch and the reply to it; a `ReplyWaiter`."""
+    """A batch for one partition and the reply to it; a `ReplyWaiter`."""
 
     __slots__ = (
         "appender",

@@ -30,7 +30,7 @@ from korvet.wire.messages.produce import (
 from korvet.wire.records import Buffer
 
 Row: TypeAlias = PartitionProduceResponse | PartitionAppend
-"""One partition of the request: rejected before it was sent, or in flight."""
+"""A partition of the request: rejected before it was sent, or in flight."""
 
 logger = logfmt.get("produce")
 

@@ -40,7 +40,7 @@ ProducerKey = tuple[str, int, int, int]
 
 
 class Verdict(Enum):
-    """What to do with a batch of an unknown producer."""
+    """Decision about a batch of an unknown producer."""
 
     START = "send it again as the first batch"
     RESEND = "send it again unchanged, after the first batch"

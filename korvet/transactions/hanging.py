@@ -41,7 +41,7 @@ class Store(Protocol):
 
 
 class Participation(NamedTuple):
-    """One member of one transaction, identified by producer id and transaction number."""
+    """Membership of a partition or group in a transaction: producer id and transaction number."""
 
     producer_id: int
     transaction: int
