@@ -1,31 +1,31 @@
 --- log.abort_hanging_txn  version 1  writes
---- A transaction that nobody will end is over in this partition: its marker stands in the log.
+--- End a hanging transaction in a partition: write its marker to the log (KIP-664).
 ---
 --- KEYS     stream             stream  the partition's records
 ---          log                hash    the partition's state
 ---          producers          hash    producer id -> epoch, last five batches, transaction
 ---          open_txns          zset    producer id -> end of the log before its open transaction
 ---          aborted_txns       zset    "producer id:first:stable after it" -> offset of the marker
---- ARGV     topic_id           bytes   the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id           bytes   the topic id the caller expects, 32 hex digits
 ---          producer_id        int     whose transaction it is
----          producer_epoch     int     the epoch its next batches need at least
----          coordinator_epoch  int     who says so; that of whoever ended transactions here before is 0
----          raised             int     1: the producer's epoch has to be above the one known here
----          transaction        int     the number of the open one, of which the caller knows that nobody
----                                     will end it; -1 while the caller does not know the number
----          committed          int     1: its records count; 0: they never do
----          size               int     bytes the marker counts for
+---          producer_epoch     int     the min epoch of its next batches
+---          coordinator_epoch  int     the epoch of the coordinator that ends it; Korvet's have 0
+---          raised             int     1: producer_epoch must be above the stored epoch, not equal
+---          transaction        int     the number of the open transaction, once the caller has
+---                                     verified that it is hanging; -1 until then
+---          committed          int     1: commit; 0: abort
+---          size               int     bytes that the marker adds to the log's size
 ---          fields...          bytes   the marker's entry, fields and values
 --- RETURNS  error              int     a lib.codes value
----          transaction        int     the number of the one that is open and of which the caller does not
----                                     know: nothing was done; -1 for none
----          offset             int     where the marker stands, -1 when there was nothing to end
----          stable             int     the last stable offset after it, -1 when no transaction is open
+---          transaction        int     the number of the open transaction if it differs from
+---                                     `transaction`: nothing was written; else -1
+---          offset             int     the marker's offset, -1 if there was nothing to end
+---          stable             int     the new last stable offset, -1 if no transaction is open
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_PRODUCER_EPOCH
 ---          TRANSACTION_COORDINATOR_FENCED
 --- COST     O(log open transactions), at most 14 calls
---- NOTES    A number does not fall, and who was not in the transaction of a number never will be: what
----          the caller found out about it between two calls is still true.
+--- NOTES    The number never decreases, and a transaction that no transactional id has is in none
+---          later: what the caller has verified between two calls is still true.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_marker = require("lib.txn_marker")

@@ -1,26 +1,26 @@
 --- log.clean_begin  version 1  writes
---- It is known what a compaction of the log may touch, and nothing of an earlier one is in its way.
+--- Start a compaction of a log: return the range to clean, and delete an earlier unfinished copy.
 ---
 --- KEYS     log           hash    the partition's state
 ---          index         zset    sparse index
----          compacted     stream  what an earlier compaction left behind, gone after this
---- ARGV     topic_id      bytes   the topic the caller believes in, 32 hex digits
----          token         bytes   who compacts; the log takes the rest of it from nobody else
----          lag_ms        int     records younger than this are left alone
----          tombstone_ms  int     how long marks of deleted keys stay behind a first compaction
----          dirty         int     thousandths of the log's bytes that make it worth while
+---          compacted     stream  an earlier compaction's copy, deleted by this script
+--- ARGV     topic_id      bytes   the topic id the caller expects, 32 hex digits
+---          token         bytes   the pass; the log then rejects steps of every other pass
+---          lag_ms        int     min.compaction.lag.ms: newer records are not cleaned
+---          tombstone_ms  int     delete.retention.ms: how long cleaned tombstones are kept
+---          dirty         int     min.cleanable.dirty.ratio in thousandths
 --- RETURNS  error         int     a lib.codes value
----          due           int     1: go on with the offsets below; 0: there is nothing to do
+---          due           int     1: clean the range below; 0: there is nothing to do
 ---          start         int     the log start
----          cleaned       int     below it no key stands twice
----          limit         int     compact what lies below it
----          bytes         int     bytes ever appended before `limit`
----          records       int     records ever appended before `limit`
----          tombstones    int     marks of deleted keys below it may go
----          newest        int     ms, no record before `limit` is younger; -1: there was none
+---          cleaned       int     below it no key occurs twice
+---          limit         int     clean the entries below it
+---          bytes         int     bytes ever appended below `limit`
+---          records       int     records ever appended below `limit`
+---          tombstones    int     tombstones below it can be removed
+---          newest        int     ms, the max timestamp below `limit`; -1: there is none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index), at most 72 calls
---- NOTES    Nothing at or behind the last stable offset is touched: how it ends is not known.
+--- NOTES    Entries from the last stable offset on are not cleaned: a transaction is open there.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local index_rows = require("lib.index")

@@ -1,35 +1,35 @@
 --- log.clean_commit  version 1  writes
---- The compacted twin is the log; nobody who reads or writes notices more than what is gone.
+--- Copy the entries from `limit` on, then replace the log with its compacted copy, atomically.
 ---
 --- KEYS     stream         stream  the partition's records
 ---          log            hash    the partition's state
 ---          index          zset    sparse index
----          compacted      stream  the twin, gone after this
+---          compacted      stream  the compacted copy, renamed to `stream` at the end
 ---          aborted_txns   zset    aborted transactions by the offset of their marker
---- ARGV     topic_id       bytes   the topic the caller believes in, 32 hex digits
----          token          bytes   who compacts
----          held           int     entries that are in the twin by now
+--- ARGV     topic_id       bytes   the topic id the caller expects, 32 hex digits
+---          token          bytes   the pass
+---          held           int     entries that the copy must have
 ---          start          int     the log start when the compaction began
----          limit          int     what lies below it was compacted
----          cleaned        int     below it no key stands twice
----          cleaned_bytes  int     bytes ever appended before that
----          start_bytes    int     bytes ever appended that are not there any more
----          start_records  int     records ever appended that are not there any more
----          tombstones     int     1: marks of deleted keys are left, which have to go later
----          tombstone_ms   int     how long they stay
----          at_most        int     entries behind `limit` that may be carried by this call,
----                                 fewer where 128 KiB on average are fewer
+---          limit          int     entries below it were cleaned
+---          cleaned        int     below it no key occurs twice
+---          cleaned_bytes  int     bytes ever appended below `cleaned`
+---          start_bytes    int     bytes ever appended that the log no longer holds
+---          start_records  int     records ever appended that the log no longer holds
+---          tombstones     int     1: the copy has tombstones, for a later pass to remove
+---          tombstone_ms   int     delete.retention.ms
+---          at_most        int     max entries from `limit` on to copy in this call, fewer if
+---                                 that many average more than 128 KiB
 ---          rows...        bytes   the sparse index below `limit`
 --- RETURNS  error          int     a lib.codes value
----          more           int     1: too much was behind `limit`: call again
----          held           int     entries that are in the twin then
----          wide           bytes   the id of the next one where no script can add it, which the caller
----                                 adds before it calls again; else empty
+---          more           int     1: entries are left to copy, call again
+---          held           int     entries that the copy then has
+---          wide           bytes   id of the next entry if it has too many fields for a script: the
+---                                 caller adds it before it calls again; else empty
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
 --- COST     O(entries carried + groups + rows), at most 533 calls + 1 per rows
---- NOTES    OFFSET_OUT_OF_RANGE: the log start has moved meanwhile, begin again another time.
----          NOT_COORDINATOR: as in log.clean_copy. Redis's own groups keep their position; what they had
----          delivered and not acknowledged is forgotten.
+--- NOTES    OFFSET_OUT_OF_RANGE: the log start has changed; a later pass starts over.
+---          NOT_COORDINATOR: as in log.clean_copy. Redis groups keep their last delivered id; their
+---          pending entries are lost.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local entry_id = require("lib.entry_id")

@@ -1,20 +1,20 @@
 --- log.clean_copy  version 1  writes
---- Entries of the log stand in its compacted twin too, under their own ids.
+--- Copy ranges of a log's entries to its compacted copy, with their ids.
 ---
 --- KEYS     stream     stream  the partition's records
 ---          log        hash    the partition's state
----          compacted  stream  the twin
---- ARGV     token      bytes   who compacts
----          held       int     entries that it has put into the twin so far
+---          compacted  stream  the compacted copy
+--- ARGV     token      bytes   the pass
+---          held       int     entries that the copy must have
 ---          from...    bytes   the first id of a range
 ---          to...      bytes   the last id of a range
 --- RETURNS  error      int     a lib.codes value
----          carried    int     entries carried
+---          carried    int     entries copied
 --- REFUSES  NOT_COORDINATOR
 --- COST     O(entries), at most 3 calls + 100000 per from
---- NOTES    NOT_COORDINATOR: somebody else compacts by now, or a failover has lost a part of the twin. The
----          caller keeps a call small: it has seen the entries. Those
----          that no script can add it adds itself; others like them have no offset, and go.
+--- NOTES    NOT_COORDINATOR: another pass has started, or a failover lost entries of the copy. The
+---          caller, which has read the entries, keeps a call small. It adds entries with too many
+---          fields for a script itself. Other such entries have no offset and are dropped.
 local codes = require("lib.codes")
 local entry_limits = require("lib.entry_limits")
 

@@ -1,11 +1,11 @@
 --- log.clean_rewrite  version 1  writes
---- A rewritten entry stands in the log's compacted twin.
+--- Add a rewritten entry to a log's compacted copy.
 ---
 --- KEYS     log        hash    the partition's state
----          compacted  stream  the twin
---- ARGV     token      bytes   who compacts
----          held       int     entries that it has put into the twin so far
----          id         bytes   the entry's id, as it was
+---          compacted  stream  the compacted copy
+--- ARGV     token      bytes   the pass
+---          held       int     entries that the copy must have
+---          id         bytes   the entry's id, unchanged
 ---          fields...  bytes   its fields and values
 --- RETURNS  error      int     a lib.codes value
 --- REFUSES  NOT_COORDINATOR

@@ -1,18 +1,18 @@
 --- log.create  version 1  writes
---- A partition has its empty log, as topic.create makes it; a log of the same topic stays as it is.
+--- Create a partition's empty log, as topic.create does, unless the topic has it.
 ---
 --- KEYS     log       hash    the partition's state
 ---          stream    stream  the partition's records
 --- ARGV     topic_id  bytes   32 hex digits
 ---          format    bytes   record or batch
----          mode      bytes   time, dense or bytes; the last with format batch
+---          mode      bytes   time, dense or bytes; bytes needs format batch
 ---          bits      int     sequence bits of mode time
 --- RETURNS  error     int     a lib.codes value
----          opened    int     1 made now, 0 it was there
+---          opened    int     1: created now; 0: it existed
 --- REFUSES  TOPIC_ALREADY_EXISTS
 --- COST     O(1), at most 7 calls
---- NOTES    For Redis Cluster, where a topic is made slot by slot. Refused when another topic's log
----          is there: its deletion is not finished.
+--- NOTES    For Redis Cluster, where a topic's creation takes one call per slot. Refused if another
+---          topic's log exists: that topic's deletion is not finished.
 local codes = require("lib.codes")
 local log_create = require("lib.log_create")
 

@@ -1,14 +1,14 @@
 --- log.delete  version 1  writes
---- Nothing of a partition is left, provided that it was this topic's.
+--- Delete everything of a partition, if it belongs to the topic.
 ---
 --- KEYS     log       hash    the partition's state
 ---          parts...  string  every other key of the partition
---- ARGV     topic_id  bytes   the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 --- RETURNS  error     int     a lib.codes value
----          dropped   int     1 gone now, 0 it was gone, or is another topic's
+---          dropped   int     1: deleted now; 0: it did not exist, or belongs to another topic
 --- COST     O(1), at most 2 calls
---- NOTES    For Redis Cluster, where a topic is deleted slot by slot. UNLINK of the stream takes its
----          Redis groups with it.
+--- NOTES    For Redis Cluster, where a topic's deletion takes one call per slot. UNLINK of the
+---          stream removes its Redis groups too.
 local codes = require("lib.codes")
 
 local log = KEYS[1]

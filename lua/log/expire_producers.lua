@@ -1,15 +1,15 @@
 --- log.expire_producers  version 1  writes
---- Producers that have been silent for too long are forgotten, some of them at a time.
+--- Delete the state of producers that have been silent too long, about 1,000 checked per call.
 ---
 --- KEYS     producers   hash   producer id -> epoch, last five batches, transaction
---- ARGV     cursor      bytes  where to go on, `0` at the beginning
----          silence_ms  int    how long a producer is remembered without a batch
----          classes...  int    pairs: from this producer id on, so long is one remembered at least, ms
+--- ARGV     cursor      bytes  where to continue, `0` at the start
+---          silence_ms  int    how long a producer's state is kept after its last batch
+---          classes...  int    pairs: a producer id, and the min ms to keep states from that id on
 --- RETURNS  error       int    a lib.codes value
----          cursor      bytes  where to go on, `0` at the end
----          removed     int    producers forgotten
+---          cursor      bytes  where to continue, `0` at the end
+---          removed     int    producers deleted
 --- COST     O(1,000), at most 2 calls + 1 per thousand
---- NOTES    A producer with an open transaction is never forgotten.
+--- NOTES    The state of a producer with an open transaction is never deleted.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local producer_state = require("lib.producer_state")

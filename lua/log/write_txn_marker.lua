@@ -1,25 +1,25 @@
 --- log.write_txn_marker  version 1  writes
---- A producer's transaction is over in this partition: its marker stands in the log, once.
+--- End a producer's transaction in a partition: write its marker to the log, once.
 ---
 --- KEYS     stream          stream  the partition's records
 ---          log             hash    the partition's state
 ---          producers       hash    producer id -> epoch, last five batches, transaction
 ---          open_txns       zset    producer id -> end of the log before its open transaction
 ---          aborted_txns    zset    "producer id:first:stable after it" -> offset of the marker
---- ARGV     topic_id        bytes   the topic the caller believes in, 32 hex digits
+--- ARGV     topic_id        bytes   the topic id the caller expects, 32 hex digits
 ---          producer_id     int     whose transaction it is
----          producer_epoch  int     the epoch its next batches need at least
+---          producer_epoch  int     the min epoch of its next batches
 ---          transaction     int     its number
----          committed       int     1: its records count; 0: they never do
----          size            int     bytes the marker counts for
+---          committed       int     1: commit; 0: abort
+---          size            int     bytes that the marker adds to the log's size
 ---          fields...       bytes   the marker's entry, fields and values
 --- RETURNS  error           int     a lib.codes value
----          offset          int     where the marker stands, -1 when there was nothing to end
----          stable          int     the last stable offset after it, -1 when no transaction is open
+---          offset          int     the marker's offset, -1 if there was nothing to end
+---          stable          int     the new last stable offset, -1 if no transaction is open
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log open transactions), at most 14 calls
---- NOTES    Called again for the same transaction, or for one before it, nothing changes. A
----          transaction without records here leaves no marker, but is remembered as over.
+--- NOTES    A repeated call, or a call for an earlier transaction, changes nothing. A transaction
+---          without records here gets no marker, but its end is stored.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local txn_marker = require("lib.txn_marker")

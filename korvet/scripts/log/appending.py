@@ -21,7 +21,7 @@ class AppendReply(Reply):
 
 
 class AppendManyReply(Reply):
-    """One reply per batch, in the order of the logs and of their batches.
+    """The replies, one per batch, in the order of the logs and of their batches.
 
     `reason` names the key and Redis's error if a partition's batches have KAFKA_STORAGE_ERROR.
     """

@@ -1,4 +1,4 @@
-"""The steps of a compaction of one partition."""
+"""The scripts of a partition's compaction."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from korvet.scripts.call import Arg, Call, Reply, Script
 
 
 class CleanBeginReply(Reply):
-    """What a compaction may touch; `due` 0: there is nothing to do."""
+    """The range to clean; `due` 0: there is nothing to do."""
 
     error: int
     due: int
@@ -21,21 +21,21 @@ class CleanBeginReply(Reply):
 
 
 class CleanCopyReply(Reply):
-    """`carried` entries stand in the twin now."""
+    """`carried` is the number of entries copied."""
 
     error: int
     carried: int
 
 
 class CleanRewriteReply(Reply):
-    """The entry stands in the twin."""
+    """The reply has the error only."""
 
     error: int
 
 
 class CleanCommitReply(Reply):
-    """`more` 1: there was too much behind the limit, call again; the twin has `held` entries.
-    Before, the caller adds the one with id `wide`, if any: it has too many fields for a script."""
+    """`more` 1: entries are left to copy, call again; the copy has `held` entries. Before that the
+    caller adds the entry with id `wide`, if any: it has too many fields for a script."""
 
     error: int
     more: int
@@ -60,7 +60,7 @@ def clean_begin(
     tombstone_ms: int,
     dirty: int,
 ) -> Call[CleanBeginReply]:
-    """What a compaction by `token` may touch is known."""
+    """Start the compaction `token`: return the range to clean."""
     k = keys.partition(topic, partition)
     return Call(
         CLEAN_BEGIN, (k.log, k.index, k.compacted), (topic_id, token, lag_ms, tombstone_ms, dirty)
@@ -70,8 +70,8 @@ def clean_begin(
 def clean_copy(
     keys: Keys, topic: str, partition: int, ranges: Sequence[str], *, token: str, held: int
 ) -> Call[CleanCopyReply]:
-    """The entries of these ranges (first id, last id, first id, ...) stand in the twin too, behind
-    the `held` entries that do by now."""
+    """Copy the entries of these ranges (first id, last id, first id, ...) to the compacted copy,
+    after its `held` entries."""
     k = keys.partition(topic, partition)
     return Call(CLEAN_COPY, (k.stream, k.log, k.compacted), (token, held, *ranges))
 
@@ -79,7 +79,7 @@ def clean_copy(
 def clean_rewrite(
     keys: Keys, topic: str, partition: int, *, token: str, held: int, id: str, fields: Sequence[Arg]
 ) -> Call[CleanRewriteReply]:
-    """A rewritten entry stands in the twin, behind the `held` entries that do by now."""
+    """Add a rewritten entry to the compacted copy, after its `held` entries."""
     k = keys.partition(topic, partition)
     return Call(CLEAN_REWRITE, (k.log, k.compacted), (token, held, id, *fields))
 
@@ -103,7 +103,7 @@ def clean_commit(
     at_most: int,
     rows: Sequence[str],
 ) -> Call[CleanCommitReply]:
-    """The twin is the log."""
+    """Copy the entries from `limit` on, then replace the log with its compacted copy."""
     k = keys.partition(topic, partition)
     return Call(
         CLEAN_COMMIT,
