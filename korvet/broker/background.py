@@ -1,6 +1,7 @@
-"""What a broker does without being asked: says it is alive, and lets go of what retention ends.
+"""Background tasks of a broker: registration, retention, compaction, timeouts.
 
-Each duty is held by one broker at a time, by a lease in Redis; a dead holder's lease runs out.
+Tasks on shared data run in one broker process at a time, which holds a lease in Redis. The lease of
+a process that died expires.
 """
 
 import asyncio
@@ -26,36 +27,36 @@ from korvet.topics.table import Topic
 from korvet.transactions.coordinator import EXPIRE_BATCH
 
 REST_S = 0.5
-"""How soon a broker that was rung for may say again that it is alive."""
+"""Min seconds between two heartbeats that channel messages trigger."""
 
 AT_ONCE = 64
-"""Partitions of a topic that one look asks about side by side."""
+"""Max partitions of a topic that one round of calls covers."""
 
 RETENTION_STEPS = 64
-"""Index steps one log.apply_retention may remove: it bounds how long Redis is held."""
+"""Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
 
 GAUGES_S = 15.0
-"""How often the lag of groups is measured."""
+"""Seconds between two updates of the group metrics."""
 
 PRODUCERS_S = 600.0
-"""How often silent producers are looked for."""
+"""Seconds between two expirations of idle producers."""
 
 GROUPS_S = 0.5
-"""How often groups are looked for whose deadlines nobody has met by asking."""
+"""Seconds between two checks for expired group deadlines."""
 
 HALF_WAY_S = 5.0
-"""A change of a topic that is half-way for so long is somebody's who died."""
+"""Seconds after which an unchanged topic change in progress counts as abandoned."""
 COMPACTION_LEASE_S = 60.0
 TRANSACTIONS_S = 1.0
 TRANSACTIONS_LEASE_S = 5.0
 TRANSACTION_ROUNDS = 20
-"""So often in a row transactions are looked for while many are due: 2,000 ids a second."""
+"""Max rounds per transaction check while a full batch is due: 2,000 ids per second."""
 
 AGAIN_S = 5.0
-"""A duty that failed begins again after so long."""
+"""Seconds until a failed background task is restarted."""
 
 SAY_AGAIN_S = 30.0
-"""How soon the same trouble is worth another line in the log."""
+"""Min seconds between two log lines with one message."""
 
 R = TypeVar("R", bound=Reply)
 
@@ -63,7 +64,7 @@ logger = logfmt.get("broker.housekeeping")
 
 
 class BackgroundTasks:
-    """The background work of one broker process."""
+    """The background tasks of one broker process."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -74,12 +75,12 @@ class BackgroundTasks:
         self._retain_every_s = services.settings.integer("log.retention.check.interval.ms") / 1000
 
     def _away(self, what: str, error: StoreError) -> None:
-        """It is said now and then, however often it is tried again before Redis is back."""
+        """Log a warning that Redis is unavailable, at most once per SAY_AGAIN_S and message."""
         if self._is_news(what):
             logger.warning(what, reason=str(error))
 
     def _is_news(self, what: str) -> bool:
-        """Whether that was not said for a while."""
+        """Return whether the message was not logged within SAY_AGAIN_S."""
         now = monotonic()
         if now - self._said.get(what, -SAY_AGAIN_S) < SAY_AGAIN_S:
             return False
@@ -87,7 +88,7 @@ class BackgroundTasks:
         return True
 
     async def run(self) -> None:
-        """Runs until cancelled; Redis being away is waited out."""
+        """Run until cancelled. The tasks continue when Redis is available again."""
         duties = [
             self._beat,
             self._retain,
@@ -104,12 +105,14 @@ class BackgroundTasks:
                 tasks.start_soon(self._keep_up, duty)
 
     async def _keep_up(self, duty: Callable[[], Awaitable[None]]) -> None:
-        """An error nobody expected is in the log, and is this duty's alone: it begins again."""
+        """Run a task. Log an unexpected error and restart this task after AGAIN_S."""
         while True:
             try:
                 await duty()
             except Exception as error:
-                logger.exception("a duty failed", error, duty=getattr(duty, "__name__", ""))
+                logger.exception(
+                    "background task failed", error, task=getattr(duty, "__name__", "")
+                )
                 await anyio.sleep(AGAIN_S)
 
     async def _beat(self) -> None:
@@ -121,28 +124,28 @@ class BackgroundTasks:
                     while True:
                         await bell.wait(HEARTBEAT_S)
                         await self.beat()
-                        # Two that have one node id ring for each other at each beat.
+                        # Two brokers with one node id notify each other with each heartbeat.
                         await anyio.sleep(REST_S)
             except StoreError as error:
-                self._away("not registered", error)
+                self._away("broker heartbeat failed, retrying", error)
                 await anyio.sleep(HEARTBEAT_S)
 
     async def beat(self) -> None:
-        """This broker is registered; that another has its node id is in the log."""
+        """Renew this broker's registration; log an error if another broker has its node id."""
         other = await self._services.registration.heartbeat()
-        what = "another broker has this node id: give each its own with --node-id"
+        what = "another broker has this node id: set a different --node-id"
         if other is not None and self._is_news(what):
             logger.error(what, node_id=other.id, other=f"{other.host}:{other.port}")
 
     async def _follow_configs(self) -> None:
-        """What any broker changes about brokers and groups is soon in effect here too."""
+        """Apply dynamic configs of brokers and groups that any broker changed."""
         services = self._services
         async with services.notifier.listen([services.keys.configs_channel()]) as bell:
             while True:
                 try:
                     await services.dynamic_config.refresh()
                 except StoreError as error:
-                    self._away("configs may be old", error)
+                    self._away("dynamic config refresh failed, retrying", error)
                 await bell.wait(HEARTBEAT_S)
 
     async def _retain(self) -> None:
@@ -153,7 +156,7 @@ class BackgroundTasks:
                 if await self.hold("retention", every * 2):
                     await self.retain_all()
             except StoreError as error:
-                self._away("retention waits", error)
+                self._away("retention failed, retrying", error)
 
     async def _tick_groups(self) -> None:
         groups = self._services.groups
@@ -163,10 +166,10 @@ class BackgroundTasks:
                 while await groups.tick_due() == CLAIM_LIMIT:
                     pass
             except StoreError as error:
-                self._away("groups wait", error)
+                self._away("group deadline check failed, retrying", error)
 
     async def _finish_topics(self) -> None:
-        """Topics that a broker died making, growing or deleting do not stay half-way."""
+        """Complete topic changes of brokers that died while creating, growing or deleting."""
         known: dict[str, bytes] = {}
         while True:
             await anyio.sleep(HALF_WAY_S)
@@ -174,20 +177,23 @@ class BackgroundTasks:
                 if await self.hold("topics", HALF_WAY_S * 3):
                     known = await self.finish_topics(known)
             except StoreError as error:
-                self._away("unfinished topics wait", error)
+                self._away("topic change recovery failed, retrying", error)
 
     async def finish_topics(self, known: Mapping[str, bytes]) -> dict[str, bytes]:
-        """What was half-way at the last look (`known`) and still is, is done; returns the rest."""
+        """Complete the topic changes that are in progress since the last call (`known`).
+
+        Returns the other changes in progress.
+        """
         services = self._services
         found = await services.topics.find_unfinished()
         for name, raw in found.items():
             if known.get(name) == raw:
                 await stepwise.finish(services.store, services.keys, name, raw)
-                logger.info("finished what another broker began", topic=name)
+                logger.info("unfinished topic change completed", topic=name)
         return {name: raw for name, raw in found.items() if known.get(name) != raw}
 
     async def _end_transactions(self) -> None:
-        """What is due among the transactions is looked at, by one broker at a time."""
+        """Check due transactions, in one broker process at a time."""
         name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
         every = min(self._services.settings.integer(name) / 1000, TRANSACTIONS_S)
         while True:
@@ -195,10 +201,10 @@ class BackgroundTasks:
             try:
                 await self.end_due_transactions()
             except StoreError as error:
-                self._away("transactions wait", error)
+                self._away("transaction check failed, retrying", error)
 
     async def end_due_transactions(self) -> None:
-        """What was due when this began has been looked at, up to a bound, if the duty is ours."""
+        """Check the transactions that are due, up to a bound, if this process has the lease."""
         for _ in range(TRANSACTION_ROUNDS):
             if not await self.hold("transactions", TRANSACTIONS_LEASE_S):
                 return
@@ -218,7 +224,7 @@ class BackgroundTasks:
                 else:
                     gauges.clear()
             except StoreError as error:
-                logger.warning("group gauges wait", reason=str(error))
+                logger.warning("group metrics update failed, retrying", reason=str(error))
 
     async def _forget_producers(self) -> None:
         while True:
@@ -227,10 +233,10 @@ class BackgroundTasks:
                 if await self.hold("producers", PRODUCERS_S * 2):
                     await self.forget_all()
             except StoreError as error:
-                logger.warning("producers wait", reason=str(error))
+                logger.warning("producer expiration failed, retrying", reason=str(error))
 
     async def forget_all(self) -> None:
-        """Every partition has forgotten the producers that have been silent for too long."""
+        """Expire the idle producers of every partition."""
         services = self._services
         silence_ms = services.settings.integer("producer.id.expiration.ms")
         for topic in await services.topics.all():
@@ -248,8 +254,12 @@ class BackgroundTasks:
     async def _each(
         self, topic: Topic, calls: Mapping[int, Call[R]], duty: str, every: float
     ) -> dict[int, R]:
-        """The replies by partition. What is wrong with one of them is in the log, and stops no
-        other's; one server of several may be away, all raise."""
+        """Return the replies by partition.
+
+        An error of one partition is logged and does not affect the others. If one Redis of a
+        cluster is unavailable, the other partitions' replies are returned; if no Redis is, renewing
+        the lease raises.
+        """
         found = await asyncio.gather(
             *(self._services.store.submit(call) for call in calls.values()), return_exceptions=True
         )
@@ -261,11 +271,13 @@ class BackgroundTasks:
             elif not isinstance(reply, StoreError | Reply):
                 raise reply
             elif isinstance(reply, StoreError):
-                logger.error("a duty failed", topic=topic.name, partition=number, error=reply)
+                logger.error(
+                    "background task failed", topic=topic.name, partition=number, error=reply
+                )
             else:
                 replies[number] = reply
         if away is not None:
-            self._away(f"{duty}: some partitions wait", away)
+            self._away(f"{duty}: some partitions unavailable, retrying", away)
             await self.hold(duty, every * 2)
         return replies
 
@@ -275,10 +287,10 @@ class BackgroundTasks:
             try:
                 await self.compact_all()
             except StoreError as error:
-                logger.warning("compaction waits", reason=str(error))
+                logger.warning("compaction failed, retrying", reason=str(error))
 
     async def _cleaner_backoff(self) -> None:
-        """The pause between two passes is over; one that is changed meanwhile counts at once."""
+        """Wait for log.cleaner.backoff.ms; a change of the setting applies to this wait too."""
         began = monotonic()
         while True:
             backoff_s = self._services.settings.integer("log.cleaner.backoff.ms") / 1000
@@ -288,7 +300,7 @@ class BackgroundTasks:
             await anyio.sleep(min(left, HEARTBEAT_S))
 
     async def compact_all(self) -> None:
-        """Every compacted topic is compact, as far as that was worth while."""
+        """Compact every compacted topic whose log is dirty enough."""
         topics = await self._services.topics.all()
         if not await self._drop_twins([each for each in topics if not each.policy.compact]):
             return
@@ -299,22 +311,25 @@ class BackgroundTasks:
                 await self._compact_one(topic, number)
 
     async def _drop_twins(self, topics: Sequence[Topic]) -> bool:
-        """What a pass that died left of its copy is gone, where no other pass will come to take it
-        away: these topics are compacted no more. False where that is another process's duty."""
+        """Delete the compacted copies that a failed cleaner pass left of these topics.
+
+        The topics are no longer compacted: no later pass would delete the copies. Returns False if
+        another process has the lease.
+        """
         new = [each for each in topics if each.id not in self._without_twins]
         if new and not await self._holds_compaction():
             return False
         self._without_twins &= {each.id for each in topics}
         for topic in new:
             error = await self._drop_twins_of(topic)
-            if error is not None:  # the next look takes these away; others' passes are due now
-                self._away("copies of passes that died are left", error)
+            if error is not None:  # retried in the next round; compaction must not wait for it
+                self._away("stale compacted copies not deleted, retrying", error)
                 break
             self._without_twins.add(topic.id)
         return True
 
     async def _drop_twins_of(self, topic: Topic) -> StoreError | None:
-        """What the topic's partitions have of that is gone, or why not."""
+        """Delete the compacted copies of the topic's partitions; return the error if one fails."""
         store, keys = self._services.store, self._services.keys
         for first in range(0, topic.partitions, AT_ONCE):
             numbers = range(first, min(first + AT_ONCE, topic.partitions))
@@ -328,36 +343,39 @@ class BackgroundTasks:
         return None
 
     async def _compact_one(self, topic: Topic, number: int) -> None:
-        """One pass over a partition; what it holds can stop no other's."""
+        """Run the cleaner on a partition; its failure does not affect other partitions."""
         services, place = self._services, {"topic": topic.name, "partition": number}
         try:
             rest = self._rest_and_hold
             outcome = await LogCleaner(services.store, services.keys, topic, number, rest).run()
         except StoreUnavailable as error:
             if isinstance(error, StoreRefused) and error.code == "OOM":
-                logger.warning("a compaction found no room in Redis", **place)
-            else:  # one server of several, perhaps: the lease says whether there is any
-                self._away("a compaction waits", error)
+                logger.warning("partition compaction failed: Redis is out of memory", **place)
+            else:  # one node of a cluster may be down: renewing the lease raises if all are
+                self._away("partition compaction failed, retrying", error)
             return
         except Exception as error:
-            logger.exception("a compaction failed", error, **place)
+            logger.exception("partition compaction failed", error, **place)
             return
         if outcome is not None:
-            logger.info("compacted", **place, removed=outcome.removed)
+            logger.info("partition compacted", **place, removed=outcome.removed)
 
     async def _holds_compaction(self) -> bool:
         self._held_at = monotonic()
         return await self.hold("compaction", COMPACTION_LEASE_S)
 
     async def _rest_and_hold(self, seconds: float) -> None:
-        """Others had that long; the duty is still this process's, however long a pass takes."""
+        """Sleep, and renew the lease once a quarter of its time has passed.
+
+        Raises Superseded if another process has the lease.
+        """
         await anyio.sleep(seconds)
         overdue = monotonic() - self._held_at > COMPACTION_LEASE_S / 4
         if overdue and not await self._holds_compaction():
             raise Superseded
 
     async def hold(self, name: str, seconds: float) -> bool:
-        """Whether this process has the duty now, and for that long."""
+        """Acquire or renew the lease for that long; return whether this process holds it."""
         reply = await self._services.store.run(
             broker.lease(
                 self._services.keys,
@@ -369,7 +387,7 @@ class BackgroundTasks:
         return reply.held == 1
 
     async def retain_all(self) -> None:
-        """Every topic has let go of what its retention ends."""
+        """Apply retention to every topic."""
         for topic in await self._services.topics.all():
             policy = topic.policy
             if policy.delete and (policy.retention_ms >= 0 or policy.retention_bytes >= 0):
@@ -395,6 +413,6 @@ class BackgroundTasks:
             removed = sum(reply.removed for reply in replies.values())
             if removed:
                 services.metrics.expired_records.add(removed)
-                logger.info("retention", topic=topic.name, entries=removed)
+                logger.info("expired entries removed", topic=topic.name, entries=removed)
             more = [number for number, reply in replies.items() if reply.more == 1]
             pending = more + pending[AT_ONCE:]

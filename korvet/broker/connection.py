@@ -1,16 +1,14 @@
-"""One client connection: frames in, answers back in the order of the requests.
+"""A client connection: receives frames, returns responses in the order of the requests.
 
 Rules
-- One request at a time, as Kafka does, until its handler calls `release`: then the next one begins,
-  while answers still leave in order.
-- Of requests that do not wait for each other, AT_WORK of together AT_WORK_BYTES are at work at
-  once: others that share the broker and Redis with this client are served after those, not after
-  all that it has sent.
-- Reading stops while too many requests are unanswered or too many of their bytes wait, while the
-  client does not read its answers, or while Redis is behind. Whoever floods us waits; nobody else
-  does.
-- A request whose answer may be large (`promise`) waits while the connection owes LARGE_ANSWERS.
-- What ends a connection, ends it with one line in the log: who, which request, and why.
+- As in Kafka, one request is processed at a time, until its handler calls `release`: then the next
+  request begins. Responses stay in order.
+- At most AT_WORK released requests, and AT_WORK_BYTES of them, are in progress at once: requests of
+  other clients do not wait for all that this client has sent.
+- Reading stops while too many requests or bytes are queued, the client does not read its responses,
+  or commands for Redis pile up. Only the client that sends too much waits.
+- A request whose response may be large (`promise`) waits while LARGE_ANSWERS are pending.
+- For every connection that the broker closes, one line is logged: client, request, reason.
 """
 
 import asyncio
@@ -37,27 +35,30 @@ from korvet.deferred import NOT_READY, Deferred
 from korvet.wire.records import Buffer
 
 AT_WORK = 32
-"""Enough to fill a round trip to Redis; a few milliseconds of work."""
+"""Max requests in progress: they fill a round trip to Redis and take a few milliseconds."""
 AT_WORK_BYTES = 1 << 20
-"""Beyond this nothing further begins: one large request is received while Redis has another."""
+"""Bytes of requests in progress above which none begins: one is received while one is stored."""
 MAX_HELD = 4 << 20
-"""So many bytes of requests may wait behind the one at work before reading stops."""
+"""Max bytes of requests that are queued before reading stops."""
 MAX_UNSENT = 4 << 20
 LARGE_ANSWERS = 16 << 20
-"""Answers promised beyond this let no further fetch of the connection begin."""
+"""Bytes of pending large responses above which no further Fetch of the connection begins."""
 MAX_CONTROL = 16 << 20
-"""The longest request that carries no records. Real ones are far below; and a frame of many tiny
-elements becomes an order of magnitude more memory once it is decoded."""
+"""Max bytes of a request without records.
+
+Real ones are far smaller. Decoding a frame of many tiny elements takes ten times its size in memory
+or more.
+"""
 LINGER_S = 10.0
-"""How long a connection that was ended may take to read what it was sent before."""
+"""Seconds that a client has to read the responses sent before its connection was closed."""
 
 log = logfmt.get("broker.connection")
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Belongs to one socket; `connections` is the set of all that are open."""
+    """A client connection. `connections` is the set of all open ones."""
 
-    # What is spoken here; the listener for Kafka 0.7 says otherwise.
+    # The listener for Kafka 0.7 overrides these.
     speaks = "Kafka's protocol"
     max_control = MAX_CONTROL
     max_held = MAX_HELD
@@ -98,10 +99,10 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         self.last_active = monotonic()
 
-    # What the loop calls.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         peer = transport.get_extra_info("peername")
         self.host, self.port = (peer[0], peer[1]) if peer else ("", 0)
         self._transport.set_write_buffer_limits(high=MAX_UNSENT)
@@ -114,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._connections.add(self)
 
     def _crowded(self) -> bool:
-        """Whether this client's address has all the connections it may have."""
+        """Return whether the client's address already has max.connections.per.ip connections."""
         if len(self._connections) < self._most_per_host:
             return False
         here = sum(1 for other in self._connections if other.host == self.host)
@@ -131,16 +132,16 @@ class Connection(asyncio.BufferedProtocol):
             task.cancel()
 
     def _gone(self) -> None:
-        """Nobody counts this connection, or waits for it, any more."""
+        """Remove this connection from the set of open ones and complete `closed`."""
         self._connections.discard(self)
         if not self.closed.done():
             self.closed.set_result(None)
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it has sent is still answered."""
+        """Answer the requests received, then close: the client sends no more."""
         half = self._intake.half
         if half is not None:
-            self._refuse("the client stopped inside a frame", named(half))
+            self._refuse("the client ended the stream inside a frame", named(half))
         if not self._answers and not self._waiting:
             return False
         self._closing = True
@@ -171,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
     # Requests.
 
     def _pump(self) -> None:
-        """Begins the next requests as far as order and bounds allow."""
+        """Begin the next requests, as far as order and limits allow."""
         while self._waiting and not self._busy and self._may_begin():
             frame = self._intake.next()
             weight = len(frame)
@@ -186,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             except Exception as error:
                 about = named(bytes(4) + bytes(frame[:4]))
-                log.exception("a handler failed", error, client=self.client, **about)
+                log.exception("request handler failed", error, client=self.client, **about)
                 self.hang("")
                 return
             if isinstance(begun, list):
@@ -220,22 +221,25 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _begin(self, frame: Buffer) -> Any:
-        """The request, for `_finish`; or its answer as a list. Raises CloseConnection."""
+        """Return the request for `_finish`, or its response as a list.
+
+        Raises CloseConnection.
+        """
         return begin(frame, self._services, self.host, self._release)
 
     async def _finish(self, request: Any) -> list[Buffer] | None:
         return await finish(request, self._services)
 
     def _may_be_large(self, frame: Buffer) -> bool:
-        """Whether the answer to this frame could be large."""
+        """Return whether the response to this frame may be large."""
         return may_be_large(frame)
 
     def _promise(self, request: Any) -> int:
-        """How many bytes the answer may have, where that is many."""
+        """Return the max bytes of a response that may be large, 0 for any other."""
         return request.promise if isinstance(request, Request) else 0
 
     def _about(self, request: Any) -> dict[str, object]:
-        """What a log line says of a request."""
+        """Return the log fields of a request."""
         assert isinstance(request, Request)
         return {
             "api": request.api.name,
@@ -245,13 +249,13 @@ class Connection(asyncio.BufferedProtocol):
         }
 
     def _release(self) -> None:
-        """The running handler no longer minds if the next one begins."""
+        """Let the next request begin before the current one is answered."""
         self._busy = False
         if self._waiting:
             self._loop.call_soon(self._pump)
 
     def spawn(self, request: Any, number: int) -> None:
-        """The request of that number is answered once its answer is there."""
+        """Await the response to the request of that number in a task."""
         task = self._loop.create_task(self._run(request, number))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -267,7 +271,7 @@ class Connection(asyncio.BufferedProtocol):
             self.settle(number, answer)
 
     def _replied(self, request: Request, number: int, reply: "asyncio.Future[Any]") -> None:
-        """What the answer to the request was missing is there."""
+        """Complete a request whose deferred reply has arrived."""
         try:
             answer = finish_at_once(request, self._services)
         except Exception as error:
@@ -279,11 +283,11 @@ class Connection(asyncio.BufferedProtocol):
             self.settle(number, cast("list[Buffer] | None", answer))
 
     def _failed(self, request: Any, error: Exception) -> None:
-        log.exception("a handler failed", error, client=self.client, **self._about(request))
+        log.exception("request handler failed", error, client=self.client, **self._about(request))
         self.hang("")
 
     def settle(self, number: int, answer: list[Buffer] | None) -> None:
-        """The request of that number is answered; it leaves when all earlier ones are, too."""
+        """Set the response to the request of that number; it is sent after all earlier ones."""
         if self._transport.is_closing() or not self._answers.settle(number, answer):
             return
         self._flush_soon()
@@ -293,13 +297,13 @@ class Connection(asyncio.BufferedProtocol):
                 self._pump()
 
     def _flush_soon(self) -> None:
-        """Requests that were sent to Redis together are answered together, in one write."""
+        """Send responses in the next event-loop iteration, so that they share one write."""
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        """Every answer leaves for which all earlier ones have."""
+        """Send the responses that no earlier request delays."""
         self._flushing = False
         parts = self._answers.take()
         if parts:
@@ -311,10 +315,10 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing and not self._answers and not self._waiting:
             self._transport.close()
 
-    # Bounds.
+    # Limits.
 
     def _count_unsent(self) -> None:
-        """The node knows how many bytes wait for this client, where they are many."""
+        """Count the unsent bytes as the process's response memory while the buffer is full."""
         if self._writable and not self._counted:
             return
         unsent = 0 if self._writable else self._transport.get_write_buffer_size()
@@ -334,7 +338,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pump()
 
     def _regulate(self) -> None:
-        """Reads from the client exactly while more requests can be taken."""
+        """Read from the client only while more requests may be queued."""
         wanted = (
             self._writable
             and len(self._waiting) < self._max_queued
@@ -349,20 +353,20 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.pause_reading()
 
-    # The end.
+    # Closing.
 
     @property
     def client(self) -> str:
-        """The client's address, for the log."""
+        """Address of the client, for the log."""
         return f"{self.host}:{self.port}"
 
     @property
     def idle(self) -> bool:
-        """Nothing is under way."""
+        """True if no request is queued or in progress."""
         return not self._answers and not self._waiting
 
     def look(self, now: float, patience: float) -> None:
-        """Looked at now and then: who said nothing, or read nothing, for `patience` is gone."""
+        """Close the connection if the client sent or read nothing for `patience` seconds."""
         unsent = self._transport.get_write_buffer_size()
         if unsent != self._unsent:
             self._unsent = unsent
@@ -372,13 +376,13 @@ class Connection(asyncio.BufferedProtocol):
         elif patience < 0 or now - self.last_active < patience:
             return
         elif unsent:
-            self._refuse("the client does not read its answers", {})
+            self._refuse("the client does not read its responses", {})
             self._transport.abort()
         elif self.idle:
             self.drain()
 
     def hang(self, reason: str, **about: object) -> None:
-        """The connection ends at once, with one line in the log; no reason: it has been written."""
+        """Close the connection and log the reason; an empty one means that it is logged already."""
         if not self._transport.is_closing():
             self._gone_by = monotonic() + LINGER_S
             if reason:
@@ -392,7 +396,7 @@ class Connection(asyncio.BufferedProtocol):
         self._services.metrics.refused.add(1, "protocol")
 
     def drain(self) -> None:
-        """No further request is taken; the connection ends once what is under way is answered."""
+        """Accept no further requests; close once those in progress are answered."""
         self._closing = True
         self._intake.clear()
         if not self._transport.is_closing():
@@ -402,5 +406,5 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """The connection is gone, answered or not."""
+        """Close the connection without sending pending responses."""
         self._transport.abort()

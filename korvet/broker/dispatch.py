@@ -1,13 +1,12 @@
-"""One frame in, one answer out: header, decode, handler, encode.
+"""Process a frame: decode header and request, call the handler, encode the response.
 
 Rules
-- The row of the API table decides; a key or a version that is not in it is refused: ApiVersions
-  answers in version 0 with UNSUPPORTED_VERSION, anything else raises CloseConnection.
-- A request that does not parse has no answer in Kafka's protocol either: CloseConnection, with the
-  reason.
-- Bytes behind a request are passed over: librdkafka's Metadata for all topics has some.
-- A handler's failure is this request's alone: it is logged with its traceback, and the connection
-  ends, since nobody can say what the answer would have been.
+- The API table gives the supported keys and versions. For another version, ApiVersions answers in
+  version 0 with UNSUPPORTED_VERSION; any other request raises CloseConnection.
+- A request that cannot be parsed raises CloseConnection, as in Kafka: the protocol has no response.
+- Bytes after the end of a request are ignored: librdkafka's Metadata for all topics has some.
+- A handler's failure affects one connection: it is logged with its traceback and the connection is
+  closed, since the right response is unknown.
 """
 
 import asyncio
@@ -33,15 +32,15 @@ from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
 Buffer: TypeAlias = bytes | bytearray | memoryview
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 MANY_ROWS = 500
-"""An answer of more rows is encoded beside the loop."""
+"""Rows of a response above which it is encoded in a thread."""
 _encoder = ThreadPoolExecutor(1, "encoder")
-"""One answer at a time: the loop has as good as nothing of the interpreter beside several."""
+"""One thread: several would leave the event loop almost no time with the interpreter lock."""
 
 logger = logfmt.get("broker.dispatch")
 
 
 class CloseConnection(Exception):
-    """The connection must end; the message says why, and `about` which request, for the log."""
+    """Signal to close the connection: the reason and, for the log, the fields of the request."""
 
     def __init__(self, reason: str, **about: object) -> None:
         super().__init__(reason)
@@ -49,7 +48,7 @@ class CloseConnection(Exception):
 
 
 class Request(msgspec.Struct):
-    """A frame taken in: who asked for what, and the answer to be awaited."""
+    """A decoded request with its pending response."""
 
     api: apis.Api
     version: int
@@ -59,12 +58,12 @@ class Request(msgspec.Struct):
     body: Message | None
     began: float
     promise: int = 0
-    """How many bytes the answer may have, where that is many."""
+    """Max bytes of a response that may be large, 0 for any other."""
 
 
 def may_be_large(frame: Buffer) -> bool:
-    """Whether the answer to this frame could be large."""
-    return frame[:2] == FETCH.to_bytes(2, "big")  # a frame may be a byte long
+    """Return whether the response to this frame may be large."""
+    return frame[:2] == FETCH.to_bytes(2, "big")  # a frame may have one byte
 
 
 def begin(
@@ -85,7 +84,7 @@ def begin(
         if header.api_key == API_VERSIONS:
             return _unsupported(header.correlation_id, services)
         raise CloseConnection(
-            f"this API or version is not served here{_hint(frame)}",
+            f"unsupported API or version{_hint(frame)}",
             api=row.name if row else header.api_key,
             version=version,
             client_id=header.client_id,
@@ -110,7 +109,7 @@ def begin(
 
 
 def _claimed(frame: Buffer) -> dict[str, object]:
-    """The API and version that a frame begins with."""
+    """Return the API and version at the start of a frame."""
     if len(frame) < 4:
         return {}
     key = int.from_bytes(frame[:2], "big", signed=True)
@@ -123,7 +122,7 @@ def _hint(frame: Buffer) -> str:
     """Return a hint for the log if the frame is a request of the Kafka 0.7 protocol."""
     if not is_v07_request(frame):
         return ""
-    return "; it is a request of Kafka 0.7, which --legacy-listen serves on a port of its own"
+    return "; it is a Kafka 0.7 request, which the port of --legacy-listen serves"
 
 
 async def finish(request: Request, services: Services) -> list[Buffer] | None:
@@ -140,7 +139,7 @@ async def finish(request: Request, services: Services) -> list[Buffer] | None:
         ) from None
     except StoreError as error:
         if not isinstance(error, StoreUnavailable):
-            logger.error_again("a request failed in Redis", api=row.name, error=error)
+            logger.error_again("request failed in Redis", api=row.name, error=error)
         response = error_response(row, request.body, error)
     parts = None
     if response is not None and _is_long(response):
@@ -150,14 +149,16 @@ async def finish(request: Request, services: Services) -> list[Buffer] | None:
 
 
 def _is_long(response: Message) -> bool:
-    """Whether it has so many rows that others would wait for their answers while it is encoded."""
+    """Return whether encoding would block the event loop: more than MANY_ROWS rows."""
     fields = (getattr(response, name) for name in response.__struct_fields__)
     return any(isinstance(field, list) and len(field) > MANY_ROWS for field in fields)
 
 
 def finish_at_once(request: Request, services: Services) -> list[Buffer] | NotReady | None:
-    """The same without waiting, for an answer that comes `Deferred` and whose reply is there; LATER
-    when it must be awaited after all."""
+    """Return the response of a `Deferred` whose reply has arrived, without waiting.
+
+    Returns NOT_READY if it must be awaited.
+    """
     assert isinstance(request.answer, Deferred)
     response = request.answer.at_once()
     if isinstance(response, NotReady):

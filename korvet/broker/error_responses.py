@@ -1,8 +1,7 @@
-"""The answer to a request that met Redis's absence: the API's own shape, a retriable error.
+"""Error responses for requests that failed because Redis is unavailable.
 
-Handlers that can say more (which partition, which topic) do; this is for what gets past them. Every
-thing that was asked for is answered, by its own name, with the error: a client takes what is not
-mentioned for done.
+Used if a handler does not return errors itself. The response lists each item of the request with a
+retriable error: a client treats an item without a response as done.
 """
 
 from collections.abc import Iterator
@@ -22,14 +21,17 @@ AWAY = {
     "Metadata": ErrorCode.LEADER_NOT_AVAILABLE,
     "OffsetFetch": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 }
-"""What clients take for "later", where it is not COORDINATOR_NOT_AVAILABLE: that is no answer to
-Metadata, and librdkafka's admin client ends its process over it when it asks for offsets."""
+"""Retriable errors where COORDINATOR_NOT_AVAILABLE does not work.
+
+It is not valid for Metadata, and librdkafka's admin client aborts the process if OffsetFetch
+returns it.
+"""
 _EMPTY: dict[Any, Any] = {str: "", bytes: b"", bool: False, int: -1, float: -1.0, UUID: ZERO_UUID}
 _CODE, _WORDS = "error_code", "error_message"
 
 
 def error_response(api: Api, request: Message | None, error: StoreError) -> Message:
-    """The response of `api` that says so: for the whole, and for each thing asked for."""
+    """Build the response of `api` for a failed call: an error for each item of the request."""
     code = ErrorCode.UNKNOWN_SERVER_ERROR
     if isinstance(error, StoreUnavailable):
         code = AWAY.get(api.name, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -37,13 +39,13 @@ def error_response(api: Api, request: Message | None, error: StoreError) -> Mess
 
 
 def refused(api: Api, request: Message | None, code: ErrorCode) -> Message:
-    """Build the response of `api` that has this error for each thing asked for."""
+    """Build the response of `api` that has this error for each item of the request."""
     response: Message = _answer(api.response, request, code)
     return response
 
 
 def _answer(kind: Any, asked: object, code: ErrorCode) -> Any:
-    """A `kind` about what was asked for: a message, or the element of a list in one."""
+    """Build a `kind` for a request or an item of one: a response, or an element of a list in it."""
     values: dict[str, Any] = {}
     hints = _hints(kind)
     for field in msgspec.structs.fields(kind):
@@ -63,7 +65,10 @@ def _answer(kind: Any, asked: object, code: ErrorCode) -> Any:
 
 
 def _asked(source: object, name: str) -> list[Any]:
-    """What a request lists where its answer has a list of that name: often under another one."""
+    """Return the request's list that corresponds to a list of the response.
+
+    Its name often differs: then it is the first non-empty list.
+    """
     if not isinstance(source, msgspec.Struct):
         return []
     same = getattr(source, name, None)
@@ -80,7 +85,7 @@ def _lists(source: msgspec.Struct) -> Iterator[list[Any]]:
 
 
 def _copies(source: object, name: str, hint: Any) -> bool:
-    """Whether the answer repeats a field of what was asked for."""
+    """Return whether the response repeats a field of the request."""
     if not isinstance(source, msgspec.Struct) or not isinstance(hint, type):
         return False
     found = getattr(source, name, None)
@@ -88,14 +93,14 @@ def _copies(source: object, name: str, hint: Any) -> bool:
 
 
 def _first(kind: Any, scalar: object) -> str:
-    """The field that a name or a number asked for goes to."""
+    """Return the field for an item that is a plain name or number."""
     fields = _hints(kind).items()
     return next(name for name, hint in fields if hint is scalar and name not in (_CODE, _WORDS))
 
 
 @cache
 def _tells_errors(kind: Any) -> bool:
-    """Whether an element of an answer has an error code, or one within."""
+    """Return whether a list element has an error code, itself or in a list of its elements."""
     hints = _hints(kind)
     items = [item for hint in hints.values() if (item := _item(hint)) is not None]
     return _CODE in hints or any(_tells_errors(item) for item in items)
@@ -103,7 +108,7 @@ def _tells_errors(kind: Any) -> bool:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """The fields' types: without what they are on the wire, and without None."""
+    """Return the fields' types, without wire annotations and None."""
     return {name: _bare(hint) for name, hint in get_type_hints(kind).items()}
 
 
@@ -116,7 +121,7 @@ def _bare(hint: Any) -> Any:
 
 
 def _item(hint: Any) -> Any:
-    """The struct that a list has for elements, or None."""
+    """Return the struct type of a list's elements, or None."""
     if get_origin(hint) is not list:
         return None
     item = _bare(get_args(hint)[0])
@@ -124,5 +129,5 @@ def _item(hint: Any) -> Any:
 
 
 def _empty(hint: Any) -> Any:
-    """The emptiest value of a field's type: it exists, and says nothing."""
+    """Return the empty value of a field's type."""
     return [] if get_origin(hint) is list else _EMPTY.get(hint)

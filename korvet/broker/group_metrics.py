@@ -1,7 +1,7 @@
-"""What /metrics says about groups: members, and lag in records, of a bounded number of them.
+"""Consumer group metrics for /metrics: members, and lag in records, of a limited number of groups.
 
-One broker process at a time looks, by lease; the others show nothing, so that sums are right. What
-does not fit in the bounds is left out, smallest lag first.
+One broker process at a time updates them, by lease; the others report none, so that sums are right.
+Rows above the limits are left out, smallest lag first.
 """
 
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from korvet.context import Services
 from korvet.groups.lag import PartitionLag, list_lags
 
 GROUPS = 200
-"""Groups looked at in one round; of more, whichever Redis names first."""
+"""Max groups per update; of more, those that Redis returns first."""
 ROWS = 1000
-"""Rows of lag shown."""
+"""Max rows of lag."""
 
 Labels = tuple[str, ...]
 
 
 class GroupGauges:
-    """The rows of the two gauges, as they were when last looked at."""
+    """Rows of the two group metrics as of the last update."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -34,11 +34,11 @@ class GroupGauges:
         return self._lag
 
     def clear(self) -> None:
-        """Another process shows the groups."""
+        """Report no rows: another process does."""
         self._members, self._lag = {}, {}
 
     async def look(self) -> None:
-        """The rows are those of now."""
+        """Update the rows."""
         services = self._services
         members: dict[Labels, float] = {}
         rows: list[tuple[str, PartitionLag]] = []

@@ -1,12 +1,11 @@
 """/healthz, /readyz and /metrics over plain HTTP, for probes and Prometheus.
 
 Rules
-- /healthz says that the process serves this very request; /readyz asks `ready` (Redis, scripts).
-- With worker processes each serves its own counts on a private unix socket (/snapshot), and the one
-  that owns the ops port asks them all: every row then carries the label `worker`.
-- One request a connection, 8 KB of it at most, 5 seconds at most: a probe is small and brisk.
-- Whatever goes wrong here, a page that fails or a process without a descriptor to spare, ends no
-  more than that request.
+- /healthz succeeds if the process can answer; /readyz checks `ready` (Redis, scripts).
+- Each worker process serves its metrics on a private unix socket (/snapshot). The process with the
+  ops port asks all workers, and every row has the label `worker`.
+- One request per connection, with at most 8 KB and 5 seconds.
+- A failure (an error in a page, no free file descriptor) affects one request only.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -23,7 +22,7 @@ from korvet.config.setting import StartError
 from korvet.metrics import Family, Metrics
 
 AGAIN_S = 1.0
-"""A port that could not take a connection tries again after so long."""
+"""Seconds until a failed listener is restarted."""
 _LONGEST_REQUEST = 8192
 _PATIENCE_S = 5
 _TEXT = "text/plain; charset=utf-8"
@@ -34,13 +33,13 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Al
 log = logfmt.get("broker.ops")
 
 Ready = Callable[[], Awaitable[str | None]]
-"""None when ready, else the sentence that says why not."""
+"""Check that returns None if ready, otherwise the reason as a sentence."""
 
 Answer = tuple[int, str, bytes]
 
 
 class OpsPage:
-    """Answers the paths of one broker process."""
+    """The pages of one broker process."""
 
     def __init__(self, metrics: Metrics, ready: Ready) -> None:
         self._metrics = metrics
@@ -59,7 +58,7 @@ class OpsPage:
 
 
 class WorkerPoolPage:
-    """Answers for all workers by asking each on its socket."""
+    """The pages of all workers; each is asked on its socket."""
 
     def __init__(self, sockets: Sequence[Path]) -> None:
         self._sockets = sockets
@@ -88,7 +87,7 @@ class WorkerPoolPage:
 
 
 def readiness(sentence: str | None) -> Answer:
-    """200 when there is nothing to say against it."""
+    """Return 200 if there is no reason against it, otherwise 503 with the reason."""
     return (200, _TEXT, b"ready\n") if sentence is None else (503, _TEXT, f"{sentence}\n".encode())
 
 
@@ -98,7 +97,7 @@ async def serve(
     *,
     task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serves the page there until cancelled. StartError when the place is taken."""
+    """Serve the pages until cancelled. Raises StartError if the address is in use."""
     try:
         listener = await _listen(where)
     except OSError as error:
@@ -112,7 +111,7 @@ async def serve(
                 with anyio.move_on_after(_PATIENCE_S):
                     await _exchange(page, stream)
         except Exception as error:
-            log.exception("a page failed", error)
+            log.exception("ops page failed", error)
 
     async with listener:
         task_status.started()
@@ -120,7 +119,7 @@ async def serve(
             try:
                 await listener.serve(one)
             except* OSError as errors:
-                log.error("the ops port takes nobody for now", error=_first(errors))
+                log.error("ops listener failed, retrying", error=_first(errors))
             await anyio.sleep(AGAIN_S)
 
 
@@ -137,7 +136,7 @@ async def _listen(where: Address | Path) -> Listener[SocketStream]:
 
 
 async def get(socket: Path, path: str) -> tuple[int, bytes]:
-    """Status and body of a page on a unix socket; status 0 when nobody answers in time."""
+    """Return status and body of a page on a unix socket; status 0 without a response in time."""
     answer = b""
     try:
         with anyio.fail_after(_PATIENCE_S):
@@ -177,8 +176,8 @@ async def _answer(page: OpsPage | WorkerPoolPage, request: bytes) -> Answer:
 
 
 def exposition(snapshots: Sequence[tuple[str | None, list[Family]]]) -> bytes:
-    """Prometheus text of these processes' counts."""
-    # Imported here: a broker without --ops does not pay for prometheus_client.
+    """Return the metrics of these processes as Prometheus text."""
+    # Imported here: a broker without --ops does not need prometheus_client.
     from korvet.broker.prometheus import text
 
     return text(snapshots)

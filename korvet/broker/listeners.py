@@ -1,4 +1,4 @@
-"""Ports: bound first, served when everything else is ready; or one sentence that says why not."""
+"""Listeners: bound first, served when the broker is ready."""
 
 import asyncio
 import errno
@@ -15,7 +15,7 @@ BACKLOG = 1024
 async def bind(
     option: str, where: Address, config: Config, accept: Callable[[], asyncio.BaseProtocol]
 ) -> asyncio.base_events.Server:
-    """The port is ours, and serves nobody yet."""
+    """Bind the port without serving it. Raises StartError."""
     try:
         return await asyncio.get_running_loop().create_server(
             accept,
@@ -30,8 +30,11 @@ async def bind(
 
 
 async def open_to_all(option: str, where: Address, server: asyncio.base_events.Server) -> None:
-    """The port serves. Two may bind the same one as long as neither serves: the second is refused
-    now, of which uvloop tells nobody but by a socket that is gone."""
+    """Serve the port. Raises StartError.
+
+    Two processes may bind one port until one serves it: then the second one fails here. uvloop does
+    not raise but removes the socket.
+    """
     try:
         await server.start_serving()
         if None not in server.sockets:
@@ -42,15 +45,15 @@ async def open_to_all(option: str, where: Address, server: asyncio.base_events.S
 
 
 def unserved(option: str, where: Address, error: OSError) -> StartError:
-    """What to tell of an address that cannot be listened on."""
+    """Return the error for an address that cannot be served."""
     why = error.strerror or str(error)
-    # A name's errors have numbers of their own, on macOS among those of files.
+    # Name resolution has separate error numbers; on macOS they overlap those of errno.
     number = 0 if isinstance(error, socket.gaierror) else error.errno or 0
     if number in errno.errorcode:
-        why = os.strerror(number)  # without what the event loop says around it
+        why = os.strerror(number)  # without the event loop's text
     advice = "name one of this machine's addresses"
     if number == errno.EADDRINUSE:
-        advice = "choose another port, or stop whoever has it"
+        advice = "choose another port, or stop the process that uses it"
     elif number in (errno.EACCES, errno.EPERM):
-        advice = "choose a port from 1024 on"
+        advice = "choose a port of 1024 or above"
     return StartError(f"{option} {where} cannot be served: {why}; {advice}.")

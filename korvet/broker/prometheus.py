@@ -1,4 +1,4 @@
-"""Counts of one process, or of many, as Prometheus text."""
+"""Metrics of one or more processes as Prometheus text."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,17 +19,17 @@ Snapshots = Sequence[tuple[str | None, list[Family]]]
 
 
 def text(snapshots: Snapshots) -> bytes:
-    """The text; rows carry the label `worker` where the process has a name."""
+    """Return the text; rows have the label `worker` if the process has a name."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Counts(snapshots))
     if all(worker is None for worker, _ in snapshots):
-        # Memory and CPU are those of the process that answers: with workers that one is idle.
+        # Memory and CPU are those of the answering process: with workers that one is idle.
         ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
 class _Counts(Collector):
-    """Families of several processes, put together name by name."""
+    """Metric families of several processes, merged by name."""
 
     def __init__(self, snapshots: Snapshots) -> None:
         self._snapshots = snapshots
@@ -63,7 +63,7 @@ def _add(metric: Metric, family: Family, labels: list[str], sample: Sample) -> N
 
 
 def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Counts per bucket as running totals, each with its upper bound."""
+    """Return running totals per bucket, each with its upper bound."""
     rows: list[tuple[str, float]] = []
     total = 0
     for bound, count in zip((*map(str, bounds), "+Inf"), counts, strict=True):

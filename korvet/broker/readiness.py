@@ -1,4 +1,4 @@
-"""What /readyz asks: whether Redis answers, and has the scripts."""
+"""Readiness check for /readyz: Redis answers and has the scripts."""
 
 from functools import cache
 
@@ -12,8 +12,10 @@ PATIENCE_S = 2.0
 
 
 async def ready(store: AsyncStore) -> str | None:
-    """None when every connection to Redis stands and every script is there: a missing one (SCRIPT
-    FLUSH, a failover) is loaded first. Else the sentence that says what is wrong."""
+    """Return None if all connections to Redis are up and have the scripts, otherwise the reason.
+
+    Missing scripts (after SCRIPT FLUSH or a failover) are loaded first.
+    """
     try:
         with anyio.fail_after(PATIENCE_S):
             await store.ready()
@@ -35,6 +37,6 @@ async def _load_missing(store: AsyncStore) -> None:
 
 @cache
 def _texts() -> dict[str, str]:
-    """The scripts by their sha1."""
+    """Return the scripts by their sha1."""
     bundles = [bundle.load(name) for name in bundle.names()]
     return {each.sha1: each.text for each in bundles}

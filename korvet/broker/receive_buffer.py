@@ -1,12 +1,12 @@
-"""Bytes of one connection in, frames out of them, with bounds on what is kept.
+"""Receive the bytes of a connection and cut them into frames, with limits on memory.
 
 Rules
-- Small frames are cut out of a scratch buffer that all connections of a loop share (reading is
-  synchronous, so it is free again before the next one reads); a large frame is received straight
-  into its own buffer and never copied.
-- A frame's announced length is checked before a byte of it is kept, and its buffer grows with what
-  arrives: announcing much costs the announcer, not us.
-- Only a request that carries records may be long: any other is at most `longest_control` bytes.
+- Small frames are cut out of a scratch buffer that all connections of an event loop share: reading
+  is synchronous, so it is free before the next read. A large frame is received directly into a
+  separate buffer and never copied.
+- A frame's length is checked before any byte is stored, and its buffer grows with the bytes
+  received: a large length alone takes no memory.
+- Only a request with records may be long: any other is limited to `longest_control` bytes.
 """
 
 from collections import deque
@@ -20,16 +20,16 @@ _KEY_AT, _VERSION_AT, _PEEK = 4, 6, 8
 
 
 class BadFrame(Exception):
-    """The announced length cannot be; `head` is what there is of the frame, its length first."""
+    """A frame of invalid length; `head` is the start of the frame, its length first."""
 
     def __init__(self, length: int, longest: int, head: bytes, *, control: bool = False) -> None:
-        super().__init__(f"a frame of {length} bytes: from 1 to {longest} are taken")
+        super().__init__(f"a frame of {length} bytes: 1 to {longest} are accepted")
         self.head = head
         self.control = control
 
 
 class ReceiveBuffer:
-    """Cuts the stream of one connection into `frames`; `held` is how many bytes wait there."""
+    """Receive buffer of one connection; `frames` holds the complete ones, `held` their bytes."""
 
     __slots__ = (
         "_filled",
@@ -55,32 +55,32 @@ class ReceiveBuffer:
         self._length = 0
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go."""
+        """Return the memory for the next bytes."""
         if self._frame is None:
             return SCRATCH
         return memoryview(self._frame)[self._filled :]
 
     def took(self, nbytes: int) -> None:
-        """So many bytes are in the buffer; whole frames among them are in `frames`. BadFrame."""
+        """Process that many new bytes; complete frames are added to `frames`. Raises BadFrame."""
         if self._frame is not None:
             self._fill(nbytes)
         else:
             self._cut(SCRATCH[:nbytes])
 
     def next(self) -> Frame:
-        """The oldest whole frame, no longer kept here."""
+        """Remove and return the oldest complete frame."""
         frame = self.frames.popleft()
         self.held -= len(frame)
         return frame
 
     def clear(self) -> None:
-        """No frame waits."""
+        """Drop all complete frames."""
         self.frames.clear()
         self.held = 0
 
     @property
     def half(self) -> bytes | None:
-        """The first bytes of a frame whose end has not come, length first; None between frames."""
+        """First bytes of an incomplete frame, length first; None between frames."""
         if self._frame is not None:
             return self._length.to_bytes(4, "big") + self._frame[: min(self._filled, 8)]
         return bytes(self._tail) if self._tail else None
@@ -91,7 +91,8 @@ class ReceiveBuffer:
         if self._filled < len(self._frame):
             return
         if self._filled < self._length:
-            # Resizing needs the memoryviews gone: they were the loop's, and it is done with them.
+            # A new buffer, since the old one cannot be resized while the event loop has a
+            # memoryview.
             factor = 4 if self._filled < 1 << 20 else 2
             grown = bytearray(min(self._length, factor * self._filled))
             grown[: self._filled] = self._frame
@@ -105,7 +106,7 @@ class ReceiveBuffer:
         self.frames.append(frame)
 
     def _cut(self, data: memoryview) -> None:
-        """Frames out of the scratch buffer; what is left over is kept."""
+        """Cut frames out of the scratch buffer and store the remaining bytes."""
         if self._tail:
             self._tail += data
             data = memoryview(bytes(self._tail))
@@ -117,7 +118,7 @@ class ReceiveBuffer:
                 raise BadFrame(length, self._longest, bytes(data[at : at + _PEEK]))
             if length > self._longest_control:
                 if end - at < _PEEK:
-                    break  # which request it is decides, and is not here yet
+                    break  # the API key, which decides the limit, is not received yet
                 if data[at + _KEY_AT : at + _VERSION_AT] != self._records_key:
                     head = bytes(data[at : at + _PEEK])
                     raise BadFrame(length, self._longest_control, head, control=True)
@@ -129,7 +130,7 @@ class ReceiveBuffer:
         self._tail += data[at:]
 
     def _start(self, length: int, begun: memoryview) -> None:
-        """A frame that is not complete yet gets a buffer of its own."""
+        """Allocate a buffer for an incomplete frame."""
         frame = bytearray(min(length, max(FIRST_CHUNK, 4 * len(begun))))
         frame[: len(begun)] = begun
         self._frame, self._filled, self._length = frame, len(begun), length

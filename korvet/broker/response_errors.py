@@ -1,9 +1,9 @@
-"""The first error that an answer tells, by which requests are counted.
+"""Find the first error code of a response, by which requests are counted.
 
 Rules
-- Most answers have codes in their rows alone: of topics, of partitions, of groups. The first that
-  is none counts, in the order of the answer, its own before those of its rows.
-- So many rows are looked at and no more: what nobody asked for may not take long.
+- Most responses have error codes only in rows: of topics, partitions or groups. The first code
+  other than NONE counts, in the order of the response; a struct's own code comes before its rows.
+- At most MOST_ROWS rows are checked, so that a large response is not delayed.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ MOST_ROWS = 1000
 CODES = ("error_code", "partition_error_code")
 
 Places: TypeAlias = "tuple[str, tuple[tuple[str, Places], ...]]"
-"""What a struct calls its own code, empty where it has none, and its lists of structs with some."""
+"""A struct's error code field ("" if none), and its lists of structs that have one."""
 
 
 def first_error(response: Message, version: int) -> int:
-    """The code of the first error in the answer, 0 where it tells of none."""
+    """Return the first error code of the response, or 0."""
     own, rows = _places(type(response), version)
     code: int = getattr(response, own) if own else 0
     if code or not rows:

@@ -1,4 +1,4 @@
-"""The answers that a connection owes, in the order of its requests."""
+"""Pending responses of a connection, in the order of its requests."""
 
 from collections import deque
 
@@ -6,7 +6,7 @@ from korvet.wire.records import Buffer
 
 
 class ResponseQueue:
-    """Requests are numbered as they begin, from 0 on; an answer leaves behind all earlier ones."""
+    """Queue of responses. Requests are numbered from 0; a response waits for all earlier ones."""
 
     __slots__ = ("_first", "_promises", "_rows", "_weights", "promised", "weight")
 
@@ -18,36 +18,36 @@ class ResponseQueue:
         self.weight = 0
         """Bytes of the requests that are not answered yet."""
         self.promised = 0
-        """Bytes that their answers may have, of those that may be large."""
+        """Max bytes of the pending responses that may be large."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def next(self) -> int:
-        """The number of the request that begins next."""
+        """Number of the next request."""
         return self._first + len(self._rows)
 
     def begin(self, weight: int, answer: list[Buffer] | None = None) -> None:
-        """One request more is under way, or answered already."""
+        """Add a request in progress, or one that is answered already."""
         self._weights.append(weight)
         self.weight += weight
         self._rows.append(False if answer is None else answer)
 
     def promise(self, number: int, size: int) -> None:
-        """The answer to a request may have so many bytes."""
+        """Reserve that many bytes for the response to a request."""
         self._promises[number] = size
         self.promised += size
 
     def settle(self, number: int, answer: list[Buffer] | None) -> bool:
-        """The request has its answer, None where it gets none. False: it had one before."""
+        """Set the response to a request, None for none; return False if it had one already."""
         if number < self._first:
             return False
         self._rows[number - self._first] = answer
         return True
 
     def take(self) -> list[Buffer]:
-        """What can leave: every answer for which all earlier ones have."""
+        """Remove and return the responses that no earlier request delays."""
         parts: list[Buffer] = []
         rows, promises = self._rows, self._promises
         while rows and rows[0] is not False:
@@ -61,5 +61,5 @@ class ResponseQueue:
         return parts
 
     def clear(self) -> None:
-        """Nobody is there to be answered."""
+        """Drop all pending responses: the client is disconnected."""
         self._rows.clear()

@@ -1,4 +1,4 @@
-"""The life of one broker process: start up, serve, drain, stop."""
+"""Lifecycle of a broker process: start, serve, drain, stop."""
 
 import asyncio
 import socket
@@ -61,7 +61,7 @@ async def serve(
     interceptor: Interceptor | None = None,
     extra: ExtraListener | None = None,
 ) -> None:
-    """Serves until `stop`, then drains for at most DRAIN_S. StartError when it cannot begin."""
+    """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError."""
     async with connected(config) as services:
         services.interceptor = interceptor
         connections: set[Connection] = set()
@@ -87,7 +87,8 @@ async def serve(
             if extra is not None:
                 tasks.start_soon(extra.run)
             await stop.wait()
-            # First: a client that is told of this broker later would find its port closed.
+            # Unregister first: a client that still gets this broker's address would find the port
+            # closed.
             await _leave(services)
             server.close()
             if extra is not None:
@@ -211,8 +212,10 @@ async def _drain(connections: set[Connection]) -> None:
 
 
 async def _close_idle(services: Services, connections: set[Connection]) -> None:
-    """Connections that said nothing for connections.max.idle.ms are closed, as Kafka does, and
-    those whose client has read nothing for so long."""
+    """Close idle connections, as Kafka does.
+
+    Idle: the client sent nothing, or read no response, for connections.max.idle.ms.
+    """
     max_idle_s = services.settings.integer("connections.max.idle.ms") / 1000
     while True:
         await anyio.sleep(min(IDLE_CHECK_S, max_idle_s / 2) if max_idle_s > 0 else IDLE_CHECK_S)

@@ -87,7 +87,7 @@ async def test_a_failing_handler_ends_its_connection_and_no_other(
 
     name, said = await reported(own_server, monkeypatch, caplog, handler, talk)
     fields = said.__dict__["fields"]
-    assert said.getMessage() == "a handler failed" and said.exc_info
+    assert said.getMessage() == "request handler failed" and said.exc_info
     assert (fields["client"], fields["api"], fields["version"]) == (name, "DescribeCluster", 0)
     assert fields["error"] == "RuntimeError: nobody expected this"
 
@@ -112,7 +112,7 @@ async def test_a_failure_on_the_short_way_ends_its_connection_and_no_other(
     monkeypatch.setattr(produce_fast_path, "FastAppend", fails)
     name, said = await reported(own_server, monkeypatch, caplog, stumble, talk)
     fields = said.__dict__["fields"]
-    assert said.getMessage() == "a handler failed" and said.exc_info
+    assert said.getMessage() == "request handler failed" and said.exc_info
     assert (fields["client"], fields["api"], fields["version"]) == (name, "Produce", 9)
 
 
@@ -125,6 +125,6 @@ async def test_a_failing_script_is_answered_and_logged(
 
     heard, said = await reported(own_server, monkeypatch, caplog, misled, talk)
     assert heard == "UNKNOWN_SERVER_ERROR"
-    assert said.getMessage() == "a request failed in Redis"
+    assert said.getMessage() == "request failed in Redis"
     assert said.__dict__["fields"]["api"] == "DescribeCluster"
     assert "ERR no such field" in str(said.__dict__["fields"]["error"])

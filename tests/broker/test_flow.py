@@ -304,7 +304,7 @@ def test_a_client_that_never_reads_its_answer_is_let_go(limited: Broker) -> None
             peer.ask("Produce", 9, to_produce(topic, data))
     with Peer(limited.address, receive=4096) as stuck:
         stuck.send(*[request("Fetch", 12, to_fetch(topic))] * 5)
-        assert until(lambda: "the client does not read its answers" in limited.log)
+        assert until(lambda: "the client does not read its responses" in limited.log)
     # Its place is free again.
     assert until(lambda: serves_three(limited.address))
 

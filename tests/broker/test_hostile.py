@@ -24,7 +24,7 @@ from tests.support.raw_client import (
 )
 
 LIMIT = 104857600
-WRONG_LENGTH = "from 1 to 104857600 are taken (socket.request.max.bytes)"
+WRONG_LENGTH = "1 to 104857600 are accepted (socket.request.max.bytes)"
 ALL_TOPICS = MetadataRequest(topics=None)
 
 REFUSED = [
@@ -46,17 +46,35 @@ REFUSED = [
     (
         "tls",
         "16030100f8010000f40303" + "00" * 40,
-        *("-", "-", "this is TLS, and the port speaks Kafka's protocol in the clear"),
+        *("-", "-", "this is TLS, and the port speaks Kafka's protocol without TLS"),
     ),
     (
         "long without records",
         f"{20 << 20:08x} 0003 0009 00000001",
-        *("Metadata", "9", f"a frame of {20 << 20} bytes: from 1 to {16 << 20} are taken"),
+        *("Metadata", "9", f"a frame of {20 << 20} bytes: 1 to {16 << 20} are accepted"),
     ),
     ("one byte", "00000001 00", "-", "-", ""),
-    ("unknown api", "0000000b 03e8 0000 00000001 ffff 00", "1000", "0", "not served here"),
-    ("unknown version", "0000000b 0003 0063 00000001 ffff 00", "Metadata", "99", "not served here"),
-    ("negative api", "0000000b ffff 0000 00000001 ffff 00", "-1", "0", "not served here"),
+    (
+        "unknown api",
+        "0000000b 03e8 0000 00000001 ffff 00",
+        "1000",
+        "0",
+        "unsupported API or version",
+    ),
+    (
+        "unknown version",
+        "0000000b 0003 0063 00000001 ffff 00",
+        "Metadata",
+        "99",
+        "unsupported API or version",
+    ),
+    (
+        "negative api",
+        "0000000b ffff 0000 00000001 ffff 00",
+        "-1",
+        "0",
+        "unsupported API or version",
+    ),
     (
         "a count that lies",
         "0000000e 0003 0000 00000001 ffff 7fffffff",
@@ -108,7 +126,7 @@ def test_half_a_frame_and_then_nothing_is_one_line_too(broker: Broker) -> None:
             assert peer.ended()
             (line,) = lines_about(broker, peer.name, since)
         assert (" api=Metadata version=9 " in line) == (end >= 9)
-        assert 'reason="the client stopped inside a frame"' in line
+        assert 'reason="the client ended the stream inside a frame"' in line
 
 
 def test_a_frame_of_one_byte_behind_a_large_fetch_is_one_line_too(broker: Broker) -> None:
