@@ -65,7 +65,7 @@ local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
 end
 
--- Whether the encoded subscription `one` contains `other`.
+-- Return whether the encoded subscription `one` contains `other`.
 local function contains(one, other)
   if one == other then
     return true

@@ -36,8 +36,8 @@ local function writer_of(format, mode)
   return batch_entries
 end
 
---- The log of KEYS of log.append, from the k-th on, as a table; nil and a lib.codes value if
---- `topic_id` does not own it. `stamp`: LogAppendTime.
+--- Return the log of KEYS of log.append, from the k-th on, as a table, or nil and a lib.codes value
+--- if its topic id differs. `stamp`: LogAppendTime.
 function M.open(keys, k, topic_id, stamp, now_ms)
   local row = redis.call(
     "HMGET", keys[k + 1], "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records",
@@ -89,7 +89,7 @@ local function transaction_of(args, at)
   return transaction == EXPIRED_IN_TXN and REGISTERED or transaction
 end
 
--- Whether the producer's batch may be appended: nil, or the reply that rejects it; then the
+-- Check the producer's batch: return nil, or the reply that rejects it; then the
 -- producer's state as text if it is lib.producer_sequence's case, else nil and the state as a
 -- table.
 local function check_producer(log, args, at)
@@ -137,13 +137,13 @@ local function check_producer(log, args, at)
     return { error, -1, -1, log.start, -1, 0 }
   end
   if transaction >= 0 and not (known and known.first and known.first >= 0) then
-    -- The transaction's first batch here is written to it last: raises if this is no sorted set.
+    -- The transaction's first batch here is written to it last: raise now if it is no sorted set.
     redis.call("ZCARD", log.open_txns)
   end
   return nil, nil, known
 end
 
--- Sets the producer's state after a batch at `base`; `text` and `known` are check_producer's.
+-- Set the producer's state after a batch at `base`; `text` and `known` are check_producer's.
 local function update_producer(log, args, at, base, text, known)
   local id, epoch, sequence, count = args[at + 3], args[at + 4], args[at + 5], tonumber(args[at])
   if text then
@@ -163,7 +163,7 @@ local function update_producer(log, args, at, base, text, known)
   end
 end
 
--- Adds the batch's entries from offset `base` on. Returns the log end offset before them and the
+-- Add the batch's entries from offset `base` on. Return the log end offset before them and the
 -- offset of the first. If foreign entries were added after `next`, the first XADD fails with
 -- nothing written, and the batch goes after the stream's last id.
 local function add_entries(log, base, offsets, add, add_rest)
@@ -189,7 +189,7 @@ local function add_entries(log, base, offsets, add, add_rest)
   return before, base
 end
 
---- Appends the batch whose arguments are args[at..last], or nothing. Returns log.append's reply.
+--- Append the batch whose arguments are args[at..last], or nothing. Return log.append's reply.
 function M.put(log, args, at, last)
   local count, size, newest = tonumber(args[at]), tonumber(args[at + 1]), tonumber(args[at + 2])
   -- Entries may repeat the first and the third as they are given.
@@ -215,7 +215,7 @@ function M.put(log, args, at, last)
   end
   local index_row = log.bytes - log.indexed >= INDEX_BYTES or log.indexed < 0
   if index_row then
-    -- Raises if it is no sorted set, before the first write.
+    -- Raise an error if it is no sorted set, before the first write.
     redis.call("ZCARD", log.index)
   end
 
@@ -247,7 +247,7 @@ function M.put(log, args, at, last)
   return { codes.NONE, base, before, log.start, log.stamp and now_ms or -1, 1 }
 end
 
---- Writes the log's state and publishes its end, if a batch was appended.
+--- Write the log's state and publish its end, if a batch was appended.
 function M.close(log)
   if not log.changed then
     return

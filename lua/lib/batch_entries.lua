@@ -3,8 +3,8 @@ local entry_limits = require("lib.entry_limits")
 
 local M = {}
 
---- A writer of lib.append: args[at + 7..last] are the batch alone, or all of its entry's fields and
---- values.
+--- Read a batch for lib.append: args[at + 7..last] are the batch alone, or all of its entry's
+--- fields and values.
 function M.read(log, args, at, last, count, size)
   local first = at + 7
   local fields = last - first + 1
@@ -21,7 +21,7 @@ function M.read(log, args, at, last, count, size)
       end
       return call("XADD", stream, id, unpack(args, first, last))
     end
-    -- An entry repeats count and max_timestamp as they were given.
+    -- The entry has count and max_timestamp exactly as given.
     if stamp then
       return call(
         "XADD", stream, id, "append.time", stamp, "batch", args[first], "count", args[at],

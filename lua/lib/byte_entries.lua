@@ -1,11 +1,11 @@
---- Layout `bytes` (offset.mode=bytes): each entry takes offsets of its own number, its size for
---- Kafka 0.7, and its id is that of the last one.
+--- Layout `bytes` (offset.mode=bytes): each entry takes as many offsets as it has bytes in Kafka
+--- 0.7, and its id is that of the last offset.
 local entry_limits = require("lib.entry_limits")
 
 local M = {}
 
---- A writer of lib.append: args[at + 7..last] are, for each entry, the number of its offsets, the
---- number of its fields and values, then those.
+--- Read a batch for lib.append: args[at + 7..last] are, for each entry, the number of its offsets,
+--- the number of its fields and values, then those.
 function M.read(log, args, at, last)
   local spans, total, largest, from = {}, 0, 0, at + 7
   while from <= last do

@@ -1,9 +1,9 @@
---- The stream that takes a log's place once the log is compacted.
+--- Replace a log's stream with its compacted copy.
 local num = require("lib.num")
 
 local M = {}
 
--- How finely the moments of compactions are remembered: so many within the life of a tombstone.
+-- Max delete horizons within tombstone_ms: closer compactions add none.
 local STEPS = 64
 
 local function field(row, name)
@@ -15,13 +15,13 @@ local function field(row, name)
   return nil
 end
 
---- The id of the last entry, or nil for a stream without any.
+--- Return the id of the last entry, nil for an empty stream.
 function M.last(stream)
   local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
   return tail and tail[1]
 end
 
---- The twin goes on where the stream is: its last id, and the groups that read it.
+--- Give the copy the stream's last id, and its groups with their last delivered ids.
 function M.take_over(stream, twin)
   if redis.call("EXISTS", twin) == 0 then
     redis.call("XGROUP", "CREATE", twin, "korvet", "$", "MKSTREAM")
@@ -33,8 +33,8 @@ function M.take_over(stream, twin)
   end
 end
 
---- Up to where a compaction has been and when, "offset:time,...": the old ones and this one. Those
---- whose tombstones are due are over.
+--- Return the delete horizons after a compaction up to `limit`, "offset:time,...". Those older than
+--- `tombstone_ms` are dropped: their tombstones are removed.
 function M.horizons(text, limit, tombstones, tombstone_ms, now_ms)
   local kept, newest = {}, 0
   for at, time in string.gmatch(text, "(%d+):(%d+)") do

@@ -10,7 +10,7 @@ local M = {}
 
 local byte, sub = string.byte, string.sub
 
--- Adds the records 1 to `count` - 1, counted from 0, with `add_range(id, from, to)`. Redis 7 and
+-- Add the records 1 to `count` - 1, counted from 0, with `add_range(id, from, to)`. Redis 7 and
 -- newer complete an id `<ms>-*` themselves, which takes a sixth less time than parsing a whole id.
 local function add_after(log, base, count, add_range)
   if not redis.REDIS_VERSION_NUM then
@@ -102,7 +102,7 @@ local function decoded_lengths(lengths, wide)
   return found
 end
 
--- Whether all values of a column are equal. Only short ones, such as timestamps, are compared.
+-- Return whether a column's values are equal. Only short ones, such as timestamps, are compared.
 local function is_constant(first, long, values)
   return long > 0 and long < 32 and sub(values, -long) == first
     and values == string.rep(first, #values / long)

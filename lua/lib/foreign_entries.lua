@@ -1,12 +1,12 @@
---- Whether somebody else has added entries to a log: the scripts' own counts tell.
+--- Detect foreign entries: those that Korvet's scripts did not add.
 local stream_end = require("lib.stream_end")
 
 local M = {}
 
---- What M.among looks at: fields of the log hash, side by side.
+--- The fields of the log hash that M.among reads, in this order.
 M.FIELDS = { "format", "mode", "bits", "start", "records", "start_records", "next", "entries", "cleaned" }
 
--- How many entries were ever added to the stream, gone or not; nil before Redis 7.
+-- Return the number of entries ever added to the stream, removed or not; nil before Redis 7.
 local function added(stream)
   local info = redis.call("XINFO", "STREAM", stream)
   for i = 1, #info, 2 do
@@ -16,10 +16,10 @@ local function added(stream)
   end
 end
 
---- Whether there may be native entries in the stream; `values` are those of M.FIELDS. Markers of
---- transactions are entries and no records, too: what tells them from native ones are, in dense
---- mode, the offsets taken, and, in time mode, the entries, those that Redis counted or, before Redis
---- 7, those that are there, as long as nothing has left the log.
+--- Return whether the stream may have foreign entries; `values` are those of M.FIELDS. Transaction
+--- markers are entries without records, too. Dense mode therefore compares the end offset with the
+--- entries appended. Time mode compares them with XLEN, and with Redis 7's count of entries ever
+--- added if the log start has moved; a cleaned log always may have foreign entries.
 function M.among(stream, values)
   local mode, length = values[2], redis.call("XLEN", stream)
   local entries = tonumber(values[8])

@@ -1,10 +1,10 @@
---- A partition's log as it is on its first day.
+--- Create a partition's empty log.
 local entry_id = require("lib.entry_id")
 
 local M = {}
 
---- Raises where one of the keys is of another type, before anything is written to others, and where
---- in dense or bytes mode the stream holds entries that have offsets already.
+--- Raise an error, before any write, if a key has another type, or if in dense or bytes mode the
+--- stream has entries whose ids have offsets.
 function M.check(stream, log, mode)
   redis.call("HLEN", log)
   local tail = redis.call("XREVRANGE", stream, "+", "-", "COUNT", 1)[1]
@@ -13,8 +13,8 @@ function M.check(stream, log, mode)
   end
 end
 
---- The state hash of an empty log stands at `log`. In dense and bytes mode the stream exists too,
---- so that a native XADD lands on the next offset; in time mode Redis makes it with the first XADD.
+--- Write the state hash of an empty log to `log`. In dense and bytes mode create the stream too, so
+--- that a foreign XADD gets the next offset. In time mode the first XADD creates it.
 function M.open(stream, log, topic_id, format, mode, bits)
   redis.call(
     "HSET", log, "topic_id", topic_id, "format", format, "mode", mode, "bits", bits, "epoch", "0",

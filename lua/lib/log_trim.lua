@@ -1,12 +1,12 @@
---- Moving a partition's log start: the only code that removes records.
+--- Move a partition's log start, which deletes the records below it.
 local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
 local num = require("lib.num")
 
 local M = {}
 
---- The log starts at `target`: older entries, index rows and their bytes are gone.
---- In batch layout a batch that reaches past `target` stays whole. Returns the entries removed.
+--- Start the log at `target`: delete the entries and index rows below it.
+--- In batch layout a batch that reaches past `target` stays whole. Return the entries removed.
 function M.to(stream, log, index, mode, bits, target)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
   local row = index_rows.last(index, function(candidate)
@@ -22,8 +22,8 @@ function M.to(stream, log, index, mode, bits, target)
   return removed
 end
 
---- The log is empty and starts at its end, `target`, which native entries may have moved. What it
---- held is no newer than anything: one time in the far future would else hold up retention for good.
+--- Empty the log and start it at its end, `target`, which foreign entries may have moved. Reset its
+--- max timestamp: one far in the future would otherwise block retention for good.
 function M.all(stream, log, index, mode, bits, target, bytes, records)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
   redis.call("UNLINK", index)

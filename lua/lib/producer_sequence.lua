@@ -7,13 +7,13 @@ local M = {}
 
 local WRAP = 2147483648
 
---- Whether a batch of this epoch and sequence, both as text, is that next one.
+--- Return whether a batch of this epoch and sequence, both as text, is that next one.
 function M.follows(text, epoch, sequence)
   return string.find(text, epoch .. ":" .. sequence .. ":", 1, true) == 1
     and not string.find(text, "@", 1, true)
 end
 
---- The text to store after that batch, of `count` records, at `base`.
+--- Return the text to store after that batch, of `count` records, at `base`.
 function M.after(text, epoch, sequence, count, base, now_ms)
   local last = (tonumber(sequence) + count - 1) % WRAP
   local kept = string.sub(text, string.find(text, ",", 1, true) + 1)

@@ -21,12 +21,12 @@ local WRAP = 2147483648
 local FROM_ZERO, ANY_SEQUENCE = -1, -2
 local NO_BATCHES = ",,,,"
 
---- The last sequence of a batch of `count` records that starts at `first`.
+--- Return the last sequence of a batch of `count` records that starts at `first`.
 function M.last_sequence(first, count)
   return (first + count - 1) % WRAP
 end
 
---- The stored text as a table {epoch, next, time, list, round, first, expired}, nil for no text.
+--- Parse the stored text into {epoch, next, time, list, round, first, expired}, nil for no text.
 --- `list` is the text of the batches. Without batches `next` is nil, and `expired` says that there
 --- may have been some before. Without transactions round and first are nil.
 function M.read(text)
@@ -48,12 +48,12 @@ function M.read(text)
   }
 end
 
---- Whether the producer has an open transaction here, with or without records.
+--- Return whether the producer has an open transaction here, with or without records.
 function M.is_open(state)
   return state ~= nil and state.first ~= nil and state.first ~= M.ENDED
 end
 
---- The base offset of the stored batch with these sequences, or nil.
+--- Return the base offset of the stored batch with these sequences, or nil.
 function M.duplicate_of(state, epoch, first, last)
   if not state or state.epoch ~= epoch then
     return nil
@@ -67,8 +67,8 @@ function M.duplicate_of(state, epoch, first, last)
   return found and tonumber(string.match(list, "^%d+", found + 1))
 end
 
---- "ok", "fenced" (an older epoch), "old" (a duplicate of a batch before the last five), "gap", or
---- "expired": in order, unless an earlier batch of the producer was rejected. A producer without
+--- Return "ok", "fenced" (an older epoch), "old" (a duplicate older than the last five), "gap",
+--- or "expired": in order, unless an earlier batch of the producer was rejected. A producer without
 --- state is "ok" at any sequence.
 function M.judge(state, epoch, first)
   if not state then
@@ -94,7 +94,7 @@ function M.judge(state, epoch, first)
   return "gap"
 end
 
---- Whether the producer's transactions here allow a batch; `transaction` is that of log.append. The
+--- Return whether the producer's transactions allow a batch; `transaction` is log.append's. The
 --- epoch is not fenced. If Redis lost the end of a transaction, records of the next one are
 --- rejected, and the abort marker of that one ends both.
 function M.may_append(state, epoch, transaction)
@@ -114,7 +114,7 @@ function M.may_append(state, epoch, transaction)
   return transaction == state.round and open and state.epoch == epoch
 end
 
---- Round and first offset of the producer's transaction after a batch at `base`.
+--- Return round and first offset of the producer's transaction after a batch at `base`.
 function M.transaction_after(state, transaction, base)
   if transaction < 0 then
     return state and state.round, state and state.first
@@ -125,7 +125,7 @@ function M.transaction_after(state, transaction, base)
   return state.round, state.first == M.NO_RECORDS and base or state.first
 end
 
---- The state after a batch of `count` records at `base`; `first` is its sequence as text,
+--- Return the state after a batch of `count` records at `base`; `first` is its sequence as text,
 --- `transaction` is that of log.append.
 function M.appended(state, epoch, first, count, base, transaction)
   local last = M.last_sequence(tonumber(first), count)
@@ -136,7 +136,7 @@ function M.appended(state, epoch, first, count, base, transaction)
   return { epoch = epoch, next = (last + 1) % WRAP, list = list, round = round, first = at }
 end
 
---- The text to store for a state.
+--- Return the text to store for a state.
 function M.text(state, now_ms)
   local text = num.small(state.epoch) .. ":"
     .. num.small(state.next or state.expired and ANY_SEQUENCE or FROM_ZERO) .. ":"
@@ -147,7 +147,7 @@ function M.text(state, now_ms)
   return text
 end
 
---- The text to store when a transaction begins or ends here, at an epoch not below the stored one.
+--- Return the text to store when a transaction begins or ends, at the stored epoch or a higher.
 function M.with_transaction(state, epoch, now_ms, round, at)
   local continues = state and state.epoch == epoch
   return M.text({

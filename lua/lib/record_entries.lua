@@ -3,8 +3,8 @@ local entry_limits = require("lib.entry_limits")
 
 local M = {}
 
--- Where the fields of `count` records end; the first record's number of fields is args[at]. nil if
--- one of the numbers cannot be an entry's.
+-- Return the index of the last value of `count` records; args[at] is the first record's number of
+-- fields. Return nil if a number is not valid for an entry.
 local function end_of_records(args, at, last, count, least)
   local ends = at - 1
   for _ = 1, count do
@@ -20,8 +20,8 @@ local function end_of_records(args, at, last, count, least)
   return ends
 end
 
---- A writer of lib.append: args[at + 7..last] are, for each record, the number of its fields and
---- values, then those; or one of the two shorter forms of lib.columnar_entries.
+--- Read a batch for lib.append: args[at + 7..last] are, for each record, the number of its fields
+--- and values, then those; or one of the two shorter forms of lib.columnar_entries.
 function M.read(log, args, at, last, count, size)
   local from, stamp = at + 7, log.stamp and log.now_ms
   local fields = tonumber(args[from])

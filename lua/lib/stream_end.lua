@@ -1,9 +1,9 @@
---- Where a stream ends, whatever has been removed from it since.
+--- Find the end of a stream, including entries removed since.
 local entry_id = require("lib.entry_id")
 
 local M = {}
 
---- The lowest offset behind everything that was ever in the stream, removed or not; 0 for nothing.
+--- Return the lowest offset above every entry ever in the stream, removed or not; 0 for none.
 function M.behind_all(mode, bits, stream)
   local info = redis.pcall("XINFO", "STREAM", stream)
   for i = 1, info.err and 0 or #info, 2 do

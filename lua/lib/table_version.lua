@@ -1,12 +1,12 @@
---- What tells a table that was changed from the one it was: a number that grows with each change.
+--- The version of a table: a number that grows with each change.
 local clock = require("lib.clock")
 local num = require("lib.num")
 
 local M = {}
 
---- The hash has a version it never had, and whoever listens on its channel knows. Returns it. Not
---- one more than the last: a Redis that lost its last changes, or all of them, would count the
---- next ones like those, and who had read those would never read these.
+--- Raise the hash's version, publish it on the channel with the key's name, and return it. It is at
+--- least the clock's ms: if Redis lost changes, the last version plus one could repeat one that
+--- brokers have read, and they would miss the change.
 function M.raise(key)
   local last = tonumber(redis.call("HGET", key, ":version") or 0)
   local version = math.max(last + 1, clock.now_ms())

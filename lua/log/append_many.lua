@@ -27,7 +27,7 @@ local now_ms = clock.now_ms()
 local answers, at, reason, log = {}, 1, "", nil
 local failed = { codes.KAFKA_STORAGE_ERROR, -1, -1, -1, -1, 0 }
 
--- Whether an error comes from a partition's keys or arguments, and not from the server.
+-- Return whether an error comes from a partition's keys or arguments, and not from the server.
 local function is_partition_error(text)
   for _, words in ipairs({ "WRONGTYPE", "attempt to ", "XADD", "exhausted", "no batch" }) do
     if string.find(text, words, 1, true) then
@@ -37,8 +37,8 @@ local function is_partition_error(text)
   return false
 end
 
--- Appends the batches of the partition whose keys begin at KEYS[k]. They begin at ARGV[from]; their
--- replies go after the first `count`. Returns the index of the next partition's arguments.
+-- Append the batches of the partition whose keys begin at KEYS[k]. They begin at ARGV[from]; their
+-- replies go after the first `count`. Return the index of the next partition's arguments.
 local function fill(k, topic_id, stamp, batches, from, count)
   local refusal
   log, refusal = append.open(KEYS, k, topic_id, stamp, now_ms)
@@ -54,7 +54,7 @@ local function fill(k, topic_id, stamp, batches, from, count)
   return from
 end
 
--- Rejects the batches that have no reply after the error `why`, and returns as `fill` does. Raises
+-- Reject the batches that have no reply after the error `why`, and return as `fill` does. Raise
 -- an error of the server.
 local function fail(k, why, batches, from, count)
   local text = type(why) == "table" and why.err or why
