@@ -55,7 +55,6 @@ _GENERATED = re.compile(r"<!-- (.+?): generated -->\n.*?<!-- end of \1 -->", re.
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 EXEMPT = (
-    "korvet/handlers",
     "korvet/store",
     "korvet/wire",
 )

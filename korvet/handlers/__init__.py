@@ -1,1 +1,1 @@
-"""One file per Kafka API: what is served, in which versions, with which errors."""
+"""Handlers of Kafka's APIs, one file each: behaviour, versions, errors, and what is left out."""

@@ -1,7 +1,8 @@
-"""AddOffsetsToTxn (key 25), versions 0-4. A group's offsets take part in a transaction, open now.
+"""AddOffsetsToTxn (key 25), versions 0-4. Add a group's offsets to a transaction.
 
 Behaviour
-- INVALID_REQUEST for an empty transactional id, INVALID_GROUP_ID never, as in Kafka;
+- opens the transaction if none is open
+- INVALID_REQUEST for an empty transactional id; INVALID_GROUP_ID never, as in Kafka;
   INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS
 Versions
 - v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH

@@ -1,15 +1,16 @@
 """AddPartitionsToTxn (key 24), versions 0-5. Add partitions to a transaction.
 
 Behaviour
-- the partitions are added to the transaction first, then it is registered in each of them: without
-  that a partition rejects transactional records, so every open transaction gets its marker
+- the partitions are added to the transaction first, then it is registered in each of them: a
+  partition rejects transactional records of an unregistered transaction, so every open transaction
+  gets its marker
 - UNKNOWN_TOPIC_OR_PARTITION for missing ones, UNSUPPORTED_FOR_MESSAGE_FORMAT for topics with
   offset.mode=bytes; then OPERATION_NOT_ATTEMPTED for the others
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS for all; INVALID_REQUEST for
   an empty transactional id
-- verify_only checks whether they are in it: TRANSACTION_ABORTABLE if not
+- verify_only checks whether the partitions are in it: TRANSACTION_ABORTABLE if not
 Versions
-- v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH, v4 several transactions a request
+- v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH, v4 several transactions per request
 """
 
 from korvet.context import Context

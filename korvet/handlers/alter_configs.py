@@ -1,12 +1,12 @@
-"""AlterConfigs (key 33), versions 0-2. All configs of a resource are replaced at once.
+"""AlterConfigs (key 33), versions 0-2. Replace all configs of a resource.
 
 Behaviour
-- what is not named falls back to its default, except what was fixed when a topic was created
-- refusals as IncrementalAlterConfigs has them
+- configs that the request does not name get their default, except those fixed at topic creation
+- errors as for IncrementalAlterConfigs
 Versions
 - v1 as v0, v2 flexible
 Left out
-- Apache Kafka 4 keeps this API only for old tools; so do we
+- Apache Kafka 4 keeps this API only for old tools, and so does Korvet
 """
 
 from collections import Counter

@@ -1,13 +1,13 @@
-"""AlterPartitionReassignments (key 45), versions 0-1. Partitions are where they are: in Redis.
+"""AlterPartitionReassignments (key 45), versions 0-1. Accept only the current assignment.
 
 Behaviour
 - checked in this order: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS (cancelling),
-  INVALID_REPLICA_ASSIGNMENT: empty, a broker twice, an unknown broker, or any other place than the
-  one the partition has; asking for that one is no error
+  INVALID_REPLICA_ASSIGNMENT: empty, a broker twice, an unknown broker, or any assignment other than
+  the current one; requesting the current one is no error
 Versions
-- v1 allow_replication_factor_change (nothing changes it)
+- v1 allow_replication_factor_change (without effect)
 Left out
-- moving: every broker serves every partition, there is nothing to move
+- reassignment: every broker serves every partition from Redis, so there are no replicas to move
 """
 
 from korvet.admin.results import outcome
@@ -59,5 +59,5 @@ async def _check(name: str, row: ReassignablePartition, context: Context) -> Non
     if row.replicas != [registration.leader_of(number)]:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Partitions lie in Redis and every broker serves them: there is nothing to move.",
+            "Partitions cannot be moved: every broker serves every partition from Redis.",
         )

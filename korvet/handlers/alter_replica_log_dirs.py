@@ -1,8 +1,9 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2. Moves a partition to another log directory.
+"""AlterReplicaLogDirs (key 34), versions 0-2. Accept only the log directory `redis`.
 
 Behaviour
-- there is one directory, the one DescribeLogDirs names: a move to it is done already, any other is
-  LOG_DIR_NOT_FOUND; there, partitions nobody has are UNKNOWN_TOPIC_OR_PARTITION
+- there is one log directory, the one that DescribeLogDirs returns: moving a partition to it
+  succeeds without a change, any other directory is LOG_DIR_NOT_FOUND
+- UNKNOWN_TOPIC_OR_PARTITION for partitions that do not exist
 Versions
 - v2 flexible
 """

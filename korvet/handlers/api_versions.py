@@ -1,17 +1,17 @@
-"""ApiVersions (key 18), versions 0-5. Which APIs this broker serves, in which versions.
+"""ApiVersions (key 18), versions 0-5. Return the APIs and versions that this broker serves.
 
 Behaviour
-- the list is the very table that requests are dispatched by
-- a version above ours is answered as version 0 with UNSUPPORTED_VERSION and the list (dispatch)
+- the list is the table by which requests are dispatched
+- a version above 5 is answered as version 0 with UNSUPPORTED_VERSION and the list (dispatch)
 - features: group.version 1 (KIP-848), transaction.version 2 (KIP-890: EndTxn 5 bumps the epoch,
   Produce 12 adds partitions)
-- INVALID_REQUEST for a software name or version that is not letters, digits, '.' and '-', and for a
-  cluster without a node or the reverse
-- REBOOTSTRAP_REQUIRED for a client that takes this cluster for another one (KIP-1242). One that
-  means another broker of this cluster is welcome: any of them does what any other does
+- INVALID_REQUEST for a software name or version with characters other than letters, digits, '.' and
+  '-', and for a cluster id without a node id or the reverse
+- REBOOTSTRAP_REQUIRED for a client that expects another cluster (KIP-1242); one that expects
+  another broker of this cluster gets no error, as any broker can serve it
 Versions
-- v1 throttle_time_ms, v3 flexible, client software name and version, v5 the cluster and broker that
-  the client means
+- v1 throttle_time_ms, v3 flexible, client software name and version, v5 the cluster and node id
+  that the client expects
 """
 
 import re

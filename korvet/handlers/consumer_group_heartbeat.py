@@ -46,7 +46,7 @@ from korvet.wire.messages.consumer_group_heartbeat import (
 
 ASSIGNORS = ("uniform", "range")
 JOIN, LEAVE_STATIC = 0, -2
-"""Member epochs with a meaning of their own."""
+"""Member epochs with a special meaning."""
 SESSION, INTERVAL = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 

@@ -1,9 +1,9 @@
-"""CreateAcls (key 30), versions 0-3. There is no authorizer: SECURITY_DISABLED for each rule.
+"""CreateAcls (key 30), versions 0-3. Return SECURITY_DISABLED: there is no authorizer.
 
 Versions
 - v1 name patterns, v2 flexible, v3 as v2
 Left out
-- access rules: whoever reaches the port may do everything
+- ACLs: every client that can connect may do everything
 """
 
 from korvet.context import Context

@@ -1,11 +1,11 @@
-"""CreatePartitions (key 37), versions 0-3. Topics have more partitions than before.
+"""CreatePartitions (key 37), versions 0-3. Add partitions to topics.
 
 Behaviour
 - checked in this order: INVALID_REQUEST (named twice), UNKNOWN_TOPIC_OR_PARTITION,
   INVALID_PARTITIONS (no increase), POLICY_VIOLATION (too many), INVALID_REPLICA_ASSIGNMENT
-- an assignment names one list of live brokers for each new partition; it is checked, then every
-  broker serves every partition all the same
-- validate_only checks all of it and writes nothing
+- an assignment names one list of live brokers per new partition; it is checked and then ignored, as
+  every broker serves every partition
+- validate_only does all checks and writes nothing
 Versions
 - v1 as v0, v2 flexible, v3 as v2
 """
@@ -74,4 +74,4 @@ async def _grow(asked: CreatePartitionsTopic, validate_only: bool, context: Cont
         context.topics.invalidate()
         if done:
             return
-    raise Refused(ErrorCode.REQUEST_TIMED_OUT, "Others change the topic all the while: try again.")
+    raise Refused(ErrorCode.REQUEST_TIMED_OUT, "The topic was changed concurrently: try again.")

@@ -1,17 +1,17 @@
-"""CreateTopics (key 19), versions 0-7. Topics come into being, or one hears why not.
+"""CreateTopics (key 19), versions 0-7. Create topics.
 
 Behaviour
-- POLICY_VIOLATION for all topics of a request that has more than 10,000 partitions together, not
-  counting those of topics that are named twice
+- POLICY_VIOLATION for all topics if the request has more than 10,000 partitions in total, not
+  counting topics that it names twice
 - checked in this order: INVALID_REQUEST (named twice), INVALID_TOPIC_EXCEPTION,
-  TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (there is another that is called so but for dots and
-  underscores), INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
+  TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (the name differs from another topic's only in dots
+  and underscores), INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
   INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS
-- any replication factor is accepted; 1 is reported: copies are Redis's business
-- validate_only checks all of it and writes nothing
+- any replication factor is accepted and reported as 1: Redis does the replication
+- validate_only does all checks and writes nothing
 Versions
-- v1 error messages and validate_only, v4 -1 means the broker's default (we take it in every
-  version), v5 counts and configs in the answer, v7 topic ids
+- v1 error messages and validate_only, v4 -1 means the broker's default (accepted in every version),
+  v5 counts and configs in the response, v7 topic ids
 """
 
 from collections import Counter
@@ -44,7 +44,7 @@ async def create_topics(request: CreateTopicsRequest, context: Context) -> Creat
     times = Counter(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if times[topic.name] == 1]
     if sum(_count(topic, context) for topic in once) > MAX_PARTITIONS:
-        reason = f"A request makes at most {MAX_PARTITIONS} partitions."
+        reason = f"A request can create at most {MAX_PARTITIONS} partitions."
         return CreateTopicsResponse(
             topics=[_refusal(name, ErrorCode.POLICY_VIOLATION, reason) for name in times]
         )
@@ -57,7 +57,8 @@ async def create_topics(request: CreateTopicsRequest, context: Context) -> Creat
         except Refused as refused:
             results.append(_refusal(topic.name, refused.error, refused.reason))
         except StoreError as error:
-            # Those before it exist: who is told otherwise makes them again, and is refused.
+            # Earlier topics of the request exist: if all were reported as failed, a retry would be
+            # rejected.
             results.append(_refusal(topic.name, store_failure(error), str(error)))
     return CreateTopicsResponse(topics=results)
 
@@ -98,7 +99,7 @@ def _exists(name: str) -> Refused:
 
 
 def _count(topic: CreatableTopic, context: Context) -> int:
-    """How many partitions are asked for, whether or not there can be such a topic."""
+    """Return how many partitions are requested, whether or not the topic can be created."""
     if topic.assignments:
         return len(topic.assignments)
     if topic.num_partitions == -1:
@@ -107,7 +108,7 @@ def _count(topic: CreatableTopic, context: Context) -> int:
 
 
 def _partitions(topic: CreatableTopic, context: Context) -> int:
-    """The number of partitions asked for, by count or by assignment."""
+    """Return the requested number of partitions, by count or by assignment. Raises Refused."""
     if not topic.assignments:
         if topic.replication_factor == 0 or topic.replication_factor < -1:
             raise Refused(

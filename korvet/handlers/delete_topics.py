@@ -1,9 +1,10 @@
-"""DeleteTopics (key 20), versions 0-6. Topics are gone with everything that hangs on them.
+"""DeleteTopics (key 20), versions 0-6. Delete topics with their data and committed offsets.
 
 Behaviour
-- checked in this order: TOPIC_DELETION_DISABLED, INVALID_REQUEST (named twice, or both ways),
+- checked in this order: TOPIC_DELETION_DISABLED, INVALID_REQUEST (named twice, or by name and id),
   UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
-- on one Redis the deletion is one script: streams, companions, Redis groups, committed offsets
+- on a single Redis one script call deletes streams, other keys, Redis groups and committed offsets;
+  above 1,000 partitions or 5,000 groups, and on Redis Cluster, the deletion runs in steps
 Versions
 - v1 throttle_time_ms, v5 error messages, v6 topics by id
 """
@@ -38,7 +39,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: Context) -> Delet
         twice = times[state.name, state.topic_id] > 1
         if topic is not None and topic.uuid in both:
             if state.name is None:
-                continue  # one answer is enough
+                continue  # the row with the name is the answer for both
             twice = True
         results.append(_result(state, topic, *await outcome(_delete(state, topic, twice, context))))
     return DeleteTopicsResponse(responses=results)

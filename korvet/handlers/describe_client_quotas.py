@@ -1,13 +1,13 @@
-"""DescribeClientQuotas (key 48), versions 0-1. There are no quotas, so nothing matches.
+"""DescribeClientQuotas (key 48), versions 0-1. Return an empty list: there are no quotas.
 
 Behaviour
-- INVALID_REQUEST for an empty type, an unknown match type, an exact match without a name, a name
-  where none is matched, a type asked for twice, or `ip` beside another type
-- UNSUPPORTED_VERSION for an entity type nobody knows
+- INVALID_REQUEST for an empty entity type, an unknown match type, an exact match without a name, a
+  name with any other match type, an entity type that is listed twice, or `ip` with another type
+- UNSUPPORTED_VERSION for an unknown entity type
 Versions
 - v1 flexible
 Left out
-- quotas themselves: nothing is throttled
+- quotas: no client is throttled
 """
 
 from korvet.context import Context
@@ -54,7 +54,7 @@ def _check(components: list[ComponentData]) -> None:
         if (row.match_type == EXACT) != (row.match is not None):
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
-                "An exact match needs the name to be matched, and nothing else takes one.",
+                "An exact match requires a name; other match types take none.",
             )
     if "ip" in seen and len(seen) > 1:
         raise Refused(ErrorCode.INVALID_REQUEST, "`ip` cannot be combined with other types.")

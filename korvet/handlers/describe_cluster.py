@@ -1,8 +1,8 @@
-"""DescribeCluster (key 60), versions 0-2. The cluster's id, its controller and its live brokers.
+"""DescribeCluster (key 60), versions 0-2. Return the cluster id, controller and live brokers.
 
 Behaviour
-- MISMATCHED_ENDPOINT_TYPE when controllers (2) are asked for: there are none of their own;
-  UNSUPPORTED_ENDPOINT_TYPE for anything else but brokers (1)
+- MISMATCHED_ENDPOINT_TYPE for controllers (2): there are no separate ones;
+  UNSUPPORTED_ENDPOINT_TYPE for any type other than brokers (1)
 Versions
 - v1 endpoint_type, v2 fenced brokers (there are none)
 """
@@ -29,7 +29,7 @@ async def describe_cluster(
             error = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         return DescribeClusterResponse(
             error_code=error,
-            error_message="Ask for brokers (endpoint type 1): there are no separate controllers.",
+            error_message="Use endpoint type 1 (brokers): there are no separate controllers.",
             endpoint_type=BROKERS,
             cluster_id="",
             controller_id=-1,

@@ -1,13 +1,13 @@
-"""DescribeConfigs (key 32), versions 0-4. Configs of topics, brokers and groups.
+"""DescribeConfigs (key 32), versions 0-4. Return configs of topics, brokers and groups.
 
 Behaviour
-- topics: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; brokers: this one by its id, or by an
-  empty name what was changed for all of them, else INVALID_REQUEST; groups: any name but an empty
-  one; broker loggers: one, `korvet`, with its level; client metrics: no subscription has any
-- INVALID_REQUEST for all that is asked, when there is another kind of resource among it, or one is
-  named more than ten times: an answer is a thousand times as large as such a request
-- unknown configuration keys are left out, and no keys at all ask for everything, as in Kafka
-- configs come in the order of their names, however they were asked for
+- topics: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION; brokers: this one by its id, or with
+  an empty name the dynamic configs of all brokers, else INVALID_REQUEST; groups: any name but an
+  empty one; broker loggers: one, `korvet`, with its level; client metrics: none
+- INVALID_REQUEST for all resources if one has an unsupported type or is listed more than ten times:
+  a response is a thousand times as large as such a request
+- unknown configuration keys are left out; a request without keys gets all configs, as in Kafka
+- configs are sorted by name
 Versions
 - v1 sources and synonyms, v3 types and documentation
 Left out
@@ -51,7 +51,7 @@ KINDS = frozenset(
     {TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE}
 )
 BROKERS = frozenset({BROKER_RESOURCE, LOGGER_RESOURCE})
-"""A resource of these kinds has a broker's id for a name: 7, 07, 007."""
+"""Resource types whose name is a broker id: 7, 07 and 007 are the same broker."""
 
 
 async def describe_configs(
@@ -64,7 +64,9 @@ async def describe_configs(
     rows = _Rows(request)
     for resource in request.resources:
         if results:
-            await asyncio.sleep(0)  # there may be thousands: others first
+            await asyncio.sleep(
+                0
+            )  # a request may have thousands of resources: yield to the event loop
         error, reason, found = ErrorCode.NONE, None, []
         keys = frozenset(resource.configuration_keys or ())
         try:
@@ -73,8 +75,8 @@ async def describe_configs(
                 for value in await _values(resource, context)
                 if not keys or value.name in keys
             ]
-            # Kafka's order is that of a hash, but always the same, and clients take a config by
-            # its place: cleanup.policy before retention.ms, defaults before num.partitions.
+            # Kafka's order comes from a hash map but never changes, and clients take configs by
+            # position: cleanup.policy before retention.ms, defaults before num.partitions.
             found.sort(key=_NAME)
         except Refused as refused:
             error, reason = refused.error, refused.reason
@@ -91,7 +93,7 @@ async def describe_configs(
 
 
 def _too_much(resources: Iterable[DescribeConfigsResource]) -> str | None:
-    """Why nothing of this is answered."""
+    """Return why the whole request is rejected, None if it is not."""
     times = RepeatLimit()
     for row in resources:
         if row.resource_type not in KINDS:
@@ -123,14 +125,14 @@ def _refuse_all(request: DescribeConfigsRequest, reason: str) -> DescribeConfigs
 
 
 class _Rows:
-    """The rows of one answer. Most topics have most of theirs in common, and share them."""
+    """Rows of one response. Rows that are equal in several topics are built once and shared."""
 
     def __init__(self, request: DescribeConfigsRequest) -> None:
         self._request = request
         self._known: dict[tuple[object, ...], DescribeConfigsResourceResult] = {}
 
     def of(self, kind: int, value: ConfigValue) -> DescribeConfigsResourceResult:
-        """The row that tells this value of a resource of that kind."""
+        """Return the row for this value of a resource of that type."""
         place = (kind, value.name, value.value, value.source, value.synonyms)
         row = self._known.get(place)
         if row is None:
@@ -171,13 +173,13 @@ async def _values(resource: DescribeConfigsResource, context: Context) -> Iterab
 
 
 def _of_this_start(context: Context) -> list[ConfigValue]:
-    """What is an option here and a config in Kafka: who this broker is, and where it is found."""
+    """Return the command-line options that are configs in Kafka: this broker's id and address."""
     me = context.services.registration.me
     return [
         _chosen(
             "advertised.listeners",
             f"PLAINTEXT://{me.host}:{me.port}",
-            "Where clients connect.",
+            "Address that clients connect to.",
             Words(),
         ),
         _chosen("broker.id", str(me.id), "This broker's id.", Whole(0)),
@@ -186,12 +188,12 @@ def _of_this_start(context: Context) -> list[ConfigValue]:
 
 
 def _level(context: Context) -> ConfigValue:
-    """The one logger, whose level is chosen at start."""
+    """Return the level of the only logger, which is set at start."""
     return _chosen("korvet", context.config.log_level.upper(), "Level of all log lines.", Text())
 
 
 def _chosen(name: str, value: str, sentence: str, type_: Type) -> ConfigValue:
-    """What an option chose at start, and nothing changes while the broker runs."""
+    """Return the value of an option that is set at start and does not change."""
     return ConfigValue(
         Setting(name, type_, None, sentence, dynamic=False),
         value,

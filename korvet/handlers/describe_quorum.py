@@ -1,8 +1,8 @@
-"""DescribeQuorum (key 55), versions 0-2. Who keeps the metadata, as far as tools ask.
+"""DescribeQuorum (key 55), versions 0-2. Return the brokers in the form of a metadata quorum.
 
 Behaviour
-- the metadata is Redis's: the controller stands for its leader and only voter, the other live
-  brokers for observers, and the topics table's version for its offsets; nobody lags
+- the metadata is in Redis: the controller is reported as leader and only voter, the other live
+  brokers as observers, the version of the topic table as the offset of all; no broker lags
 - UNKNOWN_TOPIC_OR_PARTITION for anything but partition 0 of __cluster_metadata
 Versions
 - v1 fetch and caught-up times, v2 directory ids, error messages and the controllers' addresses

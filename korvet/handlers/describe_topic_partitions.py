@@ -1,9 +1,9 @@
-"""DescribeTopicPartitions (key 75), version 0. Topics and partitions, page by page.
+"""DescribeTopicPartitions (key 75), version 0. Return topics and partitions, page by page.
 
 Behaviour
-- topics come sorted by name; no names ask for all; a page holds at most 2,000 partitions
-- UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION per topic, after those that are there
-- INVALID_REQUEST for all when the cursor's topic is not asked for, or its partition is negative
+- topics are sorted by name; no names mean all topics; a page has at most 2,000 partitions
+- UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION per topic, after the topics that exist
+- INVALID_REQUEST for all if the cursor's topic is not requested, or its partition is negative
 """
 
 from korvet.admin import authorized_operations
@@ -52,7 +52,7 @@ async def describe_topic_partitions(
 async def _topics(
     names: list[str], context: Context
 ) -> tuple[list[Topic], list[DescribeTopicPartitionsResponseTopic]]:
-    """The topics asked for, and the refusals of those that are not there."""
+    """Return the requested topics that exist, and the error rows of the others."""
     if not names:
         return await context.topics.all(), []
     found, missing = [], []

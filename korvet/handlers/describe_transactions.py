@@ -1,8 +1,8 @@
-"""DescribeTransactions (key 65), version 0. State, producer and partitions of transactional ids.
+"""DescribeTransactions (key 65), version 0. Return the state of transactional ids.
 
 Behaviour
-- per id: INVALID_REQUEST for an empty one and for one named more than ten times,
-  TRANSACTIONAL_ID_NOT_FOUND
+- per id: state, producer, times and partitions; INVALID_REQUEST for an empty one and for one that
+  is listed more than ten times, TRANSACTIONAL_ID_NOT_FOUND
 - the partitions are those of the open transaction, or of one that is ending
 """
 

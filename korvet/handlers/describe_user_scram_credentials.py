@@ -1,9 +1,10 @@
-"""DescribeUserScramCredentials (key 50), version 0. Nobody has credentials.
+"""DescribeUserScramCredentials (key 50), version 0. Return no credentials: SCRAM is not supported.
 
 Behaviour
-- asked for all: none; by name: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE for a name given twice
+- without names: an empty list; by name: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE for a name that
+  is listed twice
 Left out
-- SASL and SCRAM themselves
+- SASL and SCRAM
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
-"""ElectLeaders (key 43), versions 0-2. Nobody needs to be elected: any broker serves any partition.
+"""ElectLeaders (key 43), versions 0-2. Return ELECTION_NOT_NEEDED: any broker serves any partition.
 
 Behaviour
 - ELECTION_NOT_NEEDED for each partition that exists, UNKNOWN_TOPIC_OR_PARTITION for the others
-- asked for all, the answer names the topics and no partition, as nothing had to be done
-- INVALID_REQUEST for an election type nobody knows
+- a request for all partitions returns the topics without partitions, as there was nothing to do
+- INVALID_REQUEST for an unknown election type
 Versions
 - v1 election types, v2 flexible
 """

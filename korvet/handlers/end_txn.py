@@ -1,15 +1,15 @@
-"""EndTxn (key 26), versions 0-5. A transaction is committed or aborted.
+"""EndTxn (key 26), versions 0-5. Commit or abort a transaction.
 
 Behaviour
-- decided in one script; then the markers in every partition, the groups' offsets, and only then the
-  answer, so the next transaction finds nothing left over. A broker that dies on the way leaves the
-  rest to any other, which finishes it as it was decided
-- a repeated request whose first answer was lost is answered again
-- INVALID_REQUEST (empty id), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
-  INVALID_TXN_STATE (nothing to end, or decided the other way), CONCURRENT_TRANSACTIONS
+- one script call prepares the end; then the markers of all partitions and the groups' offsets are
+  written, and only then the response is sent, so the next transaction never waits for this one. If
+  the broker dies meanwhile, another broker completes the end
+- a repeated request, whose first response was lost, gets the same response
+- INVALID_REQUEST (empty id), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE
+  (nothing to end, or prepared the other way), CONCURRENT_TRANSACTIONS
 Versions
 - v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH, v5 the next transaction has the next epoch,
-  which the answer names; aborting when nothing is open is allowed then
+  which the response returns; aborting without an open transaction is allowed
 """
 
 from korvet.context import Context

@@ -1,16 +1,16 @@
-"""IncrementalAlterConfigs (key 44), versions 0-1. Configs are changed one by one.
+"""IncrementalAlterConfigs (key 44), versions 0-1. Change single configs of resources.
 
 Behaviour
-- topics, brokers (this one by its id, all by an empty name) and groups; all brokers follow at once
-- INVALID_REQUEST: a resource or a config named twice, a null value, an unknown operation or kind of
-  resource, a broker setting that is only read at start or cannot have that value
-- INVALID_CONFIG: an unknown config, a value it cannot have, one fixed at creation, a list operation
-  on what is no list; UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
-- each resource is changed whole or not at all; deleting what is not set is no error
+- topics, brokers (this one by its id, all with an empty name) and groups; all brokers are notified
+- INVALID_REQUEST: a resource or a config named twice, a null value, an unknown operation or
+  resource type, a broker setting that is read only at start or cannot have that value
+- INVALID_CONFIG: an unknown config, an invalid value, a config fixed at creation, a list operation
+  on a config that is no list; UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
+- all changes of a resource are applied, or none; deleting a config that is not set is no error
 Versions
 - v1 flexible
 Left out
-- broker loggers: log levels are chosen at start
+- broker loggers: the log level is set at start
 - client metrics subscriptions
 """
 

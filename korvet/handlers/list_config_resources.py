@@ -1,10 +1,10 @@
-"""ListConfigResources (key 74), versions 0-1. The names of what can be configured.
+"""ListConfigResources (key 74), versions 0-1. Return the names of resources that have configs.
 
 Behaviour
-- topics, brokers (also as loggers) and the groups that have configs of their own
-- UNSUPPORTED_VERSION for a kind of resource nobody knows
+- topics, brokers (also as loggers), and groups with explicit configs
+- UNSUPPORTED_VERSION for an unknown resource type
 Versions
-- v0 asks for client metrics subscriptions (there are none), v1 by kinds of resource
+- v0 client metrics subscriptions only (there are none), v1 by resource type
 """
 
 from korvet.context import Context

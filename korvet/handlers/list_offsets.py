@@ -96,7 +96,7 @@ async def _partition(
 async def offset_at(
     topic: Topic, asked: ListOffsetsPartition, committed: bool, context: Context
 ) -> ListOffsetsPartitionResponse:
-    """Return the offset asked for, of a topic as it was known when the request came."""
+    """Return the requested offset, of the topic as it was known when the request arrived."""
     number, moment = asked.partition_index, asked.timestamp
     bounds = await context.store.run(
         log.list_offsets(context.keys, topic.name, number, topic_id=topic.id)

@@ -1,7 +1,7 @@
-"""ListPartitionReassignments (key 46), version 0. Nothing is ever being moved.
+"""ListPartitionReassignments (key 46), version 0. Return an empty list: nothing is reassigned.
 
 Behaviour
-- the answer is empty, also for topics that do not exist, as Kafka's is
+- the response is empty for topics that do not exist, too, as in Kafka
 """
 
 from korvet.context import Context

@@ -1,9 +1,9 @@
-"""ListTransactions (key 66), versions 0-2. The transactional ids there are, filtered if wanted.
+"""ListTransactions (key 66), versions 0-2. List transactional ids, filtered.
 
 Behaviour
-- a broker lists the ids whose coordinator it is named (FindCoordinator), as clients ask all brokers
-- states nobody knows come back in unknown_state_filters and match nothing
-- patterns are RE2's and match whole ids; INVALID_REGULAR_EXPRESSION for one that is none
+- a broker lists the ids that FindCoordinator gives it: clients ask all brokers
+- unknown states are returned in unknown_state_filters and match nothing
+- patterns are RE2's and match whole ids; INVALID_REGULAR_EXPRESSION for an invalid one
 Versions
 - v1 duration_filter, v2 transactional_id_pattern
 """
@@ -62,7 +62,7 @@ async def list_transactions(
 
 
 async def _wanted(text: str, context: Context) -> list[str]:
-    """The ids that match; all without a pattern."""
+    """Return the ids that match the pattern; all ids if it is empty."""
     ids = await context.transactions.list_ids()
     if not text:
         return ids
@@ -71,7 +71,7 @@ async def _wanted(text: str, context: Context) -> list[str]:
     for name in ids:
         if pattern.matches(name):
             wanted.append(name)
-        await asyncio.sleep(0)  # one match takes long where the pattern is large
+        await asyncio.sleep(0)  # one match of a large pattern takes long
     return wanted
 
 

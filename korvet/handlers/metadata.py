@@ -1,22 +1,23 @@
-"""Metadata (key 3), versions 0-13. Brokers, topics, partitions, and who leads them.
+"""Metadata (key 3), versions 0-13. Return brokers, topics, partitions and their leaders.
 
 Behaviour
-- every live broker leads: a partition is spread over them by its number, and any of them serves it
+- partitions are spread over the live brokers by number; each broker serves all of them, whatever
+  leader is reported
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
-- a missing topic is created when the broker and the client allow it; the answer has it at once,
-  up to version 1 LEADER_NOT_AVAILABLE first, as Kafka 0.8 answered; one that is called like another
-  but for dots and underscores is not created, and stays UNKNOWN_TOPIC_OR_PARTITION
-- while Redis is away topics and brokers are told as they were last known, as by a Kafka broker
-  without its controller: clients take a topic without partitions for gone, and rebalance
-- of a topic that was not known then LEADER_NOT_AVAILABLE, and the brokers: newer librdkafka never
-  comes back from an answer about topics that names no broker. Where no topic is known, who asks for
-  all is told of none, and of no broker either: clients pass such an answer over
+- a missing topic is created if broker and client allow it; the response has it at once, up to
+  version 1 LEADER_NOT_AVAILABLE first, as in Kafka 0.8. A topic whose name differs from another's
+  only in dots and underscores is not created: UNKNOWN_TOPIC_OR_PARTITION
+- while Redis is unreachable the topics and brokers last read are returned, as by a Kafka broker
+  without its controller: clients take a topic without partitions as deleted, and rebalance
+- an unknown topic gets LEADER_NOT_AVAILABLE meanwhile, with the brokers: newer librdkafka does not
+  recover from a response that has topics and no broker. If no topic was ever read, a request for
+  all topics gets no topics and no brokers: clients ignore such a response
 Versions
-- v1 controller and rack, v2 cluster id, v4 allow_auto_topic_creation, v8 authorized operations,
-  v10 topic ids, v12 topics by id (in v10 and v11 an id, or no name, is INVALID_REQUEST for all
-  topics), v13 error code
+- v1 controller and rack, v2 cluster id, v4 allow_auto_topic_creation, v8 authorized operations, v10
+  topic ids, v12 topics by id (in v10 and v11 an id, or no name, is INVALID_REQUEST for all topics),
+  v13 error code
 Left out
-- authorized operations are those of a broker without an authorizer: all of them
+- authorizer: every operation is authorized
 """
 
 import uuid
@@ -99,7 +100,7 @@ async def _one_or_refusal(
             return _describe(known, request, context)
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, wanted.name, wanted.topic_id)
     except StoreError as error:
-        logger.error("a topic cannot be read", topic=wanted.name, error=error)
+        logger.error("topic definition cannot be read", topic=wanted.name, error=error)
         return _refusal(ErrorCode.UNKNOWN_SERVER_ERROR, wanted.name, wanted.topic_id)
 
 
@@ -122,7 +123,8 @@ async def _one(
     ):
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
     if context.topics.find_colliding(name) is not None:
-        # As in Kafka: Java's consumers end at an invalid name, whatever else they subscribe to.
+        # As in Kafka: Java consumers fail on an invalid name, whatever other topics they subscribe
+        # to.
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
     topic = await context.services.auto_creator.create(name)
     if topic is None or context.version < 2:
@@ -131,7 +133,7 @@ async def _one(
 
 
 def _absent(error: ErrorCode, name: str, request: MetadataRequest) -> MetadataResponseTopic:
-    """Kafka says of a name, whether or not there is such a topic, what may be done with it."""
+    """Return the row of a missing topic, with its authorized operations, as Kafka does."""
     return MetadataResponseTopic(
         error_code=error,
         name=name,

@@ -1,11 +1,11 @@
-"""SaslHandshake (key 17), versions 0-1. This port asks nobody who they are: ILLEGAL_SASL_STATE.
+"""SaslHandshake (key 17), versions 0-1. Return ILLEGAL_SASL_STATE: SASL is not supported.
 
 Behaviour
-- as Kafka on a PLAINTEXT port: no mechanisms, and the connection may go on without
+- as a PLAINTEXT listener of Kafka: no mechanisms, and the connection stays usable without SASL
 Versions
-- v1 the mechanism's bytes would travel in SaslAuthenticate
+- v1 a client would send the mechanism's bytes in SaslAuthenticate
 Left out
-- SASL itself
+- SASL
 """
 
 from korvet.context import Context

@@ -1,11 +1,11 @@
-"""UpdateFeatures (key 57), versions 0-2. Which features there are is fixed by the version you run.
+"""UpdateFeatures (key 57), versions 0-2. Accept only levels that the running release has.
 
 Behaviour
-- the level a feature has already is no change and no error, as Kafka says; nor is a level of
-  Kafka 4.3 or later of a feature that nothing here depends on, such as metadata.version
-- an upgrade to a release, which names metadata.version and all else that comes with it, brings
-  no share and no streams groups, and is no error for that; asked for by themselves they are one
-- INVALID_UPDATE_VERSION for any other: then nothing is changed, and every result says so
+- setting a feature to its current level is no error, as in Kafka; nor is a level of Kafka 4.3 or
+  later for a feature on which nothing in Korvet depends, such as metadata.version
+- share.version and streams.version are accepted without effect in an upgrade to a release, which
+  names metadata.version too; without it they are an error
+- INVALID_UPDATE_VERSION for any other level: no feature is changed, and each result has the error
 Versions
 - v1 upgrade types and validate_only, v2 no results per feature
 """
@@ -23,7 +23,7 @@ from korvet.wire.messages.update_features import (
 )
 
 _TYPES = frozenset({1, 2, 3})
-"""An upgrade, a safe and an unsafe downgrade."""
+"""Upgrade, safe downgrade, unsafe downgrade."""
 _ONE_OF_THEM = "The update failed for all features, since one of them had an error: "
 
 
@@ -47,17 +47,16 @@ async def update_features(
 
 
 def _refusal(row: FeatureUpdateKey, named: Collection[str]) -> str | None:
-    """Why the feature cannot have that level, or None where there is nothing to do."""
+    """Return why the feature cannot have that level; None if it can."""
     feature, level = row.feature, row.max_version_level
     if row.upgrade_type not in _TYPES:
-        return f"{row.upgrade_type} is no way to change {feature}."
+        return f"{feature}: {row.upgrade_type} is no upgrade type."
     if feature in NOT_SERVED and level > 0:
-        told = f"{feature}: {NOT_SERVED[feature]} are not served."
-        return None if RELEASE in named else told
+        reason = f"{feature}: {NOT_SERVED[feature]} are not served."
+        return None if RELEASE in named else reason
     lowest = WITHOUT_MEANING.get(feature)
     if FEATURES.get(feature) == level or (lowest is not None and level >= lowest):
         return None
     return (
-        f"{feature} cannot be set to {level}: "
-        "features come with the version of Korvet that runs and cannot be changed."
+        f"{feature} cannot be set to {level}: the release that runs fixes the levels of features."
     )

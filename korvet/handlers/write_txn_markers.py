@@ -44,7 +44,7 @@ UNNAMED = -1
 
 
 class _Asked(msgspec.Struct, frozen=True):
-    """One producer's marker for one partition."""
+    """Marker of one producer for one partition."""
 
     topic: str
     partition: int
