@@ -25,7 +25,7 @@
 ---          metadata...        bytes  the member's metadata for it
 --- RETURNS  error              int    a lib.codes value
 ---          waiting            int    1: call group.poll_join until it returns 0
----          generation         int    the generation, -1 when refused or waiting
+---          generation         int    the generation, -1 on an error or while waiting
 ---          protocol_type      bytes  the group's
 ---          protocol           bytes  the chosen protocol
 ---          leader             bytes  the leader's member id

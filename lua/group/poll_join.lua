@@ -12,7 +12,7 @@
 ---          instance       bytes  group instance id, empty for a dynamic member
 --- RETURNS  error          int    a lib.codes value
 ---          waiting        int    1: the join phase is not complete
----          generation     int    the generation, -1 when refused or waiting
+---          generation     int    the generation, -1 on an error or while waiting
 ---          protocol_type  bytes  the group's
 ---          protocol       bytes  the chosen protocol
 ---          leader         bytes  the leader's member id

@@ -2,7 +2,7 @@
 ---
 --- time   id = (offset >> bits) "-" (offset & (2^bits - 1)): the milliseconds are Redis's clock.
 --- dense  id = DENSE "-" offset. The milliseconds are far in the future on purpose: a plain
----        `XADD stream *` on such a stream takes the last id plus one, which is the next dense offset.
+---        `XADD stream *` on such a stream takes the last id plus one: the next dense offset.
 --- bytes  as dense; the offset is a byte position.
 local num = require("lib.num")
 
@@ -69,7 +69,7 @@ function M.behind(mode, bits, id)
   return (tonumber(string.match(id, "^(%d+)")) + 1) * 2 ^ bits
 end
 
---- Create a stream at `stream` whose next automatic id is dense offset 0. The group is a means only.
+--- Create a stream whose next automatic id is dense offset 0. The group only serves MKSTREAM.
 function M.open_dense(stream)
   redis.call("XGROUP", "CREATE", stream, BEFORE_DENSE, "$", "MKSTREAM")
   redis.call("XGROUP", "DESTROY", stream, BEFORE_DENSE)

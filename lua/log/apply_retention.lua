@@ -6,10 +6,10 @@
 ---          index            zset    sparse index
 --- ARGV     topic_id         bytes   the topic id the caller expects, 32 hex digits
 ---          retention_ms     int     how long records are kept; -1: no limit
----          retention_bytes  int     how many bytes are kept at least; -1: no limit
----          steps            int     index steps to remove at most: it bounds the call
+---          retention_bytes  int     min bytes to keep; -1: no limit
+---          steps            int     max index steps to remove in this call
 --- RETURNS  error            int     a lib.codes value
----          start            int     log start offset, -1 when refused
+---          start            int     log start offset, -1 on an error
 ---          removed          int     entries removed
 ---          more             int     1: call again, there is more to remove
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID

@@ -6,9 +6,9 @@
 ---          index     zset    sparse index
 --- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 ---          before    int     the new log start; -1: the end
----          steps     int     index steps to remove at most: it bounds the call
+---          steps     int     max index steps to remove in this call
 --- RETURNS  error     int     a lib.codes value
----          start     int     log start offset, -1 when refused
+---          start     int     log start offset, -1 on an error
 ---          removed   int     entries removed
 ---          again     int     -1: done; else call again with this offset as `before`
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID OFFSET_OUT_OF_RANGE

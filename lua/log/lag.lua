@@ -9,7 +9,7 @@
 --- RETURNS  error     int     a lib.codes value
 ---          records   int     records at or above the offset
 ---          next      int     the end: last record + 1
----          newest    int     the newest timestamp appended since the log was empty, ms, -1 for none
+---          newest    int     ms, the max timestamp since the log was empty, -1 for none
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index), and 10,000 entries and 10,000 foreign ones, at most 40 calls
 --- NOTES    Foreign entries above the last append count, up to 10,000 of them. Older ones count

@@ -11,8 +11,8 @@
 ---          epoch     int     leader epoch
 ---          bytes     int     bytes appended and not trimmed
 ---          records   int     records in the log, foreign entries included
----          newest    int     the newest timestamp appended since the log was empty, ms, -1 for none
----          stable    int     the last stable offset: where the oldest open transaction begins, or the end
+---          newest    int     ms, the max timestamp since the log was empty, -1 for none
+---          stable    int     last stable offset: start of the oldest open transaction, or the end
 ---          coming    int     in time mode: the least offset of a later append; else the end
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(1), at most 5 calls
