@@ -86,7 +86,7 @@ class Gauge:
 
 
 class Series:
-    """The histogram of one label value; keep it: `observe` then costs a third of a microsecond."""
+    """The histogram of one label value. Callers keep it: `observe` then takes 0.3 microseconds."""
 
     __slots__ = ("_bounds", "counts", "total")
 

@@ -1,1 +1,1 @@
-"""Changes of configs and topics asked for by clients."""
+"""Changes of configs and topics that clients request."""

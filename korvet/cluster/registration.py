@@ -47,7 +47,7 @@ class BrokerRegistration:
             self._alone_since = monotonic()
 
     def first_broker_age_ms(self) -> int:
-        """Return how long clients have had a broker, if this one started alone; else -1."""
+        """Return the ms since this broker joined, if no other was live then; else -1."""
         if self._alone_since is None:
             return -1
         return int((monotonic() - self._alone_since) * 1000)

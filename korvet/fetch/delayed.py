@@ -103,7 +103,10 @@ class DelayedFetch:
             memory.bytes -= planned
 
     async def _wait(self, seen: int) -> None:
-        """Wait for messages on the partitions' channels, since the notifier had `seen` so many."""
+        """Wait for messages on the partitions' channels; `seen`:
+
+        the notifier's count before the read.
+        """
         channels: dict[str, list[int]] = {}
         for at, one in enumerate(self._partitions):
             channels.setdefault(self._reader.channel(one), []).append(at)

@@ -56,6 +56,8 @@ def _message_set(
     rows = message_sets.first_within(rows, most, magic=magic)
     built = message_sets.build(rows, magic=magic, codec=codec, appended=appended)
     while len(built) > most and len(rows) > 1 and message_sets.is_compressed(built):
-        rows = rows[: len(rows) // 2]  # a compressed message that is cut has no records at all
+        rows = rows[
+            : len(rows) // 2
+        ]  # a client finds no records in a compressed message that is cut
         built = message_sets.build(rows, magic=magic, codec=codec)
     return memoryview(built)[:most]

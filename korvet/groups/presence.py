@@ -20,7 +20,7 @@ class Presence:
         self._back_at: float | None = None
 
     def begin(self) -> None:
-        """Begin to watch: from now on this process calls Redis all the time."""
+        """Begin to watch: from now on this process calls Redis continuously."""
         self._replied_at = self._replied_at or monotonic()
 
     def note_reply(self) -> None:
@@ -32,7 +32,7 @@ class Presence:
             self._replied_at = now
 
     def ms(self) -> int:
-        """Return for how long members can send heartbeats again; -1 if they always could."""
+        """Return the ms since members can send heartbeats again; -1 if they always could."""
         now, cluster_ms = monotonic(), self._cluster_ms()
         if self._replied_at is not None and now - self._replied_at > ABSENCE_S:
             return 0

@@ -36,7 +36,7 @@ class GroupRegistry:
         return _decoded(await self._store.command("HKEYS", self._keys.groups()))
 
     async def list_some(self, limit: int) -> list[str]:
-        """Return `limit` group ids at most, the same ones while the registry does not change."""
+        """Return at most `limit` group ids, the same ones until the registry changes."""
         key = self._keys.groups()
         if await self._store.command("HLEN", key) <= limit + 1:
             return sorted(await self.list_all())

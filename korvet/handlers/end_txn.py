@@ -2,8 +2,8 @@
 
 Behaviour
 - one script call prepares the end; then the markers of all partitions and the groups' offsets are
-  written, and only then the response is sent, so the next transaction never waits for this one. If
-  the broker dies meanwhile, another broker completes the end
+  written, and only then the response is sent: nothing is left to do when the next transaction
+  begins. If the broker dies meanwhile, another broker completes the end
 - a repeated request, whose first response was lost, gets the same response
 - INVALID_REQUEST (empty id), INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, INVALID_TXN_STATE
   (nothing to end, or prepared the other way), CONCURRENT_TRANSACTIONS

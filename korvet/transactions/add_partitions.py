@@ -97,7 +97,7 @@ class EnlistedPartitions:
     async def why_rejected(
         self, producer: Producer, topic: str, partition: int, version: int
     ) -> ErrorCode:
-        """Return the error for transactional records that log.append took for foreign ones.
+        """Return the error for records that log.append rejected: not in an open transaction.
 
         Another broker may have ended the cached transaction, so the entry is dropped.
         """
