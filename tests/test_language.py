@@ -54,12 +54,6 @@ _MARKED = re.compile(r"<!-- (.+?) -->\n.*?<!-- end of \1 -->", re.DOTALL)
 _GENERATED = re.compile(r"<!-- (.+?): generated -->\n.*?<!-- end of \1 -->", re.DOTALL)
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
-EXEMPT = (
-    "korvet/store",
-    "korvet/wire",
-)
-"""Files and directories that are not reworded yet: this list only shrinks."""
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -84,11 +78,6 @@ def findings(root: Path = ROOT) -> Iterator[Finding]:
         yield from _markdown(path)
     for path in sorted((root / "docs").rglob("*.py")):
         yield from _python(path)
-
-
-def exempt(finding: Finding) -> bool:
-    """Return whether the file of a finding is still to be reworded."""
-    return any(finding.path == row or finding.path.startswith(f"{row}/") for row in EXEMPT)
 
 
 def _words(path: str, line: int, text: str) -> Iterator[Finding]:
@@ -169,7 +158,7 @@ def _markdown(path: Path) -> Iterator[Finding]:
 
 
 def test_the_words_of_the_language_guide_are_kept() -> None:
-    left = [str(finding) for finding in findings() if not exempt(finding)]
+    left = [str(finding) for finding in findings()]
     assert not left, "\n".join(left)
 
 

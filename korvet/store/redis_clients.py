@@ -1,4 +1,4 @@
-"""redis-py clients for an address: RESP2, and each command is sent at most once."""
+"""Clients of redis-py for an address: RESP2, and each command is sent at most once."""
 
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
