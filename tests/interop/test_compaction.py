@@ -65,7 +65,7 @@ def test_how_often_compacted_topics_are_looked_at_may_change_while_brokers_run(
 
 def test_what_was_aborted_does_not_come_back(compacting: Broker) -> None:
     address = compacting.address
-    topic = create_topic(address, cleanup_policy="compact")
+    topic = create_topic(address, cleanup_policy="compact", **EAGER)
     sink = transactional(address)
     for turn, end in enumerate([sink.commit_transaction, sink.abort_transaction] * 4):
         sink.begin_transaction()
