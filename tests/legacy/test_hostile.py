@@ -191,8 +191,8 @@ OLD = {
 def test_an_old_client_on_the_main_port_is_told_so_in_the_log(
     broker: LegacyBroker, name: str
 ) -> None:
-    before = broker.log.count("request of Kafka 0.7")
+    before = broker.log.count("Kafka 0.7 request")
     with Client(broker.address) as old:
         old.send(OLD[name])
         assert old.ended()
-    assert broker.log.count("request of Kafka 0.7") == before + 1
+    assert broker.log.count("Kafka 0.7 request") == before + 1
