@@ -59,7 +59,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if getattr(option, "numprocesses", 0) is None and not option.collectonly:
         option.numprocesses = "logical"
         option.maxprocesses = option.maxprocesses or MOST_PROCESSES
-        option.dist = "loadfile" if option.dist == "no" else option.dist
+        option.dist = "worksteal" if option.dist == "no" else option.dist
 
 
 @pytest.hookimpl(optionalhook=True)
