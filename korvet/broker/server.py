@@ -175,9 +175,11 @@ def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, i
 async def _join(services: Services, host: str, port: int) -> None:
     """Register this broker, so that brokers and clients can find it."""
     advertised = services.config.advertise
-    told = advertised or Address(host, port)
+    endpoint = advertised or Address(host, port)
     registration = services.registration
-    registration.me = LiveBroker(registration.me.id, told.host, told.port, registration.me.rack)
+    registration.me = LiveBroker(
+        registration.me.id, endpoint.host, endpoint.port, registration.me.rack
+    )
     try:
         await registration.join()
         given = services.config.settings.describe("cluster.id")

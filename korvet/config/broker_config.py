@@ -176,10 +176,10 @@ def _refuse_shared(config: Config) -> None:
             raise ConfigError(f"--{seen[where]} and --{name} are both {where}: use different ones.")
 
 
-def _refuse_nowhere(told: Address) -> None:
-    if told.port == 0 or told.host in EVERYWHERE:
+def _refuse_nowhere(address: Address) -> None:
+    if address.port == 0 or address.host in EVERYWHERE:
         raise ConfigError(
-            f"--advertise must be HOST:PORT that clients can connect to, not {str(told)!r}."
+            f"--advertise must be HOST:PORT that clients can connect to, not {str(address)!r}."
         )
 
 

@@ -6,6 +6,7 @@ Rules
   delivers the rejection: so the batches of a producer keep their order.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import time
 
@@ -32,7 +33,7 @@ MAX_ATTEMPTS = 3
 """Max times a batch of an unknown producer is sent, if other batches always come between."""
 
 
-class PartitionAppend:
+class PartitionAppend(ABC):
     """A batch for one partition and the reply to it; a `ReplyWaiter`."""
 
     __slots__ = (
@@ -66,9 +67,9 @@ class PartitionAppend:
         self.error: BaseException | None = None
         self.attempts = 1
 
+    @abstractmethod
     def finished(self, stored: AppendReply | None) -> None:
         """Continue with the request: the reply of a stored batch, or None for any other end."""
-        raise NotImplementedError
 
     @property
     def producer(self) -> tuple[ProducerKey, int]:
