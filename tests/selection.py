@@ -6,6 +6,7 @@
 - `pytest PATH...`: everything in these paths, in this process.
 """
 
+import os
 from collections import Counter
 from typing import Any
 
@@ -33,7 +34,7 @@ FIXTURES = {
 """The marker that a test has by using a fixture."""
 
 QUICK = f"not ({' or '.join(REASONS)})"
-MOST_PROCESSES = 8
+MAX_PROCESSES = 8
 
 _LEFT_OUT = pytest.StashKey[Counter[str]]()
 _REPORT = "left_out"
@@ -57,8 +58,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     option.markexpr = option.markexpr or QUICK
     if getattr(option, "numprocesses", 0) is None and not option.collectonly:
-        option.numprocesses = "logical"
-        option.maxprocesses = option.maxprocesses or MOST_PROCESSES
+        # One more than cores: tests wait for servers and clients a fifth of their time.
+        option.numprocesses = min((os.cpu_count() or 1) + 1, MAX_PROCESSES)
         option.dist = "worksteal" if option.dist == "no" else option.dist
 
 

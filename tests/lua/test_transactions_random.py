@@ -12,6 +12,8 @@ from korvet.errors import ErrorCode
 from korvet.testing import LuaRunner
 from tests.lua.transactions import TIMEOUT_MS, Coordinator, History, Logs
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 2
 STEPS = 250
 

@@ -382,6 +382,7 @@ def test_a_task_with_wait_replicas_waits_for_replicas(
     assert sorted(values(log)) == sorted(columns["value"])
 
 
+@pytest.mark.slow
 def test_a_task_that_wrote_to_another_server_than_the_current_one_fails(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +398,7 @@ def test_a_task_that_wrote_to_another_server_than_the_current_one_fails(
         write(options(log, waitReplicas="1"), {"value": [b"a"]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"waitReplicas": "1"}])
 def test_a_task_that_wrote_to_a_replaced_master_fails(
     log: Log, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str]
