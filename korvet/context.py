@@ -25,6 +25,7 @@ from korvet.metrics import Metrics
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
+from korvet.security.session import Session
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
@@ -182,9 +183,13 @@ class Context(msgspec.Struct, frozen=True):
     api_key: int
     version: int
     client_id: str | None
-    client_host: str
+    session: Session
     release: Callable[[], None] = _nothing
     """Called once order no longer matters: the connection's next request may begin."""
+
+    @property
+    def client_host(self) -> str:
+        return self.session.client_host
 
     @property
     def store(self) -> AsyncStore:

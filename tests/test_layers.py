@@ -30,7 +30,7 @@ class Layer:
 
 BASE = ("base", "wire", "scripts")
 LOG = (*BASE, "store", "config", "topics", "log")
-SERVICES = (*LOG, "cluster", "admin", "groups", "transactions", "fetch", "produce")
+SERVICES = (*LOG, "security", "cluster", "admin", "groups", "transactions", "fetch", "produce")
 CALLED = ("store.errors", *(name for name in SERVICES if name != "store"))
 """The services, without the store itself: a handler reaches Redis through a service."""
 
@@ -47,6 +47,10 @@ LAYERS: dict[str, Layer] = {
     # The only package that talks to Redis.
     "store": Layer(("store",), ours=("base", "scripts"), others=("redis", "hiredis", "anyio")),
     "config": Layer(("config",), ours=("base", "scripts", "store"), others=("msgspec",)),
+    # Who a client is, and what it may do.
+    "security": Layer(
+        ("security",), ours=("base", "scripts", "store", "config"), others=("msgspec",)
+    ),
     "topics": Layer(("topics",), ours=("base", "scripts", "store", "config"), others=("msgspec",)),
     # One partition's log.
     "log": Layer(("log",), ours=(*BASE, "store", "config", "topics"), others=("msgspec",)),

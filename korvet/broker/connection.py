@@ -32,6 +32,7 @@ from korvet.broker.receive_buffer import BadFrame, ReceiveBuffer
 from korvet.broker.response_queue import ResponseQueue
 from korvet.context import Services
 from korvet.deferred import NOT_READY, Deferred
+from korvet.security.session import Session
 from korvet.wire.records import Buffer
 
 AT_WORK = 32
@@ -95,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gone_by: float | None = None
         self._unsent = 0
         self.closed = self._loop.create_future()
+        self.session = Session("")
         self.host = ""
         self.port = 0
         self.last_active = monotonic()
@@ -105,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         peer = transport.get_extra_info("peername")
         self.host, self.port = (peer[0], peer[1]) if peer else ("", 0)
+        self.session.client_host = self.host
         self._transport.set_write_buffer_limits(high=MAX_UNSENT)
         self._services.metrics.connections_opened.add()
         if len(self._connections) >= self._most or self._crowded():
@@ -225,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises CloseConnection.
         """
-        return begin(frame, self._services, self.host, self._release)
+        return begin(frame, self._services, self.session, self._release)
 
     async def _finish(self, request: Any) -> list[Buffer] | None:
         return await finish(request, self._services)

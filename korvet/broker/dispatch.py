@@ -23,6 +23,7 @@ from korvet.broker.response_errors import first_error
 from korvet.context import Context, Services
 from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
 from korvet.errors import ErrorCode
+from korvet.security.session import Session
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.headers import decode_request_header, encode_response_header
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -67,7 +68,7 @@ def may_be_large(frame: Buffer) -> bool:
 
 
 def begin(
-    frame: Buffer, services: Services, client_host: str, release: Callable[[], None]
+    frame: Buffer, services: Services, session: Session, release: Callable[[], None]
 ) -> Request | list[Buffer]:
     """Decode the request and call its handler, or return a response that needs none.
 
@@ -98,7 +99,7 @@ def begin(
             version=version,
             client_id=header.client_id,
         ) from None
-    context = Context(services, row.key, version, header.client_id, client_host, release)
+    context = Context(services, row.key, version, header.client_id, session, release)
     answer = services.interceptor.response(row, body) if services.interceptor else None
     if answer is None:
         answer = row.handler(body, context)

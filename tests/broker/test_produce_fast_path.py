@@ -26,6 +26,7 @@ from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
+from korvet.security.session import Session
 from korvet.store.errors import StoreUnavailable
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.table import Topic
@@ -110,7 +111,7 @@ class Bench:
         self.templates = TemplateCache(self.services)
 
     def context(self, version: int) -> Context:
-        return Context(self.services, PRODUCE, version, "peer", "127.0.0.1")
+        return Context(self.services, PRODUCE, version, "peer", Session("127.0.0.1"))
 
     def settle(self, number: int, answer: Any) -> None:
         self.settled[number] = answer

@@ -13,6 +13,7 @@ from korvet.cluster.registration import LiveBroker as Member
 from korvet.config.broker_config import load
 from korvet.context import Context, Services
 from korvet.deferred import CloseWithoutResponse
+from korvet.security.session import Session
 from korvet.topics.lifecycle import create_topic, delete_topic
 from korvet.topics.table import Topic
 from korvet.wire.messages.create_topics import (
@@ -39,7 +40,7 @@ class Broker:
         if version is None:
             version = row.versions[1]
         sent = decode(type(request), encode(request, version), version)
-        context = Context(self.services, row.key, version, "test", "127.0.0.1")
+        context = Context(self.services, row.key, version, "test", Session("127.0.0.1"))
         try:
             answer = await row.handler(sent, context)
         except CloseWithoutResponse:

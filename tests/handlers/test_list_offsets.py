@@ -11,6 +11,7 @@ from korvet.errors import ErrorCode as E
 from korvet.handlers.list_offsets import offset_at
 from korvet.log.validator import prepare_append
 from korvet.scripts import log
+from korvet.security.session import Session
 from korvet.topics.table import Topic
 from korvet.wire import records
 from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
@@ -286,7 +287,7 @@ async def test_a_topic_that_was_made_again_is_unknown_until_it_is_looked_up(
     await broker.create("t")
     old = await broker.made_again("t")
     context = Context(
-        broker.services, ListOffsetsRequest.__message__.key, version, "test", "127.0.0.1"
+        broker.services, ListOffsetsRequest.__message__.key, version, "test", Session("127.0.0.1")
     )
     asked = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
     answer = await offset_at(old, asked, False, context)

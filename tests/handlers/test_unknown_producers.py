@@ -14,6 +14,7 @@ from korvet.errors import ErrorCode as E
 from korvet.handlers.produce import produce
 from korvet.scripts.call import Call
 from korvet.scripts.log.appending import APPEND, EXPIRED, EXPIRED_IN_TXN, TRANSACTION_AT
+from korvet.security.session import Session
 from korvet.store.errors import StoreRefused
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.table import Topic
@@ -50,7 +51,9 @@ def asking(topic: Topic | None, data: bytes, index: int = 0) -> ProduceRequest:
 
 def begun(broker: Broker, data: bytes, topic: Topic) -> Awaitable[Any]:
     """Send a batch; return the response to await."""
-    return produce(asking(topic, data), Context(broker.services, PRODUCE, 13, "test", "127.0.0.1"))
+    return produce(
+        asking(topic, data), Context(broker.services, PRODUCE, 13, "test", Session("127.0.0.1"))
+    )
 
 
 async def sent(broker: Broker, data: bytes, version: int, index: int) -> PartitionProduceResponse:

@@ -1,0 +1,19 @@
+"""The session of a connection: what the broker knows about its client."""
+
+import msgspec
+
+from korvet.security.principal import ANONYMOUS, Principal
+
+
+class Session(msgspec.Struct):
+    """What the broker knows about the client of a connection.
+
+    `principal` changes when the client authenticates.
+    """
+
+    client_host: str
+    principal: Principal = ANONYMOUS
+    listener: str = "PLAINTEXT"
+    """Name of the listener that the client connected to."""
+    protocol: str = "PLAINTEXT"
+    """Security protocol of that listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
