@@ -47,7 +47,7 @@ LAYERS: dict[str, Layer] = {
     # The only package that talks to Redis.
     "store": Layer(("store",), ours=("base", "scripts"), others=("redis", "hiredis", "anyio")),
     "config": Layer(("config",), ours=("base", "scripts", "store"), others=("msgspec",)),
-    # Who a client is, and what it may do.
+    # Authentication, authorization and quotas.
     "security": Layer(
         ("security",), ours=("base", "scripts", "store", "config"), others=("msgspec",)
     ),

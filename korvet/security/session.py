@@ -1,4 +1,4 @@
-"""The session of a connection: what the broker knows about its client."""
+"""The session of a connection: identity and address of its client."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from korvet.security.principal import ANONYMOUS, Principal
 
 
 class Session(msgspec.Struct):
-    """What the broker knows about the client of a connection.
+    """Identity and address of the client of a connection.
 
     `principal` changes when the client authenticates.
     """
