@@ -18,6 +18,10 @@ class Signal(IntEnum):
     """The call creates the group: run group.register, then call again with `is_registered`."""
     GROUP_CHANGED = 1003
     """The group is not the one that the caller read: describe it, then call again."""
+    TOPIC_CHANGED = 1004
+    """The topic or the group registry changed after the caller read it: read it, decide again."""
+    CONFIGS_CHANGED = 1005
+    """The configs changed after the caller read them: read them, decide again."""
 
 
 _SIGNALS = frozenset(Signal)

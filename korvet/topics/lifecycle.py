@@ -11,6 +11,7 @@ from korvet.config.topic_policy import TopicConfigs, validate_all
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.scripts import topic as scripts
+from korvet.scripts.signals import Signal
 from korvet.topics import stepwise
 from korvet.topics.table import (
     VERSION_FIELD,
@@ -146,9 +147,9 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
     groups = 0 if store.is_cluster else int(await store.command("HLEN", keys.groups()))
     if store.is_cluster or topic.partitions > AT_ONCE or groups > GROUPS_AT_ONCE:
         error = await stepwise.delete(store, keys, topic)
-        if error == ErrorCode.CONCURRENT_TRANSACTIONS:
+        if error == Signal.TOPIC_CHANGED:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
-        return error
+        return ErrorCode(error)
     while True:
         flat = await store.command("HGETALL", keys.groups())
         registry = dict(zip(flat[::2], flat[1::2], strict=True))
@@ -163,7 +164,7 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
                 partitions=topic.partitions,
             )
         )
-        if reply.error != ErrorCode.CONCURRENT_TRANSACTIONS:
+        if reply.error != Signal.TOPIC_CHANGED:
             return ErrorCode(reply.error)
         raw = await store.command("HGET", keys.topics(), topic.name)
         if raw is None:

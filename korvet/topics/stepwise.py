@@ -68,8 +68,8 @@ async def create(store: Store, keys: Keys, name: str, definition: Definition) ->
     return ErrorCode(reply.error)
 
 
-async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> ErrorCode:
-    """Grow the topic. Returns CONCURRENT_TRANSACTIONS if it changed since it was read."""
+async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> int:
+    """Grow the topic. Returns TOPIC_CHANGED if it changed since it was read."""
     begun = encode_definition(topic.definition(planned=partitions))
     error = await _replace(store, keys, topic.name, topic.raw, begun)
     if error == ErrorCode.NONE:
@@ -77,10 +77,10 @@ async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> Error
     return error
 
 
-async def delete(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
+async def delete(store: Store, keys: Keys, topic: Topic) -> int:
     """Delete the topic with its logs and offsets.
 
-    Returns CONCURRENT_TRANSACTIONS as `grow` does.
+    Returns TOPIC_CHANGED as `grow` does.
     """
     begun = encode_definition(msgspec.structs.replace(decode_definition(topic.raw), state=DELETING))
     error = await _replace(store, keys, topic.name, topic.raw, begun)
@@ -160,9 +160,9 @@ async def _drop(store: Store, keys: Keys, name: str, topic_id: str, numbers: ran
     await _all(store, (log.delete(keys, name, number, topic_id=topic_id) for number in numbers))
 
 
-async def _replace(store: Store, keys: Keys, name: str, old: bytes, new: bytes) -> ErrorCode:
+async def _replace(store: Store, keys: Keys, name: str, old: bytes, new: bytes) -> int:
     reply = await store.run(scripts.alter(keys, topic=name, expected=old, definition=new))
-    return ErrorCode(reply.error)
+    return int(reply.error)
 
 
 async def _all(store: Store, calls: Iterable[Call[Any]]) -> list[Any]:

@@ -7,10 +7,10 @@
 ---          wanted    bytes  the new configs, which no script parses; empty for none
 --- RETURNS  error     int    a lib.codes value
 ---          version   int    the new version of the configs table, -1 on an error
---- REFUSES  CONCURRENT_TRANSACTIONS
+--- REFUSES  CONFIGS_CHANGED
 --- COST     O(1), at most 7 calls
---- NOTES    CONCURRENT_TRANSACTIONS: the configs are not the expected ones. The caller reads them
----          and decides again. This error never reaches a client.
+--- NOTES    CONFIGS_CHANGED: the configs are not the expected ones. The caller reads them and
+---          decides again.
 local codes = require("lib.codes")
 local table_version = require("lib.table_version")
 
@@ -19,7 +19,7 @@ local resource, expected, wanted = ARGV[1], ARGV[2], ARGV[3]
 
 -- Check. Refusals live here.
 if (redis.call("HGET", configs, resource) or "") ~= expected then
-  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+  return { codes.CONFIGS_CHANGED, -1 }
 end
 
 -- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A

@@ -13,10 +13,10 @@
 ---          bits        int     sequence bits of mode time
 --- RETURNS  error       int     a lib.codes value
 ---          version     int     the new version of the topics table, -1 on an error
---- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
 --- COST     O(new partitions), at most 6 calls + 3 per key
---- NOTES    CONCURRENT_TRANSACTIONS: the definition is not the expected one. The caller reads it
----          and decides again. This error never reaches a client.
+--- NOTES    TOPIC_CHANGED: the definition is not the expected one. The caller reads it and
+---          decides again.
 local codes = require("lib.codes")
 local log_create = require("lib.log_create")
 local table_version = require("lib.table_version")
@@ -31,7 +31,7 @@ if not current then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 if current ~= expected then
-  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+  return { codes.TOPIC_CHANGED, -1 }
 end
 
 local partitions = (#KEYS - 1) / 2

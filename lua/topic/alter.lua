@@ -7,9 +7,9 @@
 ---          definition  bytes  the new definition
 --- RETURNS  error       int    a lib.codes value
 ---          version     int    the new version of the topics table, -1 on an error
---- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
 --- COST     O(1), at most 7 calls
---- NOTES    CONCURRENT_TRANSACTIONS: as in topic.add_partitions.
+--- NOTES    TOPIC_CHANGED: as in topic.add_partitions.
 local codes = require("lib.codes")
 local table_version = require("lib.table_version")
 
@@ -22,7 +22,7 @@ if not current then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 if current ~= expected then
-  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+  return { codes.TOPIC_CHANGED, -1 }
 end
 
 -- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too. A

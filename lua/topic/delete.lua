@@ -13,10 +13,10 @@
 ---          fields...         bytes   the topic's field names in a group's offsets
 --- RETURNS  error             int     a lib.codes value
 ---          version           int     the new version of the topics table, -1 on an error
---- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
 --- COST     O(partitions + groups), at most 7 calls + 1 per key + 1 per arg
---- NOTES    CONCURRENT_TRANSACTIONS: the definition or the registry changed after the caller read
----          them. The caller reads them and calls again. This error never reaches a client.
+--- NOTES    TOPIC_CHANGED: the definition or the registry changed after the caller read them. The
+---          caller reads them and calls again.
 local codes = require("lib.codes")
 local key_types = require("lib.key_types")
 local table_version = require("lib.table_version")
@@ -35,7 +35,7 @@ if not current then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 if current ~= expected or (redis.call("HGET", groups, ":version") or "") ~= registry_version then
-  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+  return { codes.TOPIC_CHANGED, -1 }
 end
 key_types.hashes(KEYS, PARTS + OF_EACH * partitions + 1, #KEYS)
 

@@ -6,10 +6,10 @@
 ---          expected  bytes  the definition the caller read: a tombstone
 --- RETURNS  error     int    a lib.codes value
 ---          version   int    the new version of the topics table, -1 on an error
---- REFUSES  UNKNOWN_TOPIC_OR_PARTITION CONCURRENT_TRANSACTIONS
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION TOPIC_CHANGED
 --- COST     O(1), at most 6 calls
 --- NOTES    The last step of a topic's deletion on Redis Cluster, which takes one call per slot.
----          CONCURRENT_TRANSACTIONS: as in topic.add_partitions.
+---          TOPIC_CHANGED: as in topic.add_partitions.
 local codes = require("lib.codes")
 local table_version = require("lib.table_version")
 
@@ -22,7 +22,7 @@ if not current then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1 }
 end
 if current ~= expected then
-  return { codes.CONCURRENT_TRANSACTIONS, -1 }
+  return { codes.TOPIC_CHANGED, -1 }
 end
 
 -- Write.

@@ -10,6 +10,7 @@ from korvet.errors import ErrorCode
 from korvet.scripts import config, log, topic
 from korvet.scripts import group as group_scripts
 from korvet.scripts.call import Call
+from korvet.scripts.signals import Signal
 from korvet.store.errors import ScriptFailed, StoreRefused
 from korvet.testing import LuaRunner, ScriptError
 from tests.lua.partition import ID, KEYS
@@ -63,20 +64,20 @@ def dump(runner: Runner) -> dict[bytes, object]:
     }
 
 
-REFUSALS: list[tuple[Call[Any], ErrorCode]] = [
+REFUSALS: list[tuple[Call[Any], int]] = [
     (create(), ErrorCode.TOPIC_ALREADY_EXISTS),
-    (grow(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (grow(b"other"), Signal.TOPIC_CHANGED),
     (grow(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    (alter(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (alter(b"other"), Signal.TOPIC_CHANGED),
     (alter(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    (remove(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (remove(b"other"), Signal.TOPIC_CHANGED),
     (remove(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    (delete(b"other"), ErrorCode.CONCURRENT_TRANSACTIONS),
-    (delete(b"one", version=b"9"), ErrorCode.CONCURRENT_TRANSACTIONS),
+    (delete(b"other"), Signal.TOPIC_CHANGED),
+    (delete(b"one", version=b"9"), Signal.TOPIC_CHANGED),
     (delete(b"one", "absent"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     (
         config.alter(KEYS, resource="r", expected=b"x", wanted=b"y"),
-        ErrorCode.CONCURRENT_TRANSACTIONS,
+        Signal.CONFIGS_CHANGED,
     ),
 ]
 
@@ -84,7 +85,7 @@ REFUSALS: list[tuple[Call[Any], ErrorCode]] = [
 @pytest.mark.parametrize(
     ("call", "error"), REFUSALS, ids=lambda value: getattr(value, "name", "call")
 )
-def test_what_is_refused_changes_nothing(runner: Runner, call: Call[Any], error: ErrorCode) -> None:
+def test_what_is_refused_changes_nothing(runner: Runner, call: Call[Any], error: int) -> None:
     runner.run(create())
     before = dump(runner)
     reply = runner.run(call)
@@ -192,7 +193,7 @@ def test_configs_are_set_replaced_and_taken_back(lua: LuaRunner) -> None:
     heard = lua.redis.pubsub()
     heard.subscribe(KEYS.configs_channel())
     first = alter(b"", b"one")
-    assert alter(b"", b"two") == (ErrorCode.CONCURRENT_TRANSACTIONS, -1)
+    assert alter(b"", b"two") == (Signal.CONFIGS_CHANGED, -1)
     second = alter(b"one", b"two")
     assert lua.command("HGET", KEYS.configs(), "r") == b"two"
     third = alter(b"two", b"")
