@@ -7,7 +7,7 @@ Behaviour
   FENCED_INSTANCE_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS between JoinGroup and SyncGroup
 - per partition that the group accepts: OFFSET_METADATA_TOO_LARGE
 - members of a consumer group (KIP-848): UNKNOWN_MEMBER_ID, UNSUPPORTED_VERSION before 9,
-  STALE_MEMBER_EPOCH
+  STALE_MEMBER_EPOCH; their group instance id is not compared
 - without membership (generation -1) a group without members accepts commits; a group id may be
   empty
 - the Redis group of that name moves to the committed offset, so that XREADGROUP continues there

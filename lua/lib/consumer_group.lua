@@ -312,17 +312,21 @@ end
 --- Return whether a member may commit the rows args[from..], a lib.codes value. A row is stream
 --- key, offset, leader epoch, topic id, metadata; without rows the member fetches offsets.
 --- An older epoch is valid for partitions that the member has owned since then (KIP-1251): the
---- commit was sent before the epoch grew.
+--- commit was sent before the epoch grew. A static member that left temporarily has epoch -2. As in
+--- Kafka, the group instance id is not compared: a member that is replaced loses its member id.
 function M.check_commit(members, owners, id, epoch, args, from)
   local text = redis.call("HGET", members, id)
   if not text then
     return codes.UNKNOWN_MEMBER_ID
   end
   local current = M.parse_epoch(text)
-  if epoch > current or epoch < 0 or (epoch < current and #args < from) then
+  if epoch == current then
+    return codes.NONE
+  end
+  if epoch > current or epoch < 0 or #args < from then
     return codes.STALE_MEMBER_EPOCH
   end
-  for i = from, epoch < current and #args or 0, 5 do
+  for i = from, #args, 5 do
     local partition = args[i + 3] .. string.match(args[i], ":%d+$")
     if not has_owned_since(owners, id, partition, epoch) then
       return codes.STALE_MEMBER_EPOCH

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.describe_groups import DescribeGroupsRequest
 from korvet.wire.messages.leave_group import MemberIdentity
-from tests.conformance.asking import Ask, Member, case, joining
+from tests.conformance.asking import TOPIC, Ask, Member, case, joining
 from tests.conformance.cases.membership import beating, leaving, syncing
 from tests.conformance.cases.offsets import committing
 
@@ -100,6 +101,53 @@ async def the_old_id_of_an_instance_commits(ask: Ask) -> Any:
         await commit(new, "j"),
         await commit(new, "i", 9),
         await commit(new, "i"),
+    ]
+
+
+@case("OffsetCommit", since=7)
+async def a_consumer_group_member_commits_with_another_instance(ask: Ask) -> Any:
+    async def beat(member_id: str, epoch: int, instance: str | None) -> int:
+        answer = await ask(
+            ConsumerGroupHeartbeatRequest(
+                group_id=ask.group,
+                member_id=member_id,
+                member_epoch=epoch,
+                instance_id=instance,
+                rebalance_timeout_ms=30_000,
+                subscribed_topic_names=[TOPIC],
+                topic_partitions=[],
+            ),
+            1,
+        )
+        assert answer.error_code == 0, answer
+        return int(answer.member_epoch)
+
+    async def commit(member_id: str, epoch: int, instance: str | None) -> Any:
+        return await ask(
+            await committing(
+                ask,
+                member_id=member_id,
+                generation_id_or_member_epoch=epoch,
+                group_instance_id=instance,
+            )
+        )
+
+    static, dynamic = await beat("static", 0, "i"), await beat("dynamic", 0, None)
+    found = [
+        *[await commit("static", static, instance) for instance in ("i", None, "", "j")],
+        *[await commit("dynamic", dynamic, instance) for instance in (None, "i", "j")],
+        await commit("", static, "i"),
+        await commit("stranger", static, "i"),
+        await commit("static", static + 9, "j"),
+        await commit("static", -1, "i"),
+    ]
+    await beat("static", -2, "i")
+    found += [await commit("static", epoch, "i") for epoch in (static, -2)]
+    new = await beat("new", 0, "i")
+    return [
+        *found,
+        await commit("static", static, "i"),
+        *[await commit("new", new, instance) for instance in ("i", "j")],
     ]
 
 
