@@ -11,8 +11,8 @@ from korvet.broker.background import BackgroundTasks
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.log.cleaner import LogCleaner
 from korvet.store.errors import RedisUnreachable, ScriptFailed, StoreRefused
-from tests.handlers.conftest import Broker, broker
-from tests.handlers.test_incremental_alter_configs import TOPIC, replace
+from tests.admin.test_incremental_alter_configs import TOPIC, replace
+from tests.support.connected_broker import Broker, broker
 
 __all__ = ["broker"]
 

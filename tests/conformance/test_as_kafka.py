@@ -13,7 +13,7 @@ from tests.conformance.asking import CASES, outline
 from tests.conformance.cases.joining import OTHER
 from tests.conformance.decisions import DECISIONS, NOT_AS_KAFKA, decided, without_reasons
 from tests.conformance.record import read, topics
-from tests.handlers.conftest import Broker, broker
+from tests.support.connected_broker import Broker, broker
 
 __all__ = ["broker"]
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from korvet.apis import TABLE, Api
-from tests.handlers.conftest import Broker
+from tests.support.connected_broker import Broker
 from tests.wire.values import a_message
 
 VERSIONS = [

@@ -23,7 +23,7 @@ from korvet.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartiti
 from korvet.wire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.handlers.conftest import Broker
+from tests.support.connected_broker import Broker
 
 ANY: dict[str, Any] = {
     "resource_type_filter": 1,

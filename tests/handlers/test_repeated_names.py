@@ -16,7 +16,7 @@ from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from tests.handlers.conftest import Broker
+from tests.support.connected_broker import Broker
 
 TWELVE = 12
 LAST_TWO = [E.INVALID_REQUEST] * 2

@@ -14,9 +14,7 @@ from korvet.transactions.members import partition_member
 from korvet.wire import records
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.handlers.conftest import Broker, broker
-
-__all__ = ["broker"]
+from tests.support.connected_broker import Broker
 
 FOREVER_MS = 10**12
 

@@ -1,0 +1,399 @@
+"""Fetch: what it finds, how much of it, and where it goes on."""
+
+import asyncio
+import gc
+from random import Random
+from time import monotonic
+from time import time as now
+from typing import Any
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.log.cleaner import LogCleaner
+from korvet.log.size_estimates import STALE_S
+from korvet.log.validator import prepare_append
+from korvet.scripts import log
+from korvet.wire import compression
+from korvet.wire.messages.fetch import FetchRequest
+from korvet.wire.records import Record
+from tests.support.connected_broker import Broker
+from tests.support.exchanges import (
+    SHAPES,
+    fetch,
+    note_read,
+    note_sent,
+    packed,
+    produce,
+    rows,
+    shapes,
+    told,
+)
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "error"),
+    [
+        (2, -1, E.OFFSET_OUT_OF_RANGE),
+        (11, -1, E.OFFSET_OUT_OF_RANGE),
+        (-1, -1, E.OFFSET_OUT_OF_RANGE),
+        (3, -1, E.NONE),
+        (10, -1, E.NONE),
+        (5, 0, E.NONE),
+        (5, 1, E.UNKNOWN_LEADER_EPOCH),
+        (5, -2, E.NONE),
+    ],
+)
+async def test_a_fetch_begins_between_the_start_and_the_end(
+    broker: Broker, offset: int, epoch: int, error: E
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    await produce(broker, packed(rows(*[b"v"] * 10), 13))
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    truncate = log.delete_records(broker.services.keys, "t", 0, topic_id=topic.id, before=3)
+    await broker.services.store.run(truncate)
+    answer = await fetch(broker, offset, epoch=epoch)
+    assert E(answer.error_code) is error
+    if error is E.NONE:
+        assert answer.log_start_offset == 3
+        assert [row[0] for row in told(answer.records)] == list(range(offset, 10))
+
+
+@shapes
+async def test_a_fetch_of_few_bytes_gets_the_first_batch_whole(
+    broker: Broker, form: str, mode: str
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    base = (await produce(broker, packed(rows(bytes(5000)), 13))).base_offset
+    await produce(broker, packed(rows(bytes(5000)), 13))
+    for size in (0, 1, 100):
+        found = told((await fetch(broker, base, size=size)).records)
+        assert [row[0] for row in found] == [base]
+
+
+@shapes
+async def test_who_read_a_log_while_it_was_empty_gets_all_that_fits_of_what_came(
+    broker: Broker, form: str, mode: str
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    await fetch(broker, 0)
+    first = (await produce(broker, packed(rows(*[b"v"] * 10), 13))).base_offset
+    answer = await fetch(broker, first, size=1 << 16)
+    assert [row[0] for row in told(answer.records)] == list(range(first, first + 10))
+
+
+@shapes
+@pytest.mark.parametrize("small", [0, 50])
+async def test_of_what_others_append_meanwhile_no_more_is_read_than_about_what_fits(
+    broker: Broker, form: str, mode: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    for _ in range(small):
+        await produce(broker, packed(rows(b"small"), 13))
+    at = (await fetch(broker, 0)).high_watermark
+    store = broker.services.store
+    for _ in range(40):
+        data = packed(rows(Random(7).randbytes(100_000)), 13)
+        settings = broker.services.settings
+        call = prepare_append(
+            broker.services.keys, topic, 0, data, version=13, now_ms=0, settings=settings
+        )
+        assert (await store.run(call)).error == E.NONE
+    read = note_read(broker, monkeypatch)
+    later = monotonic() + STALE_S
+    monkeypatch.setattr("korvet.log.size_estimates.monotonic", lambda: later)
+    assert len(told((await fetch(broker, at, size=500_000)).records)) == 4
+    assert max(read) <= 1_500_000  # of 4,000,000
+
+
+UNEVEN = {
+    "small before large": [[20] * 200] * 20 + [[300_000]] * 12,
+    "large before small": [[300_000]] * 12 + [[20] * 200] * 20,
+    "large among small": ([[50] * 200] * 4 + [[700_000]]) * 3,
+    "once one large": [[900_000]] + [[20] * 200] * 20,
+}
+
+
+@shapes
+@pytest.mark.parametrize("plan", UNEVEN.values(), ids=UNEVEN)
+async def test_of_uneven_records_about_what_fits_is_read_and_answered(
+    broker: Broker, form: str, mode: str, plan: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    random, size = Random(7), 100_000
+    there: list[tuple[int, int]] = []
+    for sizes in plan:
+        values = [random.randbytes(n) for n in sizes]
+        base = (await produce(broker, packed(rows(*values), 13))).base_offset
+        there += [(base + n, length + 30) for n, length in enumerate(sizes)]
+    read = note_read(broker, monkeypatch)
+    at = 0
+    while at < len(there):
+        read.clear()
+        found = told((await fetch(broker, there[at][0], size=size)).records)
+        got = [row[0] for row in found if row[0] >= there[at][0]]
+        assert got == [offset for offset, _ in there[at : at + len(got)]]
+        answered = sum(cost for _, cost in there[at : at + len(got)])
+        # The next batch did not fit, or half of the bytes came, or as many records as ever do.
+        left = sum(cost for _, cost in there[at + len(got) : at + len(got) + 200])
+        assert answered + left >= size / 2 or at + len(got) == len(there) or len(got) >= 2000
+        assert sum(read) <= 2_000_000 and len(read) <= 4
+        at += len(got)
+
+
+@shapes
+@pytest.mark.parametrize("version", range(4))
+async def test_a_reader_of_message_sets_passes_the_end_of_a_batch_that_was_compacted_away(
+    broker: Broker, form: str, mode: str, version: int
+) -> None:
+    configs = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.01"}
+    await broker.create("t", storage_format=form, offset_mode=mode, **configs)
+
+    async def put(*keys: bytes) -> int:
+        sent: list[Record] = [(at, int(now() * 1000), key, key, []) for at, key in enumerate(keys)]
+        base: int = (await produce(broker, packed(sent, 13))).base_offset
+        return base
+
+    first = await put(b"a", b"b", b"c")
+    second = await put(b"b", b"c")
+    last = await put(b"end")
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    assert await LogCleaner(broker.services.store, broker.services.keys, topic, 0).run() is not None
+    size = 28 if version < 2 else 36  # of one message: no second entry has room
+    for offset in (first + 1, first + 2, second):
+        answer = await fetch(broker, offset, version=version, size=size)
+        assert answer.high_watermark == last + 1
+        assert told(answer.records, version)[0][:3:2] == (second, b"b")
+
+
+@pytest.mark.parametrize("version", range(2, 19))
+@pytest.mark.parametrize("form", ["record", "batch"])
+async def test_what_was_compressed_with_zstd_is_read_in_every_version(
+    broker: Broker, form: str, version: int
+) -> None:
+    await broker.create("t", storage_format=form, offset_mode="dense", compression_type="zstd")
+    sent = packed(rows(b"a" * 500, b"b" * 500, time=5), 13, compression.ZSTD)
+    assert (await produce(broker, sent)).error_code == E.NONE
+    answer = await fetch(broker, 0, version=version)
+    assert answer.error_code == E.NONE
+    assert told(answer.records, version) == rows(b"a" * 500, b"b" * 500, time=5)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd", "gzip", "snappy", "none"])
+async def test_what_is_compressed_at_rest_counts_as_it_is_sent(
+    broker: Broker, codec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [bytes([n]) * 50_000 for n in range(20)]
+    await broker.create("t", offset_mode="dense", storage_compression=codec)
+    assert (await produce(broker, packed(rows(*values), 13))).error_code == E.NONE
+    sent = note_sent(broker, monkeypatch)
+    seen: list[bytes | None] = []
+    while len(seen) < len(values):
+        answer = await fetch(broker, len(seen), size=170_000)
+        assert len(bytes(answer.records)) <= 170_000
+        found = told(answer.records)
+        assert len(found) == min(3, len(values) - len(seen))
+        seen += [row[3] for row in found]
+    assert seen == values
+    asked = [command[-1] for command in sent if command[0] == "XRANGE"]
+    assert max(asked) == 4  # of Redis, no more than about what fits
+
+
+@pytest.mark.parametrize("also", [0, 200])
+async def test_of_large_native_entries_no_more_are_read_than_about_what_fits(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, also: int
+) -> None:
+    await broker.create("t", offset_mode="dense")
+    for _ in range(also):
+        await produce(broker, packed(rows(b"small"), 13))
+    stream = broker.services.keys.partition("t", 0).stream
+    for _ in range(40):
+        await broker.services.store.submit_command("XADD", stream, "*", "value", b"x" * 100_000)
+    read = note_read(broker, monkeypatch, measure=len)
+    at = also
+    while at < also + 40:
+        at += len(told((await fetch(broker, at, size=500_000)).records))
+    assert max(read[bool(also) :]) <= 8
+
+
+async def test_a_fetch_goes_on_where_other_brokers_appended(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await broker.create("t", offset_mode="dense", storage_format="batch")
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    asked: list[Any] = []
+    submit = broker.services.store.submit_command
+
+    def counted(*command: Any) -> Any:
+        asked.append(command[0])
+        return submit(*command)
+
+    async def elsewhere(value: bytes) -> None:
+        call = prepare_append(
+            broker.services.keys,
+            topic,
+            0,
+            packed(rows(value), 13),
+            version=13,
+            now_ms=0,
+            settings=broker.services.settings,
+        )
+        assert (await broker.services.store.run(call)).error == E.NONE
+
+    await fetch(broker, 0)  # who reads a partition has it kept
+    await produce(broker, packed(rows(b"a"), 13))
+    await elsewhere(b"b")
+    await produce(broker, packed(rows(b"c"), 13))
+    monkeypatch.setattr(broker.services.store, "submit_command", counted)
+    for reads in (1, 0):
+        asked.clear()
+        found = told((await fetch(broker, 0)).records)
+        assert [row[3] for row in found] == [b"a", b"b", b"c"]
+        assert asked.count("XRANGE") == reads
+    one = len(packed(rows(b"a"), 13)) + 40
+    asked.clear()
+    assert len(told((await fetch(broker, 0, size=one)).records)) == 1
+    assert asked.count("XRANGE") == 0
+
+
+async def test_what_a_failover_lost_is_not_fetched(broker: Broker) -> None:
+    """A replica takes over that has not seen the last append, and takes another in its place."""
+    await broker.create("t", offset_mode="dense", storage_format="batch")
+    topic = await broker.services.topics.get("t")
+    assert topic is not None
+    store, keys = broker.services.store, broker.services.keys.partition("t", 0)
+    await fetch(broker, 0)  # who reads a partition has it kept
+    await produce(broker, packed(rows(b"a"), 13))
+    seen = {key: await store.command("DUMP", key) for key in (keys.log, keys.stream)}
+    await produce(broker, packed(rows(b"lost"), 13))
+    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"lost"]
+    for key, dumped in seen.items():
+        await store.command("RESTORE", key, 0, dumped, "REPLACE")
+    for lane in store._router.connections():
+        lane.renew("the server is gone")
+    await store.ready()
+    call = prepare_append(
+        broker.services.keys,
+        topic,
+        0,
+        packed(rows(b"b"), 13),
+        version=13,
+        now_ms=0,
+        settings=broker.services.settings,
+    )
+    assert (await store.run(call)).base == 1
+    assert [row[3] for row in told((await fetch(broker, 0)).records)] == [b"a", b"b"]
+    assert [row[3] for row in told((await fetch(broker, 1)).records)] == [b"b"]
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_nobody_stands_behind_the_end_where_nothing_was_lost(
+    broker: Broker, mode: str
+) -> None:
+    await broker.create("t", offset_mode=mode)
+    base = (await produce(broker, packed(rows(b"a"), 13))).base_offset
+    while int(now() * 1000) << 10 <= base + 5 and mode == "time":  # until the next millisecond
+        await fetch(broker, 0)
+    assert E((await fetch(broker, base + 5)).error_code) is E.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("mode", ["time", "dense"])
+async def test_who_has_read_what_a_failover_lost_goes_on_in_time_mode(
+    broker: Broker, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would begin at the first record there is, or at the end, as its reset policy says."""
+    monkeypatch.setattr(broker.services.store, "is_promoted", lambda key: True)
+    await broker.create("t", offset_mode=mode)
+    await produce(broker, packed(rows(b"a"), 13))
+    position = (await fetch(broker, 0)).high_watermark + 5
+    answer = await fetch(broker, position)
+    if mode == "dense":  # the next record would be taken for the one that was lost
+        assert E(answer.error_code) is E.OFFSET_OUT_OF_RANGE
+        return
+    while answer.error_code:  # until the next millisecond
+        answer = await fetch(broker, position)
+    assert (E(answer.error_code), answer.high_watermark) == (E.NONE, position)
+    assert not answer.records
+    await produce(broker, packed(rows(b"b"), 13))
+    assert [row[3] for row in told((await fetch(broker, position)).records)] == [b"b"]
+    ahead = (int(now() * 1000) + 3_600_000) << 10
+    assert E((await fetch(broker, ahead)).error_code) is E.OFFSET_OUT_OF_RANGE
+
+
+async def test_a_fetch_that_a_broken_connection_ends_leaves_nothing_unheard(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It asks two things at once; while Redis is away the log had three lines for each fetch."""
+    await broker.create("t", offset_mode="dense")
+    await produce(broker, packed(rows(b"a"), 13))
+    await fetch(broker, 0)  # from now on both are asked at once
+    for lane in broker.services.store._router.connections():
+        lane.leave("the server is gone")
+    assert E((await fetch(broker, 0)).error_code) is E.KAFKA_STORAGE_ERROR
+    gc.collect()
+    assert not [row for row in caplog.records if row.name == "asyncio"]
+
+
+async def test_a_fetch_goes_on_behind_entries_that_have_no_offset(broker: Broker) -> None:
+    await broker.create("t")
+    stream = broker.services.keys.partition("t", 0).stream
+    for at in ("5-0", *(f"5-{2000 + n}" for n in range(20)), "6-0"):
+        await broker.services.store.command("XADD", stream, at, "value", at)
+    for offset in (5 << 10, (5 << 10) + 1):
+        await fetch(broker, offset, size=1)
+        found = told((await fetch(broker, offset, size=1)).records)
+        assert [row[3] for row in found] == [b"6-0" if offset & 1 else b"5-0"]
+
+
+async def test_a_fetch_goes_on_behind_ever_so_many_entries_that_are_no_batches(
+    broker: Broker,
+) -> None:
+    """Of large batches a fetch asks for one at a time, and gets one of those, however small."""
+    await broker.create("t", storage_format="batch", offset_mode="dense")
+    await produce(broker, packed(rows(b"a" * 1000), 13))
+    stream = broker.services.keys.partition("t", 0).stream
+    adds = (broker.services.store.command("XADD", stream, "*", "value", "v") for _ in range(1500))
+    await asyncio.gather(*adds)
+    await produce(broker, packed(rows(b"b"), 13))
+    await fetch(broker, 0, size=1)
+    found = told((await fetch(broker, 1, size=1)).records)
+    assert [row[3] for row in found] == [b"b"]
+
+
+@pytest.mark.parametrize("session", [0, 7])
+async def test_a_fetch_session_nobody_opened_is_unknown(broker: Broker, session: int) -> None:
+    for epoch, error in ((-1, 0), (0, 0), *((n, 70) for n in (1, 3, 2**31 - 1, -2))):
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, session_id=session, session_epoch=epoch, topics=[]
+        )
+        assert (await broker.ask(request)).error_code == error, epoch
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_any_walk_over_a_log_sees_every_record_once(broker: Broker, seed: int) -> None:
+    """Batches of any size, fetched in bites of any size: nothing twice, nothing missed."""
+    random = Random(seed)
+    form, mode = SHAPES[seed]
+    await broker.create("t", storage_format=form, offset_mode=mode)
+    expected: list[tuple[int, bytes]] = []
+    for _ in range(30):
+        values = [
+            random.randbytes(random.choice((0, 10, 3000))) for _ in range(random.randint(1, 9))
+        ]
+        data = packed(rows(*values), 13, random.randrange(5))
+        base = (await produce(broker, data)).base_offset
+        expected += [(base + n, value) for n, value in enumerate(values)]
+    found: list[tuple[int, bytes | None]] = []
+    position = expected[0][0]
+    while position <= expected[-1][0]:
+        answer = await fetch(broker, position, size=random.choice((1, 500, 20_000)))
+        got = [(row[0], row[3]) for row in told(answer.records) if row[0] >= position]
+        assert got, position
+        found += got
+        position = got[-1][0] + 1
+    assert found == expected

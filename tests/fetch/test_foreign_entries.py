@@ -1,0 +1,95 @@
+"""What others added with redis-cli to topics whose entries are whole batches or sets."""
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.legacy.fetch import fetch
+from korvet.log.layouts import bytes as bytes_layout
+from korvet.log.reader import LogReader
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from korvet.wire.requests_v07 import Fetch
+from tests.support.connected_broker import Broker
+from tests.support.raw_client import batch, to_produce
+
+ENDLESS = b"\xff\xff\xff\xfc\x01\x00"
+MALFORMED: tuple[tuple[bytes | str, ...], ...] = (
+    ("value", "v"),
+    ("set", "x"),
+    ("set", "x", "count", "1", "tail", "0"),
+    ("set", "x", "count", "5", "tail", "0"),
+    ("set", "x", "count", "soon", "tail", "0"),
+    ("set", "x", "count", "1", "tail", "soon"),
+    ("set", ENDLESS, "count", str(len(ENDLESS)), "tail", "0"),
+    ("append.time", "soon", "set", "x", "count", "1", "tail", "0"),
+    ("append.time", "5"),
+    ("batch", "x", "count", "5", "tail", "0"),
+    ("batch", "x", "count", "soon"),
+    ("batch", "x" * 80, "count", "1", "tail", "0"),
+    ("batch", "x" * 80, "count", "9" * 5000, "tail", "0"),
+)
+
+
+@pytest.mark.parametrize("mode", ["bytes", "dense"])
+@pytest.mark.parametrize("fields", MALFORMED)
+async def test_records_before_and_behind_what_others_added_are_there(
+    broker: Broker, mode: str, fields: tuple[bytes | str, ...]
+) -> None:
+    await broker.create("t", 1, offset_mode=mode, storage_format="batch")
+    stream = broker.services.keys.partition("t", 0).stream
+    for value in (b"before", b"behind"):
+        answer = await broker.ask(to_produce("t", batch([value])), 9)
+        assert answer.responses[0].partition_responses[0].error_code == E.NONE
+        await broker.services.store.command("XADD", stream, "*", *fields)
+    assert b"before" in await fetched(broker, 0)
+    end = await listed(broker, -1)
+    for offset in range(1, end + 1, 5):
+        for version in (0, 3, 12):
+            await fetched(broker, offset, version)
+    assert any([b"behind" in await fetched(broker, offset) for offset in range(end)])
+    for moment in (-3, -2, 0, 5, 2**50):
+        await listed(broker, moment)
+    if mode == "bytes":
+        topic = await broker.services.topics.get("t")
+        assert topic is not None
+        asked = Fetch(topic="t", partition=0, offset=0, most=1 << 20)
+        reader = LogReader(broker.services.store, broker.services.keys)
+        parts = await fetch(asked, broker.services, reader, 1 << 20)
+        assert b"before" in b"".join(parts)
+
+
+@pytest.mark.parametrize("count", [1, 10**15])
+async def test_what_others_say_to_take_many_offsets_or_few_is_read(
+    broker: Broker, count: int
+) -> None:
+    await broker.create("t", 1, offset_mode="time", storage_format="batch")
+    stream = broker.services.keys.partition("t", 0).stream
+    told = ("append.time", 5, "batch", batch([b"one", b"two"]), "count", count, "max.timestamp", 5)
+    await broker.services.store.command("XADD", stream, "*", *told)
+    assert b"one" in await fetched(broker, await listed(broker, -2), 3)
+
+
+async def fetched(broker: Broker, offset: int, version: int = 12) -> bytes:
+    part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic="t", partitions=[part])]
+    )
+    answer = await broker.ask(request, version)
+    return bytes(answer.responses[0].partitions[0].records or b"")
+
+
+async def listed(broker: Broker, moment: int) -> int:
+    part = ListOffsetsPartition(partition_index=0, timestamp=moment)
+    topic = ListOffsetsTopic(name="t", partitions=[part])
+    answer = await broker.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 7)
+    found = answer.topics[0].partitions[0]
+    assert found.error_code == E.NONE
+    return int(found.offset)
+
+
+def test_a_set_without_an_end_holds_no_records() -> None:
+    assert bytes_layout.records_of(0, [b"set", ENDLESS, b"count", b"6", b"tail", b"0"]) == []
