@@ -19,6 +19,7 @@ from korvet.cli import (
     options,
     pipeline,
     produce,
+    redis_acl,
     scripts,
     serve,
     topics,
@@ -42,6 +43,7 @@ app.add_typer(pipeline.app, name="pipeline")
 options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)
 options.command(app, "doctor")(doctor.doctor)
+options.command(app, "redis-acl")(redis_acl.redis_acl)
 app.command("check")(check.check)
 
 

@@ -7,8 +7,10 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.advisories import vulnerable
 from korvet.embedded_redis import aof
-from korvet.store.errors import CommandFailed
+from korvet.store import redis_user
+from korvet.store.errors import CommandFailed, advice_for
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -42,7 +44,7 @@ def doctor(target: o.Target, json: o.Json = False) -> None:
     from korvet.cli.redis_target import store
 
     with store(target) as reached:
-        findings = list(examine(reached))
+        findings = list(examine(reached, target.namespace))
     if json:
         table_output.document(table_output.objects(("grade", "subject", "finding"), findings))
     else:
@@ -52,14 +54,16 @@ def doctor(target: o.Target, json: o.Json = False) -> None:
         raise typer.Exit(1)
 
 
-def examine(store: "SyncStore") -> Iterator[Finding]:
-    """Check the server, its persistence, its memory and its script cache."""
+def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
+    """Check the server, its persistence, its memory, its script cache and the user's rights."""
     info = parse_info(bytes(store.command("INFO")).decode("utf-8", "replace"))
     yield from _server(info)
     yield from _persistence(info)
     yield from _syncing(store, info)
     yield from _memory(info)
+    yield _lua(store)
     yield _scripts(store)
+    yield from _user(store, namespace)
 
 
 def parse_info(text: str) -> dict[str, str]:
@@ -79,6 +83,9 @@ def _server(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("bad", "server", f"{found}: too old, Korvet needs Redis 6.2 or Valkey 7.2")
     else:
         yield Finding("ok", "server", found)
+    found_flaw = vulnerable(name, version)
+    if found_flaw is not None:
+        yield Finding("note", "advisory", found_flaw)
     role = info.get("role", "master")
     if role != "master":
         yield Finding("bad", "role", f"this server is a {role}: brokers need the master")
@@ -148,6 +155,60 @@ def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("bad", "memory", f"{found}: less than a tenth is free")
     else:
         yield Finding("ok", "memory", found if limit else f"{found} (maxmemory is not set)")
+
+
+def _lua(store: "SyncStore") -> Finding:
+    try:
+        store.command("EVAL", "return 1", 0)
+    except CommandFailed as error:
+        return Finding("bad", "lua", advice_for(error))
+    return Finding("ok", "lua", "scripts run")
+
+
+def _user(store: "SyncStore", namespace: str) -> Iterator[Finding]:
+    """Compare the rights of the user with those that a broker needs."""
+    try:
+        user = bytes(store.command("ACL", "WHOAMI")).decode()
+        missing = _refused(store, user, redis_user.needed(namespace))
+        extra = redis_user.too_much()
+        permitted = extra.keys() - _refused(store, user, extra)
+    except CommandFailed:
+        yield Finding("note", "user", "its rights cannot be read: that needs +acl|dryrun")
+        return
+    if missing:
+        yield Finding(
+            "bad",
+            "user",
+            f"user {user} may not call {', '.join(sorted(missing))}: `korvet redis-acl` prints "
+            "the rule that a broker needs",
+        )
+    if permitted:
+        yield Finding(
+            "note",
+            "user",
+            f"user {user} may do more than a broker needs ({', '.join(sorted(permitted))}): "
+            "`korvet redis-acl --apply` creates a user with the least privileges",
+        )
+    if not missing and not permitted:
+        yield Finding("ok", "user", f"user {user} has the rights that a broker needs")
+
+
+def _refused(store: "SyncStore", user: str, calls: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Return the commands that the user may not call.
+
+    A command that the server does not have counts as permitted.
+    """
+    refused = set()
+    for name, call in calls.items():
+        try:
+            reply = store.command("ACL", "DRYRUN", user, *call)
+        except CommandFailed as error:
+            if "not found" in str(error):
+                continue
+            raise
+        if bytes(reply) != b"OK":
+            refused.add(name)
+    return refused
 
 
 def _scripts(store: "SyncStore") -> Finding:

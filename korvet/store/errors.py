@@ -45,7 +45,12 @@ _ADVICE = tuple(
         ),
         ("used memory > 'maxmemory'", "raise its maxmemory, or delete topics or records"),
         ("No space left on device", "make room on the disk of its append-only file"),
-        ("NOPERM|no permissions", "its user needs that permission (ACL SETUSER)"),
+        ("NOPERM|no permissions", "`korvet redis-acl` prints the rule that its user needs"),
+        (
+            "scripting engine|unknown command .EVAL",
+            "this server runs no Lua scripts: load Valkey's Lua module (loadmodule), or use a "
+            "server with Lua built in",
+        ),
         ("^no answer from Redis( at .*)?: Error", "start it, or give another --redis URL"),
         ("Connection closed by server", "is it a Redis that listens there?"),
         ("cluster support disabled", "it is one server, no cluster: redis://HOST:PORT"),

@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from korvet.cli import run
+from korvet.cli.advisories import vulnerable
 from korvet.embedded_redis.server import RedisServer
 from korvet.scripts import bundle
 from tests.support.raw_client import until
@@ -201,9 +202,58 @@ def test_doctor_reports_what_a_power_failure_loses(korvet: Korvet, policy: str, 
         assert (code, line in out) == (0, True), out
         with theirs.client() as client:
             client.acl_setuser("shy", enabled=True, nopass=True, categories=["+@all"], keys=["*"])
-            client.acl_setuser("shy", enabled=True, commands=["-config"])
+            client.acl_setuser("shy", enabled=True, commands=["-config"], channels=["*"])
         code, out, _ = korvet("doctor", "--redis", theirs.url.replace("://", "://shy:x@", 1))
         assert (code, "\tdisk\t" in out) == (0, False), out
+
+
+def test_redis_acl_creates_the_user_that_doctor_accepts(korvet: Korvet) -> None:
+    with server("valkey", "--appendonly", "yes") as theirs:
+        apply = ("redis-acl", "--apply", "--password-stdin", "--redis", theirs.url)
+        code, out, err = korvet(*apply, stdin=b"opensesame\n")
+        assert (code, err) == (0, "")
+        assert out == "user korvet may use the keys of namespace korvet\n"
+        own = theirs.url.replace("://", "://korvet:opensesame@", 1)
+        code, out, _ = korvet("doctor", "--redis", own)
+        assert code == 0 and "ok\tuser\tuser korvet has the rights that a broker needs" in out
+        code, out, _ = korvet("doctor", "--redis", theirs.url)
+        assert code == 0 and "note\tuser\tuser default may do more than a broker needs" in out
+        with theirs.client() as client:
+            client.execute_command("ACL", "SETUSER", "korvet", "-xadd")
+        code, out, _ = korvet("doctor", "--redis", own)
+        assert code == 1 and "WARNING\tuser\tuser korvet may not call xadd" in out
+
+
+def test_redis_acl_prints_the_rule_without_a_secret(korvet: Korvet) -> None:
+    code, out, _ = korvet("redis-acl", "--namespace", "shop", "--user", "broker")
+    assert code == 0
+    assert out.startswith("ACL SETUSER broker reset resetchannels on >PASSWORD ~shop:* ~{shop:* ")
+
+
+def test_a_server_without_lua_is_reported_in_one_sentence(korvet: Korvet) -> None:
+    with server("valkey", "--appendonly", "yes", "--enable-module-command", "yes") as theirs:
+        with theirs.client() as client:
+            client.execute_command("MODULE", "UNLOAD", "lua")
+        code, out, _ = korvet("doctor", "--redis", theirs.url)
+        assert code == 1 and "WARNING\tlua\t" in out and "load Valkey's Lua module" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "found"),
+    [
+        ("Redis", "7.2.13", "upgrade to 7.2.14"),
+        ("Redis", "7.0.15", "upgrade to 7.2.14"),
+        ("Redis", "7.2.14", None),
+        ("Redis", "9.0.0", None),
+        ("Valkey", "9.0.3", "upgrade to 9.0.4"),
+        ("Valkey", "9.1.0", None),
+    ],
+)
+def test_doctor_names_releases_with_known_code_execution_in_lua(
+    name: str, version: str, found: str | None
+) -> None:
+    finding = vulnerable(name, version)
+    assert finding is None if found is None else finding is not None and found in finding
 
 
 def test_topics_are_created_listed_described_and_deleted(

@@ -1,0 +1,64 @@
+"""`korvet redis-acl`: print or create the Redis user that brokers and Spark need."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+
+
+def redis_acl(
+    target: o.Target,
+    user: Annotated[str, typer.Option("--user", help="Name of the Redis user.")] = "korvet",
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Create or replace the user in the Redis of --redis.")
+    ] = False,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+    ] = False,
+) -> None:
+    """Print the ACL rule of a Redis user with the least privileges that Korvet needs.
+
+    The rule permits the keys and channels of --namespace. With --password-stdin it has the
+    password's SHA-256, else a placeholder. With --apply the command asks for the password. The
+    setting acks.all.fsync also needs +waitaof, which --apply adds if the server has it.
+    """
+    from korvet.store.redis_user import rules
+
+    password = _password(prompt=apply, from_stdin=password_stdin)
+    if not apply:
+        rule = rules(target.namespace, password, waitaof=False)
+        table_output.line(" ".join(["ACL", "SETUSER", user, *rule]))
+        return
+    from korvet.cli.redis_target import store
+    from korvet.store.errors import CommandFailed
+
+    with store(target) as reached:
+        try:
+            reached.command(
+                "ACL", "SETUSER", user, *rules(target.namespace, password, waitaof=True)
+            )
+        except CommandFailed as error:
+            if "waitaof" not in str(error).lower():
+                raise
+            # Servers before Redis 7.2 have no WAITAOF and refuse a rule that names it.
+            reached.command(
+                "ACL", "SETUSER", user, *rules(target.namespace, password, waitaof=False)
+            )
+    table_output.line(f"user {user} may use the keys of namespace {target.namespace}")
+
+
+def _password(*, prompt: bool, from_stdin: bool) -> str | None:
+    from korvet.config.setting import ConfigError
+
+    if from_stdin:
+        password = sys.stdin.readline().rstrip("\n")
+    elif prompt:
+        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    else:
+        return None
+    if not password:
+        raise ConfigError("the password of the Redis user is empty: give one on standard input.")
+    return password
