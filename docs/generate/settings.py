@@ -22,12 +22,16 @@ from korvet.metrics import Metrics
 WIDTH = 100
 
 
+_DEFAULTS = {"listen": Config().listeners[0].address}
+"""Defaults of options that are not a field of Config."""
+
+
 def options() -> str:
     """Return the start options as a table."""
     rows = ["| Option | Default | Meaning |", "|---|---|---|"]
     defaults = Config()
     for name, sentence in OPTIONS.items():
-        value = getattr(defaults, name.replace("-", "_"))
+        value = _DEFAULTS.get(name, getattr(defaults, name.replace("-", "_"), None))
         rows.append(f"| `--{name}` | {code(None if value is None else str(value))} | {sentence} |")
     return "\n".join(rows) + "\n"
 

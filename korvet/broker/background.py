@@ -135,7 +135,7 @@ class BackgroundTasks:
         other = await self._services.registration.heartbeat()
         what = "another broker has this node id: set a different --node-id"
         if other is not None and self._is_news(what):
-            logger.error(what, node_id=other.id, other=f"{other.host}:{other.port}")
+            logger.error(what, node_id=other.id, other=other.addresses)
 
     async def _follow_configs(self) -> None:
         """Apply dynamic configs of brokers and groups that any broker changed."""

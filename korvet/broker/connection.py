@@ -30,6 +30,7 @@ from korvet.broker.dispatch import (
 from korvet.broker.produce_fast_path import TemplateCache
 from korvet.broker.receive_buffer import BadFrame, ReceiveBuffer
 from korvet.broker.response_queue import ResponseQueue
+from korvet.config.listeners import Listener
 from korvet.context import Services
 from korvet.deferred import NOT_READY, Deferred
 from korvet.security.session import Session
@@ -53,6 +54,8 @@ or more.
 LINGER_S = 10.0
 """Seconds that a client has to read the responses sent before its connection was closed."""
 
+_ANY = Listener()
+
 log = logfmt.get("broker.connection")
 
 
@@ -71,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         max_frame: int,
         most: int,
         most_per_host: int,
+        listener: Listener = _ANY,
     ) -> None:
         self._services = services
         self._most = most
@@ -96,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gone_by: float | None = None
         self._unsent = 0
         self.closed = self._loop.create_future()
-        self.session = Session("")
+        self.session = Session("", listener=listener.name, protocol=listener.protocol)
         self.host = ""
         self.port = 0
         self.last_active = monotonic()

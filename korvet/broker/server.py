@@ -2,20 +2,22 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import anyio
+import msgspec
 
 from korvet import apis, logfmt
 from korvet.broker import http, listeners
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
 from korvet.broker.readiness import ready
-from korvet.cluster.registration import BrokerRegistration, LiveBroker
-from korvet.config.broker_config import EVERYWHERE, Address, Config
+from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
+from korvet.config.broker_config import Config
+from korvet.config.listeners import EVERYWHERE, PLAINTEXT, Address, Listener
 from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
 from korvet.keys import Keys
@@ -37,8 +39,8 @@ class ExtraListener(Protocol):
     async def bind(self, config: Config, services: Services, connections: set[Connection]) -> None:
         """Bind the port, before the broker registers. Raises StartError."""
 
-    async def register(self, where: Address) -> None:
-        """Register the address of the broker's main listener elsewhere. Raises StartError."""
+    async def register(self, where: Address | None) -> None:
+        """Register the address of the broker's PLAINTEXT listener elsewhere. Raises StartError."""
 
     async def serve(self) -> None:
         """Accept connections."""
@@ -56,7 +58,7 @@ class ExtraListener(Protocol):
 async def serve(
     config: Config,
     *,
-    on_listening: Callable[[str, int], None],
+    on_listening: Callable[[Sequence[Listener]], None],
     stop: anyio.Event,
     interceptor: Interceptor | None = None,
     extra: ExtraListener | None = None,
@@ -66,13 +68,12 @@ async def serve(
         services.interceptor = interceptor
         connections: set[Connection] = set()
         services.metrics.connections.ask = lambda: {(): len(connections)}
-        server = await _listen(config, services, connections)
+        bound = [await _bind(each, services, connections) for each in config.listeners]
         if extra is not None:
             await extra.bind(config, services, connections)
-        host, port = _address(config, server)
-        await _join(services, host, port)
+        await _join(services, [endpoint(each.listener) for each in bound])
         if extra is not None:
-            await extra.register(Address(host, port))
+            await extra.register(_plain_address(services.registration.me, config))
         async with anyio.create_task_group() as tasks:
             background = BackgroundTasks(services)
             tasks.start_soon(background.run)
@@ -80,17 +81,19 @@ async def serve(
             if config.ops_place is not None:
                 page = http.OpsPage(services.metrics, lambda: ready(services.store))
                 await tasks.start(http.serve, page, config.ops_place)
-            await listeners.open_to_all("--listen", config.listen, server)
+            for each in bound:
+                await listeners.open_to_all("--listen", each.listener.address, each.server)
             if extra is not None:
                 await extra.serve()
-            on_listening(config.listen.host, port)
+            on_listening([each.listener for each in bound])
             if extra is not None:
                 tasks.start_soon(extra.run)
             await stop.wait()
             # Unregister first: a client that still gets this broker's address would find the port
             # closed.
             await _leave(services)
-            server.close()
+            for each in bound:
+                each.server.close()
             if extra is not None:
                 extra.close()
             await _drain(connections)
@@ -121,8 +124,8 @@ async def connected(config: Config) -> AsyncIterator[Services]:
         async with notifier:
             topics = TopicTable(store, keys, config.topics)
             await notifier.watch(keys.topics_channel(), lambda _: topics.invalidate())
-            where = config.advertise or config.listen
-            me = LiveBroker(config.node_id, where.host, where.port, _rack(config))
+            endpoints = tuple(map(endpoint, config.listeners))
+            me = LiveBroker(config.node_id, endpoints, _rack(config))
             registration = BrokerRegistration(store, keys, me, config.settings.text("cluster.id"))
             services = Services(
                 config, store, keys, topics, notifier, registration, apis.TABLE, metrics
@@ -147,39 +150,51 @@ def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
     return count
 
 
-async def _listen(
-    config: Config, services: Services, connections: set[Connection]
-) -> asyncio.base_events.Server:
+class BoundListener(NamedTuple):
+    """A listener with the port that it was bound to, and its server."""
+
+    listener: Listener
+    server: asyncio.base_events.Server
+
+
+async def _bind(
+    listener: Listener, services: Services, connections: set[Connection]
+) -> BoundListener:
+    if listener.protocol != PLAINTEXT:
+        raise StartError(f"--listen {listener} cannot be served: only PLAINTEXT is supported.")
+    config = services.config
     max_frame = config.settings.integer("socket.request.max.bytes")
 
     def accept() -> asyncio.BaseProtocol:
         most = services.settings.integer("max.connections")
         per_host = services.settings.integer("max.connections.per.ip")
-        return Connection(services, connections, max_frame, most, per_host)
+        return Connection(services, connections, max_frame, most, per_host, listener)
 
-    return await listeners.bind("--listen", config.listen, config, accept)
-
-
-def _address(config: Config, server: asyncio.base_events.Server) -> tuple[str, int]:
-    """Return the advertised host and the bound port."""
-    port = server.sockets[0].getsockname()[1]
-    advertised = config.advertise
-    if advertised is not None:
-        return advertised.host, port
-    host = config.listen.host
-    if host in EVERYWHERE:
-        host = socket.gethostname()
-    return host, port
+    server = await listeners.bind("--listen", listener.address, config, accept)
+    address = Address(listener.address.host, server.sockets[0].getsockname()[1])
+    return BoundListener(msgspec.structs.replace(listener, address=address), server)
 
 
-async def _join(services: Services, host: str, port: int) -> None:
+def endpoint(listener: Listener) -> Endpoint:
+    """Return the address that clients of the listener connect to."""
+    host, port = listener.address.host, listener.address.port
+    if listener.advertised is not None:
+        host, port = listener.advertised.host, listener.advertised.port
+    return Endpoint(listener.name, socket.gethostname() if host in EVERYWHERE else host, port)
+
+
+def _plain_address(me: LiveBroker, config: Config) -> Address | None:
+    """Return the address for clients that speak neither TLS nor SASL, if there is one."""
+    for listener, where in zip(config.listeners, me.endpoints, strict=True):
+        if listener.protocol == PLAINTEXT:
+            return Address(where.host, where.port)
+    return None
+
+
+async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
     """Register this broker, so that brokers and clients can find it."""
-    advertised = services.config.advertise
-    endpoint = advertised or Address(host, port)
     registration = services.registration
-    registration.me = LiveBroker(
-        registration.me.id, endpoint.host, endpoint.port, registration.me.rack
-    )
+    registration.me = msgspec.structs.replace(registration.me, endpoints=tuple(endpoints))
     try:
         await registration.join()
         given = services.config.settings.describe("cluster.id")

@@ -13,13 +13,15 @@ from korvet import logfmt
 from korvet.broker import http
 from korvet.broker.server import serve
 from korvet.config.broker_config import Config
+from korvet.config.listeners import Listener
 from korvet.embedded_redis import aof
 from korvet.legacy.listener import LegacyListener
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
 
-Announce: TypeAlias = Callable[[str, int], None]
+Announce: TypeAlias = Callable[[Sequence[Listener]], None]
+AnnounceLegacy: TypeAlias = Callable[[str, int], None]
 _RESTART_CHECK_S = 1.0
 log = logfmt.get("process")
 
@@ -33,7 +35,7 @@ def run_broker(
     announce: Announce,
     server: "RedisServer | None" = None,
     parent: int | None = None,
-    announce_legacy: Announce = ignore,
+    announce_legacy: AnnounceLegacy = ignore,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until the parent closes the pipe `parent`.
 
@@ -57,7 +59,7 @@ def _loop() -> dict[str, object]:
 async def _main(
     config: Config,
     announce: Announce,
-    announce_legacy: Announce,
+    announce_legacy: AnnounceLegacy,
     server: "RedisServer | None",
     parent: int | None,
 ) -> None:

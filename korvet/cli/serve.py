@@ -3,7 +3,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,8 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli.options import GLOBAL
-from korvet.config.broker_config import Address, Config, ConfigError, load
+from korvet.config.broker_config import Config, ConfigError, load
+from korvet.config.listeners import Address, Listener
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 def serve(
     context: typer.Context,
-    listen: Annotated[str | None, o.text("listen", "HOST:PORT")] = None,
-    advertise: Annotated[str | None, o.text("advertise", "HOST:PORT")] = None,
+    listen: Annotated[list[str] | None, o.text("listen", "[PROTOCOL://]HOST:PORT")] = None,
+    advertise: Annotated[list[str] | None, o.text("advertise", "[PROTOCOL://]HOST:PORT")] = None,
     legacy_listen: Annotated[str | None, o.text("legacy-listen", "HOST:PORT")] = None,
     zookeeper: Annotated[str | None, o.text("zookeeper", "HOST:PORT")] = None,
     ops: Annotated[str | None, o.text("ops", "HOST:PORT")] = None,
@@ -48,8 +49,8 @@ def serve(
         _refuse_options(context)
         return
     given = {
-        "listen": listen,
-        "advertise": advertise,
+        "listen": ",".join(listen) if listen else None,
+        "advertise": ",".join(advertise) if advertise else None,
         "legacy-listen": legacy_listen,
         "zookeeper": zookeeper,
         "ops": ops,
@@ -110,9 +111,10 @@ def _refuse_options(context: typer.Context) -> None:
         )
 
 
-def announce(host: str, port: int) -> None:
-    """Write the line on stdout that says clients may connect."""
-    sys.stdout.write(f"listening on {Address(host, port)}\n")
+def announce(listeners: Sequence[Listener]) -> None:
+    """Write the lines on stdout that say clients may connect, one for each listener."""
+    for listener in listeners:
+        sys.stdout.write(f"listening on {listener}\n")
     sys.stdout.flush()
 
 

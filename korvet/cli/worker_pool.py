@@ -16,7 +16,8 @@ import socket
 import sys
 import tempfile
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,8 @@ from korvet.broker.listeners import unserved
 from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
 from korvet.cli.serve import announce, announce_legacy
-from korvet.config.broker_config import Address, Config
+from korvet.config.broker_config import Config
+from korvet.config.listeners import Address, Listener
 from korvet.embedded_redis import aof
 
 if TYPE_CHECKING:
@@ -46,17 +48,18 @@ class _Failed(Exception):
 
 def supervise(config: Config, server: "RedisServer | None") -> None:
     """Run N workers until a signal stops them."""
-    with _reserve(config.listen) as reserved, _reserve_legacy(config) as legacy:
-        host, port = reserved.getsockname()[:2]
+    with ExitStack() as reserved, _reserve_legacy(config) as legacy:
+        listeners = [_reserve_listener(each, reserved) for each in config.listeners]
         sockets = Path(tempfile.mkdtemp(prefix="korvet-"))
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
-            listen = Address(config.listen.host, port)
-            shared = msgspec.structs.replace(config, listen=listen, legacy_listen=_bound(legacy))
+            shared = msgspec.structs.replace(
+                config, listeners=tuple(listeners), legacy_listen=_bound(legacy)
+            )
             workers = _Workers(shared, sockets, server)
             try:
                 workers.start()
-                announce(host, port)
+                announce(listeners)
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 workers.supervise()
@@ -67,6 +70,13 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             shutil.rmtree(sockets, ignore_errors=True)
+
+
+def _reserve_listener(listener: Listener, reserved: ExitStack) -> Listener:
+    """Bind the listener's port until `reserved` ends; return the listener with that port."""
+    found = reserved.enter_context(_reserve(listener.address))
+    address = Address(listener.address.host, found.getsockname()[1])
+    return msgspec.structs.replace(listener, address=address)
 
 
 def _reserve_legacy(config: Config) -> AbstractContextManager[socket.socket | None]:
@@ -191,7 +201,7 @@ class _Workers:
     def _run_child(self, number: int, report: int) -> int:
         """Run a child process and return its exit code."""
 
-        def serving(host: str = "", port: int = 0) -> None:
+        def serving(_: Sequence[Listener] = ()) -> None:
             # The parent does not wait for a worker that replaces a dead one.
             with suppress(BrokenPipeError):
                 os.write(report, b"1")

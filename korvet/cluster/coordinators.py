@@ -13,6 +13,8 @@ Rules
   keys it names: brokers are checked concurrently, and one that was unreachable lately is checked
   again in the background. There is one check of a broker at a time: a host name lookup that hangs
   holds a thread of the pool that also looks up Redis's name.
+- A coordinator is returned with its address on the listener of the client that asked; brokers
+  without that listener are not chosen.
 - If brokers cannot reach each other at their advertised addresses, each returns itself.
 """
 
@@ -24,7 +26,7 @@ from itertools import takewhile
 from time import monotonic
 
 from korvet.bounded import gather_bounded
-from korvet.cluster.registration import BrokerRegistration, LiveBroker
+from korvet.cluster.registration import BrokerRegistration, Node
 
 CACHE_S = 1.0
 """Age up to which the result of a check is used."""
@@ -80,40 +82,46 @@ class Coordinators:
     ) -> None:
         self._registration = registration
         self._is_reachable = is_reachable
-        self._checks: dict[LiveBroker, ReachabilityCheck] = {}
+        self._checks: dict[Node, ReachabilityCheck] = {}
 
-    async def choose(self, key: str) -> LiveBroker:
-        """Return the coordinator of the group or transactional id."""
+    async def choose(self, key: str, listener: str) -> Node | None:
+        """Return the coordinator of the group or transactional id, for clients of the listener.
+
+        None if this broker has no such listener.
+        """
         me = self._registration.me
-        brokers = rank_brokers(self._registration.brokers, key)
+        brokers = rank_brokers(self._registration.nodes(listener), key)
         preferred = list(takewhile(lambda broker: broker.id != me.id, brokers))
         checks = [self._check(broker) for broker in preferred]
         for broker, check in zip(preferred, checks, strict=True):
             if await _result(check):
                 return broker
-        return brokers[len(preferred)] if len(preferred) < len(brokers) else me
+        return brokers[len(preferred)] if len(preferred) < len(brokers) else me.node(listener)
 
-    async def select_own(self, keys: list[str]) -> list[str]:
-        """Return the keys whose coordinator has this broker's address.
+    async def select_own(self, keys: list[str], listener: str) -> list[str]:
+        """Return the keys whose coordinator has this broker's address on the listener.
 
         Brokers that share an address, such as a load balancer's, are one coordinator.
         """
-        me = self._registration.me
-        if len(self._registration.brokers) < 2:
+        me = self._registration.me.node(listener)
+        if me is None or len(self._registration.nodes(listener)) < 2:
             return keys
-        chosen = await gather_bounded(self.choose, keys)
-        own = (me.host, me.port)
+        chosen = await gather_bounded(lambda key: self.choose(key, listener), keys)
         return [
             key
             for key, broker in zip(keys, chosen, strict=True)
-            if (broker.host, broker.port) == own
+            if broker is not None and (broker.host, broker.port) == (me.host, me.port)
         ]
 
-    def _check(self, broker: LiveBroker) -> ReachabilityCheck:
+    def _check(self, broker: Node) -> ReachabilityCheck:
         """Return the broker's check, starting a new one if the result is too old."""
         check = self._checks.get(broker)
         if check is None:
-            registered = self._registration.brokers
+            registered = {
+                Node(each.id, endpoint.host, endpoint.port, each.rack)
+                for each in self._registration.brokers
+                for endpoint in each.endpoints
+            }
             self._checks = {one: row for one, row in self._checks.items() if one in registered}
             check = self._checks[broker] = ReachabilityCheck()
         if check.task is None and (
@@ -122,7 +130,7 @@ class Coordinators:
             check.task = asyncio.create_task(self._run(broker, check))
         return check
 
-    async def _run(self, broker: LiveBroker, check: ReachabilityCheck) -> None:
+    async def _run(self, broker: Node, check: ReachabilityCheck) -> None:
         try:
             check.reachable = await self._is_reachable(broker.host, broker.port)
         finally:
@@ -141,10 +149,10 @@ async def _result(check: ReachabilityCheck) -> bool:
     return bool(check.reachable)
 
 
-def rank_brokers(brokers: list[LiveBroker], key: str) -> list[LiveBroker]:
+def rank_brokers(brokers: list[Node], key: str) -> list[Node]:
     """Return the brokers in the key's order, the same on every broker."""
 
-    def rank(broker: LiveBroker) -> bytes:
+    def rank(broker: Node) -> bytes:
         text = f"{broker.id} {key}".encode("utf-8", "surrogateescape")
         return blake2b(text, digest_size=8).digest()
 

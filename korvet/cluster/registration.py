@@ -1,5 +1,6 @@
 """Register this broker in Redis and list the live brokers."""
 
+from collections.abc import Sequence
 from time import monotonic
 
 import msgspec
@@ -14,13 +15,44 @@ HEARTBEAT_S = 3.0
 """Interval between renewals."""
 
 
-class LiveBroker(msgspec.Struct, frozen=True):
-    """A live broker, as Metadata lists it."""
+class Endpoint(msgspec.Struct, frozen=True):
+    """The address of a broker for the clients of one listener."""
+
+    listener: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.listener}://{self.host}:{self.port}"
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A live broker, as the clients of one listener see it."""
 
     id: int
     host: str
     port: int
     rack: str | None = None
+
+
+class LiveBroker(msgspec.Struct, frozen=True):
+    """A live broker, as it is registered."""
+
+    id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+
+    def node(self, listener: str) -> Node | None:
+        """Return the broker as clients of the listener see it, None without such a listener."""
+        for endpoint in self.endpoints:
+            if endpoint.listener == listener:
+                return Node(self.id, endpoint.host, endpoint.port, self.rack)
+        return None
+
+    @property
+    def addresses(self) -> str:
+        """The endpoints as Kafka writes them in advertised.listeners."""
+        return ",".join(map(str, self.endpoints))
 
 
 class BrokerRegistration:
@@ -73,9 +105,19 @@ class BrokerRegistration:
         self.brokers = sorted(found, key=lambda row: row.id)
         return msgspec.json.decode(reply.other, type=LiveBroker) if reply.other else None
 
-    def leader_of(self, partition: int) -> int:
-        """Return the leader that Metadata reports, chosen to spread clients over brokers."""
-        return self.brokers[partition % len(self.brokers)].id
+    def nodes(self, listener: str) -> list[Node]:
+        """Return the live brokers that have the listener, with its addresses, by id.
+
+        As in Kafka, the others are left out: a client cannot use an address of another listener.
+        """
+        found = (broker.node(listener) for broker in self.brokers)
+        return [node for node in found if node is not None]
+
+    def controller_of(self, nodes: Sequence[Node]) -> int:
+        """Return the controller if it is among the nodes, else another one of them."""
+        if not nodes or any(node.id == self.controller for node in nodes):
+            return self.controller
+        return nodes[0].id
 
     async def leave(self) -> None:
         """Remove the registration.
@@ -86,3 +128,8 @@ class BrokerRegistration:
         await self._store.run(
             broker.unregister(self._keys, node_id=self.me.id, address=msgspec.json.encode(self.me))
         )
+
+
+def leader_of(partition: int, nodes: Sequence[Node]) -> int:
+    """Return the leader that Metadata reports, chosen to spread clients over brokers."""
+    return nodes[partition % len(nodes)].id if nodes else -1

@@ -10,14 +10,15 @@ Rules
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from korvet.config.broker_settings import BROKER
-from korvet.config.setting import ConfigError, Setting, StartError, find_setting
+from korvet.config.broker_settings import BROKER, LISTENER_PREFIX, find_broker_setting
+from korvet.config.listeners import MAP, Address, Listener, parse_listeners
+from korvet.config.setting import ConfigError, StartError, find_setting
 from korvet.config.topic_policy import Pattern, TopicConfigs
 from korvet.config.values import Settings
 
@@ -26,45 +27,22 @@ __all__ = ["Address", "Config", "ConfigError", "StartError", "load"]
 REDIS_VARIABLE = "KORVET_REDIS_URL"
 _SCHEMES = re.compile(r"(rediss?(\+sentinel|\+cluster)?|unix)://")
 _ZOOKEEPER = re.compile(r"[^,/\s:]+:\d{1,5}(,[^,/\s:]+:\d{1,5})*(/[^\s,]*)?")
-EVERYWHERE = ("0.0.0.0", "::")
-"""Wildcard hosts: valid to listen on, not to connect to."""
 _LEVELS = ("debug", "info", "warning", "error")
 _KAFKAS = {
-    "listeners": "listen",
-    "advertised.listeners": "advertise",
     "broker.id": "node-id",
     "node.id": "node-id",
     "log.dir": "data-dir",
     "log.dirs": "data-dir",
 }
 """Settings of a Kafka server.properties that are options here."""
-
-
-class Address(msgspec.Struct, frozen=True):
-    """A host and a port; an IPv6 host is written in brackets."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str, option: str) -> "Address":
-        host, colon, port = text.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
-            raise ConfigError(
-                f"{option} must be HOST:PORT, for example 127.0.0.1:9092, not {text!r}."
-            )
-        return cls(host, int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+_ALIASES = {"listeners": "listen", "advertised.listeners": "advertise"}
+"""Kafka's names of options; a file and --set take them too."""
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The start configuration of a broker. OPTIONS describes each field."""
+    """The start configuration of a broker. OPTIONS describes the fields."""
 
-    listen: Address = Address("127.0.0.1", 9092)
-    advertise: Address | None = None
+    listeners: tuple[Listener, ...] = (Listener(),)
     legacy_listen: Address | None = None
     zookeeper: str | None = None
     ops: Address | None = None
@@ -95,8 +73,10 @@ class Config(msgspec.Struct, frozen=True):
 
 
 OPTIONS: dict[str, str] = {
-    "listen": "HOST:PORT to serve Kafka clients on; port 0 picks a free one.",
-    "advertise": "HOST:PORT that clients connect to; default is the listening address.",
+    "listen": "[PROTOCOL://]HOST:PORT to serve Kafka clients on; PROTOCOL is PLAINTEXT (default), "
+    "SSL, SASL_PLAINTEXT or SASL_SSL; port 0 picks a free one. Repeat.",
+    "advertise": "[PROTOCOL://]HOST:PORT that clients connect to; default is the listening "
+    "address. Repeat.",
     "legacy-listen": "HOST:PORT to serve Kafka 0.7 clients on; off by default.",
     "zookeeper": "HOST:PORT[/chroot] of a ZooKeeper to register in, for Kafka 0.7 consumers.",
     "ops": "HOST:PORT for /healthz, /readyz and /metrics; off by default.",
@@ -122,10 +102,17 @@ def load(
     given, settings, patterns = _read(file) if file else ({}, {}, ())
     if environ.get(REDIS_VARIABLE):
         given["redis"] = environ[REDIS_VARIABLE]
-    given |= {name: value for name, value in options.items() if value is not None}
     settings |= dict(_assignment(text) for text in sets)
-    config = Config(settings=Settings(settings), patterns=patterns, **_typed(given))
+    given |= {option: settings.pop(name) for name, option in _ALIASES.items() if name in settings}
+    given |= {name: value for name, value in options.items() if value is not None}
+    values = Settings(settings)
+    listeners = parse_listeners(
+        given.pop("listen", str(Listener())), given.pop("advertise", ""), values.words(MAP)
+    )
+    config = Config(listeners=listeners, settings=values, patterns=patterns, **_typed(given))
     _refuse_shared(config)
+    for name in values.listeners - {listener.name.lower() for listener in listeners}:
+        raise ConfigError(f"{LISTENER_PREFIX}{name}: there is no listener {name.upper()}.")
     _ = config.topics  # raise for invalid patterns at start, not at the first topic
     return config
 
@@ -134,17 +121,23 @@ def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise ConfigError(f"--set needs NAME=VALUE, for example num.partitions=3, not {text!r}.")
-    _refuse_unknown(BROKER, name.strip())
+    _refuse_unknown(name.strip())
     return name.strip(), value.strip()
 
 
-def _refuse_unknown(names: Mapping[str, Setting], name: str) -> None:
+def _refuse_unknown(name: str, options: Collection[str] = ()) -> None:
+    """Raise ConfigError unless the name is a setting, an alias, or one of the options."""
     if name in _KAFKAS:
         option = _KAFKAS[name]
         raise ConfigError(
             f"{name} is not a setting here: use the option --{option}, or {option} in a file."
         )
-    find_setting(names, name, "setting")
+    if name not in _ALIASES and name not in BROKER:
+        if name.startswith(LISTENER_PREFIX):
+            find_broker_setting(name)
+        else:
+            known = (*BROKER, *_ALIASES, *options)
+            find_setting(dict.fromkeys(known, BROKER["cluster.id"]), name, "setting")
 
 
 def _typed(given: Mapping[str, str]) -> dict[str, Any]:
@@ -152,10 +145,8 @@ def _typed(given: Mapping[str, str]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, text in given.items():
         option, field = f"--{name}", name.replace("-", "_")
-        if name in ("listen", "advertise", "legacy-listen", "ops"):
+        if name in ("legacy-listen", "ops"):
             fields[field] = Address.parse(text, option)
-            if name == "advertise":
-                _refuse_nowhere(fields[field])
         elif name in ("node-id", "workers"):
             lowest, highest = (0, 2**31 - 1) if name == "node-id" else (1, 256)
             fields[field] = _whole(text, option, lowest, highest)
@@ -170,17 +161,17 @@ def _refuse_shared(config: Config) -> None:
     With several workers the ports have SO_REUSEPORT, so that a second bind would succeed.
     """
     seen: dict[Address, str] = {}
-    for name in ("listen", "legacy-listen", "ops"):
-        where = getattr(config, name.replace("-", "_"))
-        if where is not None and where.port and seen.setdefault(where, name) != name:
-            raise ConfigError(f"--{seen[where]} and --{name} are both {where}: use different ones.")
-
-
-def _refuse_nowhere(address: Address) -> None:
-    if address.port == 0 or address.host in EVERYWHERE:
-        raise ConfigError(
-            f"--advertise must be HOST:PORT that clients can connect to, not {str(address)!r}."
-        )
+    options = [("listen", listener.address) for listener in config.listeners]
+    for name, where in (*options, ("legacy-listen", config.legacy_listen), ("ops", config.ops)):
+        if where is None or not where.port:
+            continue
+        if where in seen:
+            both = f"--{seen[where]} and --{name} are both"
+            raise ConfigError(
+                f"{both if seen[where] != name else 'Two addresses of --listen are'} {where}: "
+                "use different ones."
+            )
+        seen[where] = name
 
 
 def _whole(text: str, option: str, lowest: int, highest: int) -> int:
@@ -247,7 +238,7 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ..
         flat = _flatten(content)
         options = {name: flat.pop(name) for name in OPTIONS if name in flat}
         for name in flat:
-            _refuse_unknown({**BROKER, **dict.fromkeys(OPTIONS, BROKER["cluster.id"])}, name)
+            _refuse_unknown(name, options=OPTIONS)
         return options, flat, patterns
     except ConfigError as error:
         raise ConfigError(f"--config {file}: {error}") from None

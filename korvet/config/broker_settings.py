@@ -8,6 +8,7 @@ from korvet.config.setting import (
     INT_MAX,
     LONG_MAX,
     LONGEST_ARRAY,
+    ConfigError,
     Decimal,
     Flag,
     Levels,
@@ -16,6 +17,8 @@ from korvet.config.setting import (
     SomeOf,
     Text,
     Whole,
+    Words,
+    find_setting,
     long,
     table,
 )
@@ -295,6 +298,14 @@ _THREADS = (
 
 _SOCKETS = (
     Setting(
+        "listener.security.protocol.map",
+        Words(),
+        "",
+        "Security protocols of listeners by name, as NAME:PROTOCOL; a listener named after a "
+        "protocol needs none.",
+        dynamic=False,
+    ),
+    Setting(
         "socket.request.max.bytes",
         Whole(1),
         "104857600",
@@ -345,3 +356,18 @@ _SOCKETS = (
 )
 
 BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + COORDINATION)
+LISTENER_PREFIX = "listener.name."
+"""Prefix of a listener's own value: `listener.name.NAME.SETTING`, the name in lower case."""
+
+
+def find_broker_setting(name: str) -> Setting:
+    """Return the setting of that name, also with the prefix of a listener. Raises ConfigError."""
+    if not name.startswith(LISTENER_PREFIX):
+        return find_setting(BROKER, name, "setting")
+    listener, _, inner = name.removeprefix(LISTENER_PREFIX).partition(".")
+    setting = find_setting(BROKER, inner, "setting")
+    if not listener or listener != listener.lower():
+        raise ConfigError(f"{name} must be {LISTENER_PREFIX}NAME.{inner}, with a lower-case name.")
+    if not setting.per_listener:
+        raise ConfigError(f"{inner} is not a setting of one listener: set it for the broker.")
+    return setting

@@ -173,7 +173,10 @@ def long(lowest: int, highest: int = LONG_MAX) -> Whole:
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """A named setting; `default` is text, or None for a setting that is unset by default."""
+    """A named setting; `default` is text, or None for a setting that is unset by default.
+
+    A listener may have its own value of a setting that is `per_listener`.
+    """
 
     name: str
     type: Type
@@ -182,6 +185,7 @@ class Setting(msgspec.Struct, frozen=True):
     dynamic: bool = True
     effect: bool = True
     immutable: bool = False
+    per_listener: bool = False
 
     @property
     def kind(self) -> Kind:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from korvet.config.broker_settings import BROKER
+from korvet.config.broker_settings import BROKER, LISTENER_PREFIX, find_broker_setting
 from korvet.config.setting import ConfigError, Kind, Setting, Source, Value, find_setting
 
 BOUNDS = (
@@ -70,8 +70,10 @@ class Settings:
         )
         self._values: dict[str, Value | None] = {}
         for _, layer in self._layers:
-            for name in layer:
-                find_setting(BROKER, name, "setting")
+            for name, value in layer.items():
+                setting = find_broker_setting(name)
+                if name.startswith(LISTENER_PREFIX):
+                    setting.parse(value)
         for name, setting in BROKER.items():
             text = self.text_of(name)
             self._values[name] = None if text is None else setting.parse(text)
@@ -86,11 +88,31 @@ class Settings:
         setting that is read only at start.
         """
         for name in (*dynamic, *(own or {})):
-            if not find_setting(BROKER, name, "setting").dynamic:
+            if not find_broker_setting(name).dynamic:
                 raise ConfigError(
                     f"{name} is read only at start: set it in the start configuration and restart."
                 )
         return Settings(self._layers[-1][1], dynamic, own)
+
+    @property
+    def listeners(self) -> set[str]:
+        """Names of the listeners that have their own settings, in lower case."""
+        return {
+            name.split(".")[2]
+            for _, layer in self._layers
+            for name in layer
+            if name.startswith(LISTENER_PREFIX)
+        }
+
+    def of_listener(self, name: str) -> "Settings":
+        """Return the settings of the listener: its own values, then those of the broker."""
+        prefix = f"{LISTENER_PREFIX}{name.lower()}."
+        own, cluster, static = (
+            layer
+            | {each.removeprefix(prefix): layer[each] for each in layer if each.startswith(prefix)}
+            for _, layer in self._layers
+        )
+        return Settings(static, cluster, own)
 
     def text_of(self, name: str) -> str | None:
         """Return the value as text, or None if the setting is unset."""

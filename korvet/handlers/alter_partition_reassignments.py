@@ -11,6 +11,7 @@ Left out
 """
 
 from korvet.admin.results import outcome
+from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.lifecycle import Refused, check_assignment
@@ -56,7 +57,7 @@ async def _check(name: str, row: ReassignablePartition, context: Context) -> Non
         raise Refused(error, error.message)
     registration = context.services.registration
     check_assignment(row.replicas, {broker.id for broker in registration.brokers})
-    if row.replicas != [registration.leader_of(number)]:
+    if row.replicas != [leader_of(number, registration.nodes(context.session.listener))]:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "Partitions cannot be moved: every broker serves every partition from Redis.",

@@ -1,6 +1,7 @@
 """DescribeCluster (key 60), versions 0-2. Return the cluster id, controller and live brokers.
 
 Behaviour
+- brokers with their addresses on the client's listener; brokers without that listener are left out
 - MISMATCHED_ENDPOINT_TYPE for controllers (2): there are no separate ones;
   UNSUPPORTED_ENDPOINT_TYPE for any type other than brokers (1)
 Versions
@@ -35,17 +36,16 @@ async def describe_cluster(
             controller_id=-1,
             brokers=[],
         )
+    nodes = registration.nodes(context.session.listener)
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=BROKERS,
         cluster_id=registration.cluster_id,
-        controller_id=registration.controller,
+        controller_id=registration.controller_of(nodes),
         brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
-            )
-            for broker in registration.brokers
+            DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in nodes
         ],
         cluster_authorized_operations=authorized_operations.CLUSTER
         if asked

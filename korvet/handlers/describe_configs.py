@@ -178,8 +178,8 @@ def _of_this_start(context: Context) -> list[ConfigValue]:
     return [
         _chosen(
             "advertised.listeners",
-            f"PLAINTEXT://{me.host}:{me.port}",
-            "Address that clients connect to.",
+            me.addresses,
+            "Addresses that clients connect to.",
             Words(),
         ),
         _chosen("broker.id", str(me.id), "This broker's id.", Whole(0)),

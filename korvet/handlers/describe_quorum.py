@@ -46,7 +46,10 @@ async def describe_quorum(
         nodes=[
             Node(
                 node_id=broker.id,
-                listeners=[Listener(name="PLAINTEXT", host=broker.host, port=broker.port)],
+                listeners=[
+                    Listener(name=endpoint.listener, host=endpoint.host, port=endpoint.port)
+                    for endpoint in broker.endpoints
+                ],
             )
             for broker in registration.brokers
             if broker.id == registration.controller

@@ -7,6 +7,7 @@ Behaviour
 """
 
 from korvet.admin import authorized_operations
+from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.topics.table import Topic, check_topic_name
@@ -76,10 +77,10 @@ def _page(
 def _describe(
     topic: Topic, numbers: range, context: Context
 ) -> DescribeTopicPartitionsResponseTopic:
-    membership = context.services.registration
+    nodes = context.services.registration.nodes(context.session.listener)
     partitions = []
     for number in numbers:
-        leader = membership.leader_of(number)
+        leader = leader_of(number, nodes)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE,

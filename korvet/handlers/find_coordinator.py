@@ -42,15 +42,12 @@ async def find_coordinator(
 
 async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator:
     if key_type not in (GROUP, TRANSACTION):
-        return Coordinator(
-            key=key,
-            node_id=-1,
-            host="",
-            port=-1,
-            error_code=ErrorCode.INVALID_REQUEST,
-            error_message=f"Unsupported key type {key_type}; use 0 (group) or 1 (transaction).",
-        )
-    named = await context.services.coordinators.choose(key)
+        reason = f"Unsupported key type {key_type}; use 0 (group) or 1 (transaction)."
+        return _refusal(key, ErrorCode.INVALID_REQUEST, reason)
+    named = await context.services.coordinators.choose(key, context.session.listener)
+    if named is None:
+        error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return _refusal(key, error, error.message)
     return Coordinator(
         key=key,
         node_id=named.id,
@@ -58,4 +55,10 @@ async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator
         port=named.port,
         error_code=ErrorCode.NONE,
         error_message="NONE",
+    )
+
+
+def _refusal(key: str, error: ErrorCode, reason: str) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=reason
     )

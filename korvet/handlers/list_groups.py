@@ -19,7 +19,7 @@ from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, Lis
 
 async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     names = await context.services.coordinators.select_own(
-        await context.services.groups.registry.list_all()
+        await context.services.groups.registry.list_all(), context.session.listener
     )
 
     def read(name: str) -> Awaitable[Any]:

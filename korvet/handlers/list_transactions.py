@@ -45,7 +45,7 @@ async def list_transactions(
             unknown_state_filters=[],
             transaction_states=[],
         )
-    ids = await context.services.coordinators.select_own(wanted)
+    ids = await context.services.coordinators.select_own(wanted, context.session.listener)
     return ListTransactionsResponse(
         error_code=ErrorCode.NONE,
         unknown_state_filters=[name for name in request.state_filters if name not in STATES],

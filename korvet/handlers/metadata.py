@@ -3,6 +3,7 @@
 Behaviour
 - partitions are spread over the live brokers by number; each broker serves all of them, whatever
   leader is reported
+- brokers with their addresses on the client's listener; brokers without that listener are left out
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created if broker and client allow it; the response has it at once, up to
   version 1 LEADER_NOT_AVAILABLE first, as in Kafka 0.8. A topic whose name differs from another's
@@ -26,6 +27,7 @@ from operator import attrgetter
 
 from korvet import logfmt
 from korvet.admin import authorized_operations
+from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.store.errors import StoreError, StoreUnavailable
@@ -58,15 +60,14 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         asked = {(row.name, row.topic_id): row for row in request.topics or []}
         found = [await _one_or_refusal(row, request, context) for row in asked.values()]
     registration = context.services.registration
+    nodes = registration.nodes(context.session.listener)
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
-            )
-            for broker in registration.brokers
+            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in nodes
         ],
         cluster_id=registration.cluster_id,
-        controller_id=registration.controller,
+        controller_id=registration.controller_of(nodes),
         topics=found,
         cluster_authorized_operations=(
             authorized_operations.CLUSTER
@@ -154,10 +155,10 @@ def _refusal(
 
 
 def _describe(topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
-    registration = context.services.registration
+    nodes = context.services.registration.nodes(context.session.listener)
     partitions = []
     for number in range(topic.partitions):
-        leader = registration.leader_of(number)
+        leader = leader_of(number, nodes)
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,

@@ -44,10 +44,14 @@ class LegacyListener:
             address = _advertised(config, self._where)
             await self._register(Registry(config.zookeeper, services, address))
 
-    async def register(self, where: Address) -> None:
-        """Register the broker's main listener for Kafka 0.8 clients. Raises StartError."""
+    async def register(self, where: Address | None) -> None:
+        """Register the broker's PLAINTEXT listener for Kafka 0.8 clients. Raises StartError."""
         hosts = self._config.settings.text_of("zookeeper.connect")
         if hosts and self._config.worker == 0:
+            if where is None:
+                raise StartError(
+                    "zookeeper.connect registers a PLAINTEXT listener: add one with --listen."
+                )
             await self._register(Registry08(hosts, self._services, where))
 
     async def _register(self, registry: Registry) -> None:
@@ -78,8 +82,9 @@ class LegacyListener:
 
 def _advertised(config: Config, where: Address) -> Address:
     """Return the address for clients: the host of `--advertise`, or of the port itself."""
-    if config.advertise is not None:
-        return Address(config.advertise.host, where.port)
+    advertised = config.listeners[0].advertised
+    if advertised is not None:
+        return Address(advertised.host, where.port)
     if where.host in ("0.0.0.0", "::"):
         return Address(socket.gethostname(), where.port)
     return where

@@ -8,7 +8,7 @@ Rules
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from queue import SimpleQueue
@@ -20,6 +20,7 @@ import anyio.from_thread
 import anyio.to_thread
 
 from korvet.config.broker_config import Config, load
+from korvet.config.listeners import PLAINTEXT, Address, Listener
 from korvet.embedded_redis.server import RedisServer
 from korvet.errors import ErrorCode
 from korvet.library.korvet import Korvet
@@ -32,7 +33,8 @@ class Broker:
     """A broker for tests, on free ports and in a temporary directory.
 
     `topics` are created at the first start, by name with their numbers of partitions; `settings`
-    are the broker's, by Kafka's names. With `redis` it uses the server at that URL.
+    are the broker's, by Kafka's names. With `redis` it uses the server at that URL. `listeners`
+    are names of listeners, such as SSL; the clients of `bootstrap_servers` use the first.
 
     >>> with Broker(topics={"orders": 3}) as broker:
     ...     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
@@ -49,21 +51,26 @@ class Broker:
         *,
         redis: str | None = None,
         node_id: int = 0,
+        listeners: Sequence[str] = (PLAINTEXT,),
     ) -> None:
         self._topics = dict(topics or {})
         self._sets = [f"{name}={value}" for name, value in {**_QUICK, **(settings or {})}.items()]
-        self._options = {"listen": "127.0.0.1:0", "redis": redis, "node-id": str(node_id)}
+        self._listeners = dict.fromkeys(listeners, "127.0.0.1:0")
+        self._options = {"redis": redis, "node-id": str(node_id)}
         self._faults = Faults()
         self._owner: _Owner | None = None
         self._log: Korvet | None = None
-        self._address = ""
 
     @property
     def bootstrap_servers(self) -> str:
         """HOST:PORT for a client's `bootstrap.servers`; the same after a restart."""
-        if not self._address:
+        return self.address(next(iter(self._listeners)))
+
+    def address(self, listener: str) -> str:
+        """Return HOST:PORT of the listener; the same after a restart."""
+        if self._listeners[listener].endswith(":0"):
             raise RuntimeError("The broker has not been started: use `with Broker() as broker`.")
-        return self._address
+        return self._listeners[listener]
 
     @property
     def redis_url(self) -> str:
@@ -82,8 +89,11 @@ class Broker:
         if self._owner is None:
             self._owner = _Owner(self._options["redis"])
         try:
-            config = load({**self._options, "redis": self._owner.url}, sets=self._sets, environ={})
-            self._address = self._options["listen"] = self._owner.serve(config, self._faults)
+            listen = ",".join(f"{name}://{where}" for name, where in self._listeners.items())
+            options = {**self._options, "listen": listen, "redis": self._owner.url}
+            config = load(options, sets=self._sets, environ={})
+            bound = self._owner.serve(config, self._faults)
+            self._listeners = dict(zip(self._listeners, map(str, bound), strict=True))
         except BaseException:
             self.close()
             raise
@@ -160,11 +170,11 @@ class _Owner:
         self._thread.start()
         self.url = self._ready.result()
 
-    def serve(self, config: Config, faults: Faults) -> str:
-        """Start serving and return HOST:PORT."""
+    def serve(self, config: Config, faults: Faults) -> list[Address]:
+        """Start serving and return the addresses of the listeners."""
         if self._stop is not None:
             raise RuntimeError("The broker is serving already.")
-        listening: Future[str] = Future()
+        listening: Future[list[Address]] = Future()
         self._stopped = Future()
         self._work.put(lambda: self._run(config, faults, listening))
         return listening.result()
@@ -197,7 +207,7 @@ class _Owner:
             while (work := self._work.get()) is not None:
                 work()
 
-    def _run(self, config: Config, faults: Faults, listening: "Future[str]") -> None:
+    def _run(self, config: Config, faults: Faults, listening: "Future[list[Address]]") -> None:
         try:
             anyio.run(self._main, config, faults, listening)
         except BaseException as error:
@@ -209,16 +219,18 @@ class _Owner:
         else:
             self._stopped.set_result(None)
 
-    async def _main(self, config: Config, faults: Faults, listening: "Future[str]") -> None:
+    async def _main(
+        self, config: Config, faults: Faults, listening: "Future[list[Address]]"
+    ) -> None:
         # Here, not at the top: `import korvet.testing` stays quick.
         from korvet.broker.server import serve
 
         stop = anyio.Event()
         token: Any = anyio.lowlevel.current_token()
 
-        def on_listening(host: str, port: int) -> None:
+        def on_listening(bound: Sequence[Listener]) -> None:
             self._stop = lambda: _call_in_loop(token, stop.set, self._stopped)
-            listening.set_result(f"{host}:{port}")
+            listening.set_result([listener.address for listener in bound])
 
         await serve(config, on_listening=on_listening, stop=stop, interceptor=faults)
 

@@ -8,6 +8,7 @@ import pytest
 
 from korvet.broker import background
 from korvet.broker.background import BackgroundTasks
+from korvet.cluster.registration import Endpoint
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.log.cleaner import LogCleaner
 from korvet.store.errors import RedisUnreachable, ScriptFailed, StoreRefused
@@ -188,7 +189,7 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
 ) -> None:
     membership = broker.services.registration
     mine = membership.me
-    membership.me = Member(mine.id, "elsewhere", 9092)
+    membership.me = Member(mine.id, (Endpoint("PLAINTEXT", "elsewhere", 9092),))
     await membership.heartbeat()
     membership.me = mine
     rests: list[float] = []

@@ -1,7 +1,7 @@
 """A handler that fails is its own connection's affair: logged once, with its traceback."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 import pytest
@@ -11,6 +11,7 @@ from korvet import apis
 from korvet.broker import produce_fast_path
 from korvet.broker.server import serve
 from korvet.config.broker_config import load
+from korvet.config.listeners import Listener
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.store.errors import ScriptFailed
@@ -52,8 +53,8 @@ async def reported(
     addresses: list[str] = []
     listening, stop = anyio.Event(), anyio.Event()
 
-    def announced(host: str, port: int) -> None:
-        addresses.append(f"{host}:{port}")
+    def announced(bound: Sequence[Listener]) -> None:
+        addresses.append(str(bound[0]))
         listening.set()
 
     with caplog.at_level(logging.INFO, "korvet"):

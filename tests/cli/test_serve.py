@@ -18,7 +18,8 @@ import pytest
 import uvloop
 
 from korvet.broker.listeners import bind, open_to_all, unserved
-from korvet.config.broker_config import Address, StartError, load
+from korvet.config.broker_config import StartError, load
+from korvet.config.listeners import Address
 from tests.support.redis_servers import TestServer
 
 
@@ -119,6 +120,17 @@ def test_a_killed_broker_can_be_restarted_on_the_same_directory(tmp_path: Path) 
             assert again.stop() == 0
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_each_listener_has_its_port_and_prints_one_line(tmp_path: Path, workers: str) -> None:
+    names = ("--set", "listener.security.protocol.map=INSIDE:PLAINTEXT", "--workers", workers)
+    with broker("--listen", "INSIDE://127.0.0.1:0", *names, cwd=tmp_path) as running:
+        assert running.process.stdout is not None
+        second = Broker(running.process)
+        assert second.port != running.port
+        assert (running.api_versions(), second.api_versions()) == (OK, OK)
+        assert running.stop() == 0
+
+
 def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
     with broker(cwd=tmp_path) as running:
         sentence = refusal("--listen", "127.0.0.1:0", cwd=tmp_path)
@@ -138,10 +150,11 @@ def test_the_second_process_to_listen_on_a_bound_port_is_refused(run: Callable[.
     config = load({"listen": f"127.0.0.1:{free_port()}"}, environ={})
 
     async def both() -> None:
-        bound = [await bind("--listen", config.listen, config, asyncio.Protocol) for _ in range(2)]
-        await open_to_all("--listen", config.listen, bound[0])
+        where = config.listeners[0].address
+        bound = [await bind("--listen", where, config, asyncio.Protocol) for _ in range(2)]
+        await open_to_all("--listen", where, bound[0])
         with pytest.raises(StartError, match="Address already in use; choose another port"):
-            await open_to_all("--listen", config.listen, bound[1])
+            await open_to_all("--listen", where, bound[1])
         for server in bound:
             server.close()
 

@@ -13,18 +13,27 @@ from korvet.cluster.coordinators import (
     is_reachable,
     rank_brokers,
 )
-from korvet.cluster.registration import BrokerRegistration, LiveBroker
+from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker, Node
 
-BROKERS = [LiveBroker(number, f"b{number}", 9092) for number in (1, 2, 3, 7)]
+BROKERS = [Node(number, f"b{number}", 9092) for number in (1, 2, 3, 7)]
+LISTENER = "PLAINTEXT"
 KEYS = [f"group-{number}" for number in range(200)]
 
 
 class Listed:
     """What one broker knows of the others."""
 
-    def __init__(self, me: LiveBroker, nodes: list[LiveBroker] = BROKERS) -> None:
-        self.me = me
-        self.brokers = nodes
+    def __init__(self, me: Node, nodes: list[Node] = BROKERS) -> None:
+        self.me = _live(me)
+        self.brokers = [_live(node) for node in nodes]
+
+    def nodes(self, listener: str) -> list[Node]:
+        found = (broker.node(listener) for broker in self.brokers)
+        return [node for node in found if node is not None]
+
+
+def _live(node: Node) -> LiveBroker:
+    return LiveBroker(node.id, (Endpoint(LISTENER, node.host, node.port),))
 
 
 class Network:
@@ -39,15 +48,15 @@ class Network:
         await asyncio.sleep(0)
         return host not in self.down
 
-    def seen_by(self, me: LiveBroker, nodes: list[LiveBroker] = BROKERS) -> Coordinators:
+    def seen_by(self, me: Node, nodes: list[Node] = BROKERS) -> Coordinators:
         return Coordinators(cast(BrokerRegistration, Listed(me, nodes)), self.reach)
 
 
 async def test_all_brokers_name_the_same_one_and_each_has_a_share() -> None:
     network = Network()
-    answers = [[await network.seen_by(me).choose(key) for key in KEYS] for me in BROKERS]
+    answers = [[await network.seen_by(me).choose(key, LISTENER) for key in KEYS] for me in BROKERS]
     assert answers.count(answers[0]) == len(BROKERS)
-    shares = Counter(node.id for node in answers[0])
+    shares = Counter(node.id for node in answers[0] if node is not None)
     assert len(shares) == len(BROKERS)
     assert max(shares.values()) < 2 * len(KEYS) / len(BROKERS)
 
@@ -55,24 +64,24 @@ async def test_all_brokers_name_the_same_one_and_each_has_a_share() -> None:
 async def test_a_broker_that_died_is_passed_over_by_all_and_moves_nothing_else() -> None:
     healthy, network = Network(), Network("b2")
     for me in (BROKERS[0], BROKERS[2]):
-        before = [await healthy.seen_by(me).choose(key) for key in KEYS]
-        after = [await network.seen_by(me).choose(key) for key in KEYS]
+        before = [await healthy.seen_by(me).choose(key, LISTENER) for key in KEYS]
+        after = [await network.seen_by(me).choose(key, LISTENER) for key in KEYS]
         without = [node for node in BROKERS if node.id != 2]
-        assert after == [await healthy.seen_by(me, without).choose(key) for key in KEYS]
-        assert {old.id for old, new in zip(before, after, strict=True) if old != new} == {2}
+        assert after == [await healthy.seen_by(me, without).choose(key, LISTENER) for key in KEYS]
+        assert {old.id for old, new in zip(before, after, strict=True) if old and old != new} == {2}
 
 
 async def test_where_no_other_can_be_reached_each_names_itself() -> None:
     network = Network(*(node.host for node in BROKERS))
     for me in BROKERS:
-        assert {(await network.seen_by(me).choose(key)).id for key in KEYS} == {me.id}
+        assert {(await network.seen_by(me).choose(key, LISTENER)).id for key in KEYS} == {me.id}
 
 
 async def test_who_is_alone_or_first_looks_at_nobody() -> None:
     network = Network()
-    assert await network.seen_by(BROKERS[0], BROKERS[:1]).choose("g") == BROKERS[0]
+    assert await network.seen_by(BROKERS[0], BROKERS[:1]).choose("g", LISTENER) == BROKERS[0]
     first = rank_brokers(BROKERS, "g")[0]
-    assert await network.seen_by(first).choose("g") == first
+    assert await network.seen_by(first).choose("g", LISTENER) == first
     assert network.looks == []
 
 
@@ -80,7 +89,7 @@ async def test_however_many_ask_at_once_a_broker_is_looked_at_once() -> None:
     network = Network()
     first, last = rank_brokers(BROKERS, "g")[0], rank_brokers(BROKERS, "g")[-1]
     coordinators = network.seen_by(last)
-    asked = [asyncio.ensure_future(coordinators.choose("g")) for _ in range(100)]
+    asked = [asyncio.ensure_future(coordinators.choose("g", LISTENER)) for _ in range(100)]
     await asyncio.sleep(0)
     asked[0].cancel()  # whoever asked first may have gone
     found = await asyncio.gather(*asked[1:])
@@ -96,12 +105,12 @@ async def test_who_was_found_is_looked_at_again_after_a_while(
     network = Network()
     first, *_, last = rank_brokers(BROKERS, "g")
     coordinators = network.seen_by(last)
-    assert await coordinators.choose("g") == first
+    assert await coordinators.choose("g", LISTENER) == first
     network.down = (first.host,)
     now = CACHE_S
-    assert await coordinators.choose("g") == first
+    assert await coordinators.choose("g", LISTENER) == first
     now += 0.1
-    assert await coordinators.choose("g") != first
+    assert await coordinators.choose("g", LISTENER) != first
     assert Counter(network.looks)[first.host] == 2
 
 
@@ -127,7 +136,7 @@ async def test_brokers_that_give_no_answer_keep_hardly_anybody_waiting(
 
     monkeypatch.setattr("korvet.cluster.coordinators.asyncio.wait", counted)
     async with asyncio.timeout(30):
-        assert {(await coordinators.choose(key)).id for key in KEYS} == {me.id}
+        assert {(await coordinators.choose(key, LISTENER)).id for key in KEYS} == {me.id}
     assert waits <= len(BROKERS) - 1
     assert Counter(looks) == {node.host: 1 for node in BROKERS[:-1]}
 
@@ -140,18 +149,18 @@ async def test_who_was_not_there_is_looked_at_again_while_others_are_named(
     first, second, *_, last = rank_brokers(BROKERS, "g")
     network = Network(first.host)
     coordinators = network.seen_by(last)
-    assert await coordinators.choose("g") == second
+    assert await coordinators.choose("g", LISTENER) == second
     network.down = ()
     now = CACHE_S + 0.1
-    assert await coordinators.choose("g") == second
+    assert await coordinators.choose("g", LISTENER) == second
     await asyncio.sleep(0)
-    assert await coordinators.choose("g") == first
+    assert await coordinators.choose("g", LISTENER) == first
     network.down = (first.host,)
     now += CACHE_S + 0.1
-    assert await coordinators.choose("g") == second
+    assert await coordinators.choose("g", LISTENER) == second
     network.down = ()
     now += UNREACHABLE_S
-    assert await coordinators.choose("g") == first
+    assert await coordinators.choose("g", LISTENER) == first
 
 
 async def test_a_port_is_there_while_somebody_listens() -> None:

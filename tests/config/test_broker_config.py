@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from korvet.config.broker_config import Address, Config, ConfigError, load
+from korvet.config.broker_config import Config, ConfigError, load
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import GROUP, group_setting
+from korvet.config.listeners import Address, Listener
 from korvet.config.setting import Source
 from korvet.config.topic_policy import (
     Pattern,
@@ -119,8 +120,6 @@ def test_kafkas_own_file_is_told_from_one_with_a_slip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "option"),
     [
-        ("listeners", "listen"),
-        ("advertised.listeners", "advertise"),
         ("broker.id", "node-id"),
         ("node.id", "node-id"),
         ("log.dir", "data-dir"),
@@ -146,7 +145,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 def test_nothing_given_means_the_defaults() -> None:
     config = load({}, environ={})
-    assert config.listen == Address("127.0.0.1", 9092)
+    assert config.listeners == (Listener("PLAINTEXT", "PLAINTEXT", Address("127.0.0.1", 9092)),)
     assert config.redis is None
     assert config.settings.text("storage.format") == "record"
     assert config.settings.integer("num.partitions") == 1
@@ -164,7 +163,7 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     environ = {"KORVET_REDIS_URL": "redis://environment:1"}
     config = load({}, file=file, environ=environ)
     assert config.redis == "redis://environment:1"
-    assert (str(config.listen), config.node_id) == ("[::1]:19092", 7)
+    assert (str(config.listeners[0]), config.node_id) == ("[::1]:19092", 7)
     assert config.settings.integer("num.partitions") == 4
     config = load(
         {"redis": "redis://flag:1", "node-id": "8"},

@@ -9,6 +9,7 @@ import pytest
 
 from korvet import apis
 from korvet.broker.server import connected
+from korvet.cluster.registration import Endpoint
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.config.broker_config import load
 from korvet.context import Context, Services
@@ -33,14 +34,17 @@ class Broker:
     def __init__(self, services: Services) -> None:
         self.services = services
 
-    async def ask(self, request: Message, version: int | None = None) -> Any:
+    async def ask(
+        self, request: Message, version: int | None = None, *, listener: str = "PLAINTEXT"
+    ) -> Any:
         """The answer to a request in a version, the highest unless told; None where there is none,
         or the end of the connection instead of one."""
         row = apis.BY_KEY[request.__message__.key]
         if version is None:
             version = row.versions[1]
         sent = decode(type(request), encode(request, version), version)
-        context = Context(self.services, row.key, version, "test", Session("127.0.0.1"))
+        session = Session("127.0.0.1", listener=listener)
+        context = Context(self.services, row.key, version, "test", session)
         try:
             answer = await row.handler(sent, context)
         except CloseWithoutResponse:
@@ -91,7 +95,7 @@ class Broker:
 
     async def second(self, host: str = "other") -> "Broker":
         """Another broker of the same cluster has registered: node 8."""
-        other = Member(8, host, 9092)
+        other = Member(8, (Endpoint("PLAINTEXT", host, 9092),))
         mine, self.services.registration.me = self.services.registration.me, other
         await self.services.registration.heartbeat()
         self.services.registration.me = mine
