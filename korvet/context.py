@@ -25,6 +25,9 @@ from korvet.metrics import Metrics
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
+from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, ResourceType
+from korvet.security.audit import Audit
+from korvet.security.authorizer import Authorizer
 from korvet.security.session import Session
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
@@ -97,6 +100,7 @@ class Services:
         self.hanging_transactions = HangingTransactions(
             store, keys, self.transactions, lambda: self.settings
         )
+        self.authorizer = Authorizer(store, keys, config.settings, Audit(config.settings))
         self.interceptor: Interceptor | None = None
         self.response_memory = ResponseMemory()
         self.groups = GroupCoordinator(
@@ -218,3 +222,32 @@ class Context(msgspec.Struct, frozen=True):
     @property
     def config(self) -> Config:
         return self.services.config
+
+    def allows(
+        self, operation: Operation, kind: ResourceType, name: str, *, audit: bool = True
+    ) -> bool:
+        """Return whether the client may do the operation on the resource.
+
+        `audit` is False for a filter, which only leaves out what the client may not see. Raises
+        RulesUnreadable.
+        """
+        authorizer = self.services.authorizer
+        return not authorizer.enabled or authorizer.allows(
+            self.session,
+            operation,
+            kind,
+            name,
+            api_key=self.api_key,
+            client_id=self.client_id,
+            audit=audit,
+        )
+
+    def may_create(self, topic: str) -> bool:
+        """Return whether the client may create a topic of that name. Raises RulesUnreadable."""
+        return self.allows(
+            Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, audit=False
+        ) or self.allows(Operation.CREATE, ResourceType.TOPIC, topic)
+
+    def authorized_operations(self, kind: ResourceType, name: str) -> int:
+        """Return the operations that the client may do on the resource, as a bit field."""
+        return self.services.authorizer.operations(self.session, kind, name) & SUPPORTED_BITS[kind]

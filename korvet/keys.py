@@ -147,6 +147,14 @@ class Keys:
         """Name the channel: notified with the new version at each change of the configs hash."""
         return f"{self.namespace}:configs"
 
+    def acls(self) -> str:
+        """Name the hash: ACL rule (JSON) -> empty; `:version` as for topics."""
+        return f"{self.namespace}:acls"
+
+    def acls_channel(self) -> str:
+        """Name the channel: notified with the new version at each change of the acls hash."""
+        return f"{self.namespace}:acls"
+
     def groups(self) -> str:
         """Name the hash: encoded group id -> mark; field `:version` counts the changes."""
         return f"{self.namespace}:groups"

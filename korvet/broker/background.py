@@ -21,6 +21,7 @@ from korvet.groups.coordinator import CLAIM_LIMIT
 from korvet.log.cleaner import LogCleaner, Superseded
 from korvet.scripts import broker, log
 from korvet.scripts.call import Call, Reply
+from korvet.security.authorizer import CHECK_S
 from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.topics import stepwise
 from korvet.topics.table import Topic
@@ -93,6 +94,7 @@ class BackgroundTasks:
             self._beat,
             self._retain,
             self._follow_configs,
+            self._follow_acls,
             self._tick_groups,
             self._forget_producers,
             self._look_at_groups,
@@ -147,6 +149,19 @@ class BackgroundTasks:
                 except StoreError as error:
                     self._away("dynamic config refresh failed, retrying", error)
                 await bell.wait(HEARTBEAT_S)
+
+    async def _follow_acls(self) -> None:
+        """Apply ACL rules that any broker changed."""
+        services = self._services
+        if not services.authorizer.enabled:
+            return
+        async with services.notifier.listen([services.keys.acls_channel()]) as bell:
+            while True:
+                try:
+                    await services.authorizer.refresh()
+                except StoreError as error:
+                    self._away("ACL refresh failed, retrying", error)
+                await bell.wait(CHECK_S)
 
     async def _retain(self) -> None:
         every = self._retain_every_s

@@ -205,6 +205,7 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
                 given=given.value,
             )
         await services.dynamic_config.refresh()
+        await services.authorizer.refresh()
         await services.topics.refresh()
     except StoreError as error:
         raise StartError(f"--redis: {advice_for(error)}") from None

@@ -3,6 +3,7 @@
 `dynamic=False` settings are read once at start; the others may also change while brokers run.
 """
 
+from korvet.config.authorization_settings import ROWS as AUTHORIZATION
 from korvet.config.coordinator_settings import ROWS as COORDINATION
 from korvet.config.setting import (
     INT_MAX,
@@ -355,7 +356,7 @@ _SOCKETS = (
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
 )
 
-BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + COORDINATION)
+BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + COORDINATION + AUTHORIZATION)
 LISTENER_PREFIX = "listener.name."
 """Prefix of a listener's own value: `listener.name.NAME.SETTING`, the name in lower case."""
 

@@ -20,8 +20,6 @@ _KAFKAS: dict[str, tuple[str, ...]] = {
     "share groups are not served": ("group.share.*", "share.*"),
     "streams groups are not served": ("group.streams.*", "streams.*"),
     "there are no logins and no TLS for clients here": (
-        "allow.everyone.if.no.acl.found",
-        "authorizer.*",
         "connection.failed.authentication.delay.ms",
         "connections.max.reauth.ms",
         "delegation.token.*",
@@ -31,7 +29,6 @@ _KAFKAS: dict[str, tuple[str, ...]] = {
         "sasl.*",
         "security.*",
         "ssl.*",
-        "super.users",
     ),
     "there are no quotas here": (
         "alter.log.dirs.replication.quota.*",

@@ -1,0 +1,199 @@
+"""The authorizer: decides by a cached copy of the ACL rules in Redis.
+
+Rules
+- Every process follows the channel of the rules and checks their version at least every 500 ms, so
+  a change is in effect everywhere within a second.
+- If the rules cannot be read for TRUST_S, their copy is no longer used: every request that needs a
+  right is refused with a retriable error until they can be read.
+- A decision is cached until the rules change. It holds all operations of one client on one
+  resource, so a Produce request looks up one number.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import inf
+from time import monotonic
+from typing import Any, Protocol
+
+import msgspec
+
+from korvet import logfmt
+from korvet.config.setting import ConfigError
+from korvet.config.values import Settings
+from korvet.keys import Keys
+from korvet.scripts import acl as scripts
+from korvet.scripts.call import Call, R
+from korvet.security.acl import (
+    EVERY_OPERATION,
+    Operation,
+    ResourceType,
+    Rule,
+    RuleFilter,
+    encode_rule,
+    read_rules,
+)
+from korvet.security.audit import Audit, Decision
+from korvet.security.principal import Principal
+from korvet.security.rule_index import RuleIndex
+from korvet.security.session import Session
+from korvet.store.errors import StoreUnavailable
+
+CHECK_S = 0.5
+"""Max seconds between two checks of the rules' version."""
+TRUST_S = 30.0
+"""Seconds for which the last copy of the rules is used while they cannot be read."""
+MAX_CLIENTS = 10_000
+"""Clients, by principal and host, whose decisions are cached."""
+MAX_DECISIONS = 10_000
+"""Cached decisions of one client."""
+VERSION_FIELD = b":version"
+
+log = logfmt.get("acls")
+
+Decisions = dict[tuple[str, str], dict[tuple[int, str], int]]
+
+
+class Store(Protocol):
+    """The store methods that the authorizer uses."""
+
+    async def command(self, *command: Any) -> Any: ...
+    async def run(self, call: Call[R]) -> R: ...
+
+
+class RulesUnreadable(StoreUnavailable):
+    """The rules could not be read for TRUST_S: no request that needs a right is served."""
+
+    def __init__(self) -> None:
+        super().__init__("the ACL rules cannot be read: Redis is unavailable")
+
+
+class Authorizer:
+    """Decides what clients may do. Without `authorizer.class.name` everything is allowed."""
+
+    def __init__(self, store: Store, keys: Keys, settings: Settings, audit: Audit) -> None:
+        self._store = store
+        self._keys = keys
+        self.enabled = bool(settings.text("authorizer.class.name"))
+        self.audit = audit
+        self._super_users = super_users(settings.text("super.users"))
+        everyone = settings.flag("allow.everyone.if.no.acl.found")
+        self._no_rule = EVERY_OPERATION if everyone else 0
+        self._version: bytes | None = None
+        self._rules: list[Rule] = []
+        self._trusted_until = 0.0 if self.enabled else inf
+        self._use([])
+
+    def _use(self, rules: list[Rule]) -> None:
+        self._rules = rules
+        self._index = RuleIndex(rules)
+        self.decisions: Decisions = {}
+        """The cached decisions; another dict after every change of the rules."""
+
+    async def refresh(self) -> None:
+        """Read the rules if their version changed. Raises StoreError."""
+        if not self.enabled:
+            return
+        asked = monotonic()
+        key = self._keys.acls()
+        version = await self._store.command("HGET", key, VERSION_FIELD) or b"0"
+        if version != self._version:
+            flat = await self._store.command("HGETALL", key)
+            rows = dict(zip(flat[::2], flat[1::2], strict=True))
+            version = rows.pop(VERSION_FIELD, b"0")
+            self._use(read_rules(rows))
+            self._version = version
+        self._trusted_until = asked + TRUST_S
+
+    def is_current(self, decisions: Decisions) -> bool:
+        """Return whether these cached decisions are still in effect."""
+        return decisions is self.decisions and monotonic() < self._trusted_until
+
+    def operations(self, session: Session, kind: ResourceType, name: str) -> int:
+        """Return the operations that the client may do on the resource, as a bit field.
+
+        Raises RulesUnreadable.
+        """
+        if not self.enabled:
+            return EVERY_OPERATION
+        client = (str(session.principal), session.client_host)
+        cached = self.decisions.get(client)
+        if cached is None:
+            if len(self.decisions) >= MAX_CLIENTS:
+                self._use(self._rules)
+            cached = self.decisions[client] = {}
+        if monotonic() >= self._trusted_until:
+            raise RulesUnreadable
+        found = cached.get((kind, name))
+        if found is None:
+            if len(cached) >= MAX_DECISIONS:
+                cached.clear()
+            found = cached[kind, name] = self._decide(session, kind, name)
+        return found
+
+    def _decide(self, session: Session, kind: ResourceType, name: str) -> int:
+        if session.principal in self._super_users:
+            return EVERY_OPERATION
+        principal, host = str(session.principal), session.client_host
+        return self._index.decide(principal, host, kind, name, self._no_rule)
+
+    def allows_on_any(self, session: Session, operation: Operation, kind: ResourceType) -> bool:
+        """Return whether there is a resource of the type on which the client may do this.
+
+        Raises RulesUnreadable.
+        """
+        if self.operations(session, kind, "any resource") >> operation & 1:
+            return True
+        client = (str(session.principal), session.client_host)
+        cached = self.decisions[client]
+        place = (-kind, operation.name)
+        found = cached.get(place)
+        if found is None:
+            found = cached[place] = self._index.allows_on_any(*client, kind, operation)
+        return bool(found)
+
+    def allows(
+        self,
+        session: Session,
+        operation: Operation,
+        kind: ResourceType,
+        name: str,
+        *,
+        api_key: int = -1,
+        client_id: str | None = None,
+        audit: bool = True,
+    ) -> bool:
+        """Return whether the client may do the operation on the resource; audit the decision.
+
+        `audit` is False for a filter, which only leaves out what the client may not see.
+        Raises RulesUnreadable.
+        """
+        if not self.enabled:
+            return True
+        allowed = bool(self.operations(session, kind, name) >> operation & 1)
+        if audit and (not allowed or self.audit.takes_allowed):
+            self.audit.record(Decision(session, client_id, api_key, operation, kind, name, allowed))
+        return allowed
+
+    def find(self, filter_: RuleFilter) -> list[Rule]:
+        """Return the rules that the filter selects, in a stable order."""
+        return sorted(filter(filter_.matches, self._rules), key=msgspec.structs.astuple)
+
+    async def create(self, rules: Sequence[Rule]) -> None:
+        """Add rules. They are in effect on this broker at return. Raises StoreError."""
+        await self._store.run(scripts.create(self._keys, [encode_rule(rule) for rule in rules]))
+        await self.refresh()
+
+    async def delete(self, rules: Iterable[Rule]) -> set[Rule]:
+        """Delete rules, and return those that existed. Raises StoreError."""
+        wanted = list(rules)
+        call = scripts.delete(self._keys, [encode_rule(rule) for rule in wanted])
+        reply = await self._store.run(call)
+        await self.refresh()
+        return {rule for rule, done in zip(wanted, reply.deleted, strict=True) if done}
+
+
+def super_users(text: str) -> frozenset[Principal]:
+    """Return the principals of a semicolon-separated list. Raises ConfigError."""
+    try:
+        return frozenset(Principal.parse(part.strip()) for part in text.split(";") if part.strip())
+    except ValueError as error:
+        raise ConfigError(f"super.users: {error}.") from None
