@@ -28,7 +28,9 @@ from korvet.produce.unknown_producers import UnknownProducers
 from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, ResourceType
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
+from korvet.security.mechanisms import Mechanisms
 from korvet.security.session import Session
+from korvet.security.users import Users
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
@@ -101,6 +103,8 @@ class Services:
             store, keys, self.transactions, lambda: self.settings
         )
         self.authorizer = Authorizer(store, keys, config.settings, Audit(config.settings))
+        self.users = Users(store, keys)
+        self.mechanisms = Mechanisms(self.users, config.settings)
         self.interceptor: Interceptor | None = None
         self.response_memory = ResponseMemory()
         self.groups = GroupCoordinator(

@@ -155,6 +155,14 @@ class Keys:
         """Name the channel: notified with the new version at each change of the acls hash."""
         return f"{self.namespace}:acls"
 
+    def users(self) -> str:
+        """Name the hash: `<mechanism>:<user>` -> credential (JSON); `:version` as for topics."""
+        return f"{self.namespace}:users"
+
+    def users_channel(self) -> str:
+        """Name the channel: notified with the new version at each change of the users hash."""
+        return f"{self.namespace}:users"
+
     def groups(self) -> str:
         """Name the hash: encoded group id -> mark; field `:version` counts the changes."""
         return f"{self.namespace}:groups"

@@ -148,6 +148,12 @@ class Metrics:
         self.record_bytes_out = Counter("korvet_fetched_bytes", "Bytes of batches sent.")
         self.connections = Gauge("korvet_connections", "Client connections open now.")
         self.connections_opened = Counter("korvet_connections_opened", "Client connections taken.")
+        self.authentications = Counter(
+            "korvet_authentications",
+            "SASL authentications of clients, by mechanism and outcome.",
+            "mechanism",
+            "outcome",
+        )
         self.refused = Counter(
             "korvet_connections_refused", "Connections ended by us, by reason.", "reason"
         )

@@ -49,7 +49,7 @@ LAYERS: dict[str, Layer] = {
     "config": Layer(("config",), ours=("base", "scripts", "store"), others=("msgspec",)),
     # Authentication, authorization and quotas.
     "security": Layer(
-        ("security",), ours=("base", "scripts", "store", "config"), others=("msgspec",)
+        ("security",), ours=("base", "scripts", "store", "config"), others=("joserfc", "msgspec")
     ),
     "topics": Layer(("topics",), ours=("base", "scripts", "store", "config"), others=("msgspec",)),
     # One partition's log.
@@ -92,7 +92,10 @@ LAYERS: dict[str, Layer] = {
     # What applications and our own tests are tested with.
     "testing": Layer(
         ("testing",),
-        ours=("base", "scripts", "wire", "config", "apis", "broker", "library", "embedded_redis"),
+        ours=(
+            *("base", "scripts", "wire", "store", "config", "security", "apis", "broker"),
+            *("library", "embedded_redis"),
+        ),
         others=("anyio", "fakeredis", "lupa", "pytest", "redis"),
     ),
     # Values on Spark's driver, bytes on its executors.

@@ -16,6 +16,7 @@ _TITLES = {
     "producer": "Producer ids.",
     "topic": "Topics and their partitions.",
     "transaction": "Transactions and their participants.",
+    "user": "Users and their SCRAM credentials.",
     "writer": "Writers of Spark jobs.",
 }
 _PLACEHOLDERS = {

@@ -13,11 +13,11 @@ def named(head: bytes) -> dict[str, object]:
     return {"api": row.name, "version": int.from_bytes(head[6:8], "big")} if row else {}
 
 
-def wrong_length(bad: BadFrame, speaks: str) -> str:
+def wrong_length(bad: BadFrame, speaks: str, setting: str = "socket.request.max.bytes") -> str:
     """Return why a frame with that length was rejected."""
     if bad.head[:4] in _HTTP:
         return f"this is HTTP, and the port speaks {speaks}"
     if bad.head[:2] == _TLS:
         return f"this is TLS, and the port speaks {speaks} without TLS"
-    whose = "for a request without records" if bad.control else "socket.request.max.bytes"
+    whose = "for a request without records" if bad.control else setting
     return f"{bad} ({whose})"

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any, cast
 
 from korvet import logfmt
+from korvet.broker.authentication import Authentication, RawToken
 from korvet.broker.bad_request_log import named, wrong_length
 from korvet.broker.dispatch import (
     PRODUCE,
@@ -66,6 +67,7 @@ class Connection(asyncio.BufferedProtocol):
     speaks = "Kafka's protocol"
     max_control = MAX_CONTROL
     max_held = MAX_HELD
+    _size_setting = "socket.request.max.bytes"
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
+        self._max_frame = max_frame
         self._intake = ReceiveBuffer(max_frame, self.max_control, PRODUCE)
         self._waiting = self._intake.frames
         self._max_queued = services.settings.integer("queued.max.requests")
@@ -100,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._gone_by: float | None = None
         self._unsent = 0
         self.closed = self._loop.create_future()
+        self._auth: Authentication | None = None
         self.session = Session("", listener=listener.name, protocol=listener.protocol)
         self.host = ""
         self.port = 0
@@ -112,6 +116,8 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.host, self.port = (peer[0], peer[1]) if peer else ("", 0)
         self.session.client_host = self.host
+        if self.session.protocol.startswith("SASL_"):
+            self._require_authentication()
         self._transport.set_write_buffer_limits(high=MAX_UNSENT)
         self._services.metrics.connections_opened.add()
         if len(self._connections) >= self._most or self._crowded():
@@ -128,8 +134,24 @@ class Connection(asyncio.BufferedProtocol):
         here = sum(1 for other in self._connections if other.host == self.host)
         return here >= self._most_per_host
 
+    def _require_authentication(self) -> None:
+        """Take small frames only until the client has authenticated."""
+        self._auth = Authentication(
+            self._services, self.session, self._authenticated, lambda reason: self.hang(reason)
+        )
+        self.max_held = self._auth.policy.max_receive_bytes
+        self._size_setting = "sasl.server.max.receive.size"
+        self._intake.limit(self.max_held)
+
+    def _authenticated(self) -> None:
+        self.max_held = type(self).max_held
+        self._size_setting = type(self)._size_setting
+        self._intake.limit(self._max_frame)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
+        if self._auth is not None:
+            self._auth.close()
         self._gone()
         self._intake.clear()
         self._answers.clear()
@@ -163,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._intake.took(nbytes)
         except BadFrame as bad:
-            self.hang(wrong_length(bad, self.speaks), **named(bad.head))
+            self.hang(wrong_length(bad, self.speaks, self._size_setting), **named(bad.head))
             return
         self._pump()
 
@@ -183,12 +205,17 @@ class Connection(asyncio.BufferedProtocol):
         while self._waiting and not self._busy and self._may_begin():
             frame = self._intake.next()
             weight = len(frame)
+            auth = self._auth
+            admitted = auth is None or auth.admits(frame)
             try:
-                if self._templates.begin(frame, self, self._answers.next):
+                if admitted and self._templates.begin(frame, self, self._answers.next):
                     self._answers.begin(weight)
                     continue
                 self._busy = True
-                begun = self._begin(frame)
+                if auth is None or admitted:
+                    begun = self._begin(frame)
+                else:
+                    begun = auth.begin(frame, self._release)
             except CloseConnection as reason:
                 self.hang(str(reason), **reason.about)
                 return
@@ -235,6 +262,8 @@ class Connection(asyncio.BufferedProtocol):
         return begin(frame, self._services, self.session, self._release)
 
     async def _finish(self, request: Any) -> list[Buffer] | None:
+        if isinstance(request, RawToken):
+            return await request.answer
         return await finish(request, self._services)
 
     def _may_be_large(self, frame: Buffer) -> bool:
@@ -247,6 +276,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _about(self, request: Any) -> dict[str, object]:
         """Return the log fields of a request."""
+        if isinstance(request, RawToken):
+            return {}
         assert isinstance(request, Request)
         return {
             "api": request.api.name,
@@ -275,7 +306,16 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:
             self._failed(request, error)
         else:
+            if self._auth is not None and self._auth.ended is not None:
+                self._end_authentication(self._auth)
             self.settle(number, answer)
+
+    def _end_authentication(self, auth: Authentication) -> None:
+        """Take no further requests: the last response says why the client is refused."""
+        assert auth.ended is not None
+        self._refuse(f"authentication failed: {auth.ended.reason}", auth.about)
+        self._gone_by = monotonic() + LINGER_S
+        self.drain()
 
     def _replied(self, request: Request, number: int, reply: "asyncio.Future[Any]") -> None:
         """Complete a request whose deferred reply has arrived."""

@@ -25,7 +25,11 @@ from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
 from korvet.errors import ErrorCode
 from korvet.security.session import Session
 from korvet.store.errors import StoreError, StoreUnavailable
-from korvet.wire.headers import decode_request_header, encode_response_header
+from korvet.wire.headers import (
+    RequestHeader,
+    decode_request_header,
+    encode_response_header,
+)
 from korvet.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
 from korvet.wire.requests_v07 import is_v07_request
 from korvet.wire.schema import MalformedRequest, Message, decode, encode_parts
@@ -67,6 +71,13 @@ def may_be_large(frame: Buffer) -> bool:
     return frame[:2] == FETCH.to_bytes(2, "big")  # a frame may have one byte
 
 
+def decode_frame(frame: Buffer) -> tuple[apis.Api, RequestHeader, Message]:
+    """Return the frame's row of the table, header and request. Raises CloseConnection."""
+    header, at = _header(frame)
+    row, body = _body(frame, header, at)
+    return row, header, body
+
+
 def begin(
     frame: Buffer, services: Services, session: Session, release: Callable[[], None]
 ) -> Request | list[Buffer]:
@@ -75,30 +86,11 @@ def begin(
     Raises CloseConnection.
     """
     began = perf_counter()
-    try:
-        header, at = decode_request_header(frame)
-    except MalformedRequest as error:
-        raise CloseConnection(f"{error}{_hint(frame)}", **_claimed(frame)) from None
-    row = apis.BY_KEY.get(header.api_key)
+    header, at = _header(frame)
     version = header.api_version
-    if row is None or not row.versions[0] <= version <= row.versions[1]:
-        if header.api_key == API_VERSIONS:
-            return _unsupported(header.correlation_id, services)
-        raise CloseConnection(
-            f"unsupported API or version{_hint(frame)}",
-            api=row.name if row else header.api_key,
-            version=version,
-            client_id=header.client_id,
-        )
-    try:
-        body = decode(row.request, frame, version, at, exact=False)
-    except MalformedRequest as error:
-        raise CloseConnection(
-            f"{error}{_hint(frame)}",
-            api=row.name,
-            version=version,
-            client_id=header.client_id,
-        ) from None
+    if header.api_key == API_VERSIONS and not _is_served(header):
+        return _unsupported(header.correlation_id, services)
+    row, body = _body(frame, header, at)
     context = Context(services, row.key, version, header.client_id, session, release)
     answer = services.interceptor.response(row, body) if services.interceptor else None
     if answer is None:
@@ -107,6 +99,38 @@ def begin(
     return Request(
         row, version, header.correlation_id, header.client_id, answer, body, began, promise
     )
+
+
+def _header(frame: Buffer) -> tuple[RequestHeader, int]:
+    try:
+        return decode_request_header(frame)
+    except MalformedRequest as error:
+        raise CloseConnection(f"{error}{_hint(frame)}", **_claimed(frame)) from None
+
+
+def _is_served(header: RequestHeader) -> bool:
+    row = apis.BY_KEY.get(header.api_key)
+    return row is not None and row.versions[0] <= header.api_version <= row.versions[1]
+
+
+def _body(frame: Buffer, header: RequestHeader, at: int) -> tuple[apis.Api, Message]:
+    row, version = apis.BY_KEY.get(header.api_key), header.api_version
+    if row is None or not _is_served(header):
+        raise CloseConnection(
+            f"unsupported API or version{_hint(frame)}",
+            api=row.name if row else header.api_key,
+            version=version,
+            client_id=header.client_id,
+        )
+    try:
+        return row, decode(row.request, frame, version, at, exact=False)
+    except MalformedRequest as error:
+        raise CloseConnection(
+            f"{error}{_hint(frame)}",
+            api=row.name,
+            version=version,
+            client_id=header.client_id,
+        ) from None
 
 
 def _claimed(frame: Buffer) -> dict[str, object]:

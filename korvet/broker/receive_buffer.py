@@ -37,6 +37,7 @@ class ReceiveBuffer:
         "_length",
         "_longest",
         "_longest_control",
+        "_max_control",
         "_records_key",
         "_tail",
         "frames",
@@ -46,13 +47,18 @@ class ReceiveBuffer:
     def __init__(self, longest: int, longest_control: int, records_key: int) -> None:
         self.frames: deque[Frame] = deque()
         self.held = 0
-        self._longest = longest
-        self._longest_control = min(longest, longest_control)
+        self._max_control = longest_control
+        self.limit(longest)
         self._records_key = records_key.to_bytes(2, "big")
         self._tail = bytearray()
         self._frame: bytearray | None = None
         self._filled = 0
         self._length = 0
+
+    def limit(self, longest: int) -> None:
+        """Accept frames of at most that many bytes from now on."""
+        self._longest = longest
+        self._longest_control = min(longest, self._max_control)
 
     def buffer(self) -> memoryview:
         """Return the memory for the next bytes."""

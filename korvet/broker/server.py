@@ -68,6 +68,7 @@ async def serve(
         services.interceptor = interceptor
         connections: set[Connection] = set()
         services.metrics.connections.ask = lambda: {(): len(connections)}
+        await services.mechanisms.start(config.listeners)
         bound = [await _bind(each, services, connections) for each in config.listeners]
         if extra is not None:
             await extra.bind(config, services, connections)
@@ -160,8 +161,8 @@ class BoundListener(NamedTuple):
 async def _bind(
     listener: Listener, services: Services, connections: set[Connection]
 ) -> BoundListener:
-    if listener.protocol != PLAINTEXT:
-        raise StartError(f"--listen {listener} cannot be served: only PLAINTEXT is supported.")
+    if listener.tls:
+        raise StartError(f"--listen {listener} cannot be served: TLS is not supported.")
     config = services.config
     max_frame = config.settings.integer("socket.request.max.bytes")
 

@@ -23,6 +23,7 @@ from korvet.cli import (
     scripts,
     serve,
     topics,
+    users,
 )
 from korvet.cli.errors import complain, sentence
 
@@ -39,6 +40,7 @@ app.callback(invoke_without_command=True)(serve.serve)
 app.add_typer(scripts.app, name="scripts")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
+app.add_typer(users.app, name="users")
 app.add_typer(pipeline.app, name="pipeline")
 options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)

@@ -5,6 +5,7 @@
 
 from korvet.config.authorization_settings import ROWS as AUTHORIZATION
 from korvet.config.coordinator_settings import ROWS as COORDINATION
+from korvet.config.sasl_settings import ROWS as SASL
 from korvet.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -356,7 +357,7 @@ _SOCKETS = (
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
 )
 
-BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + COORDINATION + AUTHORIZATION)
+BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + SASL + COORDINATION + AUTHORIZATION)
 LISTENER_PREFIX = "listener.name."
 """Prefix of a listener's own value: `listener.name.NAME.SETTING`, the name in lower case."""
 

@@ -1,17 +1,19 @@
-"""DescribeUserScramCredentials (key 50), version 0. Return no credentials: SCRAM is not supported.
+"""DescribeUserScramCredentials (key 50), version 0. Return mechanisms and iterations of users.
 
 Behaviour
-- without names: an empty list; by name: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE for a name that
-  is listed twice
-Left out
-- SASL and SCRAM
+- without names: all users; by name: RESOURCE_NOT_FOUND, or DUPLICATE_RESOURCE for a name that is
+  listed twice
+- salts and keys are never returned
 """
 
 from collections import Counter
+from collections.abc import Mapping
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.credentials import Mechanism
 from korvet.wire.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
@@ -21,12 +23,29 @@ from korvet.wire.messages.describe_user_scram_credentials import (
 async def describe_user_scram_credentials(
     request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse:
+    users = context.services.users
+    if not request.users:
+        rows = await users.list()
+        results = [_result(name, found) for name, found in rows.items()]
+        return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)
+    times = Counter(user.name for user in request.users)
+    rows = await users.describe(list(times))
     results = []
-    for name, times in Counter(user.name for user in request.users or []).items():
-        error = ErrorCode.RESOURCE_NOT_FOUND if times == 1 else ErrorCode.DUPLICATE_RESOURCE
-        results.append(
-            DescribeUserScramCredentialsResult(
-                user=name, error_code=error, error_message=error.message, credential_infos=[]
-            )
-        )
+    for name, found in rows.items():
+        error = ErrorCode.NONE if found else ErrorCode.RESOURCE_NOT_FOUND
+        if times[name] > 1:
+            error = ErrorCode.DUPLICATE_RESOURCE
+        results.append(_result(name, {} if error else found, error))
     return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)
+
+
+def _result(
+    name: str, found: Mapping[Mechanism, int], error: ErrorCode = ErrorCode.NONE
+) -> DescribeUserScramCredentialsResult:
+    infos = [CredentialInfo(mechanism=int(each), iterations=found[each]) for each in found]
+    return DescribeUserScramCredentialsResult(
+        user=name,
+        error_code=error,
+        error_message=error.message if error else None,
+        credential_infos=infos,
+    )

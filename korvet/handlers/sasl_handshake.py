@@ -1,11 +1,14 @@
-"""SaslHandshake (key 17), versions 0-1. Return ILLEGAL_SASL_STATE: SASL is not supported.
+"""SaslHandshake (key 17), versions 0-1. Begin the exchange of a SASL mechanism.
 
 Behaviour
-- as a PLAINTEXT listener of Kafka: no mechanisms, and the connection stays usable without SASL
+- on a SASL listener: NONE, or UNSUPPORTED_SASL_MECHANISM with the enabled mechanisms and the
+  connection is closed (`korvet/broker/authentication.py`)
+- ILLEGAL_SASL_STATE on a listener without SASL, and after authentication unless the session ends;
+  the connection stays usable
 Versions
-- v1 a client would send the mechanism's bytes in SaslAuthenticate
+- v0 tokens follow as frames without a header, v1 in SaslAuthenticate
 Left out
-- SASL
+- GSSAPI
 """
 
 from korvet.context import Context

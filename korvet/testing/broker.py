@@ -23,7 +23,11 @@ from korvet.config.broker_config import Config, load
 from korvet.config.listeners import PLAINTEXT, Address, Listener
 from korvet.embedded_redis.server import RedisServer
 from korvet.errors import ErrorCode
+from korvet.keys import Keys
 from korvet.library.korvet import Korvet
+from korvet.scripts.user import alter
+from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password
+from korvet.store.sync_store import SyncStore
 from korvet.testing.faults import Faults
 
 logger = logging.getLogger("korvet.testing")
@@ -34,7 +38,8 @@ class Broker:
 
     `topics` are created at the first start, by name with their numbers of partitions; `settings`
     are the broker's, by Kafka's names. With `redis` it uses the server at that URL. `listeners`
-    are names of listeners, such as SSL; the clients of `bootstrap_servers` use the first.
+    are names of listeners, such as SSL; the clients of `bootstrap_servers` use the first. With
+    `users`, passwords by name, it is SASL_PLAINTEXT, with the mechanisms SCRAM and PLAIN.
 
     >>> with Broker(topics={"orders": 3}) as broker:
     ...     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
@@ -51,10 +56,17 @@ class Broker:
         *,
         redis: str | None = None,
         node_id: int = 0,
-        listeners: Sequence[str] = (PLAINTEXT,),
+        listeners: Sequence[str] | None = None,
+        users: Mapping[str, str] | None = None,
     ) -> None:
         self._topics = dict(topics or {})
-        self._sets = [f"{name}={value}" for name, value in {**_QUICK, **(settings or {})}.items()]
+        self._users = dict(users or {})
+        if listeners is None:
+            listeners = (PLAINTEXT,) if users is None else ("SASL_PLAINTEXT",)
+        self._sets = [
+            f"{name}={value}"
+            for name, value in {**_QUICK, **_sasl(users), **(settings or {})}.items()
+        ]
         self._listeners = dict.fromkeys(listeners, "127.0.0.1:0")
         self._options = {"redis": redis, "node-id": str(node_id)}
         self._faults = Faults()
@@ -91,6 +103,7 @@ class Broker:
         try:
             listen = ",".join(f"{name}://{where}" for name, where in self._listeners.items())
             options = {**self._options, "listen": listen, "redis": self._owner.url}
+            self._add_users()
             config = load(options, sets=self._sets, environ={})
             bound = self._owner.serve(config, self._faults)
             self._listeners = dict(zip(self._listeners, map(str, bound), strict=True))
@@ -101,6 +114,17 @@ class Broker:
         for name, partitions in topics.items():
             self.log.create_topic(name, partitions)
         return self
+
+    def _add_users(self) -> None:
+        users, self._users = self._users, {}
+        with SyncStore.connect(self._running().url) as store:
+            for name, password in users.items():
+                rows = [
+                    (each.title, encode(made), made.shape)
+                    for each in Mechanism
+                    for made in [from_password(each, password, MIN_ITERATIONS)]
+                ]
+                store.run(alter(Keys(), rows, user=name, condition=""))
 
     def stop(self) -> None:
         """Stop serving, as on SIGTERM: requests in progress are answered. Keeps the data."""
@@ -152,6 +176,11 @@ class Broker:
     async def __aexit__(self, *_: object) -> None:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self.close)
+
+
+def _sasl(users: Mapping[str, str] | None) -> dict[str, str]:
+    mechanisms = "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN"
+    return {} if users is None else {"sasl.enabled.mechanisms": mechanisms}
 
 
 _QUICK = {"group.initial.rebalance.delay.ms": "0"}

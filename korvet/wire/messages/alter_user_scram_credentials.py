@@ -15,6 +15,9 @@ class ScramCredentialUpsertion(Message):
     salt: bytes
     salted_password: bytes
 
+    def __repr__(self) -> str:
+        return "ScramCredentialUpsertion(...)"  # it holds a secret
+
 
 @message(key=51, versions=(0, 0), flexible=0, request=True)
 class AlterUserScramCredentialsRequest(Message):

@@ -9,6 +9,9 @@ from korvet.wire.schema import Field, Message, i16, i64, message
 class SaslAuthenticateRequest(Message):
     auth_bytes: bytes
 
+    def __repr__(self) -> str:
+        return "SaslAuthenticateRequest(...)"  # it holds a secret
+
 
 @message(key=36, versions=(0, 2), flexible=2, request=False)
 class SaslAuthenticateResponse(Message):

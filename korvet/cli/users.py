@@ -1,0 +1,148 @@
+"""`korvet users`: add, passwd, list and delete, in Redis and without a broker."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+
+if TYPE_CHECKING:
+    from korvet.security.credentials import Credential, Mechanism
+    from korvet.security.users import Users
+
+T = TypeVar("T")
+app = typer.Typer(help="Add, change, list and delete users of SASL listeners.")
+
+_Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
+_Mechanisms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mechanism",
+        metavar="NAME",
+        help="SCRAM-SHA-256 or SCRAM-SHA-512. Repeat. PLAIN uses either.",
+    ),
+]
+_Iterations = Annotated[
+    int, typer.Option("--iterations", metavar="N", help="Iterations of PBKDF2, 4096 to 16384.")
+]
+
+
+@o.command(app, "add")
+def add(
+    name: _Name, target: o.Target, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
+) -> None:
+    """Add a user. The password is read from stdin or asked for."""
+    from korvet.config.setting import StartError
+    from korvet.errors import ErrorCode
+    from korvet.security.credentials import Mechanism
+    from korvet.security.users import ABSENT
+
+    wanted = _mechanisms(mechanism) or list(Mechanism)
+    changes = _hashed(name, _password(), wanted, iterations)
+    if _on_users(lambda users: users.alter(name, changes, ABSENT), target) is not ErrorCode.NONE:
+        raise StartError(
+            f"There is a user {name!r} already: `korvet users passwd` sets another password."
+        )
+
+
+@o.command(app, "passwd")
+def passwd(
+    name: _Name, target: o.Target, mechanism: _Mechanisms = None, iterations: _Iterations = 8192
+) -> None:
+    """Set another password, by default for all mechanisms that the user has."""
+    from korvet.errors import ErrorCode
+    from korvet.security.users import PRESENT
+
+    named = _mechanisms(mechanism)
+    known = _on_users(lambda users: users.describe([name]), target)[name]
+    if not known:
+        raise _unknown(name)
+    changes = _hashed(name, _password(), named or list(known), iterations)
+    condition = "" if named else PRESENT
+    error = _on_users(lambda users: users.alter(name, changes, condition), target)
+    if error is not ErrorCode.NONE:
+        raise _unknown(name)
+
+
+@o.command(app, "list")
+def list_(target: o.Target, json: o.Json = False) -> None:
+    """List users with their mechanisms. Salts and keys are not shown."""
+    found = _on_users(lambda users: users.list(), target)
+    rows = [
+        (name, mechanism.title, iterations)
+        for name, credentials in found.items()
+        for mechanism, iterations in credentials.items()
+    ]
+    table_output.listing(("user", "mechanism", "iterations"), rows, as_json=json)
+
+
+@o.command(app, "delete")
+def delete(name: _Name, target: o.Target, mechanism: _Mechanisms = None) -> None:
+    """Delete a user, or only the credentials of some mechanisms."""
+    from korvet.errors import ErrorCode
+    from korvet.security.credentials import Mechanism
+    from korvet.security.users import PRESENT
+
+    wanted = _mechanisms(mechanism) or list(Mechanism)
+    changes: dict[Mechanism, Credential | None] = dict.fromkeys(wanted)
+    error = _on_users(lambda users: users.alter(name, changes, PRESENT), target)
+    if error is not ErrorCode.NONE:
+        raise _unknown(name)
+
+
+def _mechanisms(names: list[str] | None) -> "list[Mechanism]":
+    from korvet.security.credentials import BY_TITLE
+
+    unknown = [name for name in names or () if name not in BY_TITLE]
+    if unknown:
+        raise typer.BadParameter(
+            f"--mechanism must be one of {', '.join(BY_TITLE)}, not {unknown[0]!r}"
+        )
+    return [BY_TITLE[name] for name in names or ()]
+
+
+def _hashed(
+    name: str, password: str, mechanisms: "list[Mechanism]", iterations: int
+) -> "dict[Mechanism, Credential | None]":
+    from korvet.security.credentials import MAX_ITERATIONS, MIN_ITERATIONS, from_password
+
+    if not name:
+        raise typer.BadParameter("the user's name must not be empty")
+    if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
+        raise typer.BadParameter(
+            f"--iterations must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}, not {iterations}"
+        )
+    return {each: from_password(each, password, iterations) for each in mechanisms}
+
+
+def _password() -> str:
+    """Ask for a password on a terminal, else read the first line of stdin."""
+    from korvet.config.setting import StartError
+
+    if sys.stdin.isatty():
+        password = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
+    else:
+        try:
+            password = sys.stdin.buffer.readline().decode().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise StartError("The password on stdin is not UTF-8.") from None
+    if not password:
+        raise StartError("The password must not be empty: write it to stdin.")
+    return password
+
+
+def _unknown(name: str) -> Exception:
+    from korvet.config.setting import StartError
+
+    return StartError(f"There is no such user or credential: {name!r}.")
+
+
+def _on_users(work: "Callable[[Users], Awaitable[T]]", target: o.Target) -> T:
+    """Run `work` on the users of the target's Redis and return its result."""
+    from korvet.cli.admin_client import on_log
+    from korvet.security.users import Users
+
+    return on_log(lambda log: work(Users(log.store, log.keys)), target)

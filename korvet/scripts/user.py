@@ -1,0 +1,37 @@
+"""The mirror of lua/user: SCRAM credentials of users."""
+
+from collections.abc import Iterable
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+
+
+class AlterReply(Reply):
+    """`version` is the users table's version after the change, -1 on an error."""
+
+    error: int
+    version: int
+
+
+class InitDecoyKeyReply(Reply):
+    """The cluster's key for decoy credentials."""
+
+    error: int
+    decoy_key: bytes
+
+
+ALTER = Script("user.alter", AlterReply)
+INIT_DECOY_KEY = Script("user.init_decoy_key", InitDecoyKeyReply)
+
+
+def alter(
+    keys: Keys, rows: Iterable[tuple[str, bytes, str]], *, user: str, condition: str
+) -> Call[AlterReply]:
+    """Set or delete credentials: rows of mechanism, credential (empty deletes) and shape."""
+    flat = [value for row in rows for value in row]
+    return Call(ALTER, (keys.users(),), (user, condition, *flat))
+
+
+def init_decoy_key(keys: Keys, *, decoy_key: bytes) -> Call[InitDecoyKeyReply]:
+    """Store the key for decoy credentials if the cluster has none."""
+    return Call(INIT_DECOY_KEY, (keys.users(),), (decoy_key,))

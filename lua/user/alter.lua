@@ -1,0 +1,46 @@
+--- user.alter  version 1  writes
+--- Set or delete SCRAM credentials of a user.
+---
+--- KEYS     users          hash   `<mechanism>:<user>` -> credential, and `:version`
+--- ARGV     user           bytes  the user's name
+---          condition      bytes  `absent`: the user has none of these credentials; `present`: the
+---                                user has at least one of them; empty: no condition
+---          mechanism...   bytes  a SCRAM mechanism
+---          credential...  bytes  its credential, which no script parses; empty deletes it
+---          shape...       bytes  iterations and salt length of the credential, for decoys
+--- RETURNS  error          int    a lib.codes value
+---          version        int    the new version of the users table, -1 on an error
+--- REFUSES  RESOURCE_NOT_FOUND DUPLICATE_RESOURCE
+--- COST     O(mechanisms), at most 3 calls + 4 per mechanism
+--- NOTES    `:shape:<mechanism>` has the shape of the newest credential. A broker gives unknown
+---          users a decoy of that shape, so that a client cannot distinguish them.
+local codes = require("lib.codes")
+local table_version = require("lib.table_version")
+
+local users = KEYS[1]
+local user, condition = ARGV[1], ARGV[2]
+local FIRST, ROW = 3, 3
+
+-- Check. Refusals live here.
+local known = 0
+for i = FIRST, #ARGV, ROW do
+  known = known + redis.call("HEXISTS", users, ARGV[i] .. ":" .. user)
+end
+if condition == "present" and known == 0 then
+  return { codes.RESOURCE_NOT_FOUND, -1 }
+end
+if condition == "absent" and known > 0 then
+  return { codes.DUPLICATE_RESOURCE, -1 }
+end
+
+-- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
+for i = FIRST, #ARGV, ROW do
+  redis.call("HDEL", users, ARGV[i] .. ":" .. user)
+end
+for i = FIRST, #ARGV, ROW do
+  if ARGV[i + 1] ~= "" then
+    redis.call("HSET", users, ARGV[i] .. ":" .. user, ARGV[i + 1])
+    redis.call("HSET", users, ":shape:" .. ARGV[i], ARGV[i + 2])
+  end
+end
+return { codes.NONE, table_version.raise(users) }
