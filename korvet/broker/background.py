@@ -94,7 +94,6 @@ class BackgroundTasks:
             self._beat,
             self._retain,
             self._follow_configs,
-            self._follow_acls,
             self._tick_groups,
             self._forget_producers,
             self._look_at_groups,
@@ -102,6 +101,8 @@ class BackgroundTasks:
             self._compact,
             self._finish_topics,
         ]
+        if self._services.authorizer.enabled:
+            duties.append(self._follow_acls)
         async with anyio.create_task_group() as tasks:
             for duty in duties:
                 tasks.start_soon(self._keep_up, duty)
@@ -153,8 +154,6 @@ class BackgroundTasks:
     async def _follow_acls(self) -> None:
         """Apply ACL rules that any broker changed."""
         services = self._services
-        if not services.authorizer.enabled:
-            return
         async with services.notifier.listen([services.keys.acls_channel()]) as bell:
             while True:
                 try:
