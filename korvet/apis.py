@@ -79,6 +79,7 @@ TABLE: tuple[Api, ...] = (
     _api(46, "ListPartitionReassignments", (0, 0)),
     _api(47, "OffsetDelete", (0, 0)),
     _api(48, "DescribeClientQuotas", (0, 1)),
+    _api(49, "AlterClientQuotas", (0, 1)),
     _api(50, "DescribeUserScramCredentials", (0, 0)),
     _api(51, "AlterUserScramCredentials", (0, 0)),
     _api(55, "DescribeQuorum", (0, 2)),

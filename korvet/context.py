@@ -12,6 +12,7 @@ from korvet.config.broker_config import Config
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
+from korvet.errors import ErrorCode
 from korvet.fetch.partition_reader import PartitionReader
 from korvet.fetch.replica_log import ReplicaLog
 from korvet.fetch.response_memory import ResponseMemory
@@ -29,11 +30,13 @@ from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, Resourc
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
 from korvet.security.mechanisms import Mechanisms
+from korvet.security.quotas import Quotas
 from korvet.security.session import Session
 from korvet.security.users import Users
 from korvet.store.async_store import AsyncStore
 from korvet.store.notifications import Notifier
 from korvet.store.replica_wait import ReplicaWait
+from korvet.topics.lifecycle import Refused
 from korvet.topics.table import TopicTable
 from korvet.transactions.add_partitions import EnlistedPartitions
 from korvet.transactions.coordinator import TransactionCoordinator
@@ -97,6 +100,7 @@ class Services:
             config.node_id,
             topics.use_configs,
         )
+        self.quotas = Quotas(store, keys, self.configs)
         self.auto_creator = TopicAutoCreator(store, keys, topics, self.dynamic_config)
         self.config_admin = ConfigAdmin(store, keys, topics, self.dynamic_config, config.node_id)
         self.hanging_transactions = HangingTransactions(
@@ -198,6 +202,21 @@ class Context(msgspec.Struct, frozen=True):
     @property
     def client_host(self) -> str:
         return self.session.client_host
+
+    async def charge_mutation(self, partitions: int, *, strict_since: int) -> None:
+        """Charge created or deleted partitions to the client's controller_mutation_rate.
+
+        Raises Refused if the client is over it, from request version `strict_since` on; an older
+        client only waits. KIP-599.
+        """
+        wait_ms = await self.services.quotas.charge_mutation(
+            self.session, self.client_id, partitions, strict=self.version >= strict_since
+        )
+        if wait_ms and self.version >= strict_since:
+            raise Refused(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"The quota controller_mutation_rate is used up: try again in {wait_ms} ms.",
+            )
 
     @property
     def store(self) -> AsyncStore:

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, TypeVar
+from functools import partial
+from time import perf_counter
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -30,6 +32,30 @@ class Deferred(msgspec.Struct, Generic[T], frozen=True):
 
     def __await__(self) -> Generator[Any, Any, T]:
         return self.slowly().__await__()
+
+
+class TimedAwaitable(Generic[T]):
+    """An awaitable that measures the time in which it runs; waiting does not count."""
+
+    def __init__(self, inner: Awaitable[T]) -> None:
+        self._inner = inner
+        self.seconds = 0.0
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps = self._inner.__await__()
+        step: Callable[[], Any] = partial(steps.send, None)
+        while True:
+            began = perf_counter()
+            try:
+                waited_for = step()
+            except StopIteration as end:
+                return cast(T, end.value)
+            finally:
+                self.seconds += perf_counter() - began
+            try:
+                step = partial(steps.send, (yield waited_for))
+            except BaseException as error:
+                step = partial(steps.throw, error)
 
 
 class CloseWithoutResponse(Exception):

@@ -183,6 +183,10 @@ class Keys:
         """Name the hash: Spark task -> producer id; topic id -> epoch:partitions:turn; commits."""
         return f"{self.namespace}:writer:{encode_group(writer_id)}"
 
+    def quota(self, bucket: str) -> str:
+        """Name the hash: tokens of a quota's bucket and their time."""
+        return f"{self.namespace}:quota:{encode_group(bucket)}"
+
     def cluster(self) -> str:
         """Name the hash: cluster id, leases and counters."""
         return f"{self.namespace}:cluster"

@@ -14,6 +14,7 @@ _TITLES = {
     "group": "Consumer groups: members, assignments, committed offsets.",
     "log": "One partition: append, read, retention, compaction.",
     "producer": "Producer ids.",
+    "quota": "Client quotas of the whole cluster.",
     "topic": "Topics and their partitions.",
     "transaction": "Transactions and their participants.",
     "user": "Users and their SCRAM credentials.",
@@ -25,6 +26,7 @@ _PLACEHOLDERS = {
     "group": "readers",
     "transactional": "payments",
     "writer": "nightly",
+    "quota": "user.alice",
 }
 _SINGULAR = {"logs": "log", "streams": "stream", "parts": "stream", "offsets": "offsets"}
 _EXAMPLES = {

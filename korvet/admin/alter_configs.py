@@ -165,12 +165,30 @@ class ConfigAdmin:
                 return
         raise _too_many_conflicts(change)
 
+    async def alter_quotas(self, resource: str, changes: Mapping[str, str | None]) -> None:
+        """Set the quotas of an entity, and remove those that are null. Raises Refused."""
+        config = self._config
+        for _ in range(MAX_ATTEMPTS):
+            await config.refresh()
+            configs = {**config.table.explicit(resource), **changes}
+            left = {name: value for name, value in configs.items() if value is not None}
+            if await self._store_configs(resource, config.table.raw(resource), left):
+                return
+        raise Refused(
+            ErrorCode.REQUEST_TIMED_OUT, "The quotas were changed concurrently: try again."
+        )
+
     async def _write(
         self, change: Change, resource: str, expected: bytes, configs: Mapping[str, str]
     ) -> bool:
         """Write the configs if `expected` is still stored; return whether it was."""
+        return change.validate_only or await self._store_configs(resource, expected, configs)
+
+    async def _store_configs(
+        self, resource: str, expected: bytes, configs: Mapping[str, str]
+    ) -> bool:
         wanted = encode_configs(configs)
-        if change.validate_only or wanted == expected:
+        if wanted == expected:
             return True
         reply = await self._store.run(
             config_scripts.alter(self._keys, resource=resource, expected=expected, wanted=wanted)

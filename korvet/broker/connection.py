@@ -12,7 +12,9 @@ Rules
 """
 
 import asyncio
+from collections.abc import Coroutine
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any, cast
 
@@ -101,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._awaits_room = False
         self._flushing = False
         self._gone_by: float | None = None
+        self._muted_until = 0.0
         self._unsent = 0
         self.closed = self._loop.create_future()
         self._auth: Authentication | None = None
@@ -126,6 +129,16 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self._connections.add(self)
+        if self._services.quotas.limits_connections(self.host):
+            self._hold(self._charge_connection())
+
+    async def _charge_connection(self) -> None:
+        """Serve the connection once its address is within connection_creation_rate (KIP-612)."""
+        self._muted_until = inf
+        wait_ms = await self._services.quotas.charge_connection(self.host)
+        self._muted_until = 0.0
+        self.mute(wait_ms)
+        self._pump()
 
     def _crowded(self) -> bool:
         """Return whether the client's address already has max.connections.per.ip connections."""
@@ -242,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
         self._regulate()
 
     def _may_begin(self) -> bool:
-        if not self._writable:
+        if not self._writable or self._is_muted():
             return False
         if len(self._answers) >= self._at_work or self._answers.weight >= AT_WORK_BYTES:
             return False
@@ -294,7 +307,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def spawn(self, request: Any, number: int) -> None:
         """Await the response to the request of that number in a task."""
-        task = self._loop.create_task(self._run(request, number))
+        self._hold(self._run(request, number))
+
+    def _hold(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the work in a task that ends with the connection."""
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -308,6 +325,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             if self._auth is not None and self._auth.ended is not None:
                 self._end_authentication(self._auth)
+            self.mute(getattr(request, "throttle_ms", 0))
             self.settle(number, answer)
 
     def _end_authentication(self, auth: Authentication) -> None:
@@ -316,6 +334,17 @@ class Connection(asyncio.BufferedProtocol):
         self._refuse(f"authentication failed: {auth.ended.reason}", auth.about)
         self._gone_by = monotonic() + LINGER_S
         self.drain()
+
+    def mute(self, ms: int) -> None:
+        """Begin no request for `ms`, and read none: the client is over a quota."""
+        until = self._loop.time() + ms / 1000
+        if ms and until > self._muted_until:
+            self._muted_until = until
+            self._loop.call_at(until, self._pump)
+            self._regulate()
+
+    def _is_muted(self) -> bool:
+        return self._muted_until > 0 and self._muted_until > self._loop.time()
 
     def _replied(self, request: Request, number: int, reply: "asyncio.Future[Any]") -> None:
         """Complete a request whose deferred reply has arrived."""
@@ -375,9 +404,7 @@ class Connection(asyncio.BufferedProtocol):
     def _await_room(self) -> None:
         if not self._awaits_room:
             self._awaits_room = True
-            task = self._loop.create_task(self._when_room())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._hold(self._when_room())
 
     async def _when_room(self) -> None:
         await self._services.store.room()
@@ -388,6 +415,7 @@ class Connection(asyncio.BufferedProtocol):
         """Read from the client only while more requests may be queued."""
         wanted = (
             self._writable
+            and not self._is_muted()
             and len(self._waiting) < self._max_queued
             and self._intake.held < self.max_held
             and not self._awaits_room

@@ -21,8 +21,15 @@ from korvet import apis, logfmt
 from korvet.broker.error_responses import error_response
 from korvet.broker.response_errors import first_error
 from korvet.context import Context, Services
-from korvet.deferred import NOT_READY, CloseWithoutResponse, Deferred, NotReady
+from korvet.deferred import (
+    NOT_READY,
+    CloseWithoutResponse,
+    Deferred,
+    NotReady,
+    TimedAwaitable,
+)
 from korvet.errors import ErrorCode
+from korvet.security.quotas import Limit
 from korvet.security.session import Session
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.wire.headers import (
@@ -64,6 +71,12 @@ class Request(msgspec.Struct):
     began: float
     promise: int = 0
     """Max bytes of a response that may be large, 0 for any other."""
+    limits: tuple[Limit, ...] = ()
+    """Quotas that the client is charged for this request."""
+    received: int = 0
+    """Bytes of the request, if it has limits."""
+    throttle_ms: int = 0
+    """Time for which the client's next request waits, once this one is answered."""
 
 
 def may_be_large(frame: Buffer) -> bool:
@@ -91,13 +104,27 @@ def begin(
     if header.api_key == API_VERSIONS and not _is_served(header):
         return _unsupported(header.correlation_id, services)
     row, body = _body(frame, header, at)
-    context = Context(services, row.key, version, header.client_id, session, release)
+    limits = services.quotas.limits(session, header.client_id)
+    # The next request of a limited client waits for the charge of this one.
+    released = _no_release if limits else release
+    context = Context(services, row.key, version, header.client_id, session, released)
     answer = services.interceptor.response(row, body) if services.interceptor else None
     if answer is None:
         answer = row.handler(body, context)
     promise = _promise(body, services) if row.key == FETCH else 0
+    if limits:
+        answer = TimedAwaitable(answer)
     return Request(
-        row, version, header.correlation_id, header.client_id, answer, body, began, promise
+        row,
+        version,
+        header.correlation_id,
+        header.client_id,
+        answer,
+        body,
+        began,
+        promise,
+        limits,
+        len(frame),
     )
 
 
@@ -133,6 +160,10 @@ def _body(frame: Buffer, header: RequestHeader, at: int) -> tuple[apis.Api, Mess
         ) from None
 
 
+def _no_release() -> None:
+    """Keep later requests waiting until this one is answered."""
+
+
 def _claimed(frame: Buffer) -> dict[str, object]:
     """Return the API and version at the start of a frame."""
     if len(frame) < 4:
@@ -166,11 +197,27 @@ async def finish(request: Request, services: Services) -> list[Buffer] | None:
         if not isinstance(error, StoreUnavailable):
             logger.error_again("request failed in Redis", api=row.name, error=error)
         response = error_response(row, request.body, error)
+    if request.limits:
+        response = await _throttle(request, response, services)
     parts = None
     if response is not None and _is_long(response):
         loop = asyncio.get_running_loop()
         parts = await loop.run_in_executor(_encoder, encode_parts, response, request.version)
     return _respond(request, response, services, parts)
+
+
+async def _throttle(
+    request: Request, response: Message | None, services: Services
+) -> Message | None:
+    """Charge the client's quotas and return the response with the time it has to wait."""
+    assert isinstance(request.answer, TimedAwaitable)
+    request.throttle_ms = await services.quotas.throttle_ms(
+        request.limits, request.api.key, request.received, response, request.answer.seconds
+    )
+    if request.throttle_ms and response is not None and hasattr(response, "throttle_time_ms"):
+        longest = max(request.throttle_ms, response.throttle_time_ms)
+        return msgspec.structs.replace(response, throttle_time_ms=longest)
+    return response
 
 
 def _is_long(response: Message) -> bool:

@@ -195,11 +195,15 @@ class TemplateCache:
         self._templates: dict[bytes, ProduceTemplate] = {}
         self._index_at: list[int] = []
         self._misses = 0
+        self._quotas = services.quotas.version
 
     def begin(self, frame: Frame, sink: ResponseSink, number: int) -> bool:
         """Send the batch of a frame that matches a template; return whether one does."""
         if self._services.interceptor:
             return False
+        if self._quotas != self._services.quotas.version:
+            self._quotas = self._services.quotas.version
+            self._templates.clear()
         for end in self._index_at:
             template = self._templates.get(bytes(frame[_AFTER_CORRELATION_ID:end]))
             if template is not None:

@@ -57,7 +57,8 @@ class ConfigTable:
         self._keys = keys
         self._rows: dict[str, bytes] = {}
         self._parsed: dict[str, dict[str, str]] = {}
-        self._version: bytes | None = None
+        self.version: bytes | None = None
+        """Changes with the table; None before the first read."""
         self.has_groups = False
         """Whether any group has dynamic configs."""
 
@@ -65,11 +66,11 @@ class ConfigTable:
         """Read the table if its version changed; return whether it did."""
         key = self._keys.configs()
         version = await self._store.command("HGET", key, VERSION_FIELD) or b"0"
-        if version == self._version:
+        if version == self.version:
             return False
         flat = await self._store.command("HGETALL", key)
         rows = dict(zip(flat[::2], flat[1::2], strict=True))
-        self._version = rows.pop(VERSION_FIELD, b"0")
+        self.version = rows.pop(VERSION_FIELD, b"0")
         self._rows = {name.decode(): raw for name, raw in rows.items()}
         self._parsed = {name: _parse(name, raw) for name, raw in self._rows.items()}
         self.has_groups = bool(self.groups())
@@ -83,11 +84,13 @@ class ConfigTable:
         """Return the dynamic configs of a resource."""
         return dict(self._parsed.get(resource, ()))
 
+    def resources(self, prefix: str) -> list[str]:
+        """Return the resources that start with `prefix`, sorted."""
+        return sorted(name for name in self._rows if name.startswith(prefix))
+
     def groups(self) -> list[str]:
         """Return the encoded ids of the groups that have dynamic configs."""
-        return sorted(
-            name.removeprefix("group:") for name in self._rows if name.startswith("group:")
-        )
+        return [name.removeprefix("group:") for name in self.resources("group:")]
 
     def overlay(self, settings: Settings, node_id: int) -> Settings:
         """Return the settings with the dynamic configs of that broker applied."""

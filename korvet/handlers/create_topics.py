@@ -87,6 +87,7 @@ async def _create(
         context.services.topic_configs,
     )
     if not validate_only:
+        await context.charge_mutation(definition.partitions, strict_since=6)
         error = await create_topic(context.store, context.keys, topic.name, definition)
         context.topics.invalidate()
         if error == ErrorCode.TOPIC_ALREADY_EXISTS:

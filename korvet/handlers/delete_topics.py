@@ -67,6 +67,7 @@ async def _delete(
         raise Refused(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
     if topic is None:
         raise _unknown(state)
+    await context.charge_mutation(topic.partitions, strict_since=5)
     error = await delete_topic(context.store, context.keys, topic)
     context.topics.invalidate()
     if error:

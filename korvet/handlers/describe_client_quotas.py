@@ -1,14 +1,16 @@
-"""DescribeClientQuotas (key 48), versions 0-1. Return an empty list: there are no quotas.
+"""DescribeClientQuotas (key 48), versions 0-1. Return the quotas of the entities that match.
 
 Behaviour
+- a component matches an entity that has its type, by exact name, as the default, or with any name;
+  with `strict` the entity has no other types. No components match every entity
 - INVALID_REQUEST for an empty entity type, an unknown match type, an exact match without a name, a
   name with any other match type, an entity type that is listed twice, or `ip` with another type
 - UNSUPPORTED_VERSION for an unknown entity type
 Versions
 - v1 flexible
-Left out
-- quotas: no client is throttled
 """
+
+from collections.abc import Mapping
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
@@ -17,6 +19,9 @@ from korvet.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
 
 EXACT, DEFAULT, ANY = range(3)
@@ -32,7 +37,27 @@ async def describe_client_quotas(
         return DescribeClientQuotasResponse(
             error_code=refused.error, error_message=refused.reason, entries=None
         )
-    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=[])
+    await context.services.dynamic_config.refresh()
+    entries = [
+        EntryData(
+            entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in named.items()],
+            values=[ValueData(key=key, value=value) for key, value in values.items()],
+        )
+        for named, values in context.services.quotas.entries()
+        if _is_wanted(named, request)
+    ]
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=entries)
+
+
+def _is_wanted(entity: Mapping[str, str | None], request: DescribeClientQuotasRequest) -> bool:
+    """Return whether an entity matches every component of the filter."""
+    if request.strict and len(entity) != len(request.components):
+        return False
+    return all(
+        row.entity_type in entity
+        and (row.match_type == ANY or entity[row.entity_type] == row.match)
+        for row in request.components
+    )
 
 
 def _check(components: list[ComponentData]) -> None:

@@ -85,6 +85,7 @@ class Bench:
         self.services = cast(
             Any, SimpleNamespace(settings=SETTINGS, topics=Table(self.topic), interceptor=None)
         )
+        self.services.quotas = cast(Any, SimpleNamespace(version=0))
         self.services.metrics = metrics = Metrics()
         nothing: Any = None
         unknown_producers = UnknownProducers()

@@ -91,7 +91,7 @@ async def test_nobody_has_credentials(broker: Broker) -> None:
         ([("user", 2, None), ("ip", 2, None)], E.INVALID_REQUEST),
     ],
 )
-async def test_there_are_no_quotas(
+async def test_a_filter_of_quotas_is_checked(
     broker: Broker, components: list[tuple[str, int, str | None]], error: E
 ) -> None:
     rows = [

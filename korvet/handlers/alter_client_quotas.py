@@ -1,0 +1,101 @@
+"""AlterClientQuotas (key 49), versions 0-1. Set or remove the quotas of clients.
+
+Behaviour
+- the quotas hold for all brokers together, and change on all of them within a second
+- checked per entry: INVALID_REQUEST for no entity, an unknown or repeated entity type, `ip` with
+  another type, an empty name, an unknown key, a key that the entity cannot have, a value that is
+  not above 0, or a fraction for a byte rate
+- validate_only does all checks and writes nothing
+Versions
+- v1 flexible
+"""
+
+import math
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.security.quotas import (
+    CLIENT_ID,
+    CONNECTIONS,
+    CONSUMER_BYTES,
+    IP,
+    OF_CLIENTS,
+    PRODUCER_BYTES,
+    USER,
+    resource_of,
+)
+from korvet.topics.lifecycle import Refused
+from korvet.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    EntryDataResponse,
+    OpData,
+)
+
+TYPES = (USER, CLIENT_ID, IP)
+
+
+async def alter_client_quotas(
+    request: AlterClientQuotasRequest, context: Context
+) -> AlterClientQuotasResponse:
+    rows = []
+    for entry in request.entries:
+        try:
+            changes = _check(entry)
+            if not request.validate_only:
+                resource = resource_of({row.entity_type: row.entity_name for row in entry.entity})
+                await context.services.config_admin.alter_quotas(resource, changes)
+        except Refused as refused:
+            rows.append(_row(entry, refused.error, refused.reason))
+        else:
+            rows.append(_row(entry, ErrorCode.NONE, None))
+    return AlterClientQuotasResponse(entries=rows)
+
+
+def _row(entry: EntryData, error: ErrorCode, reason: str | None) -> EntryDataResponse:
+    return EntryDataResponse(error_code=error, error_message=reason, entity=entry.entity)
+
+
+def _check(entry: EntryData) -> dict[str, str | None]:
+    """Return the changes of an entry, null to remove a quota. Raises Refused."""
+    _check_entity(entry.entity)
+    types = {row.entity_type for row in entry.entity}
+    known = (CONNECTIONS,) if IP in types else OF_CLIENTS
+    changes: dict[str, str | None] = {}
+    for op in entry.ops:
+        if op.key not in known:
+            raise _invalid(f"{op.key} is not a quota of {' and '.join(sorted(types))}.")
+        if op.key in changes:
+            raise _invalid(f"{op.key} is given twice.")
+        changes[op.key] = None if op.remove else _value(op)
+    return changes
+
+
+def _check_entity(entity: list[EntityData]) -> None:
+    types = [row.entity_type for row in entity]
+    if not types:
+        raise _invalid("An entry needs an entity.")
+    unknown = [each for each in types if each not in TYPES]
+    if unknown:
+        raise _invalid(f"Unknown entity type {unknown[0]!r}: known are {', '.join(TYPES)}.")
+    if len(set(types)) < len(types):
+        raise _invalid("An entity type is given twice.")
+    if IP in types and len(types) > 1:
+        raise _invalid("`ip` cannot be combined with other types.")
+    if any(row.entity_name == "" for row in entity):
+        raise _invalid("An entity name is empty; null is the default entity.")
+
+
+def _value(op: OpData) -> str:
+    if not (math.isfinite(op.value) and op.value > 0):
+        raise _invalid(f"{op.key} must be above 0, not {op.value}.")
+    whole = op.key in (PRODUCER_BYTES, CONSUMER_BYTES, CONNECTIONS)
+    if whole and not op.value.is_integer():
+        raise _invalid(f"{op.key} must be a whole number, not {op.value}.")
+    return repr(op.value)
+
+
+def _invalid(reason: str) -> Refused:
+    return Refused(ErrorCode.INVALID_REQUEST, reason)

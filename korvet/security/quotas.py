@@ -1,0 +1,217 @@
+"""Client quotas (KIP-13, KIP-124, KIP-546, KIP-599, KIP-612), held for the whole cluster.
+
+Rules
+- A quota is a resource `quota:ENTITY` of the dynamic configs. ENTITY is JSON: the names of `user`,
+  `client-id` or `ip`, null for the default.
+- The most specific entity with a value limits a client, in Kafka's order.
+- Every broker charges one token bucket in Redis. A client in debt waits until the debt is paid: its
+  request is answered with `throttle_time_ms`, then the broker reads nothing from the connection.
+- Without Redis no quota is enforced: requests fail anyway.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from korvet import logfmt
+from korvet.config.dynamic import ConfigTable
+from korvet.keys import Keys
+from korvet.scripts import quota
+from korvet.scripts.call import Call
+from korvet.security.session import Session
+from korvet.store.errors import StoreError
+
+PREFIX = "quota:"
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+PRODUCER_BYTES, CONSUMER_BYTES = "producer_byte_rate", "consumer_byte_rate"
+REQUEST_PERCENTAGE, MUTATIONS = "request_percentage", "controller_mutation_rate"
+CONNECTIONS = "connection_creation_rate"
+OF_CLIENTS = (PRODUCER_BYTES, CONSUMER_BYTES, REQUEST_PERCENTAGE, MUTATIONS)
+BURST_S = {
+    PRODUCER_BYTES: 0.1,
+    CONSUMER_BYTES: 0.1,
+    REQUEST_PERCENTAGE: 1.0,
+    MUTATIONS: 11.0,
+    CONNECTIONS: 1.0,
+}
+"""Seconds of its rate that an idle client may use at once; Kafka's mutation quota has 11."""
+MAX_REQUEST_WAIT_MS = 1000
+"""Longest wait for request_percentage, as in Kafka."""
+PRODUCE, FETCH = 0, 1
+MUTATING = (19, 20, 37)
+"""CreateTopics, DeleteTopics and CreatePartitions."""
+MAX_CLIENTS = 10_000
+"""Most clients whose limits are kept; more are looked up again."""
+
+Entity = Mapping[str, str | None]
+log = logfmt.get("quotas")
+
+
+class Store(Protocol):
+    """The store method that quotas use."""
+
+    async def run(self, call: Call[Any]) -> Any: ...
+
+
+class Limit(NamedTuple):
+    """A quota of one client: its value, and the bucket that it shares with others."""
+
+    quota: str
+    value: float
+    bucket: str
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second: bytes, partitions, connections, or seconds of request time."""
+        return self.value / 100 if self.quota == REQUEST_PERCENTAGE else self.value
+
+
+def resource_of(entity: Entity) -> str:
+    """Return the resource of an entity in the dynamic configs."""
+    return PREFIX + msgspec.json.encode(dict(sorted(entity.items()))).decode()
+
+
+def entity_of(resource: str) -> dict[str, str | None]:
+    """Return the entity of a resource."""
+    return msgspec.json.decode(resource.removeprefix(PREFIX), type=dict[str, str | None])
+
+
+class Quotas:
+    """The quotas in effect, and the charges of this broker's clients."""
+
+    def __init__(self, store: Store, keys: Keys, table: ConfigTable) -> None:
+        self._store = store
+        self._keys = keys
+        self._table = table
+        self._read: bytes | None = None
+        self._values: dict[str, dict[str, float]] = {}
+        self._limits: dict[tuple[str, str], tuple[Limit, ...]] = {}
+        self.version = 0
+        """Changes with the quotas: what was derived from older ones is invalid."""
+
+    def entries(self) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+        """Return every entity with its values."""
+        self._refresh()
+        return [(entity_of(name), dict(values)) for name, values in self._values.items()]
+
+    def limits(self, session: Session, client_id: str | None) -> tuple[Limit, ...]:
+        """Return the quotas that limit the requests of a client."""
+        self._refresh()
+        if not self._values:
+            return ()
+        user, client = session.principal.name, client_id or ""
+        key = (user, client)
+        found = self._limits.get(key)
+        if found is None:
+            if len(self._limits) >= MAX_CLIENTS:
+                self._limits.clear()
+            named = (self._limit(name, user, client) for name in OF_CLIENTS)
+            found = self._limits[key] = tuple(limit for limit in named if limit is not None)
+        return found
+
+    def _refresh(self) -> None:
+        if self._table.version == self._read:
+            return
+        self._read = self._table.version
+        values = {
+            name: {key: float(text) for key, text in self._table.explicit(name).items()}
+            for name in self._table.resources(PREFIX)
+        }
+        if values != self._values:
+            self._values = values
+            self._limits.clear()
+            self.version += 1
+
+    def _limit(self, name: str, user: str, client: str) -> Limit | None:
+        entities: tuple[Entity, ...] = (
+            {USER: user, CLIENT_ID: client},
+            {USER: user, CLIENT_ID: None},
+            {USER: user},
+            {USER: None, CLIENT_ID: client},
+            {USER: None, CLIENT_ID: None},
+            {USER: None},
+            {CLIENT_ID: client},
+            {CLIENT_ID: None},
+        )
+        for entity in entities:
+            value = self._values.get(resource_of(entity), {}).get(name)
+            if value is not None:
+                shared = {USER: user, CLIENT_ID: client}
+                names = [f"{part}={shared[part]}" for part in sorted(entity)]
+                return Limit(name, value, "&".join([name, *names]))
+        return None
+
+    async def throttle_ms(
+        self, limits: tuple[Limit, ...], api_key: int, received: int, response: Any, took_s: float
+    ) -> int:
+        """Charge an answered request and return how long its client has to wait."""
+        waits = [0]
+        for limit in limits:
+            if limit.quota == PRODUCER_BYTES and api_key == PRODUCE:
+                waits.append(await self._charge(limit, received))
+            elif limit.quota == CONSUMER_BYTES and api_key == FETCH:
+                waits.append(await self._charge(limit, _record_bytes(response)))
+            elif limit.quota == MUTATIONS and api_key in MUTATING:
+                waits.append(await self._charge(limit, 0))
+            elif limit.quota == REQUEST_PERCENTAGE:
+                waits.append(min(await self._charge(limit, took_s), MAX_REQUEST_WAIT_MS))
+        return max(waits)
+
+    async def charge_mutation(
+        self, session: Session, client_id: str | None, partitions: int, *, strict: bool
+    ) -> int:
+        """Charge created or deleted partitions; return ms to wait.
+
+        With `strict` a client in debt is charged nothing, and its request must be refused.
+        """
+        for limit in self.limits(session, client_id):
+            if limit.quota == MUTATIONS:
+                return await self._charge(limit, partitions, strict=strict)
+        return 0
+
+    def limits_connections(self, host: str) -> bool:
+        """Return whether a quota limits the connections of an address."""
+        self._refresh()
+        return bool(self._values) and self._connection_rate(host) is not None
+
+    async def charge_connection(self, host: str) -> int:
+        """Charge a new connection of an address; return ms to wait before it is served."""
+        rate = self._connection_rate(host)
+        if rate is None:
+            return 0
+        return await self._charge(Limit(CONNECTIONS, rate, f"{CONNECTIONS}&ip={host}"), 1)
+
+    def _connection_rate(self, host: str) -> float | None:
+        for entity in ({IP: host}, {IP: None}):
+            value = self._values.get(resource_of(entity), {}).get(CONNECTIONS)
+            if value is not None:
+                return value
+        return None
+
+    async def _charge(self, limit: Limit, amount: float, *, strict: bool = False) -> int:
+        burst = limit.rate * BURST_S[limit.quota]
+        try:
+            reply = await self._store.run(
+                quota.charge(
+                    self._keys,
+                    bucket=limit.bucket,
+                    rate=limit.rate,
+                    burst=burst,
+                    amount=amount,
+                    strict=strict,
+                )
+            )
+        except StoreError as error:
+            log.error_again("quota not charged", quota=limit.quota, error=error)
+            return 0
+        return int(reply.wait_ms)
+
+
+def _record_bytes(response: Any) -> int:
+    """Return the bytes of records in a Fetch response."""
+    return sum(
+        sum(map(len, partition.records or ()))
+        for topic in getattr(response, "responses", ())
+        for partition in topic.partitions
+    )

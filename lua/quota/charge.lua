@@ -1,0 +1,43 @@
+--- quota.charge  version 1  writes
+--- Charge an amount to a token bucket and return how long the client has to wait.
+---
+--- KEYS     quota    hash   tokens and their time
+--- ARGV     rate     int    thousandths of a token that are added each second
+---          burst    int    most thousandths that the bucket holds
+---          amount   int    thousandths to take; the bucket may then be in debt
+---          strict   int    1: take nothing if the bucket is in debt already
+--- RETURNS  error    int    a lib.codes value
+---          wait_ms  int    ms until the debt is paid, 0 for none
+--- COST     O(1), at most 4 calls
+--- NOTES    All brokers charge the same bucket, so a quota holds for the cluster. The bucket
+---          expires when it is full again.
+local codes = require("lib.codes")
+
+local bucket = KEYS[1]
+local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local amount, strict = tonumber(ARGV[3]), ARGV[4] == "1"
+
+-- A thousandth of a ms absorbs rounding errors.
+local function wait_ms(left)
+  return math.ceil(-left / rate * 1000 - 0.001)
+end
+
+local time = redis.call("TIME")
+local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local row = redis.call("HMGET", bucket, "tokens", "at")
+local tokens = burst
+if row[1] then
+  tokens = tonumber(row[1]) + math.max(now - tonumber(row[2]), 0) * rate
+end
+tokens = math.min(tokens, burst)
+if strict and tokens < 0 then
+  return { codes.NONE, wait_ms(tokens) }
+end
+
+tokens = tokens - amount
+redis.call("HSET", bucket, "tokens", string.format("%.6f", tokens), "at", string.format("%.6f", now))
+redis.call("PEXPIRE", bucket, math.ceil((burst - tokens) / rate * 1000) + 1000)
+if strict or tokens >= 0 then
+  return { codes.NONE, 0 }
+end
+return { codes.NONE, wait_ms(tokens) }

@@ -1,0 +1,205 @@
+"""Check client quotas: how they are set and read, and that brokers enforce them together."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from korvet.errors import ErrorCode as E
+from korvet.testing import Broker
+from korvet.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from korvet.wire.messages.describe_client_quotas import (
+    ComponentData,
+    DescribeClientQuotasRequest,
+)
+from tests.support.raw_client import (
+    API_VERSIONS,
+    Peer,
+    batch,
+    crowd,
+    to_fetch,
+    to_produce,
+    until,
+)
+
+EXACT, DEFAULT, ANY = range(3)
+KB_64 = batch([b"x" * 65_000])
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker(topics={"t": 1}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def second(broker: Broker) -> Iterator[Broker]:
+    with Broker(redis=broker.redis_url, node_id=1) as running:
+        yield running
+
+
+def alter(
+    broker: Broker,
+    entity: dict[str, str | None],
+    ops: dict[str, float | None],
+    *,
+    validate_only: bool = False,
+) -> E:
+    """Set quotas, or remove those with null; return the error of the entry."""
+    entry = EntryData(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()],
+        ops=[OpData(key=key, value=at or 0.0, remove=at is None) for key, at in ops.items()],
+    )
+    request = AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
+    with Peer(broker.bootstrap_servers) as peer:
+        (row,) = peer.ask("AlterClientQuotas", 1, request).entries
+    return E(row.error_code)
+
+
+def described(
+    broker: Broker, *components: tuple[str, int, str | None], strict: bool = False
+) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+    rows = [
+        ComponentData(entity_type=kind, match_type=how, match=name)
+        for kind, how, name in components
+    ]
+    request = DescribeClientQuotasRequest(components=rows, strict=strict)
+    with Peer(broker.bootstrap_servers) as peer:
+        answer = peer.ask("DescribeClientQuotas", 1, request)
+    assert answer.error_code == E.NONE
+    return [
+        (
+            {part.entity_type: part.entity_name for part in row.entity},
+            {value.key: value.value for value in row.values},
+        )
+        for row in answer.entries
+    ]
+
+
+def test_quotas_are_described_by_the_entities_that_match(broker: Broker) -> None:
+    both = {"user": "alice", "client-id": "app"}
+    assert alter(broker, {"user": "alice"}, {"producer_byte_rate": 1e6}) is E.NONE
+    assert alter(broker, both, {"consumer_byte_rate": 2e6, "request_percentage": 12.5}) is E.NONE
+    assert alter(broker, {"user": None}, {"controller_mutation_rate": 0.5}) is E.NONE
+    assert alter(broker, {"ip": "10.0.0.1"}, {"connection_creation_rate": 9}) is E.NONE
+    assert len(described(broker)) == 4
+    assert described(broker, ("user", EXACT, "alice"), strict=True) == [
+        ({"user": "alice"}, {"producer_byte_rate": 1e6})
+    ]
+    assert len(described(broker, ("user", EXACT, "alice"))) == 2
+    assert described(broker, ("user", DEFAULT, None)) == [
+        ({"user": None}, {"controller_mutation_rate": 0.5})
+    ]
+    assert len(described(broker, ("user", ANY, None))) == 3
+    assert described(broker, ("ip", ANY, None))[0][1] == {"connection_creation_rate": 9.0}
+    assert alter(broker, both, {"consumer_byte_rate": None}) is E.NONE
+    assert described(broker, ("client-id", ANY, None)) == [(both, {"request_percentage": 12.5})]
+    for entity, _ in described(broker):
+        gone = dict.fromkeys(
+            (
+                *("producer_byte_rate", "consumer_byte_rate", "request_percentage"),
+                "controller_mutation_rate",
+            )
+        )
+        alter(broker, entity, {"connection_creation_rate": None} if "ip" in entity else gone)
+    assert described(broker) == []
+
+
+def test_a_validated_quota_is_not_stored(broker: Broker) -> None:
+    entity: dict[str, str | None] = {"user": "alice"}
+    assert alter(broker, entity, {"producer_byte_rate": 5}, validate_only=True) is E.NONE
+    assert described(broker) == []
+
+
+@pytest.mark.parametrize(
+    ("entity", "ops"),
+    [
+        ({}, {"producer_byte_rate": 1.0}),
+        ({"zzz": "a"}, {"producer_byte_rate": 1.0}),
+        ({"user": ""}, {"producer_byte_rate": 1.0}),
+        ({"user": "a", "ip": "10.0.0.1"}, {"producer_byte_rate": 1.0}),
+        ({"ip": "10.0.0.1"}, {"producer_byte_rate": 1.0}),
+        ({"user": "a"}, {"connection_creation_rate": 1.0}),
+        ({"user": "a"}, {"zzz": 1.0}),
+        ({"user": "a"}, {"producer_byte_rate": 0.0}),
+        ({"user": "a"}, {"producer_byte_rate": -1.0}),
+        ({"user": "a"}, {"producer_byte_rate": 1.5}),
+        ({"user": "a"}, {"request_percentage": float("inf")}),
+    ],
+)
+def test_a_quota_that_kafka_refuses_is_refused(
+    broker: Broker, entity: dict[str, str | None], ops: dict[str, float | None]
+) -> None:
+    assert alter(broker, entity, ops) is E.INVALID_REQUEST
+
+
+def throttled(broker: Broker, client_id: str) -> int:
+    """Produce 64 KB and return the throttle time of the response, ms."""
+    with Peer(broker.bootstrap_servers) as peer:
+        answer = peer.ask("Produce", 9, to_produce("t", KB_64), client_id=client_id)
+    assert answer.responses[0].partition_responses[0].error_code == E.NONE
+    return int(answer.throttle_time_ms)
+
+
+def test_brokers_hold_a_producer_to_one_quota_together(broker: Broker, second: Broker) -> None:
+    assert throttled(broker, "greedy") == 0
+    assert alter(broker, {"client-id": "greedy"}, {"producer_byte_rate": 1000}) is E.NONE
+    one = throttled(broker, "greedy")
+    assert 64_000 < one < 66_000, "a debt of 65 KB less the burst, at 1 KB/s"
+    assert until(lambda: throttled(second, "greedy") > 0)
+    assert throttled(second, "greedy") > one + 63_000
+    assert throttled(broker, "modest") == 0
+
+
+def test_a_muted_connection_is_answered_first_and_served_later(broker: Broker) -> None:
+    assert alter(broker, {"client-id": "m"}, {"producer_byte_rate": 200_000}) is E.NONE
+    with Peer(broker.bootstrap_servers) as peer:
+        waits = [
+            peer.ask("Produce", 9, to_produce("t", KB_64), client_id="m").throttle_time_ms
+            for _ in range(3)
+        ]
+        # The third request was read when the debt of the second was paid.
+        assert 0 < waits[0] <= 235 and 0 < waits[2] <= 330
+
+
+def test_a_consumer_is_throttled_by_what_it_reads(broker: Broker) -> None:
+    assert alter(broker, {"client-id": "r"}, {"consumer_byte_rate": 1000}) is E.NONE
+    throttled(broker, "w")
+    with Peer(broker.bootstrap_servers) as peer:
+        answer = peer.ask("Fetch", 12, to_fetch("t", partition_max_bytes=100), client_id="r")
+    assert len(answer.responses[0].partitions[0].records) > 64_000
+    assert answer.throttle_time_ms > 60_000
+
+
+def test_topics_are_refused_once_the_mutation_rate_is_used_up(broker: Broker) -> None:
+    assert alter(broker, {"client-id": "c"}, {"controller_mutation_rate": 1}) is E.NONE
+    topics = [
+        CreatableTopic(
+            name=f"made-{at}", num_partitions=3, replication_factor=1, assignments=[], configs=[]
+        )
+        for at in range(6)
+    ]
+    with Peer(broker.bootstrap_servers) as peer:
+        answer = peer.ask("CreateTopics", 6, CreateTopicsRequest(topics=topics), client_id="c")
+    errors = [E(row.error_code) for row in answer.topics]
+    assert errors == [E.NONE] * 4 + [E.THROTTLING_QUOTA_EXCEEDED] * 2
+    assert 0 < answer.throttle_time_ms <= 1000
+
+
+def test_connections_of_an_address_are_served_at_its_rate(broker: Broker) -> None:
+    assert alter(broker, {"ip": "127.0.0.1"}, {"connection_creation_rate": 5}) is E.NONE
+    try:
+        began = time.monotonic()
+        with crowd(broker.bootstrap_servers, 8) as peers:
+            for peer in peers:
+                peer.send(API_VERSIONS)
+            assert all(peer.answer() for peer in peers)
+        assert time.monotonic() - began > 0.3, "three connections above the burst, at 5 a second"
+    finally:
+        assert alter(broker, {"ip": "127.0.0.1"}, {"connection_creation_rate": None}) is E.NONE
