@@ -3,6 +3,7 @@
 `dynamic=False` settings are read once at start; the others may also change while brokers run.
 """
 
+from korvet.config.accepted import ACCEPTED_BROKER
 from korvet.config.authorization_settings import ROWS as AUTHORIZATION
 from korvet.config.coordinator_settings import ROWS as COORDINATION
 from korvet.config.sasl_settings import ROWS as SASL
@@ -13,7 +14,6 @@ from korvet.config.setting import (
     ConfigError,
     Decimal,
     Flag,
-    Levels,
     OneOf,
     Setting,
     SomeOf,
@@ -28,14 +28,6 @@ from korvet.config.setting import (
 CODECS = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
 AT_REST = ("none", "gzip", "snappy", "lz4", "zstd")
 LONGEST = str(LONG_MAX)
-FASTEST = "1.7976931348623157E308"
-
-
-def _kept(
-    name: str, type_: Whole | Flag | Decimal | Levels, default: str | None, of: str = "storage"
-) -> Setting:
-    """Define a setting without effect here, accepted because Kafka's tools send it."""
-    return Setting(name, type_, default, f"Belongs to Kafka's own {of}.", effect=False)
 
 
 _OURS = (
@@ -129,14 +121,6 @@ _TOPICS = (
         "Default number of partitions of a new topic.",
     ),
     Setting(
-        "default.replication.factor",
-        Whole(1, 32_767),
-        "1",
-        "Any factor is accepted; 1 is reported, which tools that compare will see. Redis does the "
-        "replication.",
-        effect=False,
-    ),
-    Setting(
         "auto.create.topics.enable",
         Flag(),
         "true",
@@ -220,16 +204,6 @@ _TOPICS = (
         "Codec of the fetched batches of `record` topics, and of stored batches that must change; "
         "`none` and `producer` leave a producer's batches as they are.",
     ),
-    _kept("compression.gzip.level", Levels(1, 9), "-1"),
-    _kept("compression.lz4.level", Whole(1, 17), "9"),
-    _kept("compression.zstd.level", Whole(-131072, 22), "3"),
-    Setting(
-        "min.insync.replicas",
-        Whole(1),
-        "1",
-        "In-sync replicas in Kafka; here acks.all.wait.replicas sets what acks=-1 waits for.",
-        effect=False,
-    ),
     Setting(
         "log.cleaner.delete.retention.ms",
         long(0),
@@ -242,7 +216,6 @@ _TOPICS = (
         "0",
         "How long a record of a compacted topic is not compacted, in milliseconds.",
     ),
-    _kept("log.cleaner.max.compaction.lag.ms", long(1), LONGEST),
     Setting(
         "log.cleaner.min.cleanable.ratio",
         Decimal(0, 1),
@@ -255,47 +228,6 @@ _TOPICS = (
         "15000",
         "Interval between two passes of the log cleaner, in milliseconds.",
     ),
-    _kept("log.segment.bytes", Whole(1048576), "1073741824"),
-    _kept("log.roll.ms", long(1), None),
-    _kept("log.roll.hours", Whole(1), "168"),
-    _kept("log.roll.jitter.ms", long(0), None),
-    _kept("log.roll.jitter.hours", Whole(0), "0"),
-    _kept("log.index.size.max.bytes", Whole(4), "10485760"),
-    _kept("log.index.interval.bytes", Whole(0), "4096"),
-    _kept("log.flush.interval.messages", long(1), LONGEST),
-    _kept("log.flush.interval.ms", long(0), None),
-    _kept("log.flush.scheduler.interval.ms", long(0), LONGEST),
-    _kept("log.segment.delete.delay.ms", long(0), "60000"),
-    _kept("log.preallocate", Flag(), "false"),
-    _kept("log.local.retention.ms", long(-2), "-2"),
-    _kept("log.local.retention.bytes", long(-2), "-2"),
-    _kept("unclean.leader.election.enable", Flag(), "false"),
-    # kafka-reassign-partitions --throttle sets and removes these.
-    _kept("leader.replication.throttled.rate", long(0), LONGEST),
-    _kept("follower.replication.throttled.rate", long(0), LONGEST),
-    _kept("replica.alter.log.dirs.io.max.bytes.per.second", long(0), LONGEST),
-)
-
-# Dynamic settings of Kafka that tools set routinely.
-_THREADS = (
-    *(
-        _kept(name, Whole(lowest), default, "threads")
-        for name, lowest, default in (
-            ("background.threads", 1, "10"),
-            ("num.io.threads", 1, "8"),
-            ("num.network.threads", 1, "3"),
-            ("num.recovery.threads.per.data.dir", 1, "2"),
-            ("num.replica.fetchers", 1, "1"),
-            ("log.cleaner.threads", 0, "1"),
-            ("log.cleaner.io.buffer.size", 0, "524288"),
-        )
-    ),
-    _kept("log.cleaner.dedupe.buffer.size", long(0), "134217728", "threads"),
-    _kept("log.cleaner.io.buffer.load.factor", Decimal(0, float("inf")), "0.9", "threads"),
-    _kept("log.cleaner.io.max.bytes.per.second", Decimal(0, float("inf")), FASTEST, "threads"),
-    _kept("sasl.kerberos.min.time.before.relogin", long(0), "60000", "logins"),
-    _kept("sasl.kerberos.ticket.renew.jitter", Decimal(0, 1), "0.05", "logins"),
-    _kept("sasl.kerberos.ticket.renew.window.factor", Decimal(0, 1), "0.8", "logins"),
 )
 
 _SOCKETS = (
@@ -339,14 +271,6 @@ _SOCKETS = (
         "fetch.max.bytes", Whole(1024), "57671680", "Max bytes of a Fetch response.", dynamic=False
     ),
     Setting(
-        "max.incremental.fetch.session.cache.slots",
-        Whole(0),
-        "1000",
-        "Fetch sessions; there are none here, every Fetch lists its partitions.",
-        dynamic=False,
-        effect=False,
-    ),
-    Setting(
         "zookeeper.connect",
         Text(1000),
         None,
@@ -357,7 +281,7 @@ _SOCKETS = (
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
 )
 
-BROKER = table(_OURS + _TOPICS + _THREADS + _SOCKETS + SASL + COORDINATION + AUTHORIZATION)
+BROKER = table(_OURS + _TOPICS + _SOCKETS + SASL + COORDINATION + AUTHORIZATION + ACCEPTED_BROKER)
 LISTENER_PREFIX = "listener.name."
 """Prefix of a listener's own value: `listener.name.NAME.SETTING`, the name in lower case."""
 

@@ -1,6 +1,6 @@
 """The broker's settings for groups, committed offsets, producers and transactions."""
 
-from korvet.config.setting import INT_MAX, Flag, OneOf, Setting, SomeOf, Whole, long
+from korvet.config.setting import INT_MAX, Setting, Whole
 
 _GROUPS = (
     Setting(
@@ -29,14 +29,6 @@ _GROUPS = (
         "How long the committed offsets of a group without members are kept.",
     ),
     Setting(
-        "offsets.retention.check.interval.ms",
-        long(1),
-        "600000",
-        "Interval between two checks for expired committed offsets, in milliseconds.",
-        dynamic=False,
-        effect=False,
-    ),
-    Setting(
         "offset.metadata.max.bytes",
         Whole(0),
         "4096",
@@ -45,14 +37,6 @@ _GROUPS = (
 )
 
 _CONSUMER_GROUPS = (
-    Setting(
-        "group.coordinator.rebalance.protocols",
-        SomeOf(("classic", "consumer", "share", "streams")),
-        "classic,consumer",
-        "Group protocols served; `share` and `streams` are not served yet.",
-        dynamic=False,
-        effect=False,
-    ),
     Setting(
         "group.consumer.session.timeout.ms",
         Whole(1),
@@ -95,21 +79,6 @@ _CONSUMER_GROUPS = (
         str(INT_MAX),
         "Members a KIP-848 group may have.",
     ),
-    Setting(
-        "group.consumer.assignors",
-        SomeOf(("uniform", "range")),
-        "uniform,range",
-        "Server-side assignors; the first is the default.",
-        dynamic=False,
-        effect=False,
-    ),
-    Setting(
-        "group.consumer.migration.policy",
-        OneOf(("disabled", "downgrade", "upgrade", "bidirectional")),
-        "bidirectional",
-        "Directions in which an empty group may change between the classic and KIP-848 protocol.",
-        effect=False,
-    ),
 )
 
 _PRODUCERS = (
@@ -137,13 +106,6 @@ _PRODUCERS = (
         "10000",
         "Interval between two checks for timed-out transactions, in milliseconds.",
         dynamic=False,
-    ),
-    Setting(
-        "transaction.partition.verification.enable",
-        Flag(),
-        "true",
-        "Whether a transactional append is refused for a partition outside its transaction.",
-        effect=False,
     ),
 )
 

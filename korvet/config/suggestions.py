@@ -1,20 +1,20 @@
 """Hints for unknown setting names: the nearest setting, or why Kafka's setting is missing here.
 
 Rules
-- A setting is near if each word of the name matches one of its words, typing errors allowed. Order
-  and the separators `.`, `-` and `_` do not matter. The setting may have one more word, and the
-  name may begin with `log.` as those of brokers do.
+- A setting is near if each word of the name abbreviates, extends or misspells one of its words.
+  Order and the separators `.`, `-` and `_` do not matter. The setting may have one more word, and
+  the name may begin with `log.` as those of brokers do.
 - A name that Kafka has is never treated as a typing error: it has another meaning in Kafka.
 """
 
 import re
 from collections.abc import Collection
-from difflib import SequenceMatcher
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 
 _BETWEEN = re.compile(r"[.\-_\s]+")
-_ALIKE = 0.8
+_NEAR = 0.8
 _LONGEST = 100
-_WORDS = 12
 
 _KAFKAS: dict[str, tuple[str, ...]] = {
     "share groups are not served": ("group.share.*", "share.*"),
@@ -122,16 +122,14 @@ def hint(name: str, settings: Collection[str]) -> str:
 def nearest(name: str, settings: Collection[str]) -> str | None:
     """Return the setting that the name most likely misspells, or None."""
     name = name[:_LONGEST].lower()
-    words = _words(name)
-    near = [setting for setting in settings if _covers(_words(setting), words)]
-    return max(near, key=lambda setting: _likeness(name, setting), default=None)
+    near = [setting for setting in settings if _covers(_words(setting), _words(name))]
+    return next(iter(get_close_matches(name, near, n=1, cutoff=0)), None)
 
 
 def _reason(name: str) -> str | None:
     for reason, names in _KAFKAS.items():
-        for known in names:
-            if name == known or (known.endswith("*") and name.startswith(known[:-1])):
-                return reason
+        if any(fnmatchcase(name, known) for known in names):
+            return reason
     return None
 
 
@@ -140,23 +138,11 @@ def _words(name: str) -> list[str]:
 
 
 def _covers(has: list[str], words: list[str]) -> bool:
-    """Return whether each word matches a different one of `has`, which may have one more."""
-    if "".join(has) == "".join(words):
-        return True
-    if not len(words) <= min(len(has), _WORDS) or len(has) > len(words) + 1:
-        return False
-    left = list(has)
-    for word in words:
-        alike = [other for other in left if _slip(word, other)]
-        if not alike:
-            return False
-        left.remove(max(alike, key=lambda other: _likeness(word, other)))
-    return bool(words)
-
-
-def _slip(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one) or _likeness(one, other) >= _ALIKE
-
-
-def _likeness(one: str, other: str) -> float:
-    return 1.0 if one == other else SequenceMatcher(None, one, other).ratio()
+    """Return whether each word is near a word of `has`, which may have one more."""
+    if not words or not 0 <= len(has) - len(words) <= 1:
+        return "".join(has) == "".join(words)
+    return all(
+        any(other.startswith(word) or word.startswith(other) for other in has)
+        or get_close_matches(word, has, n=1, cutoff=_NEAR)
+        for word in words
+    )

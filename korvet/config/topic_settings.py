@@ -6,20 +6,16 @@ FROM_BROKER names the broker settings that give the default: the first that is s
 
 import msgspec
 
+from korvet.config.accepted import ACCEPTED_TOPIC
 from korvet.config.broker_settings import AT_REST, BROKER, CODECS
 from korvet.config.setting import (
     LONG_MAX,
     LONGEST_ARRAY,
     Decimal,
-    Flag,
-    Kind,
-    Levels,
     OneOf,
     Setting,
     SomeOf,
-    Text,
     Whole,
-    Words,
     find_setting,
     long,
     table,
@@ -40,19 +36,12 @@ class FromBroker(msgspec.Struct, frozen=True):
         return str(number * self.factor) if number > 0 else text
 
 
-_KEPT = "Belongs to Kafka's own storage."
-
-
-def _kept(name: str, type_: Whole | Flag | Decimal | Levels | Words, default: str) -> Setting:
-    return Setting(name, type_, default, _KEPT, effect=False)
-
-
 def _fixed(name: str) -> Setting:
     """Return the broker's row of a config that cannot change once the topic exists."""
     return msgspec.structs.replace(BROKER[name], immutable=True)
 
 
-_STORED = (
+_EFFECTIVE = (
     _fixed("storage.format"),
     _fixed("offset.mode"),
     _fixed("offset.bits"),
@@ -107,13 +96,6 @@ _STORED = (
     ),
     Setting("compression.type", OneOf(CODECS), "none", BROKER["compression.type"].sentence),
     Setting(
-        "min.insync.replicas",
-        Whole(1),
-        "1",
-        BROKER["min.insync.replicas"].sentence,
-        effect=False,
-    ),
-    Setting(
         "delete.retention.ms",
         long(0),
         "86400000",
@@ -125,46 +107,15 @@ _STORED = (
         "0",
         BROKER["log.cleaner.min.compaction.lag.ms"].sentence,
     ),
-)
-
-_SENT_BY_TOOLS = (
-    _kept("compression.gzip.level", Levels(1, 9), "-1"),
-    _kept("compression.lz4.level", Whole(1, 17), "9"),
-    _kept("compression.zstd.level", Whole(-131072, 22), "3"),
-    _kept("max.compaction.lag.ms", long(1), _LONGEST),
     Setting(
         "min.cleanable.dirty.ratio",
         Decimal(0, 1),
         "0.5",
         BROKER["log.cleaner.min.cleanable.ratio"].sentence,
     ),
-    _kept("segment.bytes", Whole(14), "1073741824"),
-    _kept("segment.ms", long(1), "604800000"),
-    _kept("segment.jitter.ms", long(0), "0"),
-    _kept("segment.index.bytes", Whole(4), "10485760"),
-    _kept("index.interval.bytes", Whole(0), "4096"),
-    _kept("flush.messages", long(1), _LONGEST),
-    _kept("flush.ms", long(0), _LONGEST),
-    _kept("file.delete.delay.ms", long(0), "60000"),
-    _kept("preallocate", Flag(), "false"),
-    _kept("unclean.leader.election.enable", Flag(), "false"),
-    _kept("local.retention.ms", long(-2), "-2"),
-    _kept("local.retention.bytes", long(-2), "-2"),
-    _kept("remote.log.copy.disable", Flag(), "false"),
-    _kept("remote.log.delete.on.disable", Flag(), "false"),
-    _kept("remote.copy.lag.ms", long(-1), "0"),
-    _kept("remote.copy.lag.bytes", long(-1), "-1"),
-    _kept("errors.deadletterqueue.group.enable", Flag(), "false"),
-    Setting("remote.storage.enable", OneOf(("false",), Kind.BOOLEAN), "false", _KEPT, effect=False),
-    _kept("leader.replication.throttled.replicas", Words(), ""),
-    _kept("follower.replication.throttled.replicas", Words(), ""),
-    # Removed in Kafka 4, still sent by tools of Kafka 2 and 3.
-    _kept("message.timestamp.difference.max.ms", long(0), _LONGEST),
-    _kept("message.downconversion.enable", Flag(), "true"),
-    Setting("message.format.version", Text(40), "3.0-IV1", _KEPT, effect=False),
 )
 
-TOPIC = table(_STORED + _SENT_BY_TOOLS)
+TOPIC = table(_EFFECTIVE + ACCEPTED_TOPIC)
 IMMUTABLE = frozenset(name for name, setting in TOPIC.items() if setting.immutable)
 
 _RENAMED: dict[str, tuple[FromBroker, ...]] = {
