@@ -20,13 +20,18 @@ class CommandLog(AsyncKorvet):
         self.url = url
 
 
-def on_log(work: Callable[[CommandLog], Awaitable[T]], target: Target) -> T:
-    """Run `work` on the target's log and return its result."""
+def on_log(
+    work: Callable[[CommandLog], Awaitable[T]], target: Target, *, create: bool = False
+) -> T:
+    """Run `work` on the target's log and return its result.
+
+    With `create` a missing data directory is made.
+    """
 
     async def connected(url: str) -> T:
         store = await AsyncStore.connect(url, client_name="korvet-cli")
         async with CommandLog(url, store, target) as log:
             return await work(log)
 
-    with redis_target.url(target) as url:
+    with redis_target.url(target, create=create) as url:
         return asyncio.run(connected(url))

@@ -12,8 +12,11 @@ from korvet.store.sync_store import SyncStore
 
 
 @contextmanager
-def url(target: Target) -> Iterator[str]:
-    """Yield the URL of the target's Redis; a server started for the command stops afterwards."""
+def url(target: Target, *, create: bool = False) -> Iterator[str]:
+    """Yield the URL of the target's Redis; a server started for the command stops afterwards.
+
+    With `create` a missing data directory is made. Raises StartError.
+    """
     if target.redis is not None:
         yield target.redis
         return
@@ -22,7 +25,9 @@ def url(target: Target) -> Iterator[str]:
     if ask(socket, b"PING"):
         yield f"unix://{socket}"
         return
-    if not any((directory / name).exists() for name in ("appendonlydir", "appendonly.aof")):
+    if not create and not any(
+        (directory / name).exists() for name in ("appendonlydir", "appendonly.aof")
+    ):
         raise StartError(
             f"There is no Korvet data in {directory}: start `korvet` there, "
             "or name a Redis with --redis URL."

@@ -42,7 +42,8 @@ def add(
 
     wanted = _mechanisms(mechanism) or list(Mechanism)
     changes = _hashed(name, _password(), wanted, iterations)
-    if _on_users(lambda users: users.alter(name, changes, ABSENT), target) is not ErrorCode.NONE:
+    error = _on_users(lambda users: users.alter(name, changes, ABSENT), target, create=True)
+    if error is not ErrorCode.NONE:
         raise StartError(
             f"There is a user {name!r} already: `korvet users passwd` sets another password."
         )
@@ -140,9 +141,11 @@ def _unknown(name: str) -> Exception:
     return StartError(f"There is no such user or credential: {name!r}.")
 
 
-def _on_users(work: "Callable[[Users], Awaitable[T]]", target: o.Target) -> T:
+def _on_users(
+    work: "Callable[[Users], Awaitable[T]]", target: o.Target, *, create: bool = False
+) -> T:
     """Run `work` on the users of the target's Redis and return its result."""
     from korvet.cli.admin_client import on_log
     from korvet.security.users import Users
 
-    return on_log(lambda log: work(Users(log.store, log.keys)), target)
+    return on_log(lambda log: work(Users(log.store, log.keys)), target, create=create)
