@@ -97,7 +97,7 @@ CLAIMED: dict[int, tuple[str, int, int]] = {
 
 _REASONS: dict[str, str] = {
     r"Share|Streams": "this kind of group is not supported",
-    r"DelegationToken|Sasl|Scram": "no authentication",
+    r"DelegationToken": "no delegation tokens",
     r"Raft|Unregister": "KRaft only: the metadata is in Redis",
     r"ClientQuotas": "no quotas",
 }

@@ -41,7 +41,7 @@ from korvet.wire.records import Buffer
 from korvet.wire.schema import Message
 
 _HANDSHAKE = b"\x00\x11"
-_MIN_REAUTHENTICATION_S = 1.0
+MIN_REAUTHENTICATION_S = 1.0
 """Min time between two re-authentications of a connection."""
 
 log = logfmt.get("broker.authentication")
@@ -124,7 +124,7 @@ class Authentication:
 
     def _begin_again(self) -> bool:
         """Begin a re-authentication; return False if the last one was too short ago."""
-        if monotonic() - self._handshake_at < _MIN_REAUTHENTICATION_S:
+        if monotonic() - self._handshake_at < MIN_REAUTHENTICATION_S:
             return False
         self._before = (self._session.principal, self._mechanism)
         self._phase = Phase.HANDSHAKE
@@ -204,9 +204,10 @@ class Authentication:
         assert self._exchange is not None
         began = monotonic()
         try:
+            self._check_mechanism()
             step = await self._exchange.step(token)
             if step.identity is not None:
-                self._check_unchanged(step.identity)
+                self._check_user(step.identity)
             return step
         except AuthenticationFailed:
             self._count("failed")
@@ -216,22 +217,22 @@ class Authentication:
             log.error_again("authentication failed in Redis", error=error)
             raise CloseWithoutResponse("authentication is not possible without Redis") from None
 
-    def _check_unchanged(self, identity: Identity) -> None:
-        """Raise AuthenticationFailed if a re-authentication changes user or mechanism."""
-        if self._before is None:
-            return
-        principal, mechanism = self._before
-        if mechanism != self._mechanism:
+    def _check_mechanism(self) -> None:
+        """Raise AuthenticationFailed if a re-authentication changes the mechanism."""
+        if self._before is not None and self._before[1] != self._mechanism:
             raise AuthenticationFailed(
                 f"SASL mechanism '{self._mechanism}' requested by client is not supported for "
-                f"reauthentication of mechanism '{mechanism}'",
+                f"reauthentication of mechanism '{self._before[1]}'",
                 "re-authentication with another mechanism",
             )
-        if principal.name != identity.user:
+
+    def _check_user(self, identity: Identity) -> None:
+        """Raise AuthenticationFailed if a re-authentication changes the user."""
+        if self._before is not None and self._before[0].name != identity.user:
             raise AuthenticationFailed(
                 "Cannot change principals during re-authentication",
                 "re-authentication as another user",
-                principal.name,
+                self._before[0].name,
             )
 
     def _accept(self, identity: Identity) -> int:

@@ -11,7 +11,7 @@
 --- RETURNS  error          int    a lib.codes value
 ---          version        int    the new version of the users table, -1 on an error
 --- REFUSES  RESOURCE_NOT_FOUND DUPLICATE_RESOURCE
---- COST     O(mechanisms), at most 3 calls + 4 per mechanism
+--- COST     O(mechanisms), at most 4 calls + 4 per mechanism
 --- NOTES    `:shape:<mechanism>` has the shape of the newest credential. A broker gives unknown
 ---          users a decoy of that shape, so that a client cannot distinguish them.
 local codes = require("lib.codes")

@@ -1,0 +1,77 @@
+"""`korvet users`: what it stores, and what it refuses."""
+
+import io
+import json
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from korvet.cli import run
+from tests.support.redis_servers import TestServer
+
+Korvet = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def korvet(
+    valkey_server: TestServer,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Korvet:
+    """Run `korvet users` with a password on stdin; return exit code, stdout and stderr."""
+    with valkey_server.client() as client:
+        client.flushall()
+
+    def command(*words: str, stdin: bytes = b"s3cret\n") -> tuple[int, str, str]:
+        content = SimpleNamespace(buffer=io.BytesIO(stdin), isatty=lambda: False)
+        monkeypatch.setattr("sys.stdin", content)
+        code = run(["users", *words, "--redis", valkey_server.url])
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+def test_a_user_is_added_listed_changed_and_deleted(korvet: Korvet) -> None:
+    assert korvet("add", "alice") == (0, "", "")
+    assert korvet("add", "bob", "--mechanism", "SCRAM-SHA-512", "--iterations", "4096")[0] == 0
+    rows = "alice\tSCRAM-SHA-256\t8192\nalice\tSCRAM-SHA-512\t8192\n"
+    assert korvet("list")[1] == rows + "bob\tSCRAM-SHA-512\t4096\n"
+    assert korvet("passwd", "bob", "--iterations", "16384")[0] == 0
+    assert json.loads(korvet("list", "--json")[1])[2] == {
+        "user": "bob",
+        "mechanism": "SCRAM-SHA-512",
+        "iterations": 16384,
+    }
+    assert korvet("delete", "alice", "--mechanism", "SCRAM-SHA-256")[0] == 0
+    assert korvet("delete", "alice")[0] == 0
+    assert korvet("list")[1] == "bob\tSCRAM-SHA-512\t16384\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "sentence"),
+    [
+        (("add", "bob"), b"x\n", "There is a user 'bob' already"),
+        (("add", "alice"), b"\n", "The password must not be empty"),
+        (("add", "alice"), b"\xff\n", "The password on stdin is not UTF-8"),
+        (("add", ""), b"x\n", "the user's name must not be empty"),
+        (("add", "a", "--iterations", "4095"), b"x\n", "--iterations must be from 4096 to 16384"),
+        (("add", "a", "--mechanism", "PLAIN"), b"x\n", "--mechanism must be one of SCRAM-SHA-256"),
+        (("passwd", "alice"), b"x\n", "There is no such user or credential: 'alice'"),
+        (("delete", "alice"), b"", "There is no such user or credential: 'alice'"),
+        (
+            ("delete", "bob", "--mechanism", "SCRAM-SHA-512"),
+            b"",
+            "There is no such user or credential: 'bob'",
+        ),
+    ],
+)
+def test_a_refused_command_says_why(
+    korvet: Korvet, words: tuple[str, ...], stdin: bytes, sentence: str
+) -> None:
+    korvet("add", "bob", "--mechanism", "SCRAM-SHA-256")
+    code, out, err = korvet(*words, stdin=stdin)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert korvet("list")[1] == "bob\tSCRAM-SHA-256\t8192\n"
