@@ -4,7 +4,9 @@ local stream_end = require("lib.stream_end")
 local M = {}
 
 --- The fields of the log hash that M.among reads, in this order.
-M.FIELDS = { "format", "mode", "bits", "start", "records", "start_records", "next", "entries", "cleaned" }
+M.FIELDS = {
+  "format", "mode", "bits", "start", "records", "start_records", "next", "entries", "cleaned",
+}
 
 -- Return the number of entries ever added to the stream, removed or not; nil before Redis 7.
 local function added(stream)
@@ -31,7 +33,8 @@ function M.among(stream, values)
       or tonumber(values[4]) > 0 and added(stream) ~= entries
   end
   -- Each entry that was appended took one offset.
-  return math.max(tonumber(values[7]), stream_end.behind_all(mode, tonumber(values[3]), stream)) > entries
+  local ends = stream_end.behind_all(mode, tonumber(values[3]), stream)
+  return math.max(tonumber(values[7]), ends) > entries
 end
 
 return M

@@ -28,7 +28,8 @@ function M.all(stream, log, index, mode, bits, target, bytes, records)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
   redis.call("UNLINK", index)
   redis.call(
-    "HSET", log, "start", num.text(target), "next", num.text(target), "start_bytes", num.text(bytes),
+    "HSET", log, "start", num.text(target), "next", num.text(target),
+    "start_bytes", num.text(bytes),
     "start_records", num.text(records), "indexed_bytes", "-1",
     "max_timestamp", "-1", "untimed_append_ms", "-1"
   )

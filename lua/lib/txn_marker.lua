@@ -19,7 +19,8 @@ function M.open(keys, topic_id)
     return nil, codes.UNKNOWN_TOPIC_ID
   end
   return {
-    stream = keys[1], hash = keys[2], producers = keys[3], open_txns = keys[4], aborted_txns = keys[5],
+    stream = keys[1], hash = keys[2], producers = keys[3],
+    open_txns = keys[4], aborted_txns = keys[5],
     mode = row[2], bits = tonumber(row[3]), next = tonumber(row[4]), start = row[5],
     bytes = tonumber(row[6]), entries = tonumber(row[7]), stable = tonumber(row[8] or "-1"),
   }

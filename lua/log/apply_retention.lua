@@ -37,7 +37,8 @@ local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed_append_ms", unpack(foreign_entries.FIELDS)
+  "HMGET", log, "topic_id", "bytes", "max_timestamp", "untimed_append_ms",
+  unpack(foreign_entries.FIELDS)
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, 0 }

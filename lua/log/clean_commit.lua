@@ -47,8 +47,8 @@ local ROWS, CHUNK, MOST_BYTES = 13, 2000, 131072
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "delete_horizons", "bytes",
-  "entries"
+  "HMGET", log, "topic_id", "compacting", "start", "mode", "bits", "format", "delete_horizons",
+  "bytes", "entries"
 )
 if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, 0, 0, "" }
@@ -93,10 +93,13 @@ for from = 1, #rows, CHUNK do
   redis.call("ZADD", index, unpack(rows, from, math.min(from + CHUNK - 1, #rows)))
 end
 redis.call("ZREMRANGEBYSCORE", aborted_txns, "-inf", "(" .. num.text(limit))
+local horizons = clean_swap.horizons(
+  state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms()
+)
 redis.call(
   "HSET", log, "cleaned", ARGV[6], "cleaned_bytes", ARGV[7], "start_bytes", ARGV[8],
   "start_records", ARGV[9],
-  "delete_horizons", clean_swap.horizons(state[7] or "", limit, tombstones, tombstone_ms, clock.now_ms())
+  "delete_horizons", horizons
 )
 redis.call("HDEL", log, "compacting")
 return { codes.NONE, 0, 0, "" }

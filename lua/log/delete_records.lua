@@ -58,7 +58,9 @@ if step > start and step < before then
 end
 local removed
 if before == next_offset then
-  removed = log_trim.all(stream, log, index, mode, bits, before, tonumber(state[7]), tonumber(state[8]))
+  removed = log_trim.all(
+    stream, log, index, mode, bits, before, tonumber(state[7]), tonumber(state[8])
+  )
 else
   removed = log_trim.to(stream, log, index, mode, bits, before)
 end

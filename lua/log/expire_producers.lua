@@ -31,7 +31,8 @@ local page = redis.call("HSCAN", producers, cursor, "COUNT", 1000)
 local now_ms, silent = clock.now_ms(), {}
 for i = 1, #page[2], 2 do
   local state = producer_state.read(page[2][i + 1])
-  if state.time <= now_ms - patience_of(tonumber(page[2][i])) and not producer_state.is_open(state) then
+  local expires = state.time + patience_of(tonumber(page[2][i]))
+  if expires <= now_ms and not producer_state.is_open(state) then
     silent[#silent + 1] = page[2][i]
   end
 end

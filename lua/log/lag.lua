@@ -84,7 +84,8 @@ for _, found in ipairs(entries) do
     for i = 1, #found[2], 2 do
       if found[2][i] == "count" then
         -- The id of a batch is its last offset: the batch may begin below the offset.
-        count = math.min(tonumber(found[2][i + 1]), entry_id.offset(mode, bits, found[1]) - offset + 1)
+        local most = entry_id.offset(mode, bits, found[1]) - offset + 1
+        count = math.min(tonumber(found[2][i + 1]), most)
       end
     end
   end

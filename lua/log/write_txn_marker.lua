@@ -39,7 +39,8 @@ local known = producer_state.read(redis.call("HGET", log.producers, producer_id)
 
 -- Write.
 local last_round = known and known.round or 0
-if last_round > transaction or (last_round == transaction and not producer_state.is_open(known)) then
+if last_round > transaction
+  or (last_round == transaction and not producer_state.is_open(known)) then
   return { codes.NONE, -1, log.stable }
 end
 local at, stable = txn_marker.put(
