@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import typer
 
 from korvet.cli import (
+    acls,
     check,
     consume,
     doctor,
@@ -41,6 +42,7 @@ app.add_typer(scripts.app, name="scripts")
 app.add_typer(topics.app, name="topics")
 app.add_typer(groups.app, name="groups")
 app.add_typer(users.app, name="users")
+app.add_typer(acls.app, name="acls")
 app.add_typer(pipeline.app, name="pipeline")
 options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)

@@ -37,7 +37,7 @@ def url(target: Target, *, create: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def store(target: Target) -> Iterator[SyncStore]:
-    """Yield a store on the target's Redis."""
-    with url(target) as where, SyncStore.connect(where) as found:
+def store(target: Target, *, create: bool = False) -> Iterator[SyncStore]:
+    """Yield a store on the target's Redis, whose data directory may be made."""
+    with url(target, create=create) as where, SyncStore.connect(where) as found:
         yield found

@@ -1,0 +1,179 @@
+"""`korvet acls`: list, add and delete, in Redis and without a broker."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+
+if TYPE_CHECKING:
+    from korvet.security.acl import Rule
+
+app = typer.Typer(help="List, add and delete the ACL rules that authorize clients.")
+
+_Principals = Annotated[
+    list[str] | None,
+    typer.Option("--principal", metavar="TYPE:NAME", help="For example User:alice. Repeat."),
+]
+_Operations = Annotated[
+    list[str] | None,
+    typer.Option("--operation", metavar="NAME", help="For example read, write, all. Repeat."),
+]
+_Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Repeat.")]
+_Groups = Annotated[list[str] | None, typer.Option("--group", metavar="ID", help="Repeat.")]
+_TransactionalIds = Annotated[
+    list[str] | None, typer.Option("--transactional-id", metavar="ID", help="Repeat.")
+]
+_Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+_Prefixed = Annotated[
+    bool, typer.Option("--prefixed", help="Names are prefixes; `*` is any name without this.")
+]
+_Host = Annotated[
+    str, typer.Option("--host", metavar="HOST", help="Address, network such as 10.0.0.0/8, or *.")
+]
+_Deny = Annotated[bool, typer.Option("--deny", help="Deny; a denial has priority.")]
+_COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "permission")
+
+
+@o.command(app, "list")
+def list_(target: o.Target, json: o.Json = False) -> None:
+    """List the rules."""
+    from korvet.cli.redis_target import store
+    from korvet.keys import Keys
+    from korvet.security.acl import read_rules
+
+    with store(target) as reached:
+        flat = reached.command("HKEYS", Keys(target.namespace).acls())
+    rules = read_rules(raw for raw in flat if not raw.startswith(b":"))
+    table_output.listing(_COLUMNS, sorted(map(_row, rules)), as_json=json)
+
+
+@o.command(app, "add")
+def add(
+    target: o.Target,
+    principal: _Principals = None,
+    operation: _Operations = None,
+    topic: _Topics = None,
+    group: _Groups = None,
+    transactional_id: _TransactionalIds = None,
+    cluster: _Cluster = False,
+    prefixed: _Prefixed = False,
+    host: _Host = "*",
+    deny: _Deny = False,
+) -> None:
+    """Add a rule for each principal, operation and resource. Brokers use them within a second."""
+    from korvet.cli.redis_target import store
+    from korvet.keys import Keys
+    from korvet.scripts import acl
+    from korvet.security.acl import encode_rule
+
+    resources = _resources(topic, group, transactional_id, cluster)
+    rules = _rules(principal, operation, resources, prefixed, host, deny)
+    with store(target, create=True) as reached:
+        call = acl.create(Keys(target.namespace), [encode_rule(rule) for rule in rules])
+        created = reached.run(call).created
+    table_output.line(f"{created} rules added, {len(rules) - created} existed")
+
+
+@o.command(app, "delete")
+def delete(
+    target: o.Target,
+    principal: _Principals = None,
+    operation: _Operations = None,
+    topic: _Topics = None,
+    group: _Groups = None,
+    transactional_id: _TransactionalIds = None,
+    cluster: _Cluster = False,
+    prefixed: _Prefixed = False,
+    host: _Host = "*",
+    deny: _Deny = False,
+) -> None:
+    """Delete the rules that `add` makes of the same options."""
+    from korvet.cli.redis_target import store
+    from korvet.keys import Keys
+    from korvet.scripts import acl
+    from korvet.security.acl import encode_rule
+
+    resources = _resources(topic, group, transactional_id, cluster)
+    rules = _rules(principal, operation, resources, prefixed, host, deny)
+    with store(target) as reached:
+        call = acl.delete(Keys(target.namespace), [encode_rule(rule) for rule in rules])
+        deleted = sum(reached.run(call).deleted)
+    table_output.line(f"{deleted} rules deleted")
+    if deleted < len(rules):
+        raise typer.Exit(1)
+
+
+def _resources(
+    topics: list[str] | None,
+    groups: list[str] | None,
+    transactional_ids: list[str] | None,
+    cluster: bool,
+) -> list[tuple[str, str]]:
+    """Return resource types and names. Raises BadParameter if none is given."""
+    from korvet.security.acl import CLUSTER_NAME
+
+    found = [
+        *(("TOPIC", name) for name in topics or ()),
+        *(("GROUP", name) for name in groups or ()),
+        *(("TRANSACTIONAL_ID", name) for name in transactional_ids or ()),
+        *([("CLUSTER", CLUSTER_NAME)] if cluster else []),
+    ]
+    if not found:
+        raise typer.BadParameter(
+            "no resource is given: use --topic, --group, --transactional-id or --cluster"
+        )
+    return found
+
+
+def _rules(
+    principals: list[str] | None,
+    operations: list[str] | None,
+    resources: list[tuple[str, str]],
+    prefixed: bool,
+    host: str,
+    deny: bool,
+) -> "list[Rule]":
+    """Return every rule that the options name. Raises BadParameter."""
+    from korvet.security.acl import (
+        Operation,
+        PatternType,
+        Permission,
+        ResourceType,
+        Rule,
+        refusal_of,
+    )
+
+    if not principals or not operations:
+        raise typer.BadParameter("--principal and --operation are needed")
+    names = [name.upper().replace("-", "_") for name in operations]
+    unknown = [name for name in names if name not in Operation.__members__]
+    if unknown:
+        known = ", ".join(each.name.lower() for each in Operation if each > Operation.ANY)
+        raise typer.BadParameter(f"unknown operation {unknown[0].lower()!r}: use one of {known}")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    permission = Permission.DENY if deny else Permission.ALLOW
+    rules = [
+        Rule(ResourceType[kind], pattern, name, principal, host, Operation[operation], permission)
+        for kind, name in resources
+        for principal in principals
+        for operation in names
+    ]
+    for rule in rules:
+        reason = refusal_of(rule)
+        if reason:
+            raise typer.BadParameter(reason)
+    return rules
+
+
+def _row(rule: "Rule") -> tuple[str, ...]:
+    return (
+        rule.resource_type.name.lower(),
+        rule.name,
+        rule.pattern_type.name.lower(),
+        rule.principal,
+        rule.host,
+        rule.operation.name.lower(),
+        rule.permission.name.lower(),
+    )

@@ -1,0 +1,63 @@
+"""`korvet acls`: what it stores, lists and refuses."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from korvet.cli import run
+from tests.support.redis_servers import TestServer
+
+Korvet = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
+    """Run `korvet acls`; return exit code, stdout and stderr."""
+    with valkey_server.client() as client:
+        client.flushall()
+
+    def command(*words: str) -> tuple[int, str, str]:
+        code = run(["acls", *words, "--redis", valkey_server.url])
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return command
+
+
+ALICE = ("--principal", "User:alice", "--operation", "read", "--operation", "write")
+
+
+def test_rules_are_added_listed_and_deleted(korvet: Korvet) -> None:
+    orders = (*ALICE, "--topic", "orders", "--group", "g")
+    assert korvet("add", *orders) == (0, "4 rules added, 0 existed\n", "")
+    assert korvet("add", *orders)[1] == "0 rules added, 4 existed\n"
+    assert korvet("list")[1].splitlines()[0] == "group\tg\tliteral\tUser:alice\t*\tread\tallow"
+    (first, *_) = json.loads(korvet("list", "--json")[1])
+    assert (first["resource"], first["operation"]) == ("group", "read")
+    assert korvet("delete", *orders) == (0, "4 rules deleted\n", "")
+    assert korvet("delete", *orders)[0] == 1
+    assert korvet("list") == (0, "", "")
+
+
+def test_a_rule_may_deny_a_prefix_to_a_network(korvet: Korvet) -> None:
+    options = ("--topic", "pay", "--prefixed", "--host", "10.0.0.0/8", "--deny")
+    assert korvet("add", "--principal", "User:*", "--operation", "all", *options)[0] == 0
+    assert korvet("list")[1] == "topic\tpay\tprefixed\tUser:*\t10.0.0.0/8\tall\tdeny\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (ALICE, "no resource is given"),
+        (("--topic", "t"), "--principal and --operation are needed"),
+        ((*ALICE, "--topic", "t", "--operation", "fly"), "unknown operation 'fly'"),
+        (("--principal", "alice", "--operation", "read", "--topic", "t"), "must be TYPE:NAME"),
+        ((*ALICE, "--topic", "t", "--host", "10.0.0.0/99"), "is no network"),
+    ],
+)
+def test_an_incomplete_rule_is_refused_in_a_sentence(
+    korvet: Korvet, options: tuple[str, ...], sentence: str
+) -> None:
+    code, _, err = korvet("add", *options)
+    assert code == 2 and sentence in err
