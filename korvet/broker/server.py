@@ -15,6 +15,7 @@ from korvet.broker import http, listeners
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
 from korvet.broker.readiness import ready
+from korvet.broker.tls_transport import RECEIVE_BYTES, Refused, TlsTransport
 from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
 from korvet.config.broker_config import Config
 from korvet.config.listeners import EVERYWHERE, PLAINTEXT, Address, Listener
@@ -22,6 +23,7 @@ from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
 from korvet.keys import Keys
 from korvet.metrics import Metrics
+from korvet.security.tls import CHECK_S, ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for
 from korvet.store.notifications import Notifier
@@ -79,6 +81,7 @@ async def serve(
             background = BackgroundTasks(services)
             tasks.start_soon(background.run)
             tasks.start_soon(_close_idle, services, connections)
+            tasks.start_soon(_refresh_tls, [each.tls for each in bound if each.tls is not None])
             if config.ops_place is not None:
                 page = http.OpsPage(services.metrics, lambda: ready(services.store))
                 await tasks.start(http.serve, page, config.ops_place)
@@ -152,28 +155,46 @@ def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
 
 
 class BoundListener(NamedTuple):
-    """A listener with the port that it was bound to, and its server."""
+    """A listener with the port that it was bound to, its server, and its TLS if it has any."""
 
     listener: Listener
     server: asyncio.base_events.Server
+    tls: ListenerTls | None
 
 
 async def _bind(
     listener: Listener, services: Services, connections: set[Connection]
 ) -> BoundListener:
-    if listener.tls:
-        raise StartError(f"--listen {listener} cannot be served: TLS is not supported.")
     config = services.config
     max_frame = config.settings.integer("socket.request.max.bytes")
 
-    def accept() -> asyncio.BaseProtocol:
+    def accept() -> Connection:
         most = services.settings.integer("max.connections")
         per_host = services.settings.integer("max.connections.per.ip")
         return Connection(services, connections, max_frame, most, per_host, listener)
 
-    server = await listeners.bind("--listen", listener.address, config, accept)
+    tls = ListenerTls(listener, config.settings) if listener.tls else None
+    factory = accept if tls is None else tls_factory(tls, accept)
+    server = await listeners.bind("--listen", listener.address, config, factory)
     address = Address(listener.address.host, server.sockets[0].getsockname()[1])
-    return BoundListener(msgspec.structs.replace(listener, address=address), server)
+    return BoundListener(msgspec.structs.replace(listener, address=address), server, tls)
+
+
+def tls_factory(
+    tls: ListenerTls, accept: Callable[[], Connection]
+) -> Callable[[], asyncio.BaseProtocol]:
+    """Return the factory of a listener's sockets, on which clients use TLS."""
+    buffer = memoryview(bytearray(RECEIVE_BYTES))
+
+    def accept_client(certificate: bytes | None) -> Connection:
+        principal = tls.principal(certificate)
+        if principal is None:
+            raise Refused("no rule of ssl.principal.mapping.rules matches the client's certificate")
+        connection = accept()
+        connection.session.principal = principal
+        return connection
+
+    return lambda: TlsTransport(tls.context, tls.handshake_timeout_s, accept_client, buffer)
 
 
 def endpoint(listener: Listener) -> Endpoint:
@@ -228,6 +249,14 @@ async def _drain(connections: set[Connection]) -> None:
         await asyncio.wait([connection.closed for connection in connections], timeout=DRAIN_S)
     for connection in list(connections):
         connection.abort()
+
+
+async def _refresh_tls(listeners: Sequence[ListenerTls]) -> None:
+    """Use the TLS files of the listeners when they change."""
+    while listeners:
+        await anyio.sleep(CHECK_S)
+        for tls in listeners:
+            await anyio.to_thread.run_sync(tls.refresh, abandon_on_cancel=True)
 
 
 async def _close_idle(services: Services, connections: set[Connection]) -> None:

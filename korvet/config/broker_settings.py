@@ -24,6 +24,7 @@ from korvet.config.setting import (
     long,
     table,
 )
+from korvet.config.tls_settings import ROWS as TLS
 
 CODECS = ("none", "uncompressed", "producer", "gzip", "snappy", "lz4", "zstd")
 AT_REST = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -281,7 +282,9 @@ _SOCKETS = (
     Setting("broker.rack", Text(200), None, "This broker's rack, shown to clients.", dynamic=False),
 )
 
-BROKER = table(_OURS + _TOPICS + _SOCKETS + SASL + COORDINATION + AUTHORIZATION + ACCEPTED_BROKER)
+BROKER = table(
+    _OURS + _TOPICS + _SOCKETS + TLS + SASL + COORDINATION + AUTHORIZATION + ACCEPTED_BROKER
+)
 LISTENER_PREFIX = "listener.name."
 """Prefix of a listener's own value: `listener.name.NAME.SETTING`, the name in lower case."""
 

@@ -175,7 +175,8 @@ def long(lowest: int, highest: int = LONG_MAX) -> Whole:
 class Setting(msgspec.Struct, frozen=True):
     """A named setting; `default` is text, or None for a setting that is unset by default.
 
-    A listener may have its own value of a setting that is `per_listener`.
+    A listener may have its own value of a setting that is `per_listener`. The value of a
+    `sensitive` one is shown nowhere.
     """
 
     name: str
@@ -186,6 +187,7 @@ class Setting(msgspec.Struct, frozen=True):
     effect: bool = True
     immutable: bool = False
     per_listener: bool = False
+    sensitive: bool = False
 
     @property
     def kind(self) -> Kind:
@@ -207,7 +209,8 @@ class Setting(msgspec.Struct, frozen=True):
             return self.type.parse(text)
         except ValueError as error:
             shown = text if len(text) <= 60 else text[:57] + "..."
-            raise ConfigError(f"{self.name} must be {error}, not {shown!r}.") from None
+            given = "" if self.sensitive else f", not {shown!r}"
+            raise ConfigError(f"{self.name} must be {error}{given}.") from None
 
     def shown(self, text: str) -> str:
         """Return the text as Kafka's tools show it: without repeated words."""

@@ -19,16 +19,23 @@ _LONGEST = 100
 _KAFKAS: dict[str, tuple[str, ...]] = {
     "share groups are not served": ("group.share.*", "share.*"),
     "streams groups are not served": ("group.streams.*", "streams.*"),
-    "there are no logins and no TLS for clients here": (
-        "connection.failed.authentication.delay.ms",
-        "connections.max.reauth.ms",
-        "delegation.token.*",
+    "there are no delegation tokens here": ("delegation.token.*",),
+    "key stores are PEM here, and only ssl.key.password protects a key": (
+        "ssl.keystore.password",
+        "ssl.truststore.password",
+    ),
+    "it belongs to Java's security": (
         "early.start.listeners",
-        "listener.*",
         "principal.builder.class",
         "sasl.*",
         "security.*",
-        "ssl.*",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
     ),
     "there are no quotas here": (
         "alter.log.dirs.replication.quota.*",

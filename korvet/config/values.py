@@ -104,6 +104,11 @@ class Settings:
             if name.startswith(LISTENER_PREFIX)
         }
 
+    def is_own(self, listener: str, name: str) -> bool:
+        """Return whether the listener has its own value of the setting."""
+        own = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        return any(own in layer for _, layer in self._layers)
+
     def of_listener(self, name: str) -> "Settings":
         """Return the settings of the listener: its own values, then those of the broker."""
         prefix = f"{LISTENER_PREFIX}{name.lower()}."

@@ -205,13 +205,17 @@ def _chosen(name: str, value: str, sentence: str, type_: Type) -> ConfigValue:
 def _row(value: ConfigValue, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=value.name,
-        value=value.value,
+        value=None if value.setting.sensitive else value.value,
         read_only=value.read_only,
         config_source=value.source,
         is_default=value.is_default,
-        is_sensitive=False,
+        is_sensitive=value.setting.sensitive,
         synonyms=[
-            DescribeConfigsSynonym(name=row.name, value=row.value, source=row.source)
+            DescribeConfigsSynonym(
+                name=row.name,
+                value=None if value.setting.sensitive else row.value,
+                source=row.source,
+            )
             for row in value.synonyms
         ]
         if request.include_synonyms

@@ -37,7 +37,8 @@ KAFKAS = [
     (BROKER, "transaction.state.log.min.isr", "no such internal topic"),
     (BROKER, "group.consumer.assignment.interval.ms", "inside of Kafka's brokers"),
     (BROKER, "controller.quorum.voters", "no controllers"),
-    (BROKER, "ssl.keystore.location", "no TLS"),
+    (BROKER, "ssl.keystore.password", "key stores are PEM here"),
+    (BROKER, "ssl.provider", "Java's security"),
     (TOPIC, "log.message.format.version", "Kafka's own storage"),
 ]
 
