@@ -2,9 +2,12 @@
 
 import os
 import signal
+import sys
+from functools import cache
 from typing import Any
 
 import pytest
+import redis.utils
 from hypothesis import HealthCheck, settings
 
 from tests.support.redis_servers import redis62_server, redis_server, system_server, valkey_server
@@ -31,6 +34,10 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("seeded")
     # The processes that tests start would otherwise compile all of Korvet, each of them.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Rewriting the assertions of all test files takes 14 s; later runs read the result.
+    sys.dont_write_bytecode = False
+    # Each client reads its version from redis-py's metadata, which takes 2 ms.
+    redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
     _accept_interrupts()
 
 

@@ -18,7 +18,7 @@ KEYS = [key for key in KNOWN if key.type != "channel"]
 
 anything = st.text(max_size=30)
 topics = st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True)
-few = settings(max_examples=200, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 def slot(key: str) -> int:

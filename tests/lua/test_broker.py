@@ -134,7 +134,7 @@ def test_a_clock_that_went_back_keeps_no_dead_broker(lua: LuaRunner) -> None:
     assert register(lua, 2) == (2, {2: b"address of 2"})
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
 @given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50), st.integers(0, 30))))
 def test_no_two_ever_hold_one_duty(steps: list[tuple[str, int, int]]) -> None:
     lua = LuaRunner()

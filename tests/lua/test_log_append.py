@@ -248,7 +248,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize(("form", "mode"), SHAPES, ids=lambda word: word)
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(steps=STEPS)
 def test_offsets_rise_and_what_is_acknowledged_stays_where_it_is(
     form: str, mode: str, steps: list[tuple[str, int]]

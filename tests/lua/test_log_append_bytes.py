@@ -92,7 +92,7 @@ def test_a_start_inside_an_entry_keeps_it_whole(runner: Runner) -> None:
     assert (bounds.start, bounds.first, bounds.next) == (15, 15, 30)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     sets=st.lists(st.lists(st.integers(9, 70_000), min_size=1, max_size=4), min_size=1, max_size=12)
 )

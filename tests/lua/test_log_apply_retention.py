@@ -227,7 +227,7 @@ def test_a_time_of_append_is_no_records_timestamp(runner: Runner) -> None:
 @pytest.mark.parametrize(
     ("form", "mode"), [("record", "time"), ("record", "dense"), ("batch", "dense")]
 )
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
 @given(
     ages=st.lists(
         st.tuples(st.one_of(st.none(), st.integers(0, 3 * HOUR)), st.integers(1, 3)), max_size=30
@@ -305,7 +305,7 @@ def test_native_entries_before_a_marker_stay_as_long_as_they_should(
 
 
 @pytest.mark.parametrize("mode", ["time", "dense"])
-@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(
     events=st.lists(
         st.one_of(

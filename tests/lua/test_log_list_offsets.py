@@ -142,7 +142,7 @@ def test_the_newest_moment_is_the_newest_that_was_ever_appended(runner: Runner) 
     assert seek(part, -3).timestamp == 90
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(
     moments=st.lists(st.integers(0, 1000), min_size=1, max_size=40),
     asked=st.integers(0, 1100),
@@ -223,7 +223,7 @@ def test_markers_of_transactions_are_not_taken_for_native_entries(
     assert seek(part, 2000).offset <= native
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@settings(max_examples=30, deadline=None, derandomize=True, database=None)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(["append", "native", "native early"]), st.integers(0, 40)),

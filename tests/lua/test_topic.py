@@ -273,7 +273,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
 @given(steps=STEPS)
 def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
     steps: list[tuple[str, str]],

@@ -85,7 +85,7 @@ def test_a_stream_reads_each_record_once_in_any_sequence_of_events(
     run_state_machine_as_test(
         machine(log, form, mode),
         settings=settings(
-            max_examples=10,
+            max_examples=6,
             stateful_step_count=20,
             deadline=None,
             derandomize=True,

@@ -27,7 +27,7 @@ from korvet.wire.compression import (
 
 each = pytest.mark.parametrize("codec", range(5), ids=NAMES)
 packing = pytest.mark.parametrize("codec", range(1, 5), ids=NAMES[1:])
-few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
 
 @each

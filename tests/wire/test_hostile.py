@@ -46,7 +46,7 @@ def test_a_message_cut_anywhere_is_refused_and_one_byte_more_too(
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=case_id)
-@settings(max_examples=20, deadline=None, derandomize=True, database=None)
+@settings(max_examples=12, deadline=None, derandomize=True, database=None)
 @given(data=st.data(), random=st.randoms(use_true_random=False))
 def test_damaged_bytes_never_surprise(
     cls: type[Message], data: st.DataObject, random: Random

@@ -16,7 +16,7 @@ blobs = st.none() | st.binary(max_size=40)
 rows = st.lists(
     st.tuples(st.integers(0, 4), st.integers(0, 2**42), blobs, blobs), min_size=1, max_size=8
 )
-few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 SETS = [(0, compression.NONE), (0, compression.GZIP), (0, compression.SNAPPY)] + [
     (1, n) for n in range(4)
 ]

@@ -24,7 +24,7 @@ headers = st.lists(st.tuples(st.text(max_size=8), blobs), max_size=3)
 rows = st.lists(
     st.tuples(st.just(0), st.integers(0, 2**62), blobs, blobs, headers), min_size=1, max_size=6
 )
-few = settings(max_examples=100, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 def stored(made: list[Record], **how: int) -> list[Record]:

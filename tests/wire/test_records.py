@@ -28,7 +28,7 @@ rows = st.lists(
     min_size=1,
     max_size=8,
 )
-few = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
 
 def risen(made: list[Record], base: int) -> list[Record]:

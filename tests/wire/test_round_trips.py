@@ -12,7 +12,7 @@ from tests.wire.values import CLASSES, a_message, case_id
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=case_id)
-@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@settings(max_examples=15, deadline=None, derandomize=True, database=None)
 @given(data=st.data(), random=st.randoms(use_true_random=False))
 def test_every_message_survives_a_round_trip_in_every_version(
     cls: type[Message], data: st.DataObject, random: Random

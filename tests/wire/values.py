@@ -1,6 +1,7 @@
 """Every message in every version, and random values of them, made from the layouts alone."""
 
 import pkgutil
+from functools import cache
 from importlib import import_module
 from random import Random
 from typing import Any
@@ -13,6 +14,8 @@ from korvet.wire.schema import layout_of, messages
 
 for _module in pkgutil.iter_modules(korvet.wire.messages.__path__):
     import_module(f"korvet.wire.messages.{_module.name}")
+
+_layout_of = cache(layout_of)
 
 CLASSES = [cls for cls in messages() if cls.__module__.startswith("korvet.")]
 CASES = [
@@ -32,7 +35,7 @@ _TEXTS = ("", "a", "orders", "ключ", "x" * 126, "x" * 127, "y" * 300)
 
 def a_message(cls: type[Message], version: int, random: Random, *, mild: bool = False) -> Any:
     """Some value of `cls` that `version` can carry; a mild one stays in the range of real ones."""
-    return _struct(layout_of(cls, version), random, mild)
+    return _struct(_layout_of(cls, version), random, mild)
 
 
 def _struct(layout: Layout, random: Random, mild: bool) -> Message:
