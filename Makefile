@@ -1,7 +1,7 @@
 # `make help` lists the targets. `make check test-all` is what .ci/run runs.
 PYTHON ?= python3
 
-.PHONY: help dev run test test-all check lint types lock docs site bench release
+.PHONY: help dev run test test-all coverage check lint types lock docs site bench release
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,19 @@ test: ## Run the quick tests, which need only Python
 
 test-all: test ## Run all tests: Java, Spark, other clients, long faults
 	$(PYTHON) -m pytest -m "spark or java or interop or slow"
+
+# Tests that start no process but Redis: tracing makes them slower by two thirds.
+COVERED = admin cluster config fetch groups handlers/test_not_served.py \
+  handlers/test_repeated_names.py log/test_append_batcher.py log/test_batch_cache.py \
+  log/test_delete_records.py log/test_list_offsets.py log/test_position.py produce scripts \
+  security topics transactions
+
+coverage: ## Measure the coverage of the services' tests; it must reach the floor
+	$(PYTHON) -m coverage erase
+	$(PYTHON) -m coverage run -m pytest -q -n logical --dist worksteal \
+	  -m "not (spark or java or interop or slow)" $(addprefix tests/,$(COVERED))
+	$(PYTHON) -m coverage combine -q
+	$(PYTHON) -m coverage report
 
 check: lint types ## Run the linters and the type checker
 	$(PYTHON) -m docs.generate --check
