@@ -13,7 +13,7 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli.options import GLOBAL
-from korvet.config.broker_config import Config, ConfigError, load
+from korvet.config.broker_config import REDIS_VARIABLE, Config, ConfigError, load
 from korvet.config.listeners import Address, Listener
 
 if TYPE_CHECKING:
@@ -64,14 +64,22 @@ def serve(
         "log-format": log_format,
     }
     file = None if config is None else Path(config)
-    run(load(given, file=file, sets=set_ or (), environ=os.environ))
+    loaded = load(given, file=file, sets=set_ or (), environ=os.environ)
+    run(loaded, is_password_listed=redis is not None and "@" in redis)
 
 
-def run(config: Config) -> None:
-    """Serve until a signal. StartError if serving cannot start."""
+def run(config: Config, *, is_password_listed: bool = False) -> None:
+    """Serve until a signal. StartError if serving cannot start.
+
+    `is_password_listed`: the command line has the password of Redis, which `ps` shows.
+    """
     from korvet import logfmt
 
     logfmt.setup(config.log_level, config.log_format)
+    if is_password_listed:
+        logfmt.get("serve").warning(
+            "the Redis password is in the process list", advice=f"set {REDIS_VARIABLE} instead"
+        )
     with _redis(config) as (reachable, server):
         if config.workers > 1:
             from korvet.cli.worker_pool import supervise

@@ -206,9 +206,12 @@ def checked_namespace(text: str) -> str:
 def redis_url(text: str) -> str:
     """Return the URL if its scheme is one of Redis; raise ConfigError otherwise."""
     if not _SCHEMES.match(text):
+        # Only the scheme is shown: the URL may hold a password.
+        scheme, colon, _ = text.partition("://")
         raise ConfigError(
             "--redis must be a URL such as redis://localhost:6379, unix:///PATH, "
-            f"redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT, not {text!r}."
+            "redis+sentinel://HOST:PORT/MASTER or redis+cluster://HOST:PORT"
+            f"{f', not {scheme}://...' if colon else ''}."
         )
     return text
 
