@@ -106,10 +106,10 @@ class LogCleaner:
         self._reader = LogReader(self._store, keys, max_entries=READ_ENTRIES)
         self._token = uuid4().hex
         self._where, parts = (keys, topic.name, partition), keys.partition(topic.name, partition)
-        self._stream, self._twin = parts.stream, parts.compacted
+        self._stream, self._compacted = parts.stream, parts.compacted
         self._rest = rest
         self._ranges: list[str] = []
-        self._waiting_bytes = self._waiting_entries = self._held = 0
+        self._waiting_bytes = self._waiting_entries = self._length = 0
         self._newest: dict[bytes, int] = {}
         self._learned = 0
         self._youngest = -1
@@ -141,7 +141,7 @@ class LogCleaner:
         except StoreRefused:
             # Redis may be out of memory, and writers need what the copy takes. If the copy is
             # already another pass's, that pass finds it incomplete and ends.
-            await self._store.submit_command("UNLINK", self._twin)
+            await self._store.submit_command("UNLINK", self._compacted)
             raise
         return outcome
 
@@ -282,18 +282,18 @@ class LogCleaner:
                 *self._where,
                 ranges,
                 token=self._token,
-                held=self._held,
+                length=self._length,
             )
         )
         if reply.error:
             raise Superseded
-        self._held += reply.carried
+        self._length += reply.copied
 
     async def _add(self, at: str | bytes, fields: list[bytes]) -> None:
         """Add the entry to the compacted copy by XADD, whatever its number of fields."""
-        made = ("NOMKSTREAM",) if self._held else ()
-        await self._store.submit_command("XADD", self._twin, *made, at, *fields)
-        self._held += 1
+        made = ("NOMKSTREAM",) if self._length else ()
+        await self._store.submit_command("XADD", self._compacted, *made, at, *fields)
+        self._length += 1
         await self._rest(self._store.spent() * REST)
 
     async def _put(self, entry: Entry, fields: list[bytes]) -> None:
@@ -305,14 +305,14 @@ class LogCleaner:
             log.clean_rewrite(
                 *self._where,
                 token=self._token,
-                held=self._held,
+                length=self._length,
                 id=self._id(entry),
                 fields=fields,
             )
         )
         if reply.error:
             raise Superseded
-        self._held += 1
+        self._length += 1
 
     async def _take_over(self, plan: CleanBeginReply, outcome: Outcome) -> None:
         start_bytes = max(plan.bytes - outcome.size, 0)
@@ -324,7 +324,7 @@ class LogCleaner:
                     *self._where,
                     topic_id=self._topic.id,
                     token=self._token,
-                    held=self._held,
+                    length=self._length,
                     start=plan.start,
                     limit=plan.limit,
                     cleaned=min(self._learned, plan.limit),
@@ -342,9 +342,9 @@ class LogCleaner:
                 raise Superseded
             if not reply.more:
                 return
-            self._held = reply.held
-            if reply.wide:
-                at = reply.wide
+            self._length = reply.length
+            if reply.oversized_id:
+                at = reply.oversized_id
                 found = await self._store.submit_command("XRANGE", self._stream, at, at)
                 for _, fields in found:
                     await self._add(at, fields)

@@ -74,10 +74,10 @@ class DescribeReply(Reply):
 
 
 class ScheduleCheckReply(Reply):
-    """`watched` is 0 if another call has scheduled a check since."""
+    """`changed` is 0 if another call has scheduled a check since."""
 
     error: int
-    watched: int
+    changed: int
 
 
 class ListDueReply(Reply):

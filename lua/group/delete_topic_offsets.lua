@@ -4,7 +4,7 @@
 --- KEYS     offsets    hash   the group's committed offsets
 --- ARGV     fields...  bytes  the topic's fields in it
 --- RETURNS  error      int    a lib.codes value
----          forgotten  int    number of deleted commits
+---          deleted    int    number of deleted commits
 --- COST     O(fields), at most 0 calls + 1 per fields
 --- NOTES    For Redis Cluster, where a topic is deleted slot by slot.
 local codes = require("lib.codes")
@@ -12,9 +12,9 @@ local codes = require("lib.codes")
 local offsets = KEYS[1]
 
 -- Write.
-local forgotten = 0
+local deleted = 0
 for from = 1, #ARGV, 1000 do
-  forgotten = forgotten
+  deleted = deleted
     + redis.call("HDEL", offsets, unpack(ARGV, from, math.min(from + 999, #ARGV)))
 end
-return { codes.NONE, forgotten }
+return { codes.NONE, deleted }

@@ -22,14 +22,14 @@ function M.last(stream)
 end
 
 --- Give the copy the stream's last id, and its groups with their last delivered ids.
-function M.take_over(stream, twin)
-  if redis.call("EXISTS", twin) == 0 then
-    redis.call("XGROUP", "CREATE", twin, "korvet", "$", "MKSTREAM")
-    redis.call("XGROUP", "DESTROY", twin, "korvet")
+function M.take_over(stream, compacted)
+  if redis.call("EXISTS", compacted) == 0 then
+    redis.call("XGROUP", "CREATE", compacted, "korvet", "$", "MKSTREAM")
+    redis.call("XGROUP", "DESTROY", compacted, "korvet")
   end
-  redis.call("XSETID", twin, field(redis.call("XINFO", "STREAM", stream), "last-generated-id"))
+  redis.call("XSETID", compacted, field(redis.call("XINFO", "STREAM", stream), "last-generated-id"))
   for _, group in ipairs(redis.call("XINFO", "GROUPS", stream)) do
-    redis.call("XGROUP", "CREATE", twin, field(group, "name"), field(group, "last-delivered-id"))
+    redis.call("XGROUP", "CREATE", compacted, field(group, "name"), field(group, "last-delivered-id"))
   end
 end
 

@@ -8,7 +8,7 @@
 ---          aborted_txns   zset    aborted transactions by the offset of their marker
 --- ARGV     topic_id       bytes   the topic id the caller expects, 32 hex digits
 ---          token          bytes   the pass
----          held           int     entries that the copy must have
+---          length         int     entries that the copy must have
 ---          start          int     the log start when the compaction began
 ---          limit          int     entries below it were cleaned
 ---          cleaned        int     below it no key occurs twice
@@ -22,11 +22,11 @@
 ---          rows...        bytes   the sparse index below `limit`
 --- RETURNS  error          int     a lib.codes value
 ---          more           int     1: entries are left to copy, call again
----          held           int     entries that the copy then has
----          wide           bytes   id of the next entry if it has too many fields for a script: the
+---          length         int     entries that the copy then has
+---          oversized_id   bytes   id of the next entry if it has too many fields for a script: the
 ---                                 caller adds it before it calls again; else empty
 --- REFUSES  UNKNOWN_TOPIC_ID NOT_COORDINATOR OFFSET_OUT_OF_RANGE
---- COST     O(entries carried + groups + rows), at most 533 calls + 1 per rows
+--- COST     O(entries copied + groups + rows), at most 533 calls + 1 per rows
 --- NOTES    OFFSET_OUT_OF_RANGE: the log start has changed; a later pass starts over.
 ---          NOT_COORDINATOR: as in log.clean_copy. Redis groups keep their last delivered id; their
 ---          pending entries are lost.
@@ -40,7 +40,7 @@ local entry_limits = require("lib.entry_limits")
 local clean_swap = require("lib.clean_swap")
 
 local stream, log, index, compacted, aborted_txns = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local topic_id, token, held = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local topic_id, token, length = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local start, limit = ARGV[4], tonumber(ARGV[5])
 local tombstones, tombstone_ms, at_most = ARGV[10] == "1", tonumber(ARGV[11]), tonumber(ARGV[12])
 local ROWS, CHUNK, MOST_BYTES = 13, 2000, 131072
@@ -53,7 +53,7 @@ local state = redis.call(
 if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, 0, 0, "" }
 end
-if state[2] ~= token or redis.call("XLEN", compacted) ~= held then
+if state[2] ~= token or redis.call("XLEN", compacted) ~= length then
   return { codes.NOT_COORDINATOR, 0, 0, "" }
 end
 if state[3] ~= start then
@@ -78,12 +78,12 @@ at_most = math.min(at_most, math.max(1, math.floor(MOST_BYTES / math.max(average
 local rest = redis.call("XRANGE", stream, "(" .. from, "+", "COUNT", at_most + 1)
 for i = 1, math.min(#rest, at_most) do
   if #rest[i][2] > entry_limits.MAX then
-    return { codes.NONE, 1, held + i - 1, rest[i][1] }
+    return { codes.NONE, 1, length + i - 1, rest[i][1] }
   end
   redis.call("XADD", compacted, rest[i][1], unpack(rest[i][2]))
 end
 if #rest > at_most then
-  return { codes.NONE, 1, held + at_most, "" }
+  return { codes.NONE, 1, length + at_most, "" }
 end
 clean_swap.take_over(stream, compacted)
 redis.call("UNLINK", stream)

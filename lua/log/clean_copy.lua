@@ -5,11 +5,11 @@
 ---          log        hash    the partition's state
 ---          compacted  stream  the compacted copy
 --- ARGV     token      bytes   the pass
----          held       int     entries that the copy must have
+---          length     int     entries that the copy must have
 ---          from...    bytes   the first id of a range
 ---          to...      bytes   the last id of a range
 --- RETURNS  error      int     a lib.codes value
----          carried    int     entries copied
+---          copied     int     entries copied
 --- REFUSES  NOT_COORDINATOR
 --- COST     O(entries), at most 3 calls + 100000 per from
 --- NOTES    NOT_COORDINATOR: another pass has started, or a failover lost entries of the copy. The
@@ -19,21 +19,21 @@ local codes = require("lib.codes")
 local entry_limits = require("lib.entry_limits")
 
 local stream, log, compacted = KEYS[1], KEYS[2], KEYS[3]
-local token, held = ARGV[1], tonumber(ARGV[2])
+local token, length = ARGV[1], tonumber(ARGV[2])
 
 -- Check. Refusals live here.
-if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= held then
+if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= length then
   return { codes.NOT_COORDINATOR, 0 }
 end
 
 -- Write.
-local carried = 0
+local copied = 0
 for i = 3, #ARGV, 2 do
   for _, row in ipairs(redis.call("XRANGE", stream, ARGV[i], ARGV[i + 1])) do
     if #row[2] <= entry_limits.MAX then
       redis.call("XADD", compacted, row[1], unpack(row[2]))
-      carried = carried + 1
+      copied = copied + 1
     end
   end
 end
-return { codes.NONE, carried }
+return { codes.NONE, copied }

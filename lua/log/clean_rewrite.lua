@@ -4,7 +4,7 @@
 --- KEYS     log        hash    the partition's state
 ---          compacted  stream  the compacted copy
 --- ARGV     token      bytes   the pass
----          held       int     entries that the copy must have
+---          length     int     entries that the copy must have
 ---          id         bytes   the entry's id, unchanged
 ---          fields...  bytes   its fields and values
 --- RETURNS  error      int     a lib.codes value
@@ -13,10 +13,10 @@
 local codes = require("lib.codes")
 
 local log, compacted = KEYS[1], KEYS[2]
-local token, held, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local token, length, id = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 
 -- Check. Refusals live here.
-if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= held then
+if redis.call("HGET", log, "compacting") ~= token or redis.call("XLEN", compacted) ~= length then
   return { codes.NOT_COORDINATOR }
 end
 

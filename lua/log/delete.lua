@@ -5,7 +5,7 @@
 ---          parts...  string  every other key of the partition
 --- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 --- RETURNS  error     int     a lib.codes value
----          dropped   int     1: deleted now; 0: it did not exist, or belongs to another topic
+---          deleted   int     1: deleted now; 0: it did not exist, or belongs to another topic
 --- COST     O(1), at most 2 calls
 --- NOTES    For Redis Cluster, where a topic's deletion takes one call per slot. UNLINK of the
 ---          stream removes its Redis groups too.

@@ -6,7 +6,7 @@
 ---          after_ms      int    ms from now; -1: remove the check
 ---          seen          int    the moment of the check that the caller ran, -1 if it ran none
 --- RETURNS  error         int    a lib.codes value
----          watched       int    0: another call has scheduled a check since, which remains
+---          changed       int    0: another call has scheduled a check since, which remains
 --- COST     O(log ids), at most 3 calls
 --- NOTES    With `seen` -1 the moment is never later than the scheduled one, and always differs
 ---          from it: a check in progress cannot postpone one that is requested meanwhile.

@@ -104,7 +104,7 @@ def test_a_log_is_opened_once_and_only_for_its_own_topic(runner: Runner) -> None
 
 def test_a_log_is_dropped_only_by_its_own_topic_and_leaves_nothing(runner: Runner) -> None:
     def dropped(topic_id: str) -> int:
-        return runner.run(log.delete(KEYS, "t", 0, topic_id=topic_id)).dropped
+        return runner.run(log.delete(KEYS, "t", 0, topic_id=topic_id)).deleted
 
     part = Part(runner).create()
     part.append(2, producer_id=1, producer_epoch=0, base_sequence=0)

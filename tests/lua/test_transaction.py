@@ -231,7 +231,7 @@ def due(runner: Runner) -> dict[bytes, int]:
 
 
 def watch(runner: Runner, id: str, after_ms: int, seen: int = -1) -> int:
-    return runner.run(transaction.schedule_check(KEYS, id=id, after_ms=after_ms, seen=seen)).watched
+    return runner.run(transaction.schedule_check(KEYS, id=id, after_ms=after_ms, seen=seen)).changed
 
 
 def test_ids_are_due_in_the_order_of_their_moments(runner: Runner) -> None:

@@ -142,8 +142,10 @@ def a_compaction(lua: Doubting) -> None:
     ids, token = part.ids(), {"token": "me"}
     sift = {"topic_id": ID, "lag_ms": 0, "tombstone_ms": 0, "dirty": 0}
     assert lua.run(log.clean_begin(KEYS, "t", 0, **token, **sift)).due
-    assert lua.run(log.clean_copy(KEYS, "t", 0, [ids[0], ids[0]], **token, held=0)).carried == 1
-    put = log.clean_rewrite(KEYS, "t", 0, **token, held=1, id=ids[1], fields=[b"value", b"shorter"])
+    assert lua.run(log.clean_copy(KEYS, "t", 0, [ids[0], ids[0]], **token, length=0)).copied == 1
+    put = log.clean_rewrite(
+        KEYS, "t", 0, **token, length=1, id=ids[1], fields=[b"value", b"shorter"]
+    )
     assert lua.run(put).error == 0
     swap = log.clean_commit(
         KEYS,
@@ -151,7 +153,7 @@ def a_compaction(lua: Doubting) -> None:
         0,
         topic_id=ID,
         token="me",
-        held=2,
+        length=2,
         start=0,
         limit=3,
         cleaned=3,
@@ -170,7 +172,7 @@ def a_compaction(lua: Doubting) -> None:
 def topics(lua: Doubting, mode: str) -> None:
     shape = {"topic_id": ID, "format": "record", "mode": mode, "bits": 10}
     assert lua.run(log.create(KEYS, "cut", 0, **shape)).opened
-    assert lua.run(log.delete(KEYS, "cut", 0, topic_id=ID)).dropped
+    assert lua.run(log.delete(KEYS, "cut", 0, topic_id=ID)).deleted
     made = topic.create(KEYS, 2, topic="t", definition=b"2", **shape)
     grown = {"topic": "t", "expected": b"2", "definition": b"3"}
     assert lua.run(made).error == 0

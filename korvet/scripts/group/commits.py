@@ -21,10 +21,10 @@ class DeleteOffsetsReply(Reply):
 
 
 class DeleteTopicOffsetsReply(Reply):
-    """`forgotten`: the number of deleted commits."""
+    """`deleted`: the number of deleted commits."""
 
     error: int
-    forgotten: int
+    deleted: int
 
 
 class TxnCompleteReply(Reply):

@@ -21,10 +21,10 @@ class CleanBeginReply(Reply):
 
 
 class CleanCopyReply(Reply):
-    """`carried` is the number of entries copied."""
+    """`copied` is the number of entries copied."""
 
     error: int
-    carried: int
+    copied: int
 
 
 class CleanRewriteReply(Reply):
@@ -34,13 +34,15 @@ class CleanRewriteReply(Reply):
 
 
 class CleanCommitReply(Reply):
-    """`more` 1: entries are left to copy, call again; the copy has `held` entries. Before that the
-    caller adds the entry with id `wide`, if any: it has too many fields for a script."""
+    """`more` 1: entries are left to copy, call again; the copy has `length` entries.
+
+    Before that the caller adds the entry `oversized_id`, if any: too many fields for a script.
+    """
 
     error: int
     more: int
-    held: int
-    wide: bytes
+    length: int
+    oversized_id: bytes
 
 
 CLEAN_BEGIN = Script("log.clean_begin", CleanBeginReply)
@@ -68,20 +70,27 @@ def clean_begin(
 
 
 def clean_copy(
-    keys: Keys, topic: str, partition: int, ranges: Sequence[str], *, token: str, held: int
+    keys: Keys, topic: str, partition: int, ranges: Sequence[str], *, token: str, length: int
 ) -> Call[CleanCopyReply]:
     """Copy the entries of these ranges (first id, last id, first id, ...) to the compacted copy,
-    after its `held` entries."""
+    after its `length` entries."""
     k = keys.partition(topic, partition)
-    return Call(CLEAN_COPY, (k.stream, k.log, k.compacted), (token, held, *ranges))
+    return Call(CLEAN_COPY, (k.stream, k.log, k.compacted), (token, length, *ranges))
 
 
 def clean_rewrite(
-    keys: Keys, topic: str, partition: int, *, token: str, held: int, id: str, fields: Sequence[Arg]
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    token: str,
+    length: int,
+    id: str,
+    fields: Sequence[Arg],
 ) -> Call[CleanRewriteReply]:
-    """Add a rewritten entry to the compacted copy, after its `held` entries."""
+    """Add a rewritten entry to the compacted copy, after its `length` entries."""
     k = keys.partition(topic, partition)
-    return Call(CLEAN_REWRITE, (k.log, k.compacted), (token, held, id, *fields))
+    return Call(CLEAN_REWRITE, (k.log, k.compacted), (token, length, id, *fields))
 
 
 def clean_commit(
@@ -91,7 +100,7 @@ def clean_commit(
     *,
     topic_id: str,
     token: str,
-    held: int,
+    length: int,
     start: int,
     limit: int,
     cleaned: int,
@@ -111,7 +120,7 @@ def clean_commit(
         (
             topic_id,
             token,
-            held,
+            length,
             start,
             limit,
             cleaned,

@@ -13,10 +13,10 @@ class CreateReply(Reply):
 
 
 class DeleteReply(Reply):
-    """`dropped` is 1 if this call deleted the partition."""
+    """`deleted` is 1 if this call deleted the partition."""
 
     error: int
-    dropped: int
+    deleted: int
 
 
 class DeleteRecordsReply(Reply):
