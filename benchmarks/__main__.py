@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import uvloop
@@ -53,6 +54,7 @@ def parser() -> argparse.ArgumentParser:
     )
     fresh_command.add_argument("--format", action="append", choices=("record", "batch"))
     fresh_command.add_argument("--aof", action="append", choices=("on", "off"))
+    fresh_command.add_argument("--tls", action="store_true", help="also measure each over TLS")
     fresh_command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     _limits(fresh_command, cases.ALL)
 
@@ -60,7 +62,9 @@ def parser() -> argparse.ArgumentParser:
         "groups", help="measure groups and idempotence on a fresh Korvet without append-only file"
     )
     _limits(groups, (*cases.GROUPS, "pidem"))
-    groups.set_defaults(format=["batch"], aof=["off"], set=["group.initial.rebalance.delay.ms=0"])
+    groups.set_defaults(
+        format=["batch"], aof=["off"], tls=False, set=["group.initial.rebalance.delay.ms=0"]
+    )
 
     legacy_command = commands.add_parser(
         "legacy", help="compare Kafka 0.7, 0.8 and current protocol on a fresh Korvet"
@@ -137,14 +141,17 @@ def _is_address(place: str) -> bool:
 async def run_fresh(options: argparse.Namespace) -> str:
     """Measure a fresh Korvet for each selected column and return the table."""
     lines: list[report.Line] = []
-    for layout in options.format or ("batch", "record"):
-        for aof in options.aof or ("on", "off"):
-            column = fresh.Column(layout, aof == "on", tuple(options.set))
-            async with fresh.korvet(column) as running:
-                broker = target(options, running.address, running.pids)
-                if layout != "batch":
-                    broker = replace(broker, cache_bytes=0)
-                lines += await run(options, broker, column.label, running.store)
+    over_tls = (False, True) if options.tls else (False,)
+    for layout, aof, tls in product(
+        options.format or ("batch", "record"), options.aof or ("on", "off"), over_tls
+    ):
+        column = fresh.Column(layout, aof == "on", tuple(options.set), tls)
+        async with fresh.korvet(column) as running:
+            broker = target(options, running.address, running.pids)
+            if layout != "batch":
+                broker = replace(broker, cache_bytes=0)
+            lines += await run(options, broker, column.label, running.store)
+        if not tls:
             lines.append(await _start(column))
     return report.table(lines)
 

@@ -7,12 +7,14 @@ Rules
 """
 
 import asyncio
+import ssl
 import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 ROOM = 1 << 18
+TLS = "SSL"
 LARGE, SMALL = 4 << 20, 1 << 16
 """Initial buffer sizes, bytes: for replies with records, and for each of 1,000 connections."""
 
@@ -110,8 +112,15 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def connect(address: str, room: int = LARGE) -> Connection:
-    """Connect to HOST:PORT."""
-    host, _, port = address.rpartition(":")
+    """Connect to HOST:PORT, or to SSL://HOST:PORT without a check of the certificate."""
+    protocol, separator, place = address.rpartition("://")
+    host, _, port = place.rpartition(":")
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(partial(Connection, room), host, int(port))
+    context = None
+    if separator and protocol == TLS:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, connection = await loop.create_connection(
+        partial(Connection, room), host, int(port), ssl=context
+    )
     return connection

@@ -11,10 +11,11 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import startup
+from benchmarks.connection import TLS
 from korvet.embedded_redis.binary import environment
 
 LISTENING = "listening on "
@@ -27,11 +28,13 @@ class Column:
     layout: str
     append_only: bool
     settings: tuple[str, ...] = ()
+    tls: bool = False
 
     @property
     def label(self) -> str:
         """The heading of the column."""
-        return f"{self.layout}, aof {'on' if self.append_only else 'off'}"
+        tls = ", TLS" if self.tls else ""
+        return f"{self.layout}, aof {'on' if self.append_only else 'off'}{tls}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,15 @@ async def korvet(column: Column) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         store, pids = None, []
+        where = "127.0.0.1:0"
+        if column.tls:
+            where = f"{TLS}://{where}"
+            column = replace(column, settings=(*column.settings, await _certificate(folder)))
         if not column.append_only:
             store, pid = await stack.enter_async_context(_plain_redis(folder))
             pids.append(pid)
         process = await asyncio.create_subprocess_exec(
-            *command(column, folder / "data", "127.0.0.1:0", store),
+            *command(column, folder / "data", where, store),
             stdout=asyncio.subprocess.PIPE,
         )
         stack.push_async_callback(_stop, process)
@@ -72,6 +79,18 @@ async def korvet(column: Column) -> AsyncIterator[Running]:
             raise RuntimeError(f"korvet did not start: expected {LISTENING!r}, got {line!r}")
         address = line.removeprefix(LISTENING).strip()
         yield Running(address, (process.pid, *pids), store or _embedded(folder))
+
+
+async def _certificate(folder: Path) -> str:
+    """Make a certificate with OpenSSL, and return the setting that names it."""
+    key, certificate, both = folder / "key.pem", folder / "crt.pem", folder / "broker.pem"
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
+    process = await asyncio.create_subprocess_exec(
+        "openssl", *words, "-keyout", key, "-out", certificate, stderr=asyncio.subprocess.DEVNULL
+    )
+    await process.wait()
+    both.write_text(key.read_text() + certificate.read_text())
+    return f"ssl.keystore.location={both}"
 
 
 @asynccontextmanager

@@ -163,6 +163,8 @@ class TlsTransport(asyncio.BufferedProtocol):
                     self._peer_closed()
                     return
                 inner.buffer_updated(count)
+                if not self._incoming.pending and not self._tls.pending():
+                    break  # one read more would raise, which takes longer than these questions
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
@@ -185,16 +187,19 @@ class TlsTransport(asyncio.BufferedProtocol):
         """Encrypt and write, while the socket takes it."""
         while self._backlog and not self._full:
             self._transport.writelines(self._encrypt())
-        if self._inner_paused and self.get_write_buffer_size() <= self._high // 4:
-            self._inner_paused = False
-            assert self._inner is not None
-            self._inner.resume_writing()
-        elif not self._inner_paused and self.get_write_buffer_size() > self._high:
-            self._inner_paused = True
-            assert self._inner is not None
-            self._inner.pause_writing()
+        if self._inner is not None:
+            self._regulate(self._inner, self.get_write_buffer_size())
         if self._closing and not self._backlog:
             self._end()
+
+    def _regulate(self, inner: asyncio.BufferedProtocol, unsent: int) -> None:
+        """Pause the protocol above its limit of unsent bytes, resume it below a quarter of it."""
+        if self._inner_paused and unsent <= self._high // 4:
+            self._inner_paused = False
+            inner.resume_writing()
+        elif not self._inner_paused and unsent > self._high:
+            self._inner_paused = True
+            inner.pause_writing()
 
     def _encrypt(self) -> list[bytes]:
         """Return records of the next CHUNK bytes: OpenSSL never frees the longest it had."""
@@ -243,6 +248,11 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def writelines(self, parts: list[Buffer]) -> None:
         if self._closing:
+            return
+        size = sum(map(len, parts))
+        if size <= RECORD and not self._backlog and not self._full and not self._inner_paused:
+            self._tls.write(b"".join(parts))
+            self._transport.write(self._outgoing.read())
             return
         for part in parts:
             if len(part):
