@@ -219,3 +219,18 @@ def test_the_api_versions_are_printed(default_broker: Broker, java_tools: Tools)
     told = java_tools.tool(tool, "--bootstrap-server", default_broker.address)
     for api in ("Produce(0)", "Fetch(1)", "JoinGroup(11)", "CreateTopics(19)"):
         assert api in told
+
+
+def test_users_are_altered_described_and_deleted(default_broker: Broker, java_tools: Tools) -> None:
+    place = ("--bootstrap-server", default_broker.address, "--entity-type", "users")
+
+    def configs(*words: str, fails: bool = False) -> str:
+        return java_tools.tool("kafka.admin.ConfigCommand", *place, *words, fails=fails)
+
+    alice = ("--entity-name", "tools-alice")
+    credential = "SCRAM-SHA-512=[iterations=8192,password=s3cret]"
+    configs("--alter", *alice, "--add-config", credential)
+    assert "SCRAM-SHA-512=iterations=8192" in configs("--describe", *alice)
+    assert "tools-alice" in configs("--describe")
+    configs("--alter", *alice, "--delete-config", "SCRAM-SHA-512")
+    assert "SCRAM" not in configs("--describe", *alice)
