@@ -30,18 +30,21 @@ Rules
 """
 
 import asyncio
-import hashlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import uuid4
 
-import msgspec
-
 from korvet.keys import Keys
 from korvet.log.busy_timer import BusyTimer, R, Store
+from korvet.log.cleaned_index import CleanedIndex, Outcome
+from korvet.log.cleaner_records import (
+    UNREADABLE,
+    entries_with_records,
+    key_mark,
+    rewrite_batch,
+)
 from korvet.log.entry import Entry
 from korvet.log.entry_id import entry_id, offset_of
-from korvet.log.layouts import layout_of
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
@@ -50,8 +53,7 @@ from korvet.scripts.call import Call
 from korvet.scripts.log import CleanBeginReply
 from korvet.store.errors import StoreRefused
 from korvet.topics.table import Topic
-from korvet.wire import records
-from korvet.wire.records import BadBatch, Record
+from korvet.wire.records import Record
 
 READ_BYTES = 1 << 18
 READ_ENTRIES = 500
@@ -60,30 +62,12 @@ CARRY_ENTRIES = 100
 MOST_FIELDS = 7990
 """Max fields and values of an entry that a script can add: lua/lib/entry_limits.lua."""
 TAIL_ENTRIES = 500
-INDEX_BYTES = 65536
 MOST_KEYS = 250_000
 """Keys per pass, checked after each read. Later offsets are left for the next pass."""
-LONG_KEY = 32
-"""Bytes above which a key is stored as its hash."""
 REST = 9.0
 HURRIED_REST = 1.0
 CALM_CALLS = 200
 """Calls of clean_commit at the rate of REST, after which HURRIED_REST applies."""
-
-UNREADABLE = b"this batch cannot be read"
-"""The key that represents a batch that cannot be decoded; compared by identity."""
-
-
-class Outcome(msgspec.Struct):
-    """Result of a pass over the entries below `limit`."""
-
-    limit: int = -1
-    kept: int = 0
-    removed: int = 0
-    size: int = 0
-    records: int = 0
-    tombstones: bool = False
-    rows: list[str] = []
 
 
 class Superseded(Exception):
@@ -114,7 +98,7 @@ class LogCleaner:
         self._learned = 0
         self._youngest = -1
         self._gap = True
-        self._run = _Run()
+        self._run = CleanedIndex()
 
     async def run(self) -> Outcome | None:
         """Compact the log; None if it is not dirty or another pass took over."""
@@ -171,10 +155,10 @@ class LogCleaner:
         Below `cleaned` no key occurs twice, except in the last entry, which a pass never changes.
         """
         async for found in self._slices(await self._entry_before(plan), plan.limit):
-            for _, alive in _alive(self._topic, found):
+            for _, alive in entries_with_records(self._topic, found):
                 for offset, _, key, _, _ in alive:
                     if key is not None and key is not UNREADABLE:
-                        self._newest[_mark(key)] = offset
+                        self._newest[key_mark(key)] = offset
             self._learned = found.entries[-1].last + 1
             if len(self._newest) > MOST_KEYS:
                 return
@@ -200,7 +184,7 @@ class LogCleaner:
         outcome = Outcome(plan.limit)
         held: tuple[Entry, list[Record], list[Record]] | None = None
         async for found in self._slices(plan.start, plan.limit):
-            for entry, alive in _alive(self._topic, found):
+            for entry, alive in entries_with_records(self._topic, found):
                 if held is not None:
                     await self._decide(*held, outcome)
                 held = (entry, alive, [row for row in alive if self._stays(row, plan)])
@@ -215,7 +199,7 @@ class LogCleaner:
             return True
         if key is UNREADABLE:
             return True
-        if key is None or self._newest.get(_mark(key), offset) != offset:
+        if key is None or self._newest.get(key_mark(key), offset) != offset:
             return False
         return value is not None or offset >= plan.tombstones
 
@@ -242,7 +226,7 @@ class LogCleaner:
             return
         fields, size = entry.fields, sum(map(len, entry.fields))
         if len(staying) < len(alive):
-            fields = _rewritten(entry, staying)
+            fields = rewrite_batch(entry, staying)
             size = sum(map(len, fields))
         # A record without a timestamp counts as appended at `plan.newest`, the latest possible
         # time.
@@ -348,82 +332,3 @@ class LogCleaner:
                 found = await self._store.submit_command("XRANGE", self._stream, at, at)
                 for _, fields in found:
                     await self._add(at, fields)
-
-
-class _Run:
-    """Sparse index of the compacted copy, built while entries are added."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, int, int, int]] = []
-        self._indexed = -INDEX_BYTES
-        self._newest = -1
-
-    def note(self, outcome: Outcome, offset: int, newest: int, size: int, count: int) -> None:
-        """Count an entry that stays and begins at `offset`; add an index row if one is due."""
-        if outcome.size - self._indexed >= INDEX_BYTES:
-            self._rows.append((offset, self._newest, outcome.size, outcome.records))
-            self._indexed = outcome.size
-        self._newest = max(self._newest, newest)
-        outcome.size += size
-        outcome.records += count
-        outcome.kept += 1
-
-    def rows(self, start_bytes: int, start_records: int, plan: CleanBeginReply) -> list[str]:
-        """Return the index rows in the format of lua/lib/index.lua.
-
-        Values are capped by the log's counters at the limit, which do not count foreign entries:
-        rows must never decrease.
-        """
-        return [
-            f"{offset}:{min(newest, plan.newest)}:{min(start_bytes + size, plan.bytes)}"
-            f":{min(start_records + count, plan.records)}"
-            for offset, newest, size, count in self._rows
-        ]
-
-
-def _mark(key: bytes) -> bytes:
-    """Return the key, or its hash if it is longer than LONG_KEY."""
-    if len(key) <= LONG_KEY:
-        return key
-    return hashlib.blake2b(key, digest_size=LONG_KEY + 1).digest()
-
-
-def _alive(topic: Topic, found: ReadResult) -> list[tuple[Entry, list[Record]]]:
-    """Return the slice's entries, each with its records.
-
-    Markers and entries of aborted transactions have none.
-    """
-    rows: list[tuple[Entry, list[Record]]] = []
-    dropped: set[int] = set()
-    began = sorted(found.aborted, key=lambda row: row[1], reverse=True)
-    for entry in found.entries:
-        while began and began[-1][1] <= entry.last:
-            dropped.add(began.pop()[0])
-        owner, is_marker = layout_of(topic).transaction_of(entry)
-        if is_marker:
-            dropped.discard(owner)
-            rows.append((entry, []))
-        elif owner in dropped:
-            rows.append((entry, []))
-        else:
-            rows.append((entry, _records_or_all(topic, entry)))
-    return rows
-
-
-def _records_or_all(topic: Topic, entry: Entry) -> list[Record]:
-    """Return the entry's records.
-
-    A batch that cannot be decoded has one UNREADABLE record, which always stays: so the batch does.
-    """
-    try:
-        return layout_of(topic).records_of(topic, entry)
-    except BadBatch:
-        return [(entry.last, -1, UNREADABLE, b"", [])]
-
-
-def _rewritten(entry: Entry, staying: list[Record]) -> list[bytes]:
-    """Return a batch entry's fields with only these records, over the same offsets."""
-    fields = list(entry.fields)
-    at = fields.index(b"batch") + 1
-    fields[at] = bytes(records.retain_records(fields[at], entry.first, entry.last, staying))
-    return fields
