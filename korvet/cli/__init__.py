@@ -22,6 +22,7 @@ from korvet.cli import (
     produce,
     redis_acl,
     scripts,
+    segments,
     serve,
     topics,
     users,
@@ -44,6 +45,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(users.app, name="users")
 app.add_typer(acls.app, name="acls")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(segments.app, name="segments")
 options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)
 options.command(app, "doctor")(doctor.doctor)

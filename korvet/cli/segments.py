@@ -1,0 +1,113 @@
+"""`korvet segments`: show and verify segment files, without a broker and without Redis."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+
+if TYPE_CHECKING:
+    from korvet.wire.segments import Segment
+
+app = typer.Typer(help="Show and verify segments of tiered storage, without a broker.")
+
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")]
+
+
+@app.command("show")
+def show(
+    file: File,
+    batches: Annotated[
+        bool, typer.Option("--batches", help="List the record batches in place of the header.")
+    ] = False,
+    json: o.Json = False,
+) -> None:
+    """Print a segment's header, or its record batches.
+
+    The footer is verified, the batches are not: `korvet segments verify` does that.
+    """
+    import msgspec
+
+    from korvet.wire.segments import headers_in
+
+    data = _read(file)
+    segment = _footer(file, data)
+    if batches:
+        rows = [
+            (
+                *(at, h.base_offset, h.base_offset + h.last_offset_delta, h.records),
+                *(h.max_timestamp, h.producer_id, size),
+            )
+            for at, size, h in headers_in(memoryview(data)[: segment.header.bytes])
+        ]
+        columns = ("position", "first", "last", "records", "max_timestamp", "producer", "bytes")
+        table_output.listing(columns, rows, as_json=json)
+        return
+    values = {
+        **msgspec.to_builtins(segment.header),
+        "chunks": len(segment.rows),
+        "aborted": [row._asdict() for row in segment.aborted],
+    }
+    if json:
+        table_output.document(values)
+    else:
+        table_output.table(("field", "value"), list(values.items()))
+
+
+@app.command("verify")
+def verify(files: Files) -> None:
+    """Verify checksums and offsets of segments. Exit code 1 if one is corrupt."""
+    failed = False
+    for file in files:
+        problems = _problems(_read(file))
+        failed = failed or bool(problems)
+        for problem in problems:
+            table_output.line(f"{file}: {problem}")
+        if not problems:
+            table_output.line(f"{file}: ok")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _problems(data: bytes) -> Sequence[str]:
+    """Return what is wrong with a segment; empty if it is as it was written."""
+    from korvet.wire import records
+    from korvet.wire.segments import CorruptSegment, headers_in, read_segment
+
+    try:
+        segment, batches = read_segment(data)
+    except CorruptSegment as error:
+        return [str(error)]
+    found, last = [], segment.header.first - 1
+    for at, size, header in headers_in(batches):
+        if records.checksum(batches[at : at + size]) != header.crc:
+            found.append(f"batch at offset {header.base_offset}: CRC differs")
+        if header.base_offset <= last:
+            found.append(f"batch at offset {header.base_offset} comes after offset {last}")
+        last = header.base_offset + header.last_offset_delta
+    if last != segment.header.last:
+        found.append(f"ends at offset {last}, its header says {segment.header.last}")
+    return found
+
+
+def _read(file: Path) -> bytes:
+    from korvet.config.setting import StartError
+
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise StartError(f"{file}: {error.strerror}.") from None
+
+
+def _footer(file: Path, data: bytes) -> "Segment":
+    from korvet.config.setting import StartError
+    from korvet.wire.segments import CorruptSegment, footer_size, read_footer
+
+    try:
+        return read_footer(data[len(data) - min(footer_size(data), len(data)) :])
+    except CorruptSegment as error:
+        raise StartError(f"{file}: {error}.") from None

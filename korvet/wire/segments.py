@@ -1,0 +1,291 @@
+"""Segments: immutable objects of record batches with final offsets; see docs/segments.md.
+
+    batches   from position 0, contiguous, base offsets and leader epochs final
+    index     a row per chunk: first offset, position, max timestamp, records, CRC-32C
+    aborted   a row per aborted transaction: producer id, first offset, marker, last stable offset
+    header    JSON: SegmentHeader
+    trailer   rows of index, rows of aborted, bytes of header, CRC-32C of the footer, magic
+
+Rules
+- A chunk is a run of whole batches of at least CHUNK_BYTES; the last one of a segment may be
+  smaller. Its CRC covers all its bytes: base offsets too, which no CRC of a batch covers.
+- The footer is everything after the batches. Its CRC covers index, aborted rows and header.
+- All numbers are big-endian.
+"""
+
+import struct
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from korvet.wire import records
+from korvet.wire.records import BatchHeader, Buffer
+
+CHUNK_BYTES = 64 * 1024
+"""Min bytes of a chunk, the smallest part of a segment that can be verified."""
+MAGIC = b"KORVSEG1"
+FORMAT = 1
+_ROW = struct.Struct(">qqqII")
+_ABORTED = struct.Struct(">qqqq")
+_COUNTS = struct.Struct(">III")
+_TRAILER = struct.Struct(">IIII8s")
+TRAILER_BYTES = _TRAILER.size
+_PLACE = struct.Struct(">qi")
+
+
+class CorruptSegment(ValueError):
+    """A segment's bytes are not those that were written; the message says where."""
+
+
+class SegmentHeader(msgspec.Struct, frozen=True):
+    """The header of a segment, which covers the offsets from `first` to `last`."""
+
+    id: str
+    cluster_id: str
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    records: int
+    bytes: int
+    """Bytes of the batches: the position of the index."""
+    max_timestamp: int
+    """The newest timestamp of a record, in ms; -1 without records."""
+    storage_format: str
+    offset_mode: str
+    created_ms: int
+    format: int = FORMAT
+
+
+class IndexRow(NamedTuple):
+    """A chunk: its first offset, its position, its records and the CRC-32C of its bytes."""
+
+    offset: int
+    position: int
+    max_timestamp: int
+    records: int
+    crc: int
+
+
+class AbortedRow(NamedTuple):
+    """An aborted transaction with a record in the segment; `last` is its marker's offset."""
+
+    producer_id: int
+    first: int
+    last: int
+    stable: int
+
+
+class Segment:
+    """The footer of a segment: where its chunks are, and what they hold."""
+
+    def __init__(
+        self, header: SegmentHeader, rows: Sequence[IndexRow], aborted: Sequence[AbortedRow]
+    ) -> None:
+        self.header = header
+        self.rows = rows
+        self.aborted = aborted
+        self._offsets = [row.offset for row in rows]
+
+    def chunk_of(self, offset: int) -> int:
+        """Return the number of the chunk to read the offset from."""
+        return max(0, bisect_right(self._offsets, offset) - 1)
+
+    def chunk_since(self, timestamp: int) -> int | None:
+        """Return the first chunk with a record at or after the timestamp, or None."""
+        for number, row in enumerate(self.rows):
+            if row.max_timestamp >= timestamp:
+                return number
+        return None
+
+    def end_of(self, chunk: int) -> int:
+        """Return the position after a chunk."""
+        after = chunk + 1
+        return self.rows[after].position if after < len(self.rows) else self.header.bytes
+
+    def verify(self, first: int, data: Buffer) -> int:
+        """Check the chunks in `data`, from number `first` on; return the number after the last.
+
+        Raises CorruptSegment with the offsets of the first chunk that differs.
+        """
+        view, at, chunk = memoryview(data), 0, first
+        while at < len(view):
+            row, size = self.rows[chunk], self.end_of(chunk) - self.rows[chunk].position
+            part = view[at : at + size]
+            if len(part) < size or _crc(part) != row.crc or _base_offset(part) != row.offset:
+                above = self.rows[chunk + 1].offset if chunk + 1 < len(self.rows) else None
+                last = self.header.last if above is None else above - 1
+                raise CorruptSegment(
+                    f"offsets {row.offset} to {last} of {self.header.topic}-"
+                    f"{self.header.partition}: checksum differs at position {row.position}"
+                )
+            at, chunk = at + size, chunk + 1
+        return chunk
+
+    def aborted_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """Return producer id and first offset of aborted transactions within these offsets."""
+        return [
+            (row.producer_id, row.first)
+            for row in self.aborted
+            if row.first <= last and row.last >= first
+        ]
+
+
+class SegmentWriter:
+    """Collects the batches of a segment; `first` is the first offset it covers."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.last = first - 1
+        self.records = 0
+        self.max_timestamp = -1
+        self.size = 0
+        self._parts: list[Buffer] = []
+        self._rows: list[IndexRow] = []
+        self._position = 0
+        """Where the open chunk begins."""
+        self._offset = -1
+        self._newest = -1
+        self._count = 0
+        self._sum = 0
+
+    def add(self, batch: Buffer) -> None:
+        """Append a batch with final offsets, above those of the batches before it."""
+        header = records.read_header(batch)
+        if header.base_offset <= self.last:
+            raise ValueError(f"batch at {header.base_offset} after offset {self.last}")
+        if self._offset < 0:
+            self._offset = header.base_offset
+        self._parts.append(batch)
+        self._sum = _crc(batch, self._sum)
+        self.size += len(batch)
+        self.last = header.base_offset + header.last_offset_delta
+        if not header.attributes & records.CONTROL:
+            self.records += header.records
+            self._count += header.records
+            self._newest = max(self._newest, header.max_timestamp)
+            self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        if self.size - self._position >= CHUNK_BYTES:
+            self._close_chunk()
+
+    def _close_chunk(self) -> None:
+        row = IndexRow(self._offset, self._position, self._newest, self._count, self._sum)
+        self._rows.append(row)
+        self._position, self._offset, self._newest = self.size, -1, -1
+        self._count = self._sum = 0
+
+    def finish(self, header: SegmentHeader, aborted: Iterable[AbortedRow]) -> bytes:
+        """Return the segment; `header` gets offsets, sizes and counts."""
+        if self._offset >= 0:
+            self._close_chunk()
+        whole = msgspec.structs.replace(
+            header,
+            first=self.first,
+            last=self.last,
+            records=self.records,
+            bytes=self.size,
+            max_timestamp=self.max_timestamp,
+        )
+        rows = b"".join(_ROW.pack(*row) for row in self._rows)
+        dropped = [_ABORTED.pack(*row) for row in aborted]
+        text = msgspec.json.encode(whole)
+        counts = (len(self._rows), len(dropped), len(text))
+        footer = b"".join((rows, *dropped, text))
+        trailer = _TRAILER.pack(*counts, _footer_crc(footer, counts), MAGIC)
+        return b"".join((*self._parts, footer, trailer))
+
+
+def footer_size(trailer: Buffer) -> int:
+    """Return the bytes of the footer, trailer included, given the object's last bytes."""
+    rows, aborted, header, _, magic = _unpack_trailer(trailer)
+    if magic != MAGIC:
+        raise CorruptSegment("not a segment: the magic number at its end differs")
+    return rows * _ROW.size + aborted * _ABORTED.size + header + TRAILER_BYTES
+
+
+def read_footer(footer: Buffer) -> Segment:
+    """Return the segment of a footer, trailer included. Raises CorruptSegment."""
+    if footer_size(footer) != len(footer):
+        raise CorruptSegment("the footer's length differs")
+    rows, aborted, header, crc, _ = _unpack_trailer(footer)
+    view = memoryview(footer)[:-TRAILER_BYTES]
+    if _footer_crc(view, (rows, aborted, header)) != crc:
+        raise CorruptSegment("the footer's checksum differs")
+    split = rows * _ROW.size
+    after = split + aborted * _ABORTED.size
+    try:
+        found = msgspec.json.decode(view[after:], type=SegmentHeader)
+    except msgspec.DecodeError as error:
+        raise CorruptSegment(f"the header cannot be decoded: {error}") from None
+    if found.format != FORMAT:
+        raise CorruptSegment(f"format {found.format} is unknown; this version reads {FORMAT}")
+    return Segment(
+        found,
+        [IndexRow._make(row) for row in _ROW.iter_unpack(view[:split])],
+        [AbortedRow._make(row) for row in _ABORTED.iter_unpack(view[split:after])],
+    )
+
+
+def read_segment(data: Buffer) -> tuple[Segment, memoryview]:
+    """Return a whole segment's footer and its batches, verified. Raises CorruptSegment."""
+    view = memoryview(data)
+    segment = read_footer(view[len(view) - min(footer_size(view), len(view)) :])
+    batches = view[: segment.header.bytes]
+    if segment.verify(0, batches) != len(segment.rows):
+        raise CorruptSegment("chunks are missing")
+    return segment, batches
+
+
+def headers_in(batches: Buffer) -> Iterator[tuple[int, int, BatchHeader]]:
+    """Yield position, size and header of each batch."""
+    at = 0
+    while at < len(batches):
+        header = records.read_header(batches, at)
+        size = header.length + records.LOG_OVERHEAD
+        yield at, size, header
+        at += size
+
+
+def slice_from(batches: Buffer, offset: int, max_bytes: int) -> tuple[memoryview, int]:
+    """Return the batches from the one with the offset on, and the offset after the last.
+
+    They fit max_bytes, or are one batch. Empty if all batches end below the offset.
+    """
+    view, at, begin, after = memoryview(batches), 0, -1, -1
+    while at < len(view):
+        base, length = _PLACE.unpack_from(view, at)
+        (delta,) = struct.unpack_from(">i", view, at + 23)
+        size = length + records.LOG_OVERHEAD
+        if begin < 0 and base + delta >= offset:
+            begin = at
+        elif begin >= 0 and at + size - begin > max_bytes:
+            break
+        at += size
+        after = base + delta + 1
+    return (view[begin:at], after) if begin >= 0 else (view[:0], -1)
+
+
+def _unpack_trailer(data: Buffer) -> tuple[int, int, int, int, bytes]:
+    if len(data) < TRAILER_BYTES:
+        raise CorruptSegment("not a segment: too short")
+    rows, aborted, header, crc, magic = _TRAILER.unpack_from(data, len(data) - TRAILER_BYTES)
+    return rows, aborted, header, crc, magic
+
+
+def _footer_crc(footer: Buffer, counts: tuple[int, int, int]) -> int:
+    return _crc(_COUNTS.pack(*counts), _crc(footer))
+
+
+def _base_offset(batch: Buffer) -> int:
+    found: int = _PLACE.unpack_from(batch)[0]
+    return found
+
+
+def _crc(data: Buffer, before: int = 0) -> int:
+    import crc32c
+
+    found: int = crc32c.crc32c(data, before)
+    return found

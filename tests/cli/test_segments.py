@@ -1,0 +1,45 @@
+"""`korvet segments`: files are shown and verified, without a broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from korvet.cli import run
+from tests.wire.test_segments import written
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "one.segment"
+    path.write_bytes(written())
+    return path
+
+
+def test_the_header_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["segments", "show", "--json", str(file)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["topic"], shown["first"], shown["last"], shown["chunks"]) == (
+        "orders",
+        100,
+        129,
+        1,
+    )
+    assert shown["aborted"][0]["producer_id"] == 7
+    assert run(["segments", "show", "--batches", str(file)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_corrupt_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["segments", "verify", str(file)]) == 0
+    bad = file.with_name("bad")
+    data = bytearray(file.read_bytes())
+    data[5] ^= 1
+    bad.write_bytes(data)
+    assert run(["segments", "verify", str(file), str(bad)]) == 1
+    out = capsys.readouterr().out
+    assert "one.segment: ok" in out and "bad: offsets 100 to 129 of orders-3" in out
+    assert run(["segments", "show", str(file.with_name("none"))]) == 2
+    file.write_bytes(b"no segment at all, but long enough")
+    assert run(["segments", "show", str(file)]) == 2
+    assert run(["segments", "verify", str(file)]) == 1

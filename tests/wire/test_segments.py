@@ -1,0 +1,135 @@
+"""The segment format: what is written is read, and a changed byte is found."""
+
+import msgspec
+import pytest
+
+from korvet.wire import control_records, records, segments
+from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader, SegmentWriter
+
+HEADER = SegmentHeader(
+    id="abc",
+    cluster_id="c",
+    topic="orders",
+    topic_id="0" * 32,
+    partition=3,
+    first=0,
+    last=0,
+    records=0,
+    bytes=0,
+    max_timestamp=-1,
+    storage_format="batch",
+    offset_mode="dense",
+    created_ms=5,
+)
+ABORTED = [AbortedRow(7, 90, 130, 131), AbortedRow(8, 150, 400, 401)]
+
+
+def batch(base: int, count: int = 10, size: int = 100) -> bytearray:
+    """Return a batch of `count` records of `size` bytes at offset `base`."""
+    return records.build(
+        [(base + n, 1000 + base + n, b"k", b"v" * size, []) for n in range(count)], base=base
+    )
+
+
+def written(batches: int = 3, size: int = 100, first: int = 100) -> bytes:
+    """Return a segment of so many batches of ten records from offset `first` on."""
+    writer = SegmentWriter(first)
+    for at in range(batches):
+        writer.add(batch(first + 10 * at, size=size))
+    return writer.finish(HEADER, ABORTED)
+
+
+def test_a_segment_is_read_as_it_was_written() -> None:
+    segment, batches = segments.read_segment(written(40, size=1000))
+    header = segment.header
+    assert (header.first, header.last, header.records) == (100, 499, 400)
+    assert (header.max_timestamp, header.bytes) == (1499, len(batches))
+    assert list(segment.aborted) == ABORTED
+    assert len(segment.rows) > 3, "one row per 64 KiB"
+    assert sum(row.records for row in segment.rows) == 400
+    offsets = [header.base_offset for _, _, header in segments.headers_in(batches)]
+    assert offsets == list(range(100, 500, 10))
+
+
+def test_a_chunk_is_found_by_offset_and_by_timestamp() -> None:
+    segment, _ = segments.read_segment(written(40, size=1000))
+    second = segment.rows[1]
+    assert segment.chunk_of(second.offset) == segment.chunk_of(second.offset + 1) == 1
+    assert segment.chunk_of(second.offset - 1) == segment.chunk_of(5) == 0
+    assert segment.chunk_since(second.max_timestamp) == 1
+    assert segment.chunk_since(0) == 0
+    assert segment.chunk_since(9999) is None
+
+
+def test_a_slice_has_whole_batches_that_fit_or_one() -> None:
+    data = b"".join(bytes(batch(100 + 10 * n)) for n in range(4))
+    size = len(data) // 4
+    cases = [
+        (100, 10 * size, data, 140),
+        (105, 2 * size, data[: 2 * size], 120),
+        (112, 1, data[size : 2 * size], 120),
+        (139, size, data[3 * size :], 140),
+        (140, size, b"", -1),
+    ]
+    for offset, most, expected, after in cases:
+        assert segments.slice_from(data, offset, most) == (expected, after), offset
+
+
+def test_aborted_transactions_are_those_that_reach_into_the_offsets() -> None:
+    segment, _ = segments.read_segment(written())
+    assert segment.aborted_in(100, 129) == [(7, 90)]
+    assert segment.aborted_in(131, 149) == []
+    assert segment.aborted_in(130, 150) == [(7, 90), (8, 150)]
+
+
+def test_markers_are_no_records() -> None:
+    writer = SegmentWriter(100)
+    writer.add(batch(100))
+    writer.add(control_records.control_batch(110, 10**13, 7, 0, False))
+    segment, _ = segments.read_segment(writer.finish(HEADER, []))
+    header = segment.header
+    assert (header.last, header.records, header.max_timestamp) == (110, 10, 1109)
+
+
+def test_batches_that_do_not_rise_are_not_taken() -> None:
+    writer = SegmentWriter(100)
+    with pytest.raises(ValueError, match="batch at 99 after offset 99"):
+        writer.add(batch(99))
+    writer.add(batch(100))
+    with pytest.raises(ValueError, match="after offset 109"):
+        writer.add(batch(105))
+
+
+def test_any_changed_byte_is_found() -> None:
+    sound = written(2, size=20)
+    for at in range(len(sound)):
+        changed = bytearray(sound)
+        changed[at] ^= 1
+        with pytest.raises(CorruptSegment):
+            segments.read_segment(changed)
+
+
+def test_a_segment_cut_anywhere_is_corrupt() -> None:
+    sound = written(2, size=20)
+    for size in range(len(sound)):
+        with pytest.raises(CorruptSegment):
+            segments.read_segment(sound[:size])
+
+
+def test_a_corrupt_chunk_names_topic_partition_and_offsets() -> None:
+    sound = written(40, size=1000)
+    segment, _ = segments.read_segment(sound)
+    changed = bytearray(sound)
+    changed[segment.rows[1].position + 3] ^= 0x40  # a base offset: no CRC of a batch covers it
+    with pytest.raises(CorruptSegment) as caught:
+        segments.read_segment(changed)
+    first, last = segment.rows[1].offset, segment.rows[2].offset - 1
+    assert f"offsets {first} to {last} of orders-3" in str(caught.value)
+
+
+def test_a_newer_format_is_refused() -> None:
+    writer = SegmentWriter(100)
+    writer.add(batch(100))
+    newer = writer.finish(msgspec.structs.replace(HEADER, format=2), [])
+    with pytest.raises(CorruptSegment, match="format 2 is unknown"):
+        segments.read_segment(newer)
