@@ -1,4 +1,4 @@
-"""What a pass of the log cleaner keeps: its counters and the sparse index of the copy."""
+"""Counters of a cleaning pass, and the sparse index of the compacted copy."""
 
 import msgspec
 
