@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 from typing import NamedTuple, Protocol
 
@@ -66,12 +66,15 @@ async def serve(
     extra: ExtraListener | None = None,
 ) -> None:
     """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError."""
-    async with connected(config) as services:
+    async with connected(config) as services, AsyncExitStack() as servers:
         services.interceptor = interceptor
         connections: set[Connection] = set()
         services.metrics.connections.ask = lambda: {(): len(connections)}
         await services.mechanisms.start(config.listeners)
-        bound = [await _bind(each, services, connections) for each in config.listeners]
+        bound = []
+        for listener in config.listeners:
+            bound.append(await _bind(listener, services, connections))
+            servers.callback(bound[-1].server.close)
         if extra is not None:
             await extra.bind(config, services, connections)
         await _join(services, [endpoint(each.listener) for each in bound])

@@ -236,6 +236,8 @@ def test_a_server_without_lua_is_reported_in_one_sentence(korvet: Korvet) -> Non
             client.execute_command("MODULE", "UNLOAD", "lua")
         code, out, _ = korvet("doctor", "--redis", theirs.url)
         assert code == 1 and "WARNING\tlua\t" in out and "load Valkey's Lua module" in out
+        code, _, err = korvet("--redis", theirs.url, "--listen", "127.0.0.1:0")
+        assert code == 2 and err.count("\n") == 1 and "load Valkey's Lua module" in err
 
 
 @pytest.mark.parametrize(
