@@ -71,10 +71,7 @@ async def serve(
         connections: set[Connection] = set()
         services.metrics.connections.ask = lambda: {(): len(connections)}
         await services.mechanisms.start(config.listeners)
-        bound = []
-        for listener in config.listeners:
-            bound.append(await _bind(listener, services, connections))
-            servers.callback(bound[-1].server.close)
+        bound = [await _bind(each, services, connections, servers) for each in config.listeners]
         if extra is not None:
             await extra.bind(config, services, connections)
         await _join(services, [endpoint(each.listener) for each in bound])
@@ -166,8 +163,12 @@ class BoundListener(NamedTuple):
 
 
 async def _bind(
-    listener: Listener, services: Services, connections: set[Connection]
+    listener: Listener,
+    services: Services,
+    connections: set[Connection],
+    servers: AsyncExitStack,
 ) -> BoundListener:
+    """Bind a listener, which `servers` closes."""
     config = services.config
     max_frame = config.settings.integer("socket.request.max.bytes")
 
@@ -179,6 +180,7 @@ async def _bind(
     tls = ListenerTls(listener, config.settings) if listener.tls else None
     factory = accept if tls is None else tls_factory(tls, accept)
     server = await listeners.bind("--listen", listener.address, config, factory)
+    servers.callback(server.close)
     address = Address(listener.address.host, server.sockets[0].getsockname()[1])
     return BoundListener(msgspec.structs.replace(listener, address=address), server, tls)
 

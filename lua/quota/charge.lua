@@ -11,7 +11,9 @@
 --- COST     O(1), at most 4 calls
 --- NOTES    All brokers charge the same bucket, so a quota holds for the cluster. The bucket
 ---          expires when it is full again.
+local clock = require("lib.clock")
 local codes = require("lib.codes")
+local num = require("lib.num")
 
 local bucket = KEYS[1]
 local rate, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -22,12 +24,11 @@ local function wait_ms(left)
   return math.ceil(-left / rate * 1000 - 0.001)
 end
 
-local time = redis.call("TIME")
-local now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+local now_ms = clock.now_ms()
 local row = redis.call("HMGET", bucket, "tokens", "at")
 local tokens = burst
 if row[1] then
-  tokens = tonumber(row[1]) + math.max(now - tonumber(row[2]), 0) * rate
+  tokens = tonumber(row[1]) + math.max(now_ms - tonumber(row[2]), 0) / 1000 * rate
 end
 tokens = math.min(tokens, burst)
 if strict and tokens < 0 then
@@ -35,7 +36,7 @@ if strict and tokens < 0 then
 end
 
 tokens = tokens - amount
-redis.call("HSET", bucket, "tokens", string.format("%.6f", tokens), "at", string.format("%.6f", now))
+redis.call("HSET", bucket, "tokens", string.format("%.6f", tokens), "at", num.text(now_ms))
 redis.call("PEXPIRE", bucket, math.ceil((burst - tokens) / rate * 1000) + 1000)
 if strict or tokens >= 0 then
   return { codes.NONE, 0 }
