@@ -15,8 +15,7 @@ CHARGE = Script("quota.charge", ChargeReply)
 
 
 def charge(
-    keys: Keys, *, bucket: str, rate: float, burst: float, amount: float, strict: bool = False
+    keys: Keys, bucket: str, *, rate: int, burst: int, amount: int, strict: int
 ) -> Call[ChargeReply]:
-    """Charge `amount` to a bucket, which gets `rate` tokens a second up to `burst`."""
-    thousandths = (max(1, round(rate * 1000)), round(burst * 1000), round(amount * 1000))
-    return Call(CHARGE, (keys.quota(bucket),), (*thousandths, int(strict)))
+    """Charge `amount` to a bucket, which gets `rate` a second up to `burst`, all in thousandths."""
+    return Call(CHARGE, (keys.quota(bucket),), (rate, burst, amount, strict))

@@ -190,18 +190,16 @@ class Quotas:
         return None
 
     async def _charge(self, limit: Limit, amount: float, *, strict: bool = False) -> int:
-        burst = limit.rate * BURST_S[limit.quota]
+        call = quota.charge(
+            self._keys,
+            limit.bucket,
+            rate=max(1, round(limit.rate * 1000)),
+            burst=round(limit.rate * BURST_S[limit.quota] * 1000),
+            amount=round(amount * 1000),
+            strict=int(strict),
+        )
         try:
-            reply = await self._store.run(
-                quota.charge(
-                    self._keys,
-                    bucket=limit.bucket,
-                    rate=limit.rate,
-                    burst=burst,
-                    amount=amount,
-                    strict=strict,
-                )
-            )
+            reply = await self._store.run(call)
         except StoreError as error:
             log.error_again("quota not charged", quota=limit.quota, error=error)
             return 0

@@ -10,7 +10,14 @@ from tests.support.store_runners import Runner
 
 
 def charge(runner: Runner, amount: float, *, strict: bool = False, rate: float = 100.0) -> int:
-    call = quota.charge(KEYS, bucket="b", rate=rate, burst=rate / 2, amount=amount, strict=strict)
+    call = quota.charge(
+        KEYS,
+        "b",
+        rate=round(rate * 1000),
+        burst=round(rate * 500),
+        amount=round(amount * 1000),
+        strict=int(strict),
+    )
     return runner.run(call).wait_ms
 
 
