@@ -71,7 +71,7 @@ class TokenValidator:
         self._threads = ThreadPoolExecutor(2, "oauthbearer")
 
     @classmethod
-    def of(cls, settings: Settings) -> "TokenValidator":
+    def of(cls, settings: Settings, clock: Callable[[], float] = time) -> "TokenValidator":
         """Return the validator that the settings describe. Raises StartError."""
         for name in REQUIRED:
             if not settings.text_of(name):
@@ -88,7 +88,7 @@ class TokenValidator:
             settings.integer("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,
             settings.integer("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms") / 1000,
         )
-        return cls(policy, jwks)
+        return cls(policy, jwks, clock)
 
     async def validate(self, token: str) -> Identity:
         """Return the token's user. Raises TokenRefused."""

@@ -21,6 +21,8 @@ from tests.support.raw_client import Peer
 from tests.support.sasl_client import bearer
 from tests.support.tokens import ISSUER, Issuer, settings
 
+NOW = int(time.time())
+
 
 @pytest.fixture(scope="module")
 def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
@@ -29,10 +31,9 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Issuer:
 
 @pytest.fixture(scope="module")
 def validator(issuer: Issuer) -> TokenValidator:
-    return TokenValidator.of(Settings(settings(issuer.url)))
+    return TokenValidator.of(Settings(settings(issuer.url)), clock=lambda: NOW)
 
 
-NOW = int(time.time())
 ACCEPTED: list[dict[str, Any]] = [
     {},
     {"aud": ["x", "korvet"]},

@@ -1,0 +1,63 @@
+"""Credentials: what is stored, and the decoys of unknown users."""
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+
+from korvet.security.credentials import (
+    Mechanism,
+    decode,
+    decoy,
+    default_shape,
+    encode,
+    from_password,
+    from_salted,
+)
+
+
+@pytest.mark.parametrize("mechanism", list(Mechanism))
+def test_a_credential_is_read_back_and_matches_its_password_only(mechanism: Mechanism) -> None:
+    made = from_password(mechanism, "pässword", 4096)
+    assert decode(encode(made)) == made
+    assert made.matches(mechanism, "pässword".encode())
+    assert not made.matches(mechanism, b"password")
+    assert not made.matches(mechanism, b"")
+    assert from_password(mechanism, "pässword", 4096).salt != made.salt
+
+
+def test_a_credential_is_that_of_rfc_7677() -> None:
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
+    made = from_salted(Mechanism.SCRAM_SHA_256, salted, salt, 4096)
+    # The example's messages, and the server's signature of them.
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    message = (
+        f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,"
+        f"c=biws,r={nonce}"
+    )
+    signature = hmac.digest(made.server_key, message.encode(), "sha256")
+    assert base64.b64encode(signature) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.mark.parametrize(
+    ("shape", "length"), [("4096:24:bytes", 24), ("8192:26:text", 26), (default_shape(), 24)]
+)
+def test_a_decoy_has_the_shape_of_other_credentials_and_stays(shape: str, length: int) -> None:
+    made = decoy(b"key", "alice", Mechanism.SCRAM_SHA_512, shape)
+    assert made == decoy(b"key", "alice", Mechanism.SCRAM_SHA_512, shape)
+    assert (made.iterations, len(made.salt)) == (int(shape.split(":")[0]), length)
+    if "text" in shape:
+        assert made.shape == shape
+    for other in (
+        decoy(b"other", "alice", Mechanism.SCRAM_SHA_512, shape),
+        decoy(b"key", "alicf", Mechanism.SCRAM_SHA_512, shape),
+        decoy(b"key", "alice", Mechanism.SCRAM_SHA_256, shape),
+    ):
+        assert other.salt != made.salt
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b"\xff", b'{"iterations": "x"}'])
+def test_a_foreign_value_is_no_credential(raw: bytes) -> None:
+    assert decode(raw) is None
