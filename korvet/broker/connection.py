@@ -14,7 +14,7 @@ Rules
 import asyncio
 from collections.abc import Coroutine
 from functools import partial
-from math import inf
+from math import ceil, inf
 from time import monotonic
 from typing import Any, cast
 
@@ -30,9 +30,11 @@ from korvet.broker.dispatch import (
     finish_at_once,
     may_be_large,
 )
+from korvet.broker.open_connections import OpenConnections
 from korvet.broker.produce_fast_path import TemplateCache
 from korvet.broker.receive_buffer import BadFrame, ReceiveBuffer
 from korvet.broker.response_queue import ResponseQueue
+from korvet.broker.tls_transport import TlsTransport
 from korvet.config.listeners import Listener
 from korvet.context import Services
 from korvet.deferred import NOT_READY, Deferred
@@ -63,7 +65,7 @@ log = logfmt.get("broker.connection")
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client connection. `connections` is the set of all open ones."""
+    """A client connection. `connections` are all open ones."""
 
     # The listener for Kafka 0.7 overrides these.
     speaks = "Kafka's protocol"
@@ -74,15 +76,11 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         services: Services,
-        connections: "set[Connection]",
+        connections: OpenConnections,
         max_frame: int,
-        most: int,
-        most_per_host: int,
         listener: Listener = _ANY,
     ) -> None:
         self._services = services
-        self._most = most
-        self._most_per_host = most_per_host
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
@@ -93,6 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._at_work = min(AT_WORK, self._max_queued)
         self._answers = ResponseQueue()
         self._counted = 0
+        self._held = 0
+        self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._templates = TemplateCache(services)
         self._busy = False
@@ -123,11 +123,15 @@ class Connection(asyncio.BufferedProtocol):
             self._require_authentication()
         self._transport.set_write_buffer_limits(high=MAX_UNSENT)
         self._services.metrics.connections_opened.add()
-        if len(self._connections) >= self._most or self._crowded():
-            log.warning("connection refused", client=self.client, reason="too many connections")
-            self._services.metrics.refused.add(1, "too many")
-            self._transport.abort()
-            return
+        if not isinstance(transport, TlsTransport):  # that has admitted its client itself
+            refusal = self._connections.admit(self.host)
+            if refusal:
+                log.warning("connection refused", client=self.client, reason=refusal)
+                self._services.metrics.refused.add(1, "too many")
+                self._transport.abort()
+                return
+            self._admitted = True
+            self.mute(ceil(self._connections.wait_s() * 1000))
         self._connections.add(self)
         if self._services.quotas.limits_connections(self.host):
             self._hold(self._charge_connection())
@@ -139,13 +143,6 @@ class Connection(asyncio.BufferedProtocol):
         self._muted_until = 0.0
         self.mute(wait_ms)
         self._pump()
-
-    def _crowded(self) -> bool:
-        """Return whether the client's address already has max.connections.per.ip connections."""
-        if len(self._connections) < self._most_per_host:
-            return False
-        here = sum(1 for other in self._connections if other.host == self.host)
-        return here >= self._most_per_host
 
     def _require_authentication(self) -> None:
         """Take small frames only until the client has authenticated."""
@@ -170,12 +167,17 @@ class Connection(asyncio.BufferedProtocol):
         self._answers.clear()
         self._services.response_memory.bytes -= self._counted
         self._counted = 0
+        self._connections.hold(-self._held)
+        self._held = 0
         for task in self._tasks:
             task.cancel()
 
     def _gone(self) -> None:
         """Remove this connection from the set of open ones and complete `closed`."""
-        self._connections.discard(self)
+        self._connections.remove(self)
+        if self._admitted:
+            self._admitted = False
+            self._connections.leave(self.host)
         if not self.closed.done():
             self.closed.set_result(None)
 
@@ -200,11 +202,12 @@ class Connection(asyncio.BufferedProtocol):
         except BadFrame as bad:
             self.hang(wrong_length(bad, self.speaks, self._size_setting), **named(bad.head))
             return
+        self._count_requests()
         self._pump()
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._regulate()
+        self.regulate()
 
     def resume_writing(self) -> None:
         self._writable = True
@@ -252,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
                 begun.answer.reply.add_done_callback(partial(self._replied, begun, number))
             else:
                 self.spawn(begun, number)
-        self._regulate()
+        self.regulate()
 
     def _may_begin(self) -> bool:
         if not self._writable or self._is_muted():
@@ -341,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
         if ms and until > self._muted_until:
             self._muted_until = until
             self._loop.call_at(until, self._pump)
-            self._regulate()
+            self.regulate()
 
     def _is_muted(self) -> bool:
         return self._muted_until > 0 and self._muted_until > self._loop.time()
@@ -386,12 +389,20 @@ class Connection(asyncio.BufferedProtocol):
             self._services.metrics.sent_bytes.add(sum(map(len, parts)))
             self._transport.writelines(parts)
             self._count_unsent()
+        self._count_requests()
         if self._waiting or not self._reading:
             self._pump()
         if self._closing and not self._answers and not self._waiting:
             self._transport.close()
 
     # Limits.
+
+    def _count_requests(self) -> None:
+        """Count the bytes of requests that this connection holds, received or in progress."""
+        held = self._intake.held + self._intake.reserved + self._answers.weight
+        if held != self._held:
+            self._connections.hold(held - self._held)
+            self._held = held
 
     def _count_unsent(self) -> None:
         """Count the unsent bytes as the process's response memory while the buffer is full."""
@@ -411,7 +422,7 @@ class Connection(asyncio.BufferedProtocol):
         self._awaits_room = False
         self._pump()
 
-    def _regulate(self) -> None:
+    def regulate(self) -> None:
         """Read from the client only while more requests may be queued."""
         wanted = (
             self._writable
@@ -419,6 +430,7 @@ class Connection(asyncio.BufferedProtocol):
             and len(self._waiting) < self._max_queued
             and self._intake.held < self.max_held
             and not self._awaits_room
+            and (not self._connections.full or self._intake.reserved > 0)
         )
         if wanted == self._reading or self._transport.is_closing():
             return

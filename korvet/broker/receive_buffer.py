@@ -85,6 +85,11 @@ class ReceiveBuffer:
         self.held = 0
 
     @property
+    def reserved(self) -> int:
+        """Length of the frame that is received in part, 0 between frames."""
+        return 0 if self._frame is None else self._length
+
+    @property
     def half(self) -> bytes | None:
         """First bytes of an incomplete frame, length first; None between frames."""
         if self._frame is not None:

@@ -14,6 +14,7 @@ from korvet import apis, logfmt
 from korvet.broker import http, listeners
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
+from korvet.broker.open_connections import OpenConnections
 from korvet.broker.readiness import ready
 from korvet.broker.tls_transport import RECEIVE_BYTES, Refused, TlsTransport
 from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
@@ -38,7 +39,7 @@ log = logfmt.get("broker.server")
 class ExtraListener(Protocol):
     """A listener of another protocol, which uses a broker's services and limits."""
 
-    async def bind(self, config: Config, services: Services, connections: set[Connection]) -> None:
+    async def bind(self, config: Config, services: Services, connections: OpenConnections) -> None:
         """Bind the port, before the broker registers. Raises StartError."""
 
     async def register(self, where: Address | None) -> None:
@@ -68,7 +69,7 @@ async def serve(
     """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError."""
     async with connected(config) as services, AsyncExitStack() as servers:
         services.interceptor = interceptor
-        connections: set[Connection] = set()
+        connections = OpenConnections(lambda: services.settings)
         services.metrics.connections.ask = lambda: {(): len(connections)}
         await services.mechanisms.start(config.listeners)
         bound = [await _bind(each, services, connections, servers) for each in config.listeners]
@@ -165,7 +166,7 @@ class BoundListener(NamedTuple):
 async def _bind(
     listener: Listener,
     services: Services,
-    connections: set[Connection],
+    connections: OpenConnections,
     servers: AsyncExitStack,
 ) -> BoundListener:
     """Bind a listener, which `servers` closes."""
@@ -173,12 +174,10 @@ async def _bind(
     max_frame = config.settings.integer("socket.request.max.bytes")
 
     def accept() -> Connection:
-        most = services.settings.integer("max.connections")
-        per_host = services.settings.integer("max.connections.per.ip")
-        return Connection(services, connections, max_frame, most, per_host, listener)
+        return Connection(services, connections, max_frame, listener)
 
     tls = ListenerTls(listener, config.settings) if listener.tls else None
-    factory = accept if tls is None else tls_factory(tls, accept)
+    factory = accept if tls is None else tls_factory(tls, accept, connections)
     server = await listeners.bind("--listen", listener.address, config, factory)
     servers.callback(server.close)
     address = Address(listener.address.host, server.sockets[0].getsockname()[1])
@@ -186,7 +185,7 @@ async def _bind(
 
 
 def tls_factory(
-    tls: ListenerTls, accept: Callable[[], Connection]
+    tls: ListenerTls, accept: Callable[[], Connection], connections: OpenConnections
 ) -> Callable[[], asyncio.BaseProtocol]:
     """Return the factory of a listener's sockets, on which clients use TLS."""
     buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -199,7 +198,9 @@ def tls_factory(
         connection.session.principal = principal
         return connection
 
-    return lambda: TlsTransport(tls.context, tls.handshake_timeout_s, accept_client, buffer)
+    return lambda: TlsTransport(
+        tls.context, tls.handshake_timeout_s, accept_client, buffer, connections
+    )
 
 
 def endpoint(listener: Listener) -> Endpoint:
@@ -246,7 +247,7 @@ async def _leave(services: Services) -> None:
         log.info("unregistration failed: Redis is unavailable")
 
 
-async def _drain(connections: set[Connection]) -> None:
+async def _drain(connections: OpenConnections) -> None:
     """Answer the requests in progress, for at most DRAIN_S."""
     for connection in list(connections):
         connection.drain()
@@ -264,7 +265,7 @@ async def _refresh_tls(listeners: Sequence[ListenerTls]) -> None:
             await anyio.to_thread.run_sync(tls.refresh, abandon_on_cancel=True)
 
 
-async def _close_idle(services: Services, connections: set[Connection]) -> None:
+async def _close_idle(services: Services, connections: OpenConnections) -> None:
     """Close idle connections, as Kafka does.
 
     Idle: the client sent nothing, or read no response, for connections.max.idle.ms.

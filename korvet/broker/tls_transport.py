@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from korvet import logfmt
+from korvet.broker.open_connections import OpenConnections
 from korvet.wire.records import Buffer
 
 RECEIVE_BYTES = 64 << 10
@@ -43,11 +44,15 @@ class TlsTransport(asyncio.BufferedProtocol):
         timeout_s: float,
         make: Callable[[bytes | None], asyncio.BufferedProtocol],
         buffer: memoryview,
+        connections: OpenConnections,
     ) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._timeout_s = timeout_s
         self._make = make
+        self._connections = connections
+        self._host = ""
+        self._admitted = False
         self._buffer = buffer
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
@@ -67,7 +72,18 @@ class TlsTransport(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._transport.set_write_buffer_limits(high=CHUNK)
-        self._timer = self._loop.call_later(self._timeout_s, self._expired)
+        self._host = (transport.get_extra_info("peername") or ("",))[0]
+        refusal = self._connections.admit(self._host)
+        if refusal:
+            self._log(refusal, event="connection refused")
+            self.abort()
+            return
+        self._admitted = True
+        wait_s = self._connections.wait_s()
+        self._timer = self._loop.call_later(self._timeout_s + wait_s, self._expired)
+        if wait_s:
+            self.pause_reading()
+            self._loop.call_later(wait_s, self._begin)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._buffer
@@ -80,7 +96,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             return
         self._received += nbytes
         self._incoming.write(self._buffer[:nbytes])
-        if self._inner is not None or self._shake_hands():
+        if self._inner is not None or (self._reading and self._shake_hands()):
             self._decrypt()
 
     def eof_received(self) -> bool:
@@ -100,12 +116,22 @@ class TlsTransport(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._stop_timer()
+        if self._admitted:
+            self._connections.leave(self._host)
         self._backlog.clear()
         self._backlog_bytes = 0
         if self._inner is not None:
             self._inner.connection_lost(exc)
 
     # The handshake.
+
+    def _begin(self) -> None:
+        """Begin the handshake of a connection that had to wait."""
+        self._reading = True
+        if not self._closing:
+            self._transport.resume_reading()
+            if self._received and self._shake_hands():
+                self._decrypt()
 
     def _shake_hands(self) -> bool:
         """Continue the handshake; return whether it is complete."""
@@ -145,9 +171,9 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._closing = True
         self._transport.close()
 
-    def _log(self, reason: str) -> None:
+    def _log(self, reason: str, event: str = "connection closed") -> None:
         peer = self._transport.get_extra_info("peername") or ("", 0)
-        log.warning("connection closed", client=f"{peer[0]}:{peer[1]}", reason=reason)
+        log.warning(event, client=f"{peer[0]}:{peer[1]}", reason=reason)
 
     # Receiving.
 

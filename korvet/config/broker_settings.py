@@ -15,6 +15,7 @@ from korvet.config.setting import (
     Decimal,
     Flag,
     OneOf,
+    PerAddress,
     Setting,
     SomeOf,
     Text,
@@ -247,7 +248,27 @@ _SOCKETS = (
         "A longer request closes its connection.",
         dynamic=False,
     ),
+    Setting(
+        "queued.max.request.bytes",
+        long(-1),
+        "-1",
+        "Bytes of requests that all connections of a broker process may hold before it reads no "
+        "further ones; -1 is no limit.",
+        dynamic=False,
+    ),
     Setting("max.connections", Whole(0), str(INT_MAX), "Max connections of a broker process."),
+    Setting(
+        "max.connections.per.ip.overrides",
+        PerAddress(),
+        "",
+        "Max connections from certain client addresses, as ADDRESS:NUMBER.",
+    ),
+    Setting(
+        "max.connection.creation.rate",
+        Whole(1),
+        str(INT_MAX),
+        "New connections of a broker process a second; further ones wait.",
+    ),
     Setting(
         "max.connections.per.ip",
         Whole(0),

@@ -167,6 +167,20 @@ class Words(msgspec.Struct, frozen=True):
         return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
+class PerAddress(msgspec.Struct, frozen=True):
+    """A comma-separated list of ADDRESS:NUMBER; may be empty."""
+
+    kind: Kind = Kind.LIST
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        words = Words().parse(text)
+        for word in words:
+            address, _, number = word.rpartition(":")
+            if not address or not (number.isascii() and number.isdigit() and len(number) < 10):
+                raise ValueError("a comma-separated list of ADDRESS:NUMBER")
+        return words
+
+
 def long(lowest: int, highest: int = LONG_MAX) -> Whole:
     """Return the type of a 64-bit integer in that range."""
     return Whole(lowest, highest, Kind.LONG)

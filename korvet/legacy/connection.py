@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 from korvet import logfmt
 from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Connection
 from korvet.broker.dispatch import CloseConnection
+from korvet.broker.open_connections import OpenConnections
 from korvet.context import Services
 from korvet.errors import TOPIC_GONE, ErrorCode
 from korvet.legacy import fetch, produce
@@ -76,14 +77,12 @@ class LegacyConnection(Connection):
     def __init__(
         self,
         services: Services,
-        connections: set[Connection],
+        connections: OpenConnections,
         max_frame: int,
-        most: int,
-        most_per_host: int,
         reader: LogReader,
         pending: PendingBytes,
     ) -> None:
-        super().__init__(services, connections, max_frame, most, most_per_host)
+        super().__init__(services, connections, max_frame)
         self._reader = reader
         self._appending: set[asyncio.Future[AppendReply]] = set()
         self._own_tasks: set[asyncio.Task[list[Buffer]]] = set()
@@ -101,11 +100,11 @@ class LegacyConnection(Connection):
         super()._flush()
         self._count_bytes()
 
-    def _regulate(self) -> None:
+    def regulate(self) -> None:
         self._count_bytes()
         crowded = self._counted_bytes > 0 and self._pending.connected >= MAX_CONNECTED_BYTES
         self.max_held = 0 if crowded else MAX_HELD
-        super()._regulate()
+        super().regulate()
 
     def _count_bytes(self) -> None:
         """Update the total of all connections."""

@@ -4,8 +4,8 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from korvet.broker.connection import Connection
 from korvet.broker.listeners import bind, open_to_all
+from korvet.broker.open_connections import OpenConnections
 from korvet.config.broker_config import Address, Config
 from korvet.config.setting import StartError
 from korvet.context import Services
@@ -30,7 +30,7 @@ class LegacyListener:
         self._where = Address("", 0)
         self._registries: list[Registry] = []
 
-    async def bind(self, config: Config, services: Services, connections: set[Connection]) -> None:
+    async def bind(self, config: Config, services: Services, connections: OpenConnections) -> None:
         """Bind the port of `--legacy-listen`, if given. Raises StartError."""
         self._config, self._services = config, services
         where = config.legacy_listen
@@ -91,15 +91,13 @@ def _advertised(config: Config, where: Address) -> Address:
 
 
 async def _bind(
-    where: Address, config: Config, services: Services, connections: set[Connection]
+    where: Address, config: Config, services: Services, connections: OpenConnections
 ) -> asyncio.base_events.Server:
     max_frame = config.settings.integer("socket.request.max.bytes")
     reader = LogReader(services.store, services.keys)
     pending = PendingBytes()
 
     def accept() -> asyncio.BaseProtocol:
-        most = services.settings.integer("max.connections")
-        per_host = services.settings.integer("max.connections.per.ip")
-        return LegacyConnection(services, connections, max_frame, most, per_host, reader, pending)
+        return LegacyConnection(services, connections, max_frame, reader, pending)
 
     return await bind(OPTION, where, config, accept)

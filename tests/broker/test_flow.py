@@ -17,6 +17,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from korvet.broker.connection import AT_WORK, Buffer, Connection
+from korvet.broker.open_connections import OpenConnections
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.errors import ErrorCode
@@ -118,7 +119,7 @@ async def test_others_are_served_before_all_that_one_client_sent_ahead(
 ) -> None:
     config = load({"redis": own_server.url}, environ={})
     async with connected(config) as node:
-        mine = Patient(node, set(), MB, 10, 10)
+        mine = Patient(node, OpenConnections(lambda: node.settings), MB)
         mine.prepare()
         transport = Mock(spec=asyncio.Transport)
         transport.is_closing.return_value = False

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from korvet.broker.open_connections import OpenConnections
 from korvet.broker.tls_transport import CHUNK, TlsTransport
+from korvet.config.values import Settings
 from tests.support.certificates import Authority
 
 
@@ -102,12 +104,14 @@ AUTHORITY = Authority.make()
 class Pair:
     """A client, its socket, and the protocol that talks to it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        settings = {name.replace("_", "."): value for name, value in settings.items()}
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(AUTHORITY.sign("broker").write(folder / "broker.pem"))
         self.inner, self.socket = Inner(), Socket()
         buffer = memoryview(bytearray(64 << 10))
-        self.outer = TlsTransport(context, 10.0, lambda _: self.inner, buffer)
+        connections = OpenConnections(lambda: Settings(settings))
+        self.outer = TlsTransport(context, 10.0, lambda _: self.inner, buffer, connections)
         self.socket.protocol = self.outer
         self.outer.connection_made(self.socket)  # type: ignore[arg-type]
         self.to, self.out = ssl.MemoryBIO(), ssl.MemoryBIO()

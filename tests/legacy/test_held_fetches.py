@@ -8,6 +8,7 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from korvet.broker.connection import Buffer
+from korvet.broker.open_connections import OpenConnections
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
 from korvet.legacy import connection
@@ -39,7 +40,7 @@ async def test_clients_that_together_make_much_wait_are_read_no_further_until_it
     async with connected(config) as node:
         pending, everybody = PendingBytes(), []
         for _ in range(3):
-            one = Held(node, set(), 1 << 20, 10, 10, Mock(), pending)
+            one = Held(node, OpenConnections(lambda: node.settings), 1 << 20, Mock(), pending)
             one.stored = asyncio.Event()
             transport = Mock(spec=asyncio.Transport)
             transport.is_closing.return_value = False

@@ -1,0 +1,108 @@
+"""The open connections of a broker process, and the limits that they share.
+
+Rules
+- A connection counts from the moment it is accepted: a client in a TLS handshake counts too.
+- Connections above max.connection.creation.rate wait; those above the other limits are closed.
+- While all connections together hold queued.max.request.bytes of requests, none is read, except
+  those whose request is received in part: its bytes are reserved from its start, as in Kafka.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from korvet.config.values import Settings
+
+_ROOM = 0.75
+"""Share of the limit below which connections are read again."""
+
+
+class ClientConnection(Protocol):
+    """The methods of a connection that a broker uses for all of them."""
+
+    closed: "asyncio.Future[None]"
+
+    def regulate(self) -> None:
+        """Pause or resume reading, by all limits."""
+
+    def look(self, now: float, patience: float) -> None:
+        """Close the connection if its client is idle."""
+
+    def drain(self) -> None:
+        """Close once the requests in progress are answered."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+class OpenConnections:
+    """The open connections of one process; `settings` returns the ones in effect."""
+
+    def __init__(self, settings: Callable[[], Settings]) -> None:
+        self._settings = settings
+        self._open: set[ClientConnection] = set()
+        self._hosts: Counter[str] = Counter()
+        self._next_at = 0.0
+        self._limit = settings().integer("queued.max.request.bytes")
+        self._held = 0
+        self.full = False
+        """True while the connections hold the max bytes of requests."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[ClientConnection]:
+        return iter(self._open)
+
+    def admit(self, host: str) -> str:
+        """Count a new connection; return why it must be closed instead, empty if it need not."""
+        settings = self._settings()
+        limit = per_host(settings, host)
+        if self._hosts.total() >= settings.integer("max.connections") or self._hosts[host] >= limit:
+            return "too many connections"
+        self._hosts[host] += 1
+        return ""
+
+    def leave(self, host: str) -> None:
+        """Stop counting a connection that was admitted."""
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
+
+    def wait_s(self) -> float:
+        """Return how long a new connection waits under max.connection.creation.rate."""
+        rate = self._settings().integer("max.connection.creation.rate")
+        now = asyncio.get_running_loop().time()
+        # As many as in one second may come at once.
+        begins = max(self._next_at, now - 1)
+        self._next_at = begins + 1 / rate
+        return max(0.0, begins - now)
+
+    def add(self, connection: ClientConnection) -> None:
+        """Add a connection that is ready for requests."""
+        self._open.add(connection)
+
+    def remove(self, connection: ClientConnection) -> None:
+        """Remove a connection, if it is there."""
+        self._open.discard(connection)
+
+    def hold(self, nbytes: int) -> None:
+        """Add to the bytes of requests that all connections hold."""
+        if self._limit < 0:
+            return
+        self._held += nbytes
+        full = self._held >= self._limit * (_ROOM if self.full else 1)
+        if full != self.full:
+            self.full = full
+            for connection in list(self._open):
+                connection.regulate()
+
+
+def per_host(settings: Settings, host: str) -> int:
+    """Return the max connections from a client address."""
+    for word in settings.words("max.connections.per.ip.overrides"):
+        address, _, limit = word.rpartition(":")
+        if address == host:
+            return int(limit)
+    return settings.integer("max.connections.per.ip")
