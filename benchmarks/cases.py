@@ -7,6 +7,7 @@ from benchmarks.consumer_groups import Settle
 from benchmarks.groups import Commits, Heartbeats, Join
 from benchmarks.growth import FlatLog, FlatTopic, Memory
 from benchmarks.idempotence import Idempotent
+from benchmarks.idle import Idle
 from benchmarks.latency import Latency
 from benchmarks.load import Target
 from benchmarks.report import Line
@@ -33,7 +34,9 @@ TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
     "ptxn": Transactional(),
     "endtxn": Ends(),
 }
-ALL = (*DEFAULT, *GROUPS, *TRANSACTIONS, "flat", "memory", "compact")
+WHOLE: dict[str, Idempotent | Transactional | Ends | Idle] = {**TRANSACTIONS, "idle": Idle()}
+"""Cases that report all their figures themselves."""
+ALL = (*DEFAULT, *GROUPS, *WHOLE, "flat", "memory", "compact")
 
 
 async def run(
@@ -49,8 +52,8 @@ async def run(
             yield {**about, **quantiles, "client_cpu_share": tally.row()["client_cpu_share"]}
         elif name in GROUPS:
             yield {**about, **await _groups(name, target)}
-        elif name in TRANSACTIONS:
-            yield {**about, **await TRANSACTIONS[name].run(target)}
+        elif name in WHOLE:
+            yield {**about, **await WHOLE[name].run(target)}
         elif name == "flat":
             for row in [*await FlatLog().run(target), *await FlatTopic().run(target)]:
                 yield {**about, **row}
