@@ -71,7 +71,7 @@ async def serve(
         services.interceptor = interceptor
         connections = OpenConnections(lambda: services.settings)
         services.metrics.connections.ask = lambda: {(): len(connections)}
-        await services.mechanisms.start(config.listeners)
+        await services.mechanisms.start(config.listeners, warn=config.worker == 0)
         bound = [await _bind(each, services, connections, servers) for each in config.listeners]
         if extra is not None:
             await extra.bind(config, services, connections)

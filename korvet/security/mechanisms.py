@@ -60,8 +60,11 @@ class Mechanisms:
         self._policies: dict[str, ListenerPolicy] = {}
         self._validators: dict[str, TokenValidator] = {}
 
-    async def start(self, listeners: Iterable[Listener]) -> None:
-        """Prepare the mechanisms of the SASL listeners. Raises StartError."""
+    async def start(self, listeners: Iterable[Listener], *, warn: bool = True) -> None:
+        """Prepare the mechanisms of the SASL listeners. Raises StartError.
+
+        `warn`: log mechanisms that send passwords or tokens without TLS.
+        """
         for listener in listeners:
             if not listener.protocol.startswith("SASL_"):
                 continue
@@ -70,7 +73,7 @@ class Mechanisms:
                 validator = self._validators[listener.name] = self._validator(listener.name)
                 await asyncio.to_thread(validator.jwks.start)
             readable = [name for name in ("PLAIN", "OAUTHBEARER") if name in enabled]
-            if listener.protocol == "SASL_PLAINTEXT" and readable:
+            if warn and listener.protocol == "SASL_PLAINTEXT" and readable:
                 log.warning(
                     "passwords or tokens are sent without TLS",
                     listener=listener.name,

@@ -1,5 +1,8 @@
 """SCRAM-SHA-256 and SCRAM-SHA-512, the server's side (RFC 5802, RFC 7677), as in Kafka.
 
+The package scramp is not used: it refuses authorization ids, extensions and short salts, and
+normalizes names, which would then differ from those that ACLs name.
+
 Rules
 - Without channel binding: a client that requires or offers it (gs2 flags `p=`, `y`) is refused.
 - An authorization id must be the user's name; extensions are ignored.
