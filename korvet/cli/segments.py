@@ -32,18 +32,10 @@ def show(
     """
     import msgspec
 
-    from korvet.wire.segments import headers_in
-
     data = _read(file)
     segment = _footer(file, data)
     if batches:
-        rows = [
-            (
-                *(at, h.base_offset, h.base_offset + h.last_offset_delta, h.records),
-                *(h.max_timestamp, h.producer_id, size),
-            )
-            for at, size, h in headers_in(memoryview(data)[: segment.header.bytes])
-        ]
+        rows = _batch_rows(file, memoryview(data)[: segment.header.bytes])
         columns = ("position", "first", "last", "records", "max_timestamp", "producer", "bytes")
         table_output.listing(columns, rows, as_json=json)
         return
@@ -73,6 +65,22 @@ def verify(files: Files) -> None:
         raise typer.Exit(1)
 
 
+def _batch_rows(file: Path, batches: memoryview) -> list[table_output.Row]:
+    from korvet.config.setting import StartError
+    from korvet.wire.segments import CorruptSegment, headers_in
+
+    try:
+        return [
+            (
+                *(at, h.base_offset, h.base_offset + h.last_offset_delta, h.records),
+                *(h.max_timestamp, h.producer_id, size),
+            )
+            for at, size, h in headers_in(batches)
+        ]
+    except CorruptSegment as error:
+        raise StartError(f"{file}: {error}.") from None
+
+
 def _problems(data: bytes) -> Sequence[str]:
     """Return what is wrong with a segment; empty if it is as it was written."""
     from korvet.wire import records
@@ -86,7 +94,10 @@ def _problems(data: bytes) -> Sequence[str]:
     for at, size, header in headers_in(batches):
         if records.checksum(batches[at : at + size]) != header.crc:
             found.append(f"batch at offset {header.base_offset}: CRC differs")
-        if header.base_offset <= last:
+        # The first batch may begin below the first offset.
+        if header.base_offset + header.last_offset_delta <= last or (
+            at and header.base_offset <= last
+        ):
             found.append(f"batch at offset {header.base_offset} comes after offset {last}")
         last = header.base_offset + header.last_offset_delta
     if last != segment.header.last:

@@ -153,16 +153,20 @@ class SegmentWriter:
         self._sum = 0
 
     def add(self, batch: Buffer) -> None:
-        """Append a batch with final offsets, above those of the batches before it."""
+        """Append a batch with final offsets, above those of the batches before it.
+
+        The first one may begin below `first`: DeleteRecords can start a log inside a batch.
+        """
         header = records.read_header(batch)
-        if header.base_offset <= self.last:
+        last = header.base_offset + header.last_offset_delta
+        if last <= self.last or (self._parts and header.base_offset <= self.last):
             raise ValueError(f"batch at {header.base_offset} after offset {self.last}")
         if self._offset < 0:
             self._offset = header.base_offset
         self._parts.append(batch)
         self._sum = _crc(batch, self._sum)
         self.size += len(batch)
-        self.last = header.base_offset + header.last_offset_delta
+        self.last = last
         if not header.attributes & records.CONTROL:
             self.records += header.records
             self._count += header.records
@@ -232,19 +236,31 @@ def read_footer(footer: Buffer) -> Segment:
 def read_segment(data: Buffer) -> tuple[Segment, memoryview]:
     """Return a whole segment's footer and its batches, verified. Raises CorruptSegment."""
     view = memoryview(data)
-    segment = read_footer(view[len(view) - min(footer_size(view), len(view)) :])
+    size = min(footer_size(view), len(view))
+    segment = read_footer(view[len(view) - size :])
     batches = view[: segment.header.bytes]
+    if len(batches) + size != len(view):
+        raise CorruptSegment(
+            f"{len(view) - size} bytes of batches in place of {segment.header.bytes}"
+        )
     if segment.verify(0, batches) != len(segment.rows):
         raise CorruptSegment("chunks are missing")
     return segment, batches
 
 
 def headers_in(batches: Buffer) -> Iterator[tuple[int, int, BatchHeader]]:
-    """Yield position, size and header of each batch."""
+    """Yield position, size and header of each batch.
+
+    Raises CorruptSegment where no whole batch begins: the bytes may not be verified.
+    """
     at = 0
     while at < len(batches):
+        if len(batches) - at < records.HEADER_SIZE:
+            raise CorruptSegment(f"no record batch at position {at}")
         header = records.read_header(batches, at)
         size = header.length + records.LOG_OVERHEAD
+        if size < records.HEADER_SIZE or at + size > len(batches) or header.magic != records.MAGIC:
+            raise CorruptSegment(f"no record batch at position {at}")
         yield at, size, header
         at += size
 

@@ -39,6 +39,10 @@ def test_a_corrupt_file_is_named(file: Path, capsys: pytest.CaptureFixture[str])
     assert run(["segments", "verify", str(file), str(bad)]) == 1
     out = capsys.readouterr().out
     assert "one.segment: ok" in out and "bad: offsets 100 to 129 of orders-3" in out
+    data[8:12] = (-12).to_bytes(4, "big", signed=True)
+    bad.write_bytes(data)
+    assert run(["segments", "show", "--batches", str(bad)]) == 2
+    assert "no record batch at position 0" in capsys.readouterr().err
     assert run(["segments", "show", str(file.with_name("none"))]) == 2
     file.write_bytes(b"no segment at all, but long enough")
     assert run(["segments", "show", str(file)]) == 2

@@ -1,9 +1,12 @@
 """The segment format: what is written is read, and a changed byte is found."""
 
+import struct
+
 import msgspec
 import pytest
 
 from korvet.wire import control_records, records, segments
+from korvet.wire.records import read_header
 from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader, SegmentWriter
 
 HEADER = SegmentHeader(
@@ -93,11 +96,55 @@ def test_markers_are_no_records() -> None:
 
 def test_batches_that_do_not_rise_are_not_taken() -> None:
     writer = SegmentWriter(100)
-    with pytest.raises(ValueError, match="batch at 99 after offset 99"):
-        writer.add(batch(99))
+    with pytest.raises(ValueError, match="batch at 90 after offset 99"):
+        writer.add(batch(90))
     writer.add(batch(100))
     with pytest.raises(ValueError, match="after offset 109"):
         writer.add(batch(105))
+
+
+def test_the_first_batch_may_begin_below_the_first_offset() -> None:
+    writer = SegmentWriter(105)
+    writer.add(batch(100))
+    with pytest.raises(ValueError, match="batch at 105 after offset 109"):
+        writer.add(batch(105))
+    writer.add(batch(110))
+    segment, batches = segments.read_segment(writer.finish(HEADER, []))
+    assert (segment.header.first, segment.header.last) == (105, 119)
+    assert segment.chunk_of(105) == 0
+    assert segments.slice_from(batches, 105, 1)[1] == 110
+
+
+def test_an_offset_in_a_gap_between_chunks_is_found_in_the_next() -> None:
+    writer = SegmentWriter(100)
+    for n in range(40):
+        writer.add(batch(100 + 30 * n, size=1000))
+    segment, batches = segments.read_segment(writer.finish(HEADER, []))
+    assert len(segment.rows) > 3
+    for n in range(39):
+        offset = 100 + 30 * n + 15
+        chunk = segment.chunk_of(offset)
+        found, after = segments.slice_from(batches[segment.rows[chunk].position :], offset, 1)
+        assert (read_header(found).base_offset, after) == (130 + 30 * n, 140 + 30 * n)
+
+
+@pytest.mark.parametrize("length", [-12, 0, 48, 10**6, -(2**31)])
+def test_a_batch_without_its_own_length_is_corrupt(length: int) -> None:
+    """Otherwise a reader of bytes that are not verified would never end."""
+    data = batch(100) + batch(110)
+    struct.pack_into(">i", data, 8, length)
+    with pytest.raises(CorruptSegment, match="no record batch at position 0"):
+        list(segments.headers_in(data))
+
+
+@pytest.mark.parametrize("at", ["start", "between", "end"])
+def test_further_bytes_anywhere_are_corrupt(at: str) -> None:
+    sound = written(2, size=20)
+    position = {"start": 0, "between": len(sound) - segments.footer_size(sound), "end": len(sound)}
+    split = position[at]
+    for more in (b"\0", sound):
+        with pytest.raises(CorruptSegment):
+            segments.read_segment(sound[:split] + more + sound[split:])
 
 
 def test_any_changed_byte_is_found() -> None:
