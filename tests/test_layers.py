@@ -41,7 +41,9 @@ LAYERS: dict[str, Layer] = {
         others=("msgspec", "prometheus_client"),
     ),
     # Bytes to values and back: no waiting, no Redis.
-    "wire": Layer(("wire",), ours=("base",), others=("msgspec", "aiokafka", "cramjam", "crc32c")),
+    "wire": Layer(
+        ("wire",), ours=("base",), others=("msgspec", "aiokafka", "cramjam", "crc32c", "lupa")
+    ),
     # Calls of scripts, built and never run.
     "scripts": Layer(("scripts",), ours=("base",), others=("msgspec",)),
     # The only package that talks to Redis.

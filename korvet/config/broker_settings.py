@@ -149,6 +149,14 @@ _TOPICS = (
         "The largest record that a topic takes in a compressed batch: key, value and headers.",
     ),
     Setting(
+        "records.validation",
+        OneOf(("full", "header")),
+        "full",
+        "What is checked of a produced batch: `full` is every record in it, as in Kafka; `header`"
+        " leaves the records of layout `batch` unread, so that one bad batch can stop all"
+        " consumers of a partition.",
+    ),
+    Setting(
         "log.retention.ms",
         long(-1),
         None,

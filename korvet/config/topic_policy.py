@@ -51,6 +51,7 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     retention_bytes: int
     max_message_bytes: int
     max_decompressed_message_bytes: int
+    validates_records: bool
     log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
@@ -133,6 +134,7 @@ class TopicConfigs:
         cleanup = value("cleanup.policy")
         assert isinstance(cleanup, tuple)
         fields = {field: value(name) for field, name in _POLICY.items()}
+        fields["validates_records"] = value("records.validation") == "full"
         fields["log_append_time"] = value("message.timestamp.type") == "LogAppendTime"
         fields["delete"] = "delete" in cleanup
         fields["compact"] = "compact" in cleanup

@@ -77,6 +77,12 @@ _EFFECTIVE = (
         BROKER["max.decompressed.message.bytes"].sentence,
     ),
     Setting(
+        "records.validation",
+        OneOf(("full", "header")),
+        "full",
+        BROKER["records.validation"].sentence,
+    ),
+    Setting(
         "message.timestamp.type",
         OneOf(("CreateTime", "LogAppendTime")),
         "CreateTime",

@@ -4,6 +4,9 @@ Rules
 - A topic of layout `batch` stores a v2 batch byte for byte, unless its compression.type names
   another codec.
 - Layout `record`, and message sets (magic 0 and 1), are split into records once, here.
+- The records of every batch are checked before any is stored: bytes that a consumer cannot read
+  would stop it at that offset. records.validation=header leaves that out for layout `batch`.
+- A max timestamp that is not that of the records is corrected, as in Kafka.
 - A transactional batch says so in its attributes; the caller knows which transaction that is.
 - Decompression is bounded: a batch by BOMB_FACTOR times the topic's max.message.bytes, a record by
   its max.decompressed.message.bytes, if set.
@@ -19,7 +22,7 @@ from korvet.log.layouts.record import RecordLayout
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
-from korvet.wire import compression, message_sets, records
+from korvet.wire import compression, message_sets, record_walk, records
 from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
 
 
@@ -45,9 +48,9 @@ def prepare_append(
         return _append_message_set(keys, topic, partition, data, version, now_ms, settings)
     header = records.check_produced(data)
     transaction = _check_batch(topic, layout, data, header, version, transaction)
-    limit = topic.policy.max_message_bytes * BOMB_FACTOR
+    section, newest = _open(topic, layout, data, header)
     if isinstance(layout, RecordLayout):
-        found = records.decode_produced(data, limit=limit)
+        found = records.decode_section(header, section)
         return layout.append_records(
             keys,
             topic,
@@ -59,10 +62,40 @@ def prepare_append(
             transaction=transaction,
             settings=settings,
         )
-    if _must_check_records(topic, header, now_ms):
-        _check_records(topic, records.records_of(data, limit=limit), header, now_ms)
+    misdated = not topic.policy.log_append_time and (
+        newest != header.max_timestamp or header.attributes & records.LOG_APPEND_TIME
+    )
+    if misdated or _must_check_records(topic, header, now_ms):
+        section = section or records.open_section(data, header, _limit(topic))
+        newest = _check_records(topic, records.decode_section(header, section), header, now_ms)
+    if misdated:
+        data = records.with_max_timestamp(data, header, newest)
+        header = records.read_header(data)
     batch = _recompressed(topic, data, header)
     return layout.append_batch(keys, topic, partition, batch, header, transaction)
+
+
+def _open(topic: Topic, layout: Layout, data: Buffer, header: BatchHeader) -> tuple[Buffer, int]:
+    """Return the batch's records, decompressed and checked, and their newest timestamp.
+
+    Without a check the timestamp is the header's, and no records are returned if the layout does
+    not need them.
+    """
+    checked = topic.policy.validates_records
+    if not checked and layout.holds_batches:
+        return b"", header.max_timestamp
+    section = records.open_section(data, header, _limit(topic))
+    if not checked:
+        return section, header.max_timestamp
+    newest = header.first_timestamp + record_walk.check_records(section, header.records)
+    if newest > LONG_MAX:
+        raise BadBatch(ErrorCode.INVALID_TIMESTAMP, f"A record's timestamp is {newest}.")
+    return section, newest
+
+
+def _limit(topic: Topic) -> int:
+    """Return the most bytes that a batch of the topic may have decompressed."""
+    return topic.policy.max_message_bytes * BOMB_FACTOR
 
 
 def _append_message_set(
@@ -233,9 +266,8 @@ def _recompressed(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
     wanted = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
     if wanted in (compression.NONE, header.codec):
         return data
-    limit = topic.policy.max_message_bytes * BOMB_FACTOR
     return records.build(
-        records.decode_produced(data, limit=limit),
+        records.decode_produced(data, limit=_limit(topic)),
         codec=wanted,
         transactional=bool(header.attributes & records.TRANSACTIONAL),
         producer=(header.producer_id, header.producer_epoch, header.base_sequence),

@@ -7,6 +7,7 @@ the xerial framing of Java's snappy.
 import struct
 import zlib
 from collections.abc import Callable
+from functools import cache
 
 import cramjam
 
@@ -17,6 +18,7 @@ BY_NAME = {name: number for number, name in enumerate(NAMES)}
 _EFFORT = {LZ4: {"level": 0}}
 _GZIP_EFFORT, _GZIP_FRAMED = 6, 31
 _XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_VERSIONS = b"\0\0\0\1" * 2
 _XERIAL_HEADER = 16
 _GZIP_MAGIC = b"\x1f\x8b"
 _LZ4_MAGIC = bytes.fromhex("04224d18")
@@ -24,6 +26,16 @@ _LZ4_SIZE, _LZ4_DICTIONARY = 8, 1
 """Flags of a frame whose header has that field, of 8 and of 4 bytes."""
 _XXH32 = (0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1)
 _FIRST_GUESS = 65536
+_LZ4_VERSION, _LZ4_INDEPENDENT, _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_CHECKSUM = 0x40, 0x20, 0x10, 4
+"""Flags of an lz4 frame: version 1, and what its blocks have."""
+_LZ4_STORED = 0x80000000
+"""Flag of a block's size: the block is not compressed."""
+_INTO: dict[int, Callable[..., int]] = {
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
+_ROOM_BYTES = 1 << 20
+"""Bytes of the buffer that `decompress_produced` uses again: fresh memory costs a third more."""
 MAX_GZIP_MEMBERS = 16
 """Max gzip members read; for each member, the bytes after it are copied."""
 
@@ -53,6 +65,30 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
     return bytes(encode(bytes(data), **_EFFORT.get(codec, {})))
 
 
+def decompress_produced(
+    codec: int, data: bytes | bytearray | memoryview, limit: int
+) -> bytes | memoryview:
+    """Decompress a producer's bytes, which every client has to be able to read.
+
+    Raises as `decompress`, and CorruptPayload for bytes after the end and for lz4 frames that Java
+    does not read. The result is valid until the next call.
+    """
+    if codec == GZIP:
+        return _gunzip(data, limit, exact=True)
+    if codec == LZ4:
+        _check_lz4_frame(memoryview(data))
+    if codec == SNAPPY and data[:8] == _XERIAL and data[8:_XERIAL_HEADER] != _XERIAL_VERSIONS:
+        raise CorruptPayload("snappy: only version 1 of Java's framing is read by all clients")
+    into = _INTO.get(codec)
+    if into is not None and 6 * len(data) <= _ROOM_BYTES:
+        room = memoryview(_room())[:limit]
+        try:
+            return room[: into(bytes(data), room)]
+        except cramjam.DecompressionError as error:
+            _raise_unless_too_small(error)
+    return decompress(codec, data, limit)
+
+
 def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int) -> bytes | memoryview:
     """Decompress the bytes to at most `limit` bytes.
 
@@ -64,10 +100,8 @@ def decompress(codec: int, data: bytes | bytearray | memoryview, limit: int) -> 
         return _gunzip(data, limit)
     if codec == SNAPPY:
         return _unsnappy(data, limit)
-    if codec == LZ4:
-        return _grow(cramjam.lz4.decompress_into, data, limit)
-    if codec == ZSTD:
-        return _grow(cramjam.zstd.decompress_into, data, limit)
+    if codec in _INTO:
+        return _grow(_INTO[codec], data, limit)
     raise CorruptPayload(f"there is no codec {codec}")
 
 
@@ -104,8 +138,34 @@ def _rotated(number: int, bits: int) -> int:
     return (number << bits | number >> 32 - bits) & 0xFFFFFFFF
 
 
-def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    """Decompress all gzip members; bytes after them are ignored, as in Java."""
+@cache
+def _room() -> bytearray:
+    return bytearray(_ROOM_BYTES)
+
+
+def _check_lz4_frame(frame: memoryview) -> None:
+    """Raise CorruptPayload unless this is one whole lz4 frame of independent blocks.
+
+    Java's reader takes no other; it and other readers ignore bytes after the end, or do not.
+    """
+    flags = frame[4] if len(frame) > 6 else 0
+    if frame[:4] != _LZ4_MAGIC or flags & 0xE1 != _LZ4_VERSION | _LZ4_INDEPENDENT:
+        raise CorruptPayload("lz4: this is no frame of independent blocks")
+    at = 15 if flags & _LZ4_SIZE else 7
+    after_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    while at + 4 <= len(frame):
+        size = int.from_bytes(frame[at : at + 4], "little") & ~_LZ4_STORED
+        at += 4
+        if not size:
+            at += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+            break
+        at += size + after_block
+    if at != len(frame):
+        raise CorruptPayload("lz4: the frame ends early, or bytes follow it")
+
+
+def _gunzip(data: bytes | bytearray | memoryview, limit: int, *, exact: bool = False) -> bytes:
+    """Decompress all gzip members; unless `exact`, bytes after them are ignored, as in Java."""
     parts: list[bytes] = []
     left = limit
     while len(parts) < MAX_GZIP_MEMBERS:
@@ -122,6 +182,8 @@ def _gunzip(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         parts.append(part)
         data = inflate.unused_data
         if data[:2] != _GZIP_MAGIC:
+            if exact and data:
+                raise CorruptPayload("gzip: bytes follow the stream")
             return part if len(parts) == 1 else b"".join(parts)
     raise CorruptPayload(f"gzip: more than {MAX_GZIP_MEMBERS} members")
 
@@ -167,8 +229,13 @@ def _grow(
         try:
             return memoryview(room)[: into(source, room)]
         except cramjam.DecompressionError as error:
-            if "whole buffer" not in str(error) and "too small" not in str(error):
-                raise CorruptPayload(str(error)) from None
+            _raise_unless_too_small(error)
         if size >= limit:
             raise PayloadTooLarge(f"more than {limit} bytes")
         size = min(limit, 4 * size)
+
+
+def _raise_unless_too_small(error: Exception) -> None:
+    """Raise CorruptPayload unless the buffer was too small."""
+    if "whole buffer" not in str(error) and "too small" not in str(error):
+        raise CorruptPayload(str(error)) from None

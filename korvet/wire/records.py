@@ -239,6 +239,36 @@ def decode_produced(batch: Buffer, *, limit: int) -> list[Record]:
     return records_of(batch, limit=limit)
 
 
+def open_section(batch: Buffer, header: BatchHeader, limit: int) -> Buffer:
+    """Return the records of a produced batch, decompressed to at most `limit` bytes.
+
+    Valid until the next call. Raises BadBatch for bytes that some clients could not decompress.
+    """
+    section = memoryview(batch)[HEADER_SIZE:]
+    if not header.codec:
+        return section
+    try:
+        return compression.decompress_produced(header.codec, section, limit)
+    except compression.CorruptPayload as error:
+        raise BadBatch(ErrorCode.INVALID_RECORD, str(error)) from None
+    except compression.PayloadTooLarge as error:
+        raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
+
+
+def decode_section(header: BatchHeader, section: Buffer) -> list[Record]:
+    """Return the records of an opened section; the producer's timestamps count."""
+    plain = header._replace(attributes=header.attributes & ~(CODEC_MASK | LOG_APPEND_TIME))
+    return decode_produced(b"".join((HEADER.pack(*plain), section)), limit=_UNLIMITED)
+
+
+def with_max_timestamp(batch: Buffer, header: BatchHeader, newest: int) -> bytearray:
+    """Return a copy of the batch with that max timestamp, as a CreateTime batch."""
+    found = bytearray(batch)
+    attributes = header.attributes & ~LOG_APPEND_TIME
+    _put_header(found, header._replace(attributes=attributes, max_timestamp=newest))
+    return found
+
+
 def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
     try:
         body = compression.decompress(header.codec, memoryview(batch)[HEADER_SIZE:], limit)

@@ -1,0 +1,186 @@
+"""Check the records of a produced batch: every length, count and offset, without decoding them.
+
+Rules
+- The records fill the section exactly; there are as many as the header says.
+- Record i has offset delta i. Apache Kafka requires that of compressed batches only.
+- Key, value and headers fill their record exactly. A length is -1 for null, or at least 0; Kafka
+  takes any negative one, which librdkafka cannot read.
+- A header's name is UTF-8: Python's clients cannot read another.
+- A record's attributes, which have no meaning, are below 128: Python's clients read a varint there.
+- LuaJIT walks 1,000 records in about 25 us. The walk in Python takes 50 times as long: it serves
+  platforms on which lupa has no LuaJIT, and timestamp deltas that are no exact Lua number.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.resources import files
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.wire.records import (
+    MAX_DECODED_RECORDS,
+    MAX_HEADERS_PER_BATCH,
+    BadBatch,
+    Buffer,
+    too_many_records,
+)
+
+PADDING = bytes(64)
+"""Bytes after the records, so that a reader may look at a whole varint."""
+COLLECTED = 1 << 20
+"""Bytes of records from which on LuaJIT's copy is freed at once."""
+_DECODE, _TOO_MANY, _INVALID = -1, -2, -3
+"""Results of the Lua code below 0."""
+_VARINT, _VARLONG = 5, 10
+
+Walk = Callable[[bytes, int, int, int], float]
+
+
+def check_records(section: Buffer, count: int) -> int:
+    """Return the highest timestamp delta of the section's `count` records, in ms.
+
+    Raises BadBatch: INVALID_RECORD, MESSAGE_TOO_LARGE above MAX_HEADERS_PER_BATCH.
+    """
+    walk = native_walk()
+    if walk is None:
+        return walk_in_python(section, count)
+    found = walk(b"".join((section, PADDING)), len(section), count, MAX_HEADERS_PER_BATCH)
+    if found >= 0:
+        return int(found)
+    if found == _DECODE:
+        return walk_in_python(section, count)
+    if found == _TOO_MANY:
+        raise _too_many_headers()
+    raise _invalid(_INVALID - int(found), count)
+
+
+@cache
+def native_walk() -> Walk | None:
+    """Return the walk compiled by LuaJIT, or None if lupa has no LuaJIT on this platform."""
+    source = files("korvet.wire").joinpath("record_walk.lua").read_bytes()
+    try:
+        luajit21 = _luajit()
+    except ImportError:
+        return None
+    runtime = luajit21.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
+    try:
+        walk: Walk = runtime.execute(source)
+    except luajit21.LuaError:  # LuaJIT without FFI
+        return None
+
+    def checked(records: bytes, size: int, count: int, most_headers: int) -> float:
+        found = walk(records, size, count, most_headers)
+        if size >= COLLECTED:
+            runtime.gccollect()
+        return found
+
+    return checked
+
+
+def _luajit() -> Any:
+    """Return lupa's LuaJIT module, bound to its own copy of Lua's functions.
+
+    Without RTLD_DEEPBIND they would be those of another Lua that this process has loaded, as
+    fakeredis does.
+    """
+    flags = sys.getdlopenflags() if sys.platform != "win32" else 0
+    deep = getattr(os, "RTLD_DEEPBIND", 0)
+    if deep:
+        sys.setdlopenflags(os.RTLD_NOW | deep)
+    try:
+        return import_module("lupa.luajit21")
+    finally:
+        if deep:
+            sys.setdlopenflags(flags)
+
+
+def walk_in_python(section: Buffer, count: int) -> int:
+    """Return the highest timestamp delta, as `check_records` does."""
+    if count > MAX_DECODED_RECORDS:
+        raise too_many_records(count, MAX_DECODED_RECORDS)
+    data = bytes(section)
+    at, highest, headers = 0, 0, MAX_HEADERS_PER_BATCH
+    for index in range(count):
+        try:
+            at, delta, number = _record(data, at, index)
+        except (ValueError, IndexError):
+            raise _invalid(index, count) from None
+        highest = max(highest, delta)
+        headers -= number
+        if headers < 0:
+            raise _too_many_headers()
+    if at != len(data):
+        raise _invalid(count, count)
+    return highest
+
+
+def _record(data: bytes, at: int, index: int) -> tuple[int, int, int]:
+    """Return the position after a record, its timestamp delta, and its number of headers.
+
+    Raises ValueError or IndexError.
+    """
+    length, at = _number(data, at)
+    last = at + length
+    if length < 0 or last > len(data) or data[at] >= 0x80:
+        raise ValueError
+    delta, at = _number(data, at + 1, _VARLONG)
+    offset, at = _number(data, at)
+    if offset != index:
+        raise ValueError
+    at = _skip(data, _skip(data, at, last), last)
+    number, at = _number(data, at)
+    if not 0 <= number <= (last - at) // 2:
+        raise ValueError
+    if _after_headers(data, at, last, number) != last:
+        raise ValueError
+    return last, delta, number
+
+
+def _after_headers(data: bytes, at: int, last: int, count: int) -> int:
+    for _ in range(count):
+        if at >= last:
+            raise ValueError
+        length, at = _number(data, at)
+        if length < 0 or at + length >= last:
+            raise ValueError
+        data[at : at + length].decode()
+        at = _skip(data, at + length, last + 1)
+    return at
+
+
+def _skip(data: bytes, at: int, last: int) -> int:
+    """Return the position after a nullable field, which is below `last`."""
+    length, at = _number(data, at)
+    at += max(length, 0)
+    if length < -1 or at >= last:
+        raise ValueError
+    return at
+
+
+def _number(data: bytes, at: int, width: int = _VARINT) -> tuple[int, int]:
+    """Return the zigzag varint of at most `width` bytes, and the next position."""
+    number = data[at]
+    if number < 0x80:
+        return number >> 1 ^ -(number & 1), at + 1
+    number = 0
+    for n in range(width):
+        byte = data[at + n]
+        number |= (byte & 0x7F) << 7 * n
+        if byte < 0x80:
+            return number >> 1 ^ -(number & 1), at + n + 1
+    raise ValueError
+
+
+def _invalid(index: int, count: int) -> BadBatch:
+    what = "bytes follow the last record" if index == count else f"record {index} does not parse"
+    return BadBatch(ErrorCode.INVALID_RECORD, f"A batch of {count} records is not stored: {what}.")
+
+
+def _too_many_headers() -> BadBatch:
+    return BadBatch(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"The records of a batch have {MAX_HEADERS_PER_BATCH} headers at most.",
+    )
