@@ -8,8 +8,8 @@ import pytest
 from korvet.wire import compression, records
 from korvet.wire.records import BadBatch
 from tests.conformance import poison
-from tests.handlers.conftest import Broker, broker
-from tests.handlers.exchanges import fetch
+from tests.support.connected_broker import Broker, broker
+from tests.support.exchanges import fetch
 from tests.support.raw_client import to_produce
 
 __all__ = ["broker"]
