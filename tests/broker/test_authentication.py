@@ -1,6 +1,8 @@
 """SASL on the wire: which requests a connection may send, and what a refused client gets."""
 
 import logging
+import os
+import signal
 import struct
 from collections.abc import Callable, Iterator
 from random import Random
@@ -16,6 +18,7 @@ from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.support.raw_client import ROWS, Peer, alive, request
+from tests.support.redis_servers import TestServer
 from tests.support.sasl_client import ScramClient, plain
 
 DELAY_S = 0.1
@@ -339,3 +342,14 @@ def test_a_name_of_many_letters_is_refused_at_once(peer: Peer) -> None:
     assert first.error_code == 0
     last = authenticate(peer, client.final(first.auth_bytes))
     assert last.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_without_redis_the_connection_closes_without_an_answer(own_server: TestServer) -> None:
+    with Broker(redis=own_server.url, users=USERS) as broker:
+        with Peer(broker.bootstrap_servers) as known:
+            assert authenticate_versions(known, 2).error_code == 0
+        os.kill(own_server.pid, signal.SIGKILL)
+        with Peer(broker.bootstrap_servers) as peer:
+            handshake(peer)
+            with pytest.raises((EOFError, ConnectionError)):
+                authenticate(peer, plain("alice", "s3cret"))
