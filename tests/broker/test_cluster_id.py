@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from korvet.broker.server import _join, connected
+from korvet.cluster.registration import Endpoint
 from korvet.config.broker_config import load
 from tests.support.redis_servers import TestServer
 
@@ -30,9 +31,9 @@ async def test_another_id_than_the_clusters_is_warned_of(
         client.flushall()
     options = {"redis": valkey_server.url, "listen": "127.0.0.1:0"}
     async with connected(load(options, sets=["cluster.id=first"], environ={})) as node:
-        await _join(node, "h", 1)
+        await _join(node, [Endpoint("PLAINTEXT", "h", 1)])
     with caplog.at_level(logging.WARNING, "korvet"):
         async with connected(load(options, sets=sets, environ={})) as node:
-            await _join(node, "h", 1)
+            await _join(node, [Endpoint("PLAINTEXT", "h", 1)])
             assert node.registration.cluster_id == "first"
     assert [vars(row)["fields"] for row in caplog.records] == said
