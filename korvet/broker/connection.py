@@ -94,7 +94,8 @@ class Connection(asyncio.BufferedProtocol):
         self._held = 0
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
-        self._templates = TemplateCache(services)
+        self.session = Session("", listener=listener.name, protocol=listener.protocol)
+        self._templates = TemplateCache(services, self.session)
         self._busy = False
         self._current = -1
         self._reading = True
@@ -107,7 +108,6 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0
         self.closed = self._loop.create_future()
         self._auth: Authentication | None = None
-        self.session = Session("", listener=listener.name, protocol=listener.protocol)
         self.host = ""
         self.port = 0
         self.last_active = monotonic()

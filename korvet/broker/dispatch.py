@@ -18,6 +18,7 @@ from typing import TypeAlias
 import msgspec
 
 from korvet import apis, logfmt
+from korvet.broker import authorization
 from korvet.broker.error_responses import error_response
 from korvet.broker.response_errors import first_error
 from korvet.context import Context, Services
@@ -110,7 +111,7 @@ def begin(
     context = Context(services, row.key, version, header.client_id, session, released)
     answer = services.interceptor.response(row, body) if services.interceptor else None
     if answer is None:
-        answer = row.handler(body, context)
+        answer = authorization.handle(row, body, context)
     promise = _promise(body, services) if row.key == FETCH else 0
     if limits:
         answer = TimedAwaitable(answer)

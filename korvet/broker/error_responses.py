@@ -11,6 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from korvet.apis import Api
 from korvet.errors import ErrorCode
@@ -38,9 +39,16 @@ def error_response(api: Api, request: Message | None, error: StoreError) -> Mess
     return refused(api, request, code)
 
 
-def refused(api: Api, request: Message | None, code: ErrorCode) -> Message:
-    """Build the response of `api` that has this error for each item of the request."""
+def refused(
+    api: Api, request: Message | None, code: ErrorCode, *, top: ErrorCode | None = None
+) -> Message:
+    """Build the response of `api` that has this error for each item of the request.
+
+    `top` is the response's own error code, `code` by default.
+    """
     response: Message = _answer(api.response, request, code)
+    if top is not None and hasattr(response, _CODE):
+        response = replace(response, **{_CODE: top})
     return response
 
 

@@ -6,8 +6,8 @@ and both repeat from request to request, except for a few numbers.
 Rules
 - A template is learned from a decoded request for one partition: its frame except for correlation
   id, partition index and batch; its response except for the numbers of the stored batch.
-- A frame matches only if every other byte is the template's, and topic and settings are unchanged.
-  Any other frame is decoded.
+- A frame matches only if every other byte is the template's, and topic, settings, principal and the
+  ACL rules are unchanged. Any other frame is decoded.
 - A matching frame's batch goes through the same validator and appender as any other. If it is not
   stored, the frame is decoded and answered as any other request.
 """
@@ -23,6 +23,7 @@ from korvet.context import Services
 from korvet.deferred import Deferred
 from korvet.produce.append import TOPIC_IDS_SINCE, PartitionAppend
 from korvet.scripts.log import AppendReply
+from korvet.security.session import Session
 from korvet.topics.table import Topic
 from korvet.wire.headers import decode_request_header, encode_response_header, is_flexible
 from korvet.wire.messages.produce import (
@@ -63,7 +64,13 @@ class ProduceTemplate:
     """The constant bytes of a request and of its response."""
 
     def __init__(
-        self, topic: Topic, frame: Frame, index_at: int, version: int, services: Services
+        self,
+        topic: Topic,
+        frame: Frame,
+        index_at: int,
+        version: int,
+        services: Services,
+        session: Session,
     ) -> None:
         self.topic = topic
         self.version = version
@@ -71,6 +78,9 @@ class ProduceTemplate:
         self.produce = services.produce
         self._services = services
         self._settings = services.settings
+        self._session = session
+        self._principal = session.principal
+        self._decisions = services.authorizer.decisions
         self._flexible = is_flexible(PRODUCE, version)
         self._start = bytes(frame[:4])
         self._index_at = index_at
@@ -92,6 +102,10 @@ class ProduceTemplate:
             return False
         services, topic = self._services, self.topic
         if services.settings is not self._settings or not services.topics.is_current(topic):
+            return False
+        if self._session.principal != self._principal:
+            return False
+        if not services.authorizer.is_current(self._decisions):
             return False
         batch = self.batch_in(frame)
         if batch is None:
@@ -190,8 +204,9 @@ class FastAppend(PartitionAppend):
 class TemplateCache:
     """The templates of one connection's requests."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, session: Session) -> None:
         self._services = services
+        self._session = session
         self._templates: dict[bytes, ProduceTemplate] = {}
         self._index_at: list[int] = []
         self._misses = 0
@@ -219,7 +234,7 @@ class TemplateCache:
         self._misses += 1
         if self._misses > MAX_TEMPLATES and self._misses & (self._misses - 1):
             return
-        found = _learn(frame, request, self._services)
+        found = _learn(frame, request, self._services, self._session)
         if found is None:
             return
         template, index_at = found
@@ -232,7 +247,7 @@ class TemplateCache:
 
 
 def _learn(
-    frame: Frame, request: Request, services: Services
+    frame: Frame, request: Request, services: Services, session: Session
 ) -> tuple[ProduceTemplate, int] | None:
     """Return the template of a decoded request and where its partition index is, or None."""
     body, version = request.body, request.version
@@ -242,6 +257,7 @@ def _learn(
         or version < RECORD_BATCHES_SINCE
         or not body.acks
         or body.transactional_id is not None
+        or services.authorizer.audits_all
         or len(body.topic_data) != 1
         or len(body.topic_data[0].partition_data) != 1
     ):
@@ -256,7 +272,7 @@ def _learn(
     width = _compact_width(len(batch) + 1) if flexible else 4
     end = len(frame) - (len(_NO_TAGS) if flexible else 0)
     index_at = end - len(batch) - width - 4
-    template = ProduceTemplate(topic, frame, index_at, version, services)
+    template = ProduceTemplate(topic, frame, index_at, version, services, session)
     # A request with tagged fields, or with bytes after its end, has its batch elsewhere.
     return (template, index_at) if template.batch_in(frame) == batch else None
 

@@ -4,6 +4,8 @@ Behaviour
 - the partitions are added to the transaction first, then it is registered in each of them: a
   partition rejects transactional records of an unregistered transaction, so every open transaction
   gets its marker
+- TRANSACTIONAL_ID_AUTHORIZATION_FAILED for all; TOPIC_AUTHORIZATION_FAILED for topics that the
+  client may not write to; from version 4 on CLUSTER_AUTHORIZATION_FAILED
 - UNKNOWN_TOPIC_OR_PARTITION for missing ones, UNSUPPORTED_FOR_MESSAGE_FORMAT for topics with
   offset.mode=bytes; then OPERATION_NOT_ATTEMPTED for the others
 - INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS for all; INVALID_REQUEST for
@@ -13,9 +15,12 @@ Versions
 - v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH, v4 several transactions per request
 """
 
+from collections.abc import Iterable
+
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import log
+from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.transactions.members import member_names, partition_member
 from korvet.wire.messages.add_partitions_to_txn import (
@@ -30,12 +35,16 @@ from korvet.wire.messages.add_partitions_to_txn import (
 
 Place = tuple[str, int]
 Outcome = dict[Place, ErrorCode]
+BROKERS_SINCE = 4
+"""The first version that brokers use among themselves: it needs CLUSTER_ACTION."""
 
 
 async def add_partitions_to_txn(
     request: AddPartitionsToTxnRequest, context: Context
 ) -> AddPartitionsToTxnResponse:
-    if context.version >= 4:
+    if context.version >= BROKERS_SINCE:
+        if not context.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
             results_by_transaction=[
                 AddPartitionsToTxnResult(
@@ -81,12 +90,19 @@ async def _outcome(
 ) -> Outcome:
     if not asked.transactional_id:
         return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+    if context.version < BROKERS_SINCE and not context.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, asked.transactional_id
+    ):
+        return dict.fromkeys(places, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     topics = {name: await context.topics.get(name) for name, _ in places}
+    denied = _denied_topics(topics, context)
     known: list[tuple[Topic, int]] = []
     missing: Outcome = {}
     for name, number in places:
         topic = topics[name]
-        if topic is not None and topic.is_bytes:
+        if name in denied:
+            missing[name, number] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif topic is not None and topic.is_bytes:
             missing[name, number] = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
         elif topic is not None and 0 <= number < topic.partitions:
             known.append((topic, number))
@@ -97,6 +113,13 @@ async def _outcome(
     if asked.verify_only:
         return await _verify(asked, places, context)
     return await _add(asked, known, context)
+
+
+def _denied_topics(names: Iterable[str], context: Context) -> set[str]:
+    """Return the topics that the client may not write to; a broker may write to all."""
+    if context.version >= BROKERS_SINCE:
+        return set()
+    return {name for name in names if not context.allows(Operation.WRITE, ResourceType.TOPIC, name)}
 
 
 async def _add(

@@ -2,6 +2,7 @@
 
 Behaviour
 - INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times
+- TOPIC_AUTHORIZATION_FAILED for a group with a topic that the client may not describe
 - GROUP_ID_NOT_FOUND for a group that does not exist or is a classic one
 - "Assigning" until the target assignment of the group epoch is computed, "Reconciling" until all
   members own their target, then "Stable"; "Empty" without members
@@ -11,13 +12,13 @@ Versions
 
 import uuid
 
-from korvet.admin import authorized_operations
 from korvet.bounded import TOO_OFTEN, RepeatLimit
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.scripts import group as scripts
+from korvet.security.acl import UNASKED, Operation, ResourceType
 from korvet.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -28,27 +29,27 @@ from korvet.wire.messages.consumer_group_describe import (
 )
 
 CONSUMER = 1
+HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."
 
 
 async def consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: Context
 ) -> ConsumerGroupDescribeResponse:
     asked = request.include_authorized_operations
-    allowed = authorized_operations.GROUP if asked else authorized_operations.UNASKED
     names = {topic.id: topic.name for topic in await context.topics.all()}
     times = RepeatLimit()
     return ConsumerGroupDescribeResponse(
         groups=[
             _error(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
             if times.too_many(group)
-            else await _group(group, names, allowed, context)
+            else await _group(group, names, asked, context)
             for group in request.group_ids
         ]
     )
 
 
 async def _group(
-    group_id: str, names: dict[str, str], allowed: int, context: Context
+    group_id: str, names: dict[str, str], asked: bool, context: Context
 ) -> DescribedGroup:
     if not group_id:
         return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
@@ -58,6 +59,11 @@ async def _group(
     if reply.error:
         return _error(group_id, ErrorCode(reply.error), f"Group {group_id} not found.")
     rows = reply.members
+    members = [_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)]
+    if not all(
+        context.allows(Operation.DESCRIBE, ResourceType.TOPIC, of) for of in _topics(members)
+    ):
+        return _error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -65,9 +71,23 @@ async def _group(
         group_epoch=reply.epoch,
         assignment_epoch=reply.assignment_epoch,
         assignor_name=reply.assignor.decode(),
-        members=[_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)],
-        authorized_operations=allowed,
+        members=members,
+        authorized_operations=(
+            context.authorized_operations(ResourceType.GROUP, group_id) if asked else UNASKED
+        ),
     )
+
+
+def _topics(members: list[Member]) -> set[str]:
+    """Return the topics that the members subscribe to or have partitions of."""
+    named = {name for member in members for name in member.subscribed_topic_names}
+    return named | {
+        row.topic_name
+        for member in members
+        for of in (member.assignment, member.target_assignment)
+        for row in of.topic_partitions
+        if row.topic_name
+    }
 
 
 def _error(group_id: str, error: ErrorCode, reason: str | None) -> DescribedGroup:

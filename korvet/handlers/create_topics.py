@@ -7,6 +7,8 @@ Behaviour
   TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION (the name differs from another topic's only in dots
   and underscores), INVALID_CONFIG, INVALID_REQUEST (assignment and counts),
   INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR, INVALID_PARTITIONS
+- topic_config_error_code TOPIC_AUTHORIZATION_FAILED, and neither counts nor configs, without
+  DESCRIBE_CONFIGS on the topic
 - any replication factor is accepted and reported as 1: Redis does the replication
 - validate_only does all checks and writes nothing
 Versions
@@ -21,6 +23,7 @@ from korvet.admin.results import store_failure
 from korvet.config.topic_policy import validate_all
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import Operation, ResourceType
 from korvet.store.errors import StoreError
 from korvet.topics.lifecycle import (
     MAX_PARTITIONS,
@@ -137,6 +140,16 @@ def _partitions(topic: CreatableTopic, context: Context) -> int:
 
 
 def _result(name: str, definition: Definition, context: Context) -> CreatableTopicResult:
+    shows_configs = context.allows(
+        Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, audit=False
+    )
+    if not shows_configs:
+        return CreatableTopicResult(
+            name=name,
+            topic_id=UUID(hex=definition.id),
+            error_code=ErrorCode.NONE,
+            topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
     resolved = context.services.topic_configs.resolve(name, definition.configs)
     return CreatableTopicResult(
         name=name,

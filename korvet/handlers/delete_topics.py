@@ -1,6 +1,8 @@
 """DeleteTopics (key 20), versions 0-6. Delete topics with their data and committed offsets.
 
 Behaviour
+- TOPIC_AUTHORIZATION_FAILED for a topic that the client may not delete; without DESCRIBE also for
+  one that does not exist, and without the name of one that is given by its id
 - checked in this order: TOPIC_DELETION_DISABLED, INVALID_REQUEST (named twice, or by name and id),
   UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
 - on a single Redis one script call deletes streams, other keys, Redis groups and committed offsets;
@@ -14,6 +16,7 @@ from collections import Counter
 from korvet.admin.results import outcome
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.topics.lifecycle import Refused, delete_topic
 from korvet.topics.table import Topic
 from korvet.wire.messages.delete_topics import (
@@ -41,7 +44,11 @@ async def delete_topics(request: DeleteTopicsRequest, context: Context) -> Delet
             if state.name is None:
                 continue  # the row with the name is the answer for both
             twice = True
-        results.append(_result(state, topic, *await outcome(_delete(state, topic, twice, context))))
+        error, reason = await outcome(_delete(state, topic, twice, context))
+        shown = topic
+        if topic is not None and error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            shown = topic if _may_describe(topic.name, context) else None
+        results.append(_result(state, shown, error, reason))
     return DeleteTopicsResponse(responses=results)
 
 
@@ -61,6 +68,7 @@ async def _delete(
         raise Refused(error, "Topics cannot be deleted: delete.topic.enable is false.")
     if twice:
         raise Refused(ErrorCode.INVALID_REQUEST, "The request names this topic twice.")
+    _check_allowed(state, topic, context)
     if state.name is not None and state.topic_id != ZERO_UUID:
         raise Refused(ErrorCode.INVALID_REQUEST, "Name the topic or give its id, not both.")
     if state.name is None and state.topic_id == ZERO_UUID:
@@ -72,6 +80,24 @@ async def _delete(
     context.topics.invalidate()
     if error:
         raise _unknown(state)
+
+
+def _check_allowed(state: DeleteTopicState, topic: Topic | None, context: Context) -> None:
+    """Raise Refused unless the client may delete the topic, or may know that it is missing."""
+    name = topic.name if topic is not None else state.name
+    if name is None:  # an id that no topic has
+        return
+    if context.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, audit=False):
+        return
+    if topic is None and _may_describe(name, context):
+        return
+    if not context.allows(Operation.DELETE, ResourceType.TOPIC, name):
+        error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        raise Refused(error, error.message)
+
+
+def _may_describe(name: str, context: Context) -> bool:
+    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=False)
 
 
 def _unknown(state: DeleteTopicState) -> Refused:

@@ -8,9 +8,9 @@ Versions
 - v1 endpoint_type, v2 fenced brokers (there are none)
 """
 
-from korvet.admin import authorized_operations
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import CLUSTER_NAME, UNASKED, ResourceType
 from korvet.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -37,7 +37,9 @@ async def describe_cluster(
             brokers=[],
         )
     nodes = registration.nodes(context.session.listener)
-    asked = request.include_cluster_authorized_operations
+    operations = UNASKED
+    if request.include_cluster_authorized_operations:
+        operations = context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
     return DescribeClusterResponse(
         error_code=ErrorCode.NONE,
         endpoint_type=BROKERS,
@@ -47,7 +49,5 @@ async def describe_cluster(
             DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in nodes
         ],
-        cluster_authorized_operations=authorized_operations.CLUSTER
-        if asked
-        else authorized_operations.UNASKED,
+        cluster_authorized_operations=operations,
     )

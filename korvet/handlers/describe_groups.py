@@ -5,14 +5,14 @@ Behaviour
 - INVALID_REQUEST for a group that is listed more than ten times
 - metadata and assignments of the members are returned while the group is Stable
 Versions
-- v3 authorized operations (all of them: there is no authorizer), v4 group.instance.id, v6 messages
+- v3 authorized operations, v4 group.instance.id, v6 messages
 """
 
-from korvet.admin import authorized_operations
 from korvet.bounded import TOO_OFTEN, RepeatLimit, gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.scripts import group as scripts
+from korvet.security.acl import UNASKED, ResourceType
 from korvet.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -27,10 +27,10 @@ async def describe_groups(
     request: DescribeGroupsRequest, context: Context
 ) -> DescribeGroupsResponse:
     asked = request.include_authorized_operations
-    allowed = authorized_operations.GROUP if asked else authorized_operations.UNASKED
     times = RepeatLimit()
 
     async def one(name: str) -> DescribedGroup:
+        allowed = context.authorized_operations(ResourceType.GROUP, name) if asked else UNASKED
         if times.too_many(name):
             return _dead(name, ErrorCode.INVALID_REQUEST, TOO_OFTEN, allowed)
         return await _group(name, allowed, context)
@@ -46,7 +46,7 @@ async def _group(name: str, allowed: int, context: Context) -> DescribedGroup:
         missing = context.version >= 6
         if missing:
             reason = f"Group {name} not found."
-            return _dead(name, ErrorCode.GROUP_ID_NOT_FOUND, reason, authorized_operations.UNASKED)
+            return _dead(name, ErrorCode.GROUP_ID_NOT_FOUND, reason, UNASKED)
         return _dead(name, ErrorCode.NONE, None, allowed)
     rows = reply.members
     stable = reply.state == b"Stable"

@@ -2,14 +2,15 @@
 
 Behaviour
 - topics are sorted by name; no names mean all topics; a page has at most 2,000 partitions
-- UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION per topic, after the topics that exist
+- TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION per topic, after
+  the topics that exist; without names, topics that the client may not describe are left out
 - INVALID_REQUEST for all if the cursor's topic is not requested, or its partition is negative
 """
 
-from korvet.admin import authorized_operations
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import UNASKED, Operation, ResourceType
 from korvet.topics.table import Topic, check_topic_name
 from korvet.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -30,7 +31,7 @@ async def describe_topic_partitions(
     cursor = request.cursor
     if cursor and (cursor.partition_index < 0 or (names and cursor.topic_name not in names)):
         return DescribeTopicPartitionsResponse(
-            topics=[_refusal(name, ErrorCode.INVALID_REQUEST) for name in names]
+            topics=[_refusal(name, ErrorCode.INVALID_REQUEST, context) for name in names]
         )
     found, missing = await _topics(names, context)
     if cursor:
@@ -55,17 +56,25 @@ async def _topics(
 ) -> tuple[list[Topic], list[DescribeTopicPartitionsResponseTopic]]:
     """Return the requested topics that exist, and the error rows of the others."""
     if not names:
-        return await context.topics.all(), []
+        every = await context.topics.all()
+        return [topic for topic in every if _may_describe(topic.name, context, audit=False)], []
     found, missing = [], []
     for name in names:
+        if not _may_describe(name, context):
+            missing.append(_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, context))
+            continue
         topic = await context.topics.get(name)
         if topic is not None:
             found.append(topic)
         elif check_topic_name(name, reserved=True):
-            missing.append(_refusal(name, ErrorCode.INVALID_TOPIC_EXCEPTION))
+            missing.append(_refusal(name, ErrorCode.INVALID_TOPIC_EXCEPTION, context))
         else:
-            missing.append(_refusal(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            missing.append(_refusal(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, context))
     return found, missing
+
+
+def _may_describe(name: str, context: Context, *, audit: bool = True) -> bool:
+    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
 
 
 def _page(
@@ -97,15 +106,18 @@ def _describe(
         name=topic.name,
         topic_id=topic.uuid,
         partitions=partitions,
-        topic_authorized_operations=authorized_operations.TOPIC,
+        topic_authorized_operations=context.authorized_operations(ResourceType.TOPIC, topic.name),
     )
 
 
-def _refusal(name: str, error: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+def _refusal(name: str, error: ErrorCode, context: Context) -> DescribeTopicPartitionsResponseTopic:
+    operations = UNASKED
+    if error != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        operations = context.authorized_operations(ResourceType.TOPIC, name)
     return DescribeTopicPartitionsResponseTopic(
         error_code=error,
         name=name,
         topic_id=ZERO_UUID,
         partitions=[],
-        topic_authorized_operations=authorized_operations.TOPIC,
+        topic_authorized_operations=operations,
     )

@@ -3,12 +3,14 @@
 Behaviour
 - per id: state, producer, times and partitions; INVALID_REQUEST for an empty one and for one that
   is listed more than ten times, TRANSACTIONAL_ID_NOT_FOUND
+- topics that the client may not describe are left out
 - the partitions are those of the open transaction, or of one that is ending
 """
 
 from korvet.bounded import RepeatLimit, gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import Operation, ResourceType
 from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -42,6 +44,8 @@ async def _describe(transactional_id: str, context: Context) -> TransactionState
     for member in member_names(state.members):
         if member.startswith("p:"):
             topic, number = parse_partition_member(member)
+            if not context.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic, audit=False):
+                continue
             by_topic.setdefault(topic, []).append(number)
     return TransactionState(
         error_code=ErrorCode.NONE,

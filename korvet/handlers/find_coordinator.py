@@ -3,6 +3,7 @@
 Behaviour
 - any broker can coordinate any group and any transaction, since all state is in Redis; all return
   the same reachable one, so that a client that asks two brokers does not join twice
+- GROUP_AUTHORIZATION_FAILED, TRANSACTIONAL_ID_AUTHORIZATION_FAILED per key
 - INVALID_REQUEST for an unsupported key type
 Versions
 - v1 key types, v4 several keys in one request
@@ -13,6 +14,7 @@ Left out
 from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import Operation, ResourceType
 from korvet.wire.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
@@ -20,6 +22,10 @@ from korvet.wire.messages.find_coordinator import (
 )
 
 GROUP, TRANSACTION = 0, 1
+DENIED = (
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 
 
 async def find_coordinator(
@@ -44,6 +50,10 @@ async def _coordinator(key: str, key_type: int, context: Context) -> Coordinator
     if key_type not in (GROUP, TRANSACTION):
         reason = f"Unsupported key type {key_type}; use 0 (group) or 1 (transaction)."
         return _refusal(key, ErrorCode.INVALID_REQUEST, reason)
+    kind = ResourceType.GROUP if key_type == GROUP else ResourceType.TRANSACTIONAL_ID
+    if not context.allows(Operation.DESCRIBE, kind, key):
+        denied = DENIED[key_type]
+        return _refusal(key, denied, denied.message)
     named = await context.services.coordinators.choose(key, context.session.listener)
     if named is None:
         error = ErrorCode.COORDINATOR_NOT_AVAILABLE

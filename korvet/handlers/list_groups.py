@@ -3,6 +3,7 @@
 Behaviour
 - a broker lists the groups that FindCoordinator gives it: clients ask all brokers, and some count a
   group that two brokers list twice
+- without DESCRIBE on the cluster, only the groups that the client may describe
 - filters ignore case, an unknown state or type matches no group
 Versions
 - v4 states, v5 types
@@ -14,6 +15,7 @@ from typing import Any
 from korvet.bounded import gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
@@ -21,6 +23,12 @@ async def list_groups(request: ListGroupsRequest, context: Context) -> ListGroup
     names = await context.services.coordinators.select_own(
         await context.services.groups.registry.list_all(), context.session.listener
     )
+
+    def shows(kind: ResourceType, name: str) -> bool:
+        return context.allows(Operation.DESCRIBE, kind, name, audit=False)
+
+    if not shows(ResourceType.CLUSTER, CLUSTER_NAME):
+        names = [name for name in names if shows(ResourceType.GROUP, name)]
 
     def read(name: str) -> Awaitable[Any]:
         key = context.keys.group(name).group

@@ -2,6 +2,7 @@
 
 Behaviour
 - a broker lists the ids that FindCoordinator gives it: clients ask all brokers
+- ids that the client may not describe are left out
 - unknown states are returned in unknown_state_filters and match nothing
 - patterns are RE2's and match whole ids; INVALID_REGULAR_EXPRESSION for an invalid one
 Versions
@@ -14,6 +15,7 @@ from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.re2.matcher import BadPattern, Pattern
 from korvet.scripts.transaction import DescribeReply
+from korvet.security.acl import Operation, ResourceType
 from korvet.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -63,7 +65,11 @@ async def list_transactions(
 
 async def _wanted(text: str, context: Context) -> list[str]:
     """Return the ids that match the pattern; all ids if it is empty."""
-    ids = await context.transactions.list_ids()
+    ids = [
+        name
+        for name in await context.transactions.list_ids()
+        if context.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, audit=False)
+    ]
     if not text:
         return ids
     pattern = Pattern(text, frozenset().union(*ids))

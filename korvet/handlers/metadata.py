@@ -4,6 +4,8 @@ Behaviour
 - partitions are spread over the live brokers by number; each broker serves all of them, whatever
   leader is reported
 - brokers with their addresses on the client's listener; brokers without that listener are left out
+- TOPIC_AUTHORIZATION_FAILED for a topic that the client may not describe, whether it exists or not,
+  and for a missing one that it may not create; other topics are left out of a list of all
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created if broker and client allow it; the response has it at once, up to
   version 1 LEADER_NOT_AVAILABLE first, as in Kafka 0.8. A topic whose name differs from another's
@@ -17,8 +19,6 @@ Versions
 - v1 controller and rack, v2 cluster id, v4 allow_auto_topic_creation, v8 authorized operations, v10
   topic ids, v12 topics by id (in v10 and v11 an id, or no name, is INVALID_REQUEST for all topics),
   v13 error code
-Left out
-- authorizer: every operation is authorized
 """
 
 import uuid
@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from korvet import logfmt
-from korvet.admin import authorized_operations
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.acl import CLUSTER_NAME, UNASKED, Operation, ResourceType
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics.table import Topic, check_topic_name
 from korvet.wire.messages.metadata import (
@@ -50,7 +50,11 @@ logger = logfmt.get("handlers.metadata")
 async def metadata(request: MetadataRequest, context: Context) -> MetadataResponse:
     everything = request.topics is None or (context.version == 0 and not request.topics)
     if everything:
-        found = [_describe(topic, request, context) for topic in await _all(context)]
+        found = [
+            _describe(topic, request, context)
+            for topic in await _all(context)
+            if _may_describe(topic.name, context, audit=False)
+        ]
     elif context.version < BY_ID and not all(map(_is_named, request.topics or [])):
         found = [
             _refusal(ErrorCode.INVALID_REQUEST, row.name or "", row.topic_id)
@@ -70,11 +74,15 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         controller_id=registration.controller_of(nodes),
         topics=found,
         cluster_authorized_operations=(
-            authorized_operations.CLUSTER
+            context.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
             if request.include_cluster_authorized_operations
-            else authorized_operations.UNASKED
+            else UNASKED
         ),
     )
+
+
+def _may_describe(name: str, context: Context, *, audit: bool = True) -> bool:
+    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
 
 
 def _is_named(row: MetadataRequestTopic) -> bool:
@@ -91,6 +99,18 @@ async def _all(context: Context) -> Iterable[Topic]:
 
 
 async def _one_or_refusal(
+    wanted: MetadataRequestTopic, request: MetadataRequest, context: Context
+) -> MetadataResponseTopic:
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if wanted.topic_id == ZERO_UUID and not _may_describe(wanted.name or "", context):
+        return _refusal(denied, wanted.name)
+    row = await _described(wanted, request, context)
+    if wanted.topic_id != ZERO_UUID and row.name and not _may_describe(row.name, context):
+        return _refusal(denied, None, wanted.topic_id)
+    return row
+
+
+async def _described(
     wanted: MetadataRequestTopic, request: MetadataRequest, context: Context
 ) -> MetadataResponseTopic:
     try:
@@ -118,34 +138,39 @@ async def _one(
     if topic is not None:
         return _describe(topic, request, context)
     if check_topic_name(name, reserved=context.services.topic_configs.reserved_names):
-        return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request)
+        return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request, context)
     if not (
         request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
     ):
-        return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
+        return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request, context)
+    if not context.may_create(name):
+        return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
     if context.topics.find_colliding(name) is not None:
         # As in Kafka: Java consumers fail on an invalid name, whatever other topics they subscribe
         # to.
-        return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request)
+        return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request, context)
     topic = await context.services.auto_creator.create(name)
     if topic is None or context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)
     return _describe(topic, request, context)
 
 
-def _absent(error: ErrorCode, name: str, request: MetadataRequest) -> MetadataResponseTopic:
+def _absent(
+    error: ErrorCode, name: str, request: MetadataRequest, context: Context
+) -> MetadataResponseTopic:
     """Return the row of a missing topic, with its authorized operations, as Kafka does."""
     return MetadataResponseTopic(
         error_code=error,
         name=name,
         partitions=[],
-        topic_authorized_operations=_operations(request),
+        topic_authorized_operations=_operations(name, request, context),
     )
 
 
-def _operations(request: MetadataRequest) -> int:
-    asked = request.include_topic_authorized_operations
-    return authorized_operations.TOPIC if asked else authorized_operations.UNASKED
+def _operations(name: str, request: MetadataRequest, context: Context) -> int:
+    if not request.include_topic_authorized_operations:
+        return UNASKED
+    return context.authorized_operations(ResourceType.TOPIC, name)
 
 
 def _refusal(
@@ -175,5 +200,5 @@ def _describe(topic: Topic, request: MetadataRequest, context: Context) -> Metad
         topic_id=topic.uuid,
         is_internal=False,
         partitions=partitions,
-        topic_authorized_operations=_operations(request),
+        topic_authorized_operations=_operations(topic.name, request, context),
     )

@@ -1,6 +1,8 @@
 """OffsetFetch (key 9), versions 0-10. Return groups' committed offsets.
 
 Behaviour
+- GROUP_AUTHORIZATION_FAILED per group, TOPIC_AUTHORIZATION_FAILED per partition; null topics leave
+  out the topics that the client may not describe
 - offset -1, empty metadata and no error without a commit, and for an unknown group or topic;
   UNKNOWN_TOPIC_ID for an unknown id
 - a request with a member of a consumer group (KIP-848): UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH
@@ -24,6 +26,7 @@ from korvet.bounded import RepeatLimit, gather_bounded, map_yielding
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.groups.offset_commit import CommittedOffset, parse_commit, parse_field
+from korvet.security.acl import Operation, ResourceType
 from korvet.topics.table import Topic
 from korvet.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -38,6 +41,8 @@ from korvet.wire.messages.offset_fetch import (
 )
 
 NO_OFFSET = CommittedOffset(-1)
+GROUP_ERROR_SINCE = 2
+"""The first version whose response has an error of the group."""
 
 
 async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetFetchResponse:
@@ -52,6 +57,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
     asked = OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
     group = await _group(asked, request.require_stable, context)
     return OffsetFetchResponse(
+        error_code=group.error_code,
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -67,7 +73,7 @@ async def offset_fetch(request: OffsetFetchRequest, context: Context) -> OffsetF
                 ],
             )
             for topic in group.topics
-        ]
+        ],
     )
 
 
@@ -86,6 +92,8 @@ async def _groups(request: OffsetFetchRequest, context: Context) -> list[OffsetF
 async def _group(
     asked: OffsetFetchRequestGroup, stable: bool, context: Context
 ) -> OffsetFetchResponseGroup:
+    if not context.allows(Operation.DESCRIBE, ResourceType.GROUP, asked.group_id):
+        return _denied(asked, context)
     if asked.member_id is not None or asked.member_epoch >= 0:
         error = await context.services.groups.check_epoch(
             asked.group_id, asked.member_id or "", asked.member_epoch
@@ -103,6 +111,20 @@ async def _group(
     if pending:
         topics = [_mark_unstable(topic, pending) for topic in topics]
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+def _denied(asked: OffsetFetchRequestGroup, context: Context) -> OffsetFetchResponseGroup:
+    """Return the response of a group that the client may not describe."""
+    error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    has_group_error = context.version >= GROUP_ERROR_SINCE
+    rows = [] if has_group_error else [_unknown(row, error) for row in asked.topics or ()]
+    return OffsetFetchResponseGroup(
+        group_id=asked.group_id, topics=rows, error_code=error if has_group_error else 0
+    )
+
+
+def _may_describe(name: str, context: Context, *, audit: bool = True) -> bool:
+    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
 
 
 async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:
@@ -142,7 +164,7 @@ async def _fetch_all(group_id: str, context: Context) -> list[OffsetFetchRespons
     answers = []
     for name, rows in by_topic.items():
         topic = await context.topics.get(name)
-        if topic is not None:
+        if topic is not None and _may_describe(name, context, audit=False):
             valid = [row for row in rows if _of_topic(row[1], topic) is row[1]]
             valid.sort(key=lambda row: row[0])
             known = await map_yielding(lambda row: _partition(*row), valid)
@@ -163,6 +185,10 @@ async def _fetch(
             if context.version >= 10
             else context.topics.get(row.name)
         )
+        name = topic.name if topic is not None else row.name
+        if name and not _may_describe(name, context):
+            answers.append(_unknown(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= 10 else ErrorCode.NONE
             answers.append(_unknown(row, error))

@@ -35,4 +35,6 @@ from korvet.wire.messages.produce import ProduceRequest, ProduceResponse
 
 
 def produce(request: ProduceRequest, context: Context) -> Awaitable[ProduceResponse | None]:
-    return context.services.produce.produce(request, context.version, context.release)
+    return context.services.produce.produce(
+        request, context.version, context.release, context.may_create
+    )

@@ -86,9 +86,16 @@ class ProduceService:
         self.appender = appender
 
     def produce(
-        self, request: ProduceRequest, version: int, release: Callable[[], None]
+        self,
+        request: ProduceRequest,
+        version: int,
+        release: Callable[[], None],
+        may_create: Callable[[str], bool],
     ) -> Awaitable[ProduceResponse | None]:
-        """Send the request's batches; return the response to await."""
+        """Send the request's batches; return the response to await.
+
+        `may_create` returns whether the client may create a topic of that name.
+        """
         if not _acks_valid(request.acks, version):
             return self._reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, version)
         durability = durability_required(request.acks, self._settings())
@@ -99,7 +106,7 @@ class ProduceService:
             or _has_many(request)
             or self._enlisted.missing(request, topics, version)
         ):
-            return self._produce_in_steps(request, version, release, durability)
+            return self._produce_in_steps(request, version, release, may_create, durability)
         in_flight = self.in_flight(request, version)
         for _ in self._send(in_flight, topics, NONE_REJECTED):
             pass
@@ -116,10 +123,11 @@ class ProduceService:
         request: ProduceRequest,
         version: int,
         release: Callable[[], None],
+        may_create: Callable[[str], bool],
         durability: DurabilityRequirement | None,
     ) -> ProduceResponse | None:
         try:
-            topics = [await self._resolve(data, version) for data in request.topic_data]
+            topics = [await self._resolve(data, version, may_create) for data in request.topic_data]
         except StoreUnavailable:
             return await self._reject_all(request, ErrorCode.KAFKA_STORAGE_ERROR, version)
         streams = self._streams(request, topics) if durability else []
@@ -152,12 +160,18 @@ class ProduceService:
             topics.append(topic)
         return topics
 
-    async def _resolve(self, data: TopicProduceData, version: int) -> Topic | None:
+    async def _resolve(
+        self, data: TopicProduceData, version: int, may_create: Callable[[str], bool]
+    ) -> Topic | None:
         """Return the topic, created if missing and auto.create.topics.enable is set."""
         if version >= TOPIC_IDS_SINCE:
             return await self._topics.get_id(data.topic_id)
         topic = await self._topics.get(data.name)
-        if topic is None and self._settings().flag("auto.create.topics.enable"):
+        if (
+            topic is None
+            and self._settings().flag("auto.create.topics.enable")
+            and may_create(data.name)
+        ):
             topic = await self._auto_create(data.name)
         return topic
 

@@ -9,6 +9,7 @@ Rules
 from collections.abc import Iterable
 from enum import IntEnum
 from ipaddress import ip_address, ip_network
+from typing import Protocol
 
 import msgspec
 
@@ -175,6 +176,42 @@ class RuleFilter(msgspec.Struct, frozen=True):
         if rule.pattern_type == PatternType.PREFIXED:
             return self.name.startswith(rule.name)
         return rule.name == ANY_NAME
+
+
+class FilterFields(Protocol):
+    """The fields of a filter in Kafka's requests."""
+
+    @property
+    def resource_type_filter(self) -> int: ...
+    @property
+    def resource_name_filter(self) -> str | None: ...
+    @property
+    def pattern_type_filter(self) -> int: ...
+    @property
+    def principal_filter(self) -> str | None: ...
+    @property
+    def host_filter(self) -> str | None: ...
+    @property
+    def operation(self) -> int: ...
+    @property
+    def permission_type(self) -> int: ...
+
+
+def filter_of(fields: FilterFields) -> RuleFilter:
+    """Return the filter of a request. Raises ValueError for a word that is unknown."""
+    found = RuleFilter(
+        ResourceType(fields.resource_type_filter),
+        PatternType(fields.pattern_type_filter),
+        fields.resource_name_filter,
+        fields.principal_filter,
+        fields.host_filter,
+        Operation(fields.operation),
+        Permission(fields.permission_type),
+    )
+    words = (found.resource_type, found.pattern_type, found.operation, found.permission)
+    if not all(words):
+        raise ValueError("The filter has an UNKNOWN resource, pattern, operation or permission.")
+    return found
 
 
 def encode_rule(rule: Rule) -> bytes:

@@ -107,6 +107,16 @@ class Authorizer:
         """Return whether these cached decisions are still in effect."""
         return decisions is self.decisions and monotonic() < self._trusted_until
 
+    @property
+    def audits_all(self) -> bool:
+        """Whether each allowed request is audited, so that none may skip the check."""
+        return self.enabled and self.audit.takes_allowed
+
+    @property
+    def readable(self) -> bool:
+        """Whether the rules could be read within TRUST_S."""
+        return monotonic() < self._trusted_until
+
     def operations(self, session: Session, kind: ResourceType, name: str) -> int:
         """Return the operations that the client may do on the resource, as a bit field.
 
@@ -182,13 +192,10 @@ class Authorizer:
         await self._store.run(scripts.create(self._keys, [encode_rule(rule) for rule in rules]))
         await self.refresh()
 
-    async def delete(self, rules: Iterable[Rule]) -> set[Rule]:
-        """Delete rules, and return those that existed. Raises StoreError."""
-        wanted = list(rules)
-        call = scripts.delete(self._keys, [encode_rule(rule) for rule in wanted])
-        reply = await self._store.run(call)
+    async def delete(self, rules: Iterable[Rule]) -> None:
+        """Delete rules; one that does not exist is no error. Raises StoreError."""
+        await self._store.run(scripts.delete(self._keys, [encode_rule(rule) for rule in rules]))
         await self.refresh()
-        return {rule for rule, done in zip(wanted, reply.deleted, strict=True) if done}
 
 
 def super_users(text: str) -> frozenset[Principal]:

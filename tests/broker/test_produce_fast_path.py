@@ -26,6 +26,8 @@ from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
+from korvet.security.audit import Audit
+from korvet.security.authorizer import Authorizer
 from korvet.security.session import Session
 from korvet.store.errors import StoreUnavailable
 from korvet.store.reply_waiter import ReplyWaiter
@@ -87,6 +89,7 @@ class Bench:
         )
         self.services.quotas = cast(Any, SimpleNamespace(version=0))
         self.services.metrics = metrics = Metrics()
+        self.services.authorizer = Authorizer(cast(Any, None), Keys(), SETTINGS, Audit(SETTINGS))
         nothing: Any = None
         unknown_producers = UnknownProducers()
         appender = PartitionAppender(
@@ -109,7 +112,7 @@ class Bench:
             unknown_producers,
             nothing,
         )
-        self.templates = TemplateCache(self.services)
+        self.templates = TemplateCache(self.services, Session("127.0.0.1"))
 
     def context(self, version: int) -> Context:
         return Context(self.services, PRODUCE, version, "peer", Session("127.0.0.1"))
