@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from docs.generate import keys, log_events, protocol, scripts, settings
+from docs.generate import keys, log_events, needs, protocol, scripts, settings
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,6 +21,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "keys": keys.render,
     "log events": log_events.render,
     "metrics": settings.metrics,
+    "needs": needs.render,
     "scripts": scripts.table,
 }
 

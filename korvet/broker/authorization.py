@@ -32,7 +32,7 @@ Denied = list[tuple[Any, ErrorCode]]
 
 
 def handle(api: Api, request: Any, context: Context) -> Awaitable[Message | None]:
-    """Call the handler with what the client may do; return the response to await."""
+    """Call the handler with the allowed rows; return the response to await."""
     if not context.services.authorizer.enabled:
         return api.handler(request, context)
     try:

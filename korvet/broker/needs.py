@@ -6,7 +6,7 @@ them. A test requires a row for each API.
 Rules
 - `Whole` is needed for the request. `Each` is needed for each row of a list: rows without it are
   answered with its error, and the handler gets the others. So a handler never sees a topic that
-  the client may not use, and an error does not tell whether the topic exists.
+  the client may not use, and an error is the same whether the topic exists or not.
 - `InHandler` describes what only the handler can check, with `Context.allows`.
 - Several `operations` are alternatives.
 """

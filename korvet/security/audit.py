@@ -88,7 +88,10 @@ class Audit:
         )
         fields = msgspec.structs.asdict(row)
         del fields["time_ms"], fields["decision"]
-        (log.info if decision.allowed else log.warning)(f"request {row.decision}", **fields)
+        if decision.allowed:
+            log.info("request allowed", **fields)
+        else:
+            log.warning("request denied", **fields)
         if not self.topic:
             return
         if len(self.waiting) >= MAX_WAITING:

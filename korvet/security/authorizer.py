@@ -109,12 +109,12 @@ class Authorizer:
 
     @property
     def audits_all(self) -> bool:
-        """Whether each allowed request is audited, so that none may skip the check."""
+        """True if each allowed request is audited, so that none may skip the check."""
         return self.enabled and self.audit.takes_allowed
 
     @property
     def readable(self) -> bool:
-        """Whether the rules could be read within TRUST_S."""
+        """True if the rules could be read within TRUST_S."""
         return monotonic() < self._trusted_until
 
     def operations(self, session: Session, kind: ResourceType, name: str) -> int:
