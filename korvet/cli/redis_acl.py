@@ -19,11 +19,12 @@ def redis_acl(
         bool, typer.Option("--password-stdin", help="Read the password from standard input.")
     ] = False,
 ) -> None:
-    """Print the ACL rule of a Redis user with the least privileges that Korvet needs.
+    """Print or create the Redis user that Korvet needs.
 
-    The rule permits the keys and channels of --namespace. With --password-stdin it has the
-    password's SHA-256, else a placeholder. With --apply the command asks for the password. The
-    setting acks.all.fsync also needs +waitaof, which --apply adds if the server has it.
+    Its ACL rule has the least privileges, on the keys and channels of --namespace. With
+    --password-stdin it has the password's SHA-256, else a placeholder. With --apply the command
+    asks for the password. The setting acks.all.fsync also needs +waitaof, which --apply adds if the
+    server has it.
     """
     from korvet.store.redis_user import rules
 
