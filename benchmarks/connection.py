@@ -10,7 +10,7 @@ import asyncio
 import ssl
 import struct
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 ROOM = 1 << 18
@@ -116,11 +116,15 @@ async def connect(address: str, room: int = LARGE) -> Connection:
     protocol, separator, place = address.rpartition("://")
     host, _, port = place.rpartition(":")
     loop = asyncio.get_running_loop()
-    context = None
-    if separator and protocol == TLS:
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context = _context() if separator and protocol == TLS else None
     _, connection = await loop.create_connection(
         partial(Connection, room), host, int(port), ssl=context
     )
     return connection
+
+
+@cache
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
