@@ -28,14 +28,6 @@ ROWS = (
         dynamic=False,
     ),
     Setting(
-        "audit.topic",
-        Text(249),
-        "",
-        "Topic that gets a JSON record of each audited decision; empty for none. The log has the "
-        "decisions in any case.",
-        dynamic=False,
-    ),
-    Setting(
         "audit.log.allowed",
         Flag(),
         "false",

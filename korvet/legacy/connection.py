@@ -17,6 +17,8 @@ from collections.abc import Coroutine, Sequence
 from time import perf_counter
 from typing import Any, TypeAlias
 
+from msgspec.structs import replace
+
 from korvet import logfmt
 from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Connection
 from korvet.broker.dispatch import CloseConnection
@@ -27,6 +29,8 @@ from korvet.legacy import fetch, produce
 from korvet.legacy.topics import Refusal
 from korvet.log.reader import LogReader
 from korvet.scripts.log import AppendReply
+from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
+from korvet.security.authorizer import RulesUnreadable
 from korvet.store.errors import StoreError
 from korvet.wire.records import BadBatch
 from korvet.wire.requests_v07 import (
@@ -49,6 +53,7 @@ from korvet.wire.requests_v07 import (
 Answer: TypeAlias = Coroutine[Any, Any, list[Buffer]]
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
 """Pause between two attempts to store sets: it doubles."""
+DENIED = "the client is not authorized for the topic"
 STOPPING = "the broker stops before Redis has applied it"
 MAX_DISCONNECTED_BYTES = 64 << 20
 """Bytes of sets to retry for clients that have disconnected: more are dropped."""
@@ -167,6 +172,7 @@ class LegacyConnection(Connection):
                     found = parse(left.popleft())
                 except BrokenFrame:
                     break
+                found = self._without_denied(found)
                 if found.requests and isinstance(found.requests[0], Produce):
                     await self._append_later(list(found.requests), found, perf_counter())
         except asyncio.CancelledError:
@@ -183,6 +189,8 @@ class LegacyConnection(Connection):
         except BrokenFrame as error:
             raise CloseConnection(str(error)) from None
         began = perf_counter()
+        if self._services.authorizer.enabled:
+            found = self._without_denied(found)
         if not found.requests or isinstance(found.requests[0], Produce):
             if self._retrier is not None and found.requests:
                 after = [self._retrier]
@@ -213,6 +221,33 @@ class LegacyConnection(Connection):
 
     async def _shielded(self, task: "asyncio.Task[list[Buffer]]") -> list[Buffer]:
         return await asyncio.shield(task)
+
+    # Authorization.
+
+    def _may(self, operation: Operation, kind: ResourceType, name: str) -> bool:
+        """Return whether the client, which has not authenticated, may do this."""
+        try:
+            return self._services.authorizer.allows(self.session, operation, kind, name)
+        except RulesUnreadable:
+            return False
+
+    def _may_create(self, topic: str) -> bool:
+        create = Operation.CREATE
+        return self._may(create, ResourceType.CLUSTER, CLUSTER_NAME) or self._may(
+            create, ResourceType.TOPIC, topic
+        )
+
+    def _without_denied(self, frame: Frame) -> Frame:
+        """Refuse the sets of topics that the client may not write to; return the frame's others."""
+        if not frame.requests or not isinstance(frame.requests[0], Produce):
+            return frame
+        allowed = []
+        for request in frame.requests:
+            if self._may(Operation.WRITE, ResourceType.TOPIC, request.topic):
+                allowed.append(request)
+            elif isinstance(request, Produce):
+                self._refuse_set(request, DENIED)
+        return replace(frame, requests=allowed)
 
     # Writing.
 
@@ -287,7 +322,7 @@ class LegacyConnection(Connection):
         pause = LEAST_PAUSE_S
         while left:
             try:
-                reply = await produce.create_and_append(left[0], self._services)
+                reply = await produce.create_and_append(left[0], self._services, self._may_create)
             except produce.StoreAway as away:
                 if self._may_retry:
                     self._log_away(str(away))
@@ -343,6 +378,9 @@ class LegacyConnection(Connection):
 
     async def _answer(self, request: Any, room: int) -> tuple[list[Buffer], LegacyError]:
         try:
+            needed = Operation.READ if isinstance(request, Fetch) else Operation.DESCRIBE
+            if not self._may(needed, ResourceType.TOPIC, request.topic):
+                raise Refusal(LegacyError.UNKNOWN, DENIED)
             if isinstance(request, Fetch):
                 found = await fetch.fetch(request, self._services, self._reader, room)
                 self._services.metrics.record_bytes_out.add(sum(map(len, found[1:])))

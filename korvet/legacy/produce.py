@@ -9,7 +9,7 @@ Behaviour
 
 import asyncio
 import random
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from korvet.context import Services
 from korvet.legacy.topics import check_partition, get_or_create
@@ -36,10 +36,12 @@ def append(request: Produce, services: Services) -> "asyncio.Future[AppendReply]
     return None if topic is None else _submit(topic, request, services)
 
 
-async def create_and_append(request: Produce, services: Services) -> AppendReply:
+async def create_and_append(
+    request: Produce, services: Services, may_create: Callable[[str], bool]
+) -> AppendReply:
     """Look up or create the topic, and append the messages. Raises StoreAway too."""
     try:
-        topic = await get_or_create(request.topic, services)
+        topic = await get_or_create(request.topic, services, may_create)
     except StoreUnavailable as error:
         # If the topic was created all the same, the next attempt finds it.
         raise StoreAway(str(error)) from error

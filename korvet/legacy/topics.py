@@ -1,5 +1,7 @@
 """Check the topics of Kafka 0.7 clients, and create those they produce to."""
 
+from collections.abc import Callable
+
 from korvet.context import Services
 from korvet.log.layouts import BYTES, layout_of
 from korvet.topics.lifecycle import Refused, create_topic, plan_topic, refuse_colliding
@@ -32,7 +34,7 @@ def check_partition(topic: Topic, partition: int) -> Topic:
     return topic
 
 
-async def get_or_create(name: str, services: Services) -> Topic:
+async def get_or_create(name: str, services: Services, may_create: Callable[[str], bool]) -> Topic:
     """Return the topic, created with offset.mode=bytes if missing. Raises Refusal."""
     topic = await services.topics.get(name)
     if topic is not None:
@@ -42,6 +44,8 @@ async def get_or_create(name: str, services: Services) -> Topic:
             LegacyError.WRONG_PARTITION,
             f"there is no topic {name}, and auto.create.topics.enable is off",
         )
+    if not may_create(name):
+        raise Refusal(LegacyError.WRONG_PARTITION, f"the client may not create topic {name}")
     partitions = services.settings.integer("legacy.num.partitions")
     try:
         definition = plan_topic(name, partitions, {"offset.mode": "bytes"}, services.topic_configs)

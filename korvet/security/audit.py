@@ -1,16 +1,13 @@
-"""The audit of decisions: a line in the log for each, and a record in `audit.topic`.
+"""The audit of decisions: a line in the log for each.
 
 Rules
 - Denied requests are always audited, allowed ones if `audit.log.allowed` is true.
 - A record names the client, the operation and the resource. It has no data of the request.
-- At most MAX_WAITING records wait to be written; more are dropped and counted, so that denied
-  requests can neither fill the memory nor slow down a broker.
 - The same decision about the same client is audited once in REPEAT_S; the next record has the
   number of repeats.
 """
 
-from collections import deque
-from time import monotonic, time
+from time import monotonic
 
 import msgspec
 
@@ -19,7 +16,6 @@ from korvet.config.values import Settings
 from korvet.security.acl import Operation, ResourceType
 from korvet.security.session import Session
 
-MAX_WAITING = 10_000
 MAX_KNOWN = 10_000
 """Max distinct decisions whose repeats are counted."""
 REPEAT_S = 1.0
@@ -40,31 +36,11 @@ class Decision(msgspec.Struct, frozen=True):
     allowed: bool
 
 
-class AuditRecord(msgspec.Struct, frozen=True):
-    """A decision as the topic has it, in JSON."""
-
-    time_ms: int
-    principal: str
-    listener: str
-    address: str
-    client_id: str | None
-    api_key: int
-    operation: str
-    resource_type: str
-    resource: str
-    decision: str
-    repeats: int
-
-
 class Audit:
-    """Writes decisions to the log and keeps those for the topic until they are taken."""
+    """Writes decisions to the log."""
 
     def __init__(self, settings: Settings) -> None:
-        self.topic = settings.text("audit.topic")
         self.takes_allowed = settings.flag("audit.log.allowed")
-        self.dropped = 0
-        """Records that were not kept for the topic."""
-        self.waiting: deque[AuditRecord] = deque()
         self._known: dict[tuple[object, ...], list[float]] = {}
 
     def record(self, decision: Decision) -> None:
@@ -72,32 +48,22 @@ class Audit:
         repeats = self._repeats(decision)
         if repeats is None:
             return
-        session = decision.session
-        row = AuditRecord(
-            time_ms=int(time() * 1000),
-            principal=str(session.principal)[:MAX_NAME],
-            listener=session.listener,
-            address=session.client_host,
-            client_id=decision.client_id[:MAX_NAME] if decision.client_id else None,
-            api_key=decision.api_key,
-            operation=decision.operation.name,
-            resource_type=decision.resource_type.name,
-            resource=decision.resource[:MAX_NAME],
-            decision="allowed" if decision.allowed else "denied",
-            repeats=repeats,
-        )
-        fields = msgspec.structs.asdict(row)
-        del fields["time_ms"], fields["decision"]
+        session, client_id = decision.session, decision.client_id
+        fields: dict[str, object] = {
+            "principal": str(session.principal)[:MAX_NAME],
+            "listener": session.listener,
+            "address": session.client_host,
+            "client_id": client_id[:MAX_NAME] if client_id else None,
+            "api_key": decision.api_key,
+            "operation": decision.operation.name,
+            "resource_type": decision.resource_type.name,
+            "resource": decision.resource[:MAX_NAME],
+            "repeats": repeats,
+        }
         if decision.allowed:
             log.info("request allowed", **fields)
         else:
             log.warning("request denied", **fields)
-        if not self.topic:
-            return
-        if len(self.waiting) >= MAX_WAITING:
-            self.dropped += 1
-            return
-        self.waiting.append(row)
 
     def _repeats(self, decision: Decision) -> int | None:
         """Return how often the decision was left out before, or None to leave it out now."""
