@@ -10,6 +10,7 @@ from korvet.admin.auto_create import TopicAutoCreator
 from korvet.cluster.coordinators import Coordinators
 from korvet.config.broker_config import Config
 from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
+from korvet.config.setting import StartError
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
@@ -26,6 +27,10 @@ from korvet.metrics import Metrics
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
+from korvet.remote_log.chunk_cache import ChunkCache
+from korvet.remote_log.manager import RemoteLogManager
+from korvet.remote_log.reader import RemoteLogReader
+from korvet.remote_log.store import SegmentStore
 from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, ResourceType
 from korvet.security.audit import Audit
 from korvet.security.authorizer import Authorizer
@@ -127,6 +132,9 @@ class Services:
             connection_epoch=lambda: store.connection_epoch,
             is_promoted=lambda key: store.is_promoted(key),
         )
+        self.segments: SegmentStore | None = None
+        if self.settings.flag("remote.log.storage.system.enable"):
+            self._open_remote_log()
         metrics.strays.ask = lambda: self.log_reader.cache.skipped_entries
         self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
         self.produce = self._produce_service()
@@ -141,6 +149,39 @@ class Services:
             lambda: self.settings,
         )
         self.replica_log = ReplicaLog()
+
+    def _open_remote_log(self) -> None:
+        """Open the store of segments, and let the log reader read from it."""
+        url = self.settings.text_of("remote.storage.url")
+        if not url:
+            raise StartError(
+                "remote.log.storage.system.enable needs remote.storage.url: set it to file:///DIR, "
+                "or the URL of a bucket."
+            )
+        self.segments = SegmentStore(url)
+        cache = ChunkCache(self.segments, self.settings.integer("remote.fetch.cache.bytes"))
+        self.log_reader.remote = RemoteLogReader(
+            self.store,
+            self.keys,
+            cache,
+            lambda: self.registration.cluster_id,
+            lambda: self.settings.integer("remote.fetch.max.wait.ms") / 1000,
+        )
+
+    def remote_log_manager(self, holder: str) -> RemoteLogManager | None:
+        """Return the copy task of tiered storage; None if there is no remote store."""
+        if self.segments is None:
+            return None
+        return RemoteLogManager(
+            self.store,
+            self.keys,
+            self.topics,
+            self.segments,
+            self.replica_wait,
+            lambda: self.settings,
+            lambda: self.registration.cluster_id,
+            holder,
+        )
 
     def _produce_service(self) -> ProduceService:
         def settings() -> Settings:

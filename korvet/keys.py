@@ -63,6 +63,10 @@ class Partition(msgspec.Struct, frozen=True):
     """sorted set: aborted transactions by the offset of their marker."""
     compacted: str
     """stream: the compacted copy, while the log is being cleaned."""
+    segments: str
+    """sorted set: the segments of tiered storage by their first offset."""
+    deleted_segments: str
+    """sorted set: removed segments by the time from which to delete the object, ms."""
     channel: str
     """pub/sub channel, not a key: notified at each append."""
 
@@ -77,6 +81,8 @@ class Partition(msgspec.Struct, frozen=True):
             self.open_txns,
             self.aborted_txns,
             self.compacted,
+            self.segments,
+            self.deleted_segments,
         )
 
 
@@ -205,6 +211,8 @@ class Keys:
                 f"{tagged}:open_txns",
                 f"{tagged}:aborted_txns",
                 f"{tagged}:compacted",
+                f"{tagged}:segments",
+                f"{tagged}:deleted_segments",
                 plain,
             )
             if len(self._partitions) > 100_000:

@@ -30,7 +30,10 @@ class Layer:
 
 BASE = ("base", "wire", "scripts")
 LOG = (*BASE, "store", "config", "topics", "log")
-SERVICES = (*LOG, "security", "cluster", "admin", "groups", "transactions", "fetch", "produce")
+SERVICES = (
+    *(*LOG, "remote_log", "security", "cluster", "admin", "groups", "transactions", "fetch"),
+    "produce",
+)
 CALLED = ("store.errors", *(name for name in SERVICES if name != "store"))
 """The services, without the store itself: a handler reaches Redis through a service."""
 
@@ -56,6 +59,8 @@ LAYERS: dict[str, Layer] = {
     "topics": Layer(("topics",), ours=("base", "scripts", "store", "config"), others=("msgspec",)),
     # One partition's log.
     "log": Layer(("log",), ours=(*BASE, "store", "config", "topics"), others=("msgspec",)),
+    # Tiered storage: segments in a remote store.
+    "remote_log": Layer(("remote_log",), ours=LOG, others=("msgspec", "obstore")),
     # The services of a broker: each takes what it uses as typed parameters.
     "cluster": Layer(("cluster",), ours=LOG, others=("msgspec",)),
     "admin": Layer(("admin",), ours=(*LOG, "cluster"), others=("anyio", "msgspec")),

@@ -108,7 +108,7 @@ class ConfigAdmin:
             names = {edit.name for edit in change.edits}
             reason = validate_change(
                 topic.configs, {k: v for k, v in configs.items() if k in names}
-            )
+            ) or self._config.topic_configs.find_conflict(topic.name, configs)
             if reason:
                 raise Refused(ErrorCode.INVALID_CONFIG, reason)
             configs |= {name: topic.configs[name] for name in IMMUTABLE if name in topic.configs}

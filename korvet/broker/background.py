@@ -101,6 +101,9 @@ class BackgroundTasks:
             self._compact,
             self._finish_topics,
         ]
+        manager = self._services.remote_log_manager(self._holder)
+        if manager is not None:
+            duties.append(manager.run)
         if self._services.authorizer.enabled:
             duties.append(self._follow_acls)
         async with anyio.create_task_group() as tasks:

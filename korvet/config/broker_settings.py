@@ -6,6 +6,7 @@
 from korvet.config.accepted import ACCEPTED_BROKER
 from korvet.config.authorization_settings import ROWS as AUTHORIZATION
 from korvet.config.coordinator_settings import ROWS as COORDINATION
+from korvet.config.remote_settings import BROKER_ROWS as REMOTE
 from korvet.config.sasl_settings import ROWS as SASL
 from korvet.config.setting import (
     INT_MAX,
@@ -312,7 +313,15 @@ _SOCKETS = (
 )
 
 BROKER = table(
-    _OURS + _TOPICS + _SOCKETS + TLS + SASL + COORDINATION + AUTHORIZATION + ACCEPTED_BROKER
+    _OURS
+    + _TOPICS
+    + _SOCKETS
+    + TLS
+    + SASL
+    + COORDINATION
+    + AUTHORIZATION
+    + REMOTE
+    + ACCEPTED_BROKER
 )
 LISTENER_PREFIX = "listener.name."
 """Prefix of a listener's own value: `listener.name.NAME.SETTING`, the name in lower case."""

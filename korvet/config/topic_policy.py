@@ -14,6 +14,7 @@ from fnmatch import translate
 
 import msgspec
 
+from korvet.config.remote_settings import find_conflict
 from korvet.config.setting import ConfigError, Source, Value
 from korvet.config.topic_settings import FROM_BROKER, IMMUTABLE, TOPIC, topic_setting
 from korvet.config.values import ConfigValue, Settings, Synonym
@@ -60,6 +61,23 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     min_compaction_lag_ms: int
     delete_retention_ms: int
     min_cleanable_dirty_ratio: float
+    remote_storage: bool
+    remote_copy_disable: bool
+    remote_copy_lag_ms: int
+    local_retention_ms: int
+    local_retention_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    file_delete_delay_ms: int
+
+    @property
+    def local_limits(self) -> tuple[int, int]:
+        """Return how many ms and bytes of copied records stay in Redis; -1: no limit."""
+        most_ms, most_bytes = self.local_retention_ms, self.local_retention_bytes
+        return (
+            self.retention_ms if most_ms == -2 else most_ms,
+            self.retention_bytes if most_bytes == -2 else most_bytes,
+        )
 
 
 def validate(name: str, value: str | None) -> str | None:
@@ -138,7 +156,24 @@ class TopicConfigs:
         fields["log_append_time"] = value("message.timestamp.type") == "LogAppendTime"
         fields["delete"] = "delete" in cleanup
         fields["compact"] = "compact" in cleanup
+        fields["remote_storage"] = self._is_remote(fields)
         return msgspec.convert(fields, TopicPolicy)
+
+    def _is_remote(self, fields: Mapping[str, Value]) -> bool:
+        """Return whether the topic's records are copied to the remote store."""
+        excluded = fields["compact"] or fields["offset_mode"] == "bytes"
+        enabled = self._settings.flag("remote.log.storage.system.enable")
+        return bool(enabled and fields["remote_storage"] and not excluded)
+
+    def find_conflict(self, topic: str, explicit: Mapping[str, str]) -> str | None:
+        """Return why a topic may not have these configs together, or None if it may."""
+        resolved = self.resolve(topic, explicit)
+
+        def value(name: str) -> Value:
+            found = resolved[name]
+            return found.setting.parse(found.value or "")
+
+        return find_conflict(value, self._settings.flag("remote.log.storage.system.enable"))
 
     def pinned(self, topic: str, explicit: Mapping[str, str]) -> dict[str, str]:
         """Return the configs to store with a new topic: the explicit and the immutable ones."""
@@ -209,4 +244,12 @@ _POLICY = {
     "min_compaction_lag_ms": "min.compaction.lag.ms",
     "delete_retention_ms": "delete.retention.ms",
     "min_cleanable_dirty_ratio": "min.cleanable.dirty.ratio",
+    "remote_storage": "remote.storage.enable",
+    "remote_copy_disable": "remote.log.copy.disable",
+    "remote_copy_lag_ms": "remote.copy.lag.ms",
+    "local_retention_ms": "local.retention.ms",
+    "local_retention_bytes": "local.retention.bytes",
+    "segment_bytes": "segment.bytes",
+    "segment_ms": "segment.ms",
+    "file_delete_delay_ms": "file.delete.delay.ms",
 }

@@ -8,6 +8,7 @@ import msgspec
 
 from korvet.config.accepted import ACCEPTED_TOPIC
 from korvet.config.broker_settings import AT_REST, BROKER, CODECS
+from korvet.config.remote_settings import TOPIC_ROWS as REMOTE
 from korvet.config.setting import (
     LONG_MAX,
     LONGEST_ARRAY,
@@ -121,7 +122,7 @@ _EFFECTIVE = (
     ),
 )
 
-TOPIC = table(_EFFECTIVE + ACCEPTED_TOPIC)
+TOPIC = table(_EFFECTIVE + REMOTE + ACCEPTED_TOPIC)
 IMMUTABLE = frozenset(name for name, setting in TOPIC.items() if setting.immutable)
 
 _RENAMED: dict[str, tuple[FromBroker, ...]] = {

@@ -12,7 +12,7 @@ import msgspec
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.fetch.leader_epoch import check_leader_epoch
-from korvet.fetch.record_format import BATCHES_SINCE, encode_records
+from korvet.fetch.record_format import BATCHES_SINCE, ZSTD_SINCE, encode_records
 from korvet.fetch.response_memory import ResponseMemory
 from korvet.groups.stream_reads import StreamReads
 from korvet.keys import Keys
@@ -26,6 +26,7 @@ from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
 from korvet.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
 from korvet.wire.records import BadBatch, Buffer
+from korvet.wire.segments import headers_in
 
 READ_COMMITTED = 1
 TOPIC_IDS_SINCE = 13
@@ -104,6 +105,7 @@ class PartitionReader:
             request.fetch_offset,
             most,
             committed=params.committed,
+            batches=_takes_batches(topic, params.version),
             decompress=True,
         )
         try:
@@ -145,6 +147,8 @@ class PartitionReader:
             self._topics.invalidate()
             if params.version < TOPIC_IDS_SINCE:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not error and result.remote and (result.size <= limit or first):
+            parts = list(result.remote)
         elif not error and result.entries and (result.size <= limit or first):
             request = fetch.request
             try:
@@ -168,7 +172,11 @@ class PartitionReader:
             log_start_offset=result.start,
             records=parts,
         )
-        fetch.records = layout_of(fetch.topic).count_records(result.entries) if parts else 0
+        fetch.records = 0
+        if parts and result.remote:
+            fetch.records = sum(row.records for each in parts for _, _, row in headers_in(each))
+        elif parts:
+            fetch.records = layout_of(fetch.topic).count_records(result.entries)
         fetch.size = sum(map(len, parts))
         fetch.appended, fetch.grown = result.appended, 0
         fetch.is_open = params.committed and result.last_stable < result.end
@@ -195,6 +203,12 @@ class PartitionReader:
                 return False
             one.grown = max(0, int(state[2]) - one.appended)
         return True
+
+
+def _takes_batches(topic: Topic, version: int) -> bool:
+    """Return whether a client takes the batches of segments as stored."""
+    is_zstd = topic.policy.compression_type == "zstd"
+    return version >= (ZSTD_SINCE if is_zstd else BATCHES_SINCE)
 
 
 def _holds_nothing(request: ReadRequest, entries: Sequence[Entry]) -> bool:

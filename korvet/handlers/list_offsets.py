@@ -2,8 +2,8 @@
 
 Behaviour
 - -1 latest, -2 earliest (the first live record), -3 the newest timestamp (foreign entries are
-  scanned for theirs), -4 earliest local (= earliest), -5 latest tiered and -6 earliest pending
-  upload (nothing is tiered: -1)
+  scanned for theirs), -4 earliest local (in Redis), -5 latest tiered (the last record copied to a
+  segment) and -6 earliest pending upload; -1 if nothing is copied
 - a timestamp returns the first record at or after it, with its own offset and time; offset -1 if
   there is none
 - per partition, in this order: INVALID_REQUEST for one that is named twice, from version 1 on,
@@ -109,9 +109,11 @@ async def offset_at(
         return _response(asked, -1, end)
     if moment in (EARLIEST, EARLIEST_LOCAL):
         # With an open transaction at the log start a committed read waits below it.
-        return _response(asked, -1, min(bounds.first, bounds.stable))
+        first = bounds.first if moment == EARLIEST else bounds.local_first
+        return _response(asked, -1, min(first, bounds.stable))
     if moment in (LATEST_TIERED, PENDING_UPLOAD):
-        return _response(asked, -1, -1)
+        last = bounds.tiered - 1 if bounds.tiered > 0 else -1
+        return _response(asked, -1, last if moment == LATEST_TIERED else last + (last >= 0))
     reader = context.services.log_reader
     found = await find_time(reader, context.store, context.keys, topic, number, moment)
     if found is None and context.version == 0:

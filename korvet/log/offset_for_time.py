@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 
+from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.layouts import layout_of
 from korvet.log.read_request import ReadRequest
@@ -9,6 +10,7 @@ from korvet.log.read_result import Store
 from korvet.log.reader import LogReader
 from korvet.scripts import log
 from korvet.scripts.log import FAR, FindTimestampReply
+from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 
 SCAN_BYTES = 1 << 20
@@ -40,8 +42,12 @@ async def find_time(
     if start.error:
         return None
     if timestamp != NEWEST:
-        return await find_first(start, timestamp)
+        return await _find_remote(
+            reader, store, keys, topic, partition, timestamp
+        ) or await find_first(start, timestamp)
     best = await find_first(start, start.timestamp) if 0 <= start.timestamp < FAR else None
+    remote = await _find_remote(reader, store, keys, topic, partition, None)
+    best = max(filter(None, (remote, best)), key=lambda row: row[0], default=None)
     if layout_of(topic).holds_batches and (best is not None or start.timestamp == NONE):
         return best
     # The index has no timestamps of foreign entries; and the newest record may have been deleted
@@ -54,6 +60,32 @@ async def find_time(
     return best
 
 
+async def _find_remote(
+    reader: LogReader,
+    store: Store,
+    keys: Keys,
+    topic: Topic,
+    partition: int,
+    timestamp: int | None,
+) -> tuple[int, int] | None:
+    """Return the first record in segments at or after the timestamp; None: the newest."""
+    if reader.remote is None or not topic.policy.remote_storage:
+        return None
+    start = await reader.remote.find_timestamp(topic, partition, timestamp)
+    if start is None:
+        return None
+    least = start[0] if timestamp is None else timestamp
+    first = max(start[1], await _log_start(store, keys, topic, partition))
+    async for found in _scan(reader, topic, partition, first, least):
+        return found
+    return None
+
+
+async def _log_start(store: Store, keys: Keys, topic: Topic, partition: int) -> int:
+    key = keys.partition(topic.name, partition).log
+    return int(await store.submit_command("HGET", key, "start") or 0)
+
+
 async def _scan(
     reader: LogReader, topic: Topic, partition: int, offset: int, timestamp: int
 ) -> AsyncIterator[tuple[int, int]]:
@@ -61,6 +93,8 @@ async def _scan(
     layout = layout_of(topic)
     while True:
         result = await reader.read(ReadRequest(topic, partition, offset, SCAN_BYTES))
+        if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
+            raise StoreError("a segment could not be read")
         if result.error or not result.entries:
             return
         for entry in result.entries:

@@ -28,14 +28,25 @@ from korvet.log.entry_id import DENSE_MS, entry_id, split_id
 from korvet.log.layouts import layout_of
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult, Store, drop_uncommitted
+from korvet.log.read_result import ReadResult, RemoteReader, Store, drop_uncommitted
 from korvet.log.size_estimates import count_for, index_rows_for, range_end
 from korvet.scripts import log
 from korvet.store.async_store import let_go
 from korvet.wire import records
 
 LARGEST, CLEANED = "largest_append", "cleaned"
-STATE = ("topic_id", "next", "start", "epoch", "bytes", "entries", LARGEST, "stable", CLEANED)
+STATE = (
+    "topic_id",
+    "next",
+    "start",
+    "epoch",
+    "bytes",
+    "entries",
+    LARGEST,
+    "stable",
+    CLEANED,
+    "local_start",
+)
 FILLS = 3
 """Further XRANGEs of one read whose entries were smaller than expected."""
 
@@ -51,6 +62,7 @@ class PartitionRead:
         cache: ReadCache,
         max_entries: int,
         is_promoted: Callable[[str], bool],
+        remote: RemoteReader | None = None,
     ) -> None:
         topic = request.topic
         self._request = request
@@ -59,6 +71,9 @@ class PartitionRead:
         self._cache = cache
         self._max_entries = max_entries
         self._is_promoted = is_promoted
+        self._remote = remote
+        self._local_start = 0
+        """The offset from which on Redis has the records; those below are in segments."""
         self._topic = topic
         self._partition = request.partition
         self._layout = layout_of(topic)
@@ -70,11 +85,20 @@ class PartitionRead:
         self._cleaned: bytes | None = None
 
     async def run(self) -> ReadResult:
+        if self._topic.policy.remote_storage:
+            await self._read_state()
         while True:
+            if self._is_in_segments():
+                return await self._read_remote()
             await self._read_entries()
             result = self._result
             if result.error:
                 return result
+            # The records may have left Redis after the state was read.
+            if self._topic.policy.remote_storage and self._has_gap():
+                await self._read_local_start()
+            if self._is_in_segments():
+                return await self._read_remote()
             if not self._request.committed:
                 break
             await drop_uncommitted(
@@ -104,6 +128,27 @@ class PartitionRead:
             if after <= self._offset:
                 return
             self._offset = after
+
+    # From segments.
+
+    def _is_in_segments(self) -> bool:
+        return self._result.start <= self._request.offset < self._local_start
+
+    def _has_gap(self) -> bool:
+        entries = self._result.entries
+        return not entries or entries[0].first > self._request.offset
+
+    async def _read_local_start(self) -> None:
+        found = await self._store.submit_command("HGET", self._key.log, "local_start")
+        self._local_start = int(found or 0)
+
+    async def _read_remote(self) -> ReadResult:
+        """Read records that left Redis; an error is retriable, whatever its cause."""
+        result = self._result
+        result.entries, result.size, result.aborted = [], 0, []
+        if self._remote is None or not await self._remote.read(self._request, result):
+            return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
+        return result
 
     # From the cache.
 
@@ -260,6 +305,7 @@ class PartitionRead:
         average = size / max(count, 1)
         self._cache.sizes.learn(self._topic, self._partition, average, largest, end, stable)
         self._known_end, self._cleaned = end, state[8]
+        self._local_start = int(state[9] or 0)
         self._result = ReadResult(
             ErrorCode.NONE, start, end, epoch, [], stable=stable, appended=size
         )

@@ -16,5 +16,7 @@ class ReadRequest(msgspec.Struct, frozen=True):
     """End at the last stable offset, and list aborted transactions."""
     raw: bool = False
     """Layout `bytes`: include the entry whose last record is below the offset, for its bytes."""
+    batches: bool = False
+    """Return the records of segments as stored batches, in `ReadResult.remote`."""
     decompress: bool = False
     """Return values that are compressed at rest as they are sent, and count them so."""

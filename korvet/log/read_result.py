@@ -1,6 +1,7 @@
 """The result of one read of a partition, and its restriction to committed records."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -9,6 +10,9 @@ from korvet.errors import ErrorCode
 from korvet.keys import Partition
 from korvet.log.entry import Entry
 from korvet.log.layouts.base import BaseLayout
+from korvet.log.read_request import ReadRequest
+from korvet.topics.table import Topic
+from korvet.wire.records import Buffer
 
 ABORTED_ROWS = 256
 """Rows of the index of aborted transactions per command."""
@@ -19,6 +23,21 @@ class Store(Protocol):
 
     def submit_command(self, *command: Any) -> asyncio.Future[Any]: ...
     async def run(self, call: Any) -> Any: ...
+
+
+class RemoteReader(Protocol):
+    """The reader of the records that left Redis for segments."""
+
+    async def read(self, request: ReadRequest, result: "ReadResult") -> bool:
+        """Add records from the request's offset on to the result; False if the store failed."""
+
+    async def find_timestamp(
+        self, topic: Topic, partition: int, timestamp: int | None
+    ) -> tuple[int, int] | None:
+        """Return (timestamp, offset) to scan from for a record at or after a timestamp.
+
+        None as timestamp: for the newest. Returns None if no segment has such a record.
+        """
 
 
 class ReadResult(msgspec.Struct):
@@ -34,6 +53,10 @@ class ReadResult(msgspec.Struct):
     """The last stable offset; None for a partition that has never had a transaction."""
     aborted: list[tuple[int, int]] = []
     """Producer id and first offset of aborted transactions; only of a committed read."""
+    remote: Sequence[Buffer] = ()
+    """Stored batches of a segment, in place of entries, if the request takes `batches`."""
+    remote_next: int = -1
+    """The offset after them."""
     appended: int = 0
     """Bytes ever appended to the log, just before the entries were read."""
 

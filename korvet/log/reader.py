@@ -6,7 +6,7 @@ from korvet.keys import Keys
 from korvet.log.partition_read import PartitionRead
 from korvet.log.read_cache import ReadCache
 from korvet.log.read_request import ReadRequest
-from korvet.log.read_result import ReadResult, Store
+from korvet.log.read_result import ReadResult, RemoteReader, Store
 from korvet.log.size_estimates import MAX_ENTRIES
 
 
@@ -25,6 +25,7 @@ class LogReader:
         connection_epoch: Callable[[], int] = lambda: 0,
         is_promoted: Callable[[str], bool] = lambda key: False,
     ) -> None:
+        self.remote: RemoteReader | None = None
         self.cache = ReadCache(cache_bytes, connection_epoch)
         self._store = store
         self._keys = keys
@@ -35,6 +36,6 @@ class LogReader:
         """Return the entries from the request's offset on, at least one if there is one."""
         read = PartitionRead(
             *(request, self._store, self._keys, self.cache),
-            *(self._max_entries, self._is_promoted),
+            *(self._max_entries, self._is_promoted, self.remote),
         )
         return await read.run()

@@ -159,7 +159,7 @@ class MetadataClient:
         return [
             PartitionBounds(
                 reply.start,
-                min(reply.first, end),
+                min(reply.local_first, end),
                 end,
                 max(reply.next, end),
                 reply.newest,

@@ -61,6 +61,9 @@ def plan_topic(
     if reason:
         raise Refused(ErrorCode.INVALID_CONFIG, reason)
     explicit = {name: value for name, value in configs.items() if value is not None}
+    reason = defaults.find_conflict(name, explicit)
+    if reason:
+        raise Refused(ErrorCode.INVALID_CONFIG, reason)
     return Definition(uuid.uuid4().hex, partitions, defaults.pinned(name, explicit))
 
 

@@ -8,11 +8,18 @@ local M = {}
 --- Start the log at `target`: delete the entries and index rows below it.
 --- In batch layout a batch that reaches past `target` stays whole. Return the entries removed.
 function M.to(stream, log, index, mode, bits, target)
+  redis.call("HDEL", log, "local_start")
+  return M.locally(stream, log, index, mode, bits, target, "start")
+end
+
+--- Delete the entries and index rows below `target`, whose records are in segments: the log start
+--- stays, the local part starts at `target`. Return the entries removed.
+function M.locally(stream, log, index, mode, bits, target, field)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
   local row = index_rows.last(index, function(candidate)
     return candidate.offset <= target
   end)
-  local pairs_to_set = { "start", num.text(target) }
+  local pairs_to_set = { field or "local_start", num.text(target) }
   if row then
     redis.call("ZREMRANGEBYSCORE", index, "-inf", "(" .. num.text(row.offset))
     pairs_to_set[3], pairs_to_set[4] = "start_bytes", num.text(row.bytes)
@@ -27,6 +34,7 @@ end
 function M.all(stream, log, index, mode, bits, target, bytes, records)
   local removed = redis.call("XTRIM", stream, "MINID", entry_id.id(mode, bits, target))
   redis.call("UNLINK", index)
+  redis.call("HDEL", log, "local_start")
   redis.call(
     "HSET", log, "start", num.text(target), "next", num.text(target),
     "start_bytes", num.text(bytes),

@@ -8,6 +8,7 @@
 ---          retention_ms     int     how long records are kept; -1: no limit
 ---          retention_bytes  int     min bytes to keep; -1: no limit
 ---          steps            int     max index steps to remove in this call
+---          is_local         int     1: remove copied records from Redis only, and keep the log start
 --- RETURNS  error            int     a lib.codes value
 ---          start            int     log start offset, -1 on an error
 ---          removed          int     entries removed
@@ -34,6 +35,7 @@ local log_trim = require("lib.log_trim")
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
 local topic_id, retention_ms = ARGV[1], tonumber(ARGV[2])
 local retention_bytes, steps = tonumber(ARGV[3]), tonumber(ARGV[4])
+local is_local = ARGV[5] == "1"
 
 -- Check. Refusals live here.
 local state = redis.call(
@@ -46,8 +48,11 @@ end
 if state[1] ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, -1, 0, 0 }
 end
+local remote = redis.call("HMGET", log, "local_start", "tiered")
 local format, mode, bits = state[5], state[6], tonumber(state[7])
 local start, records, start_records = tonumber(state[8]), tonumber(state[9]), tonumber(state[10])
+local log_start = start
+start = tonumber(remote[1] or state[8])
 local next_offset, bytes = tonumber(state[11]), tonumber(state[2])
 local newest = math.max(tonumber(state[3]), tonumber(state[4] or "-1"))
 
@@ -86,6 +91,9 @@ if target < next_offset then
     target = math.max(target, row.offset)
   end
 end
+if is_local then
+  target = math.min(target, tonumber(remote[2] or "0"))
+end
 local limit = redis.call("ZRANGE", index, steps, steps)[1]
 if limit then
   local step = index_rows.parse(limit)
@@ -109,7 +117,11 @@ if first_met then
   )
 end
 if target <= start then
-  return { codes.NONE, start, 0, more }
+  return { codes.NONE, log_start, 0, more }
+end
+if is_local then
+  local removed = log_trim.locally(stream, log, index, mode, bits, target)
+  return { codes.NONE, log_start, removed, more }
 end
 if target == next_offset then
   local removed = log_trim.all(stream, log, index, mode, bits, target, bytes, records)

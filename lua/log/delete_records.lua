@@ -17,6 +17,7 @@
 local codes = require("lib.codes")
 local entry_id = require("lib.entry_id")
 local index_rows = require("lib.index")
+local num = require("lib.num")
 local log_trim = require("lib.log_trim")
 
 local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
@@ -24,7 +25,7 @@ local topic_id, before, steps = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records"
+  "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "bytes", "records", "local_start"
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1 }
@@ -49,10 +50,15 @@ end
 if before <= start then
   return { codes.NONE, start, 0, -1 }
 end
+local local_start = tonumber(state[9] or state[6])
 local limit = redis.call("ZRANGE", index, steps, steps)[1]
 local step = limit and index_rows.parse(limit).offset or before
 
 -- Write.
+if before < local_start then
+  redis.call("HSET", log, "start", num.text(before))
+  return { codes.NONE, before, 0, -1 }
+end
 if step > start and step < before then
   return { codes.NONE, step, log_trim.to(stream, log, index, mode, bits, step), before }
 end

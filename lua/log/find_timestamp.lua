@@ -25,6 +25,7 @@ local topic_id, timestamp = ARGV[1], tonumber(ARGV[2])
 local state = redis.call(
   "HMGET", log, "topic_id", "max_timestamp", unpack(foreign_entries.FIELDS)
 )
+local local_start = redis.call("HGET", log, "local_start")
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1 }
 end
@@ -34,7 +35,7 @@ end
 if timestamp == -3 then
   timestamp = tonumber(state[2])
 end
-local mode, bits, start = state[4], tonumber(state[5]), tonumber(state[6])
+local mode, bits, start = state[4], tonumber(state[5]), tonumber(local_start or state[6])
 
 -- Return whether a foreign entry below an index row may be as new as the timestamp.
 local function hides()

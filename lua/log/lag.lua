@@ -4,6 +4,7 @@
 --- KEYS     stream    stream  the partition's records
 ---          log       hash    the partition's state
 ---          index     zset    sparse index
+---          segments  zset    manifest of segments by first offset
 --- ARGV     topic_id  bytes   the topic id the caller expects, 32 hex digits
 ---          offset    int     the next record wanted
 --- RETURNS  error     int     a lib.codes value
@@ -22,12 +23,12 @@ local num = require("lib.num")
 
 local MOST = 10000
 
-local stream, log, index = KEYS[1], KEYS[2], KEYS[3]
+local stream, log, index, segments = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local topic_id, offset = ARGV[1], tonumber(ARGV[2])
 
 local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "records", "max_timestamp", "start",
-  "start_records"
+  "start_records", "local_start", "tiered", "tiered_records"
 )
 if not state[1] then
   return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, -1 }
@@ -47,6 +48,18 @@ end
 offset = math.max(offset, tonumber(state[8]))
 if offset >= next_offset then
   return { codes.NONE, 0, next_offset, newest }
+end
+
+-- Records below the local part: those of the segments, and a share of the offset's own segment.
+local cold = 0
+if offset < tonumber(state[10] or "0") then
+  local row = redis.call("ZREVRANGEBYSCORE", segments, num.text(offset), "-inf", "LIMIT", 0, 1)[1]
+  if row then
+    local first, after, before, held = string.match(row, "^(%d+):(%d+):(%d+):(%d+):")
+    local share = (offset - first) / (after - first + 1)
+    cold = tonumber(state[12]) - before - math.min(math.floor(share * held), tonumber(held))
+  end
+  offset = math.max(offset, tonumber(state[11]))
 end
 
 -- The index knows the records above the next index row; count the entries up to there.
@@ -91,4 +104,4 @@ for _, found in ipairs(entries) do
   end
   records = records + count
 end
-return { codes.NONE, records, next_offset, newest }
+return { codes.NONE, cold + records, next_offset, newest }

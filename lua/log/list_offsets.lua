@@ -14,6 +14,8 @@
 ---          newest    int     ms, the max timestamp since the log was empty, -1 for none
 ---          stable    int     last stable offset: start of the oldest open transaction, or the end
 ---          coming    int     in time mode: the least offset of a later append; else the end
+---          local_first  int  the first record in Redis, the end if there is none
+---          tiered    int     the offset up to which the log is copied to segments, -1: not at all
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(1), at most 5 calls
 --- NOTES    The two entries it reads never leave Redis. A reader between the end and `coming` has
@@ -30,13 +32,13 @@ local topic_id = ARGV[1]
 
 local state = redis.call(
   "HMGET", log, "topic_id", "format", "mode", "bits", "next", "start", "epoch", "bytes", "records",
-  "max_timestamp", "start_bytes", "start_records", "stable", "entries"
+  "max_timestamp", "start_bytes", "start_records", "stable", "entries", "local_start", "tiered"
 )
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, -1, 0, 0, -1, -1, -1, -1, -1 }
 end
 if topic_id ~= "" and state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1, -1, -1 }
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, -1, 0, 0, -1, -1, -1, -1, -1 }
 end
 local format, mode, bits = state[2], state[3], tonumber(state[4])
 local next_offset, start = tonumber(state[5]), tonumber(state[6])
@@ -75,8 +77,8 @@ if format == "record" and mode ~= "bytes" then
 end
 local stable = tonumber(state[13] or "-1")
 return {
-  codes.NONE, start, math.max(start, first), next_offset, tonumber(state[7]),
+  codes.NONE, start, state[15] and start or math.max(start, first), next_offset, tonumber(state[7]),
   tonumber(state[8]) - tonumber(state[11]), records,
   tonumber(state[10]), stable < 0 and next_offset or math.max(start, stable),
-  coming,
+  coming, math.max(start, first), tonumber(state[16] or "-1"),
 }

@@ -3,7 +3,7 @@
 ---
 --- KEYS     topics            hash    topic -> definition
 ---          groups            hash    the group registry
----          parts...          string  the seven keys of each partition, in any order, which
+---          parts...          string  the nine keys of each partition, in any order, which
 ---                                    begin with the stream's name, plain or in braces; then the
 ---                                    committed offsets of each group
 --- ARGV     topic             bytes   the topic's name
@@ -24,7 +24,7 @@ local table_version = require("lib.table_version")
 local topics, groups = KEYS[1], KEYS[2]
 local topic, expected, registry_version = ARGV[1], ARGV[2], ARGV[3]
 local partitions = tonumber(ARGV[4])
-local PARTS, OF_EACH, FIELDS = 2, 7, 5
+local PARTS, OF_EACH, FIELDS = 2, 9, 5
 if not (partitions >= 0 and PARTS + OF_EACH * partitions <= #KEYS) then
   error("topic.delete: KEYS are not those of " .. ARGV[4] .. " partitions", 0)
 end

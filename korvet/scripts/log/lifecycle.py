@@ -87,13 +87,17 @@ def apply_retention(
     retention_ms: int,
     retention_bytes: int,
     steps: int,
+    is_local: int = 0,
 ) -> Call[ApplyRetentionReply]:
-    """Delete what retention has expired, at most `steps` index steps of it."""
+    """Delete what retention has expired, at most `steps` index steps of it.
+
+    If `is_local` is 1, delete only records that are in segments too, and keep the log start.
+    """
     k = keys.partition(topic, partition)
     return Call(
         APPLY_RETENTION,
         (k.stream, k.log, k.index),
-        (topic_id, retention_ms, retention_bytes, steps),
+        (topic_id, retention_ms, retention_bytes, steps, is_local),
     )
 
 

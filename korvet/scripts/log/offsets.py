@@ -8,7 +8,8 @@ from korvet.scripts.log.appending import FAR
 class ListOffsetsReply(Reply):
     """`start` is the stored log start; `first` and `next` enclose the live records.
 
-    The next record gets the offset `coming` or a later one.
+    The next record gets the offset `coming` or a later one. Redis has records
+    from `local_first` on; segments have those below `tiered`.
     """
 
     error: int
@@ -21,6 +22,8 @@ class ListOffsetsReply(Reply):
     newest: int
     stable: int
     coming: int
+    local_first: int
+    tiered: int
 
 
 class FindTimestampReply(Reply):
@@ -91,4 +94,4 @@ def skip_records(
 def lag(keys: Keys, topic: str, partition: int, *, topic_id: str, offset: int) -> Call[LagReply]:
     """Return the number of records at or above `offset`."""
     k = keys.partition(topic, partition)
-    return Call(LAG, (k.stream, k.log, k.index), (topic_id, offset))
+    return Call(LAG, (k.stream, k.log, k.index, k.segments), (topic_id, offset))

@@ -1,0 +1,126 @@
+"""Settings of tiered storage: the broker's, the topics', and which go together."""
+
+from collections.abc import Callable
+
+from korvet.config.setting import Flag, Setting, Text, Value, Whole, long
+
+BROKER_ROWS = (
+    Setting(
+        "remote.log.storage.system.enable",
+        Flag(),
+        "false",
+        "Whether topics may have remote.storage.enable; needs remote.storage.url.",
+        dynamic=False,
+    ),
+    Setting(
+        "remote.storage.url",
+        Text(1000),
+        None,
+        "Where segments are written: file:///DIR, s3://BUCKET/PREFIX, gs://, az:// or memory:///.",
+        dynamic=False,
+    ),
+    Setting(
+        "remote.log.manager.task.interval.ms",
+        long(1),
+        "30000",
+        "Interval between two passes of the copy task, in milliseconds.",
+    ),
+    Setting(
+        "remote.fetch.max.wait.ms",
+        Whole(1),
+        "500",
+        "How long a Fetch waits for the remote store; then its response has no records.",
+    ),
+    Setting(
+        "remote.fetch.cache.bytes",
+        long(0),
+        "67108864",
+        "Memory of a broker process for parts of segments.",
+        dynamic=False,
+    ),
+)
+
+TOPIC_ROWS = (
+    Setting(
+        "remote.storage.enable",
+        Flag(),
+        "false",
+        "Whether records are copied to the remote store, and read from there once they left Redis.",
+    ),
+    Setting(
+        "local.retention.ms",
+        long(-2),
+        "-2",
+        "How long copied records stay in Redis, in milliseconds; -2 is as long as retention.ms.",
+    ),
+    Setting(
+        "local.retention.bytes",
+        long(-2),
+        "-2",
+        "How many bytes of copied records stay in Redis; -2 is as many as retention.bytes.",
+    ),
+    Setting(
+        "remote.log.copy.disable",
+        Flag(),
+        "false",
+        "Whether no further records are copied; those that are copied stay readable.",
+    ),
+    Setting(
+        "remote.copy.lag.ms",
+        long(-1),
+        "0",
+        "Age in ms that a segment's newest record has before it is copied; 0 or -1 is no limit.",
+    ),
+    Setting(
+        "segment.bytes",
+        Whole(14),
+        "1073741824",
+        "Bytes of a segment of the remote store, at most 33554432.",
+    ),
+    Setting(
+        "segment.ms",
+        long(1),
+        "604800000",
+        "Age of a record, in milliseconds, after which a segment with fewer bytes is copied.",
+    ),
+    Setting(
+        "file.delete.delay.ms",
+        long(0),
+        "60000",
+        "Time between removal of a segment from the log and of its object, in milliseconds.",
+    ),
+)
+
+
+def find_conflict(value: Callable[[str], Value], is_enabled: bool) -> str | None:
+    """Return why a topic may not have its remote configs together, or None if it may.
+
+    `value` returns a topic config in effect; `is_enabled`: the broker has a remote store.
+    """
+    for unit in ("ms", "bytes"):
+        total, local = value(f"retention.{unit}"), value(f"local.retention.{unit}")
+        assert isinstance(total, int) and isinstance(local, int)
+        if local > total >= 0 or (local == -1 and total >= 0):
+            return (
+                f"Invalid value {local} for configuration local.retention.{unit}: Value must not "
+                f"be more than retention.{unit} property value: {total}"
+            )
+        if value("remote.log.copy.disable") and local not in (-2, total):
+            return (
+                f"When `remote.log.copy.disable` is set to true, the `local.retention.{unit}` and "
+                f"`retention.{unit}` must be set to the identical value because there will be no "
+                "more logs copied to the remote storage."
+            )
+    if not value("remote.storage.enable"):
+        return None
+    if not is_enabled:
+        return "Tiered Storage functionality is disabled in the broker."
+    cleanup = value("cleanup.policy")
+    if isinstance(cleanup, tuple) and "compact" in cleanup:
+        return (
+            "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy "
+            "being an empty list."
+        )
+    if value("offset.mode") == "bytes":
+        return "Remote log storage does not support topics with offset.mode=bytes."
+    return None

@@ -1,0 +1,200 @@
+"""Copy one partition's records to segments: object first, then the script that adds it.
+
+Rules
+- Under the partition's lease, with its fencing number: log.add_segment refuses an earlier holder's.
+- Records below the last stable offset only. A segment is written once it has segment.bytes, or its
+  first record is older than segment.ms.
+- A crash after the write leaves an object that no manifest names: no reader sees it.
+"""
+
+import uuid
+from collections.abc import Sequence
+from time import time
+
+from korvet.config.topic_policy import TopicPolicy
+from korvet.keys import Keys
+from korvet.log.entry import Entry
+from korvet.log.layouts import layout_of
+from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadResult
+from korvet.log.reader import LogReader
+from korvet.remote_log.manifest import object_name
+from korvet.remote_log.store import SegmentStore
+from korvet.scripts import log
+from korvet.scripts.log import ClaimCopyReply
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic
+from korvet.wire import compression
+from korvet.wire.segments import (
+    CHUNK_BYTES,
+    AbortedRow,
+    SegmentHeader,
+    SegmentWriter,
+    headers_in,
+)
+
+MAX_SEGMENT_BYTES = 32 << 20
+"""Max bytes of a segment: it is built in memory."""
+READ_BYTES = 1 << 20
+LEASE_MS = 60_000
+LONGEST_S = 20.0
+"""Seconds of reading after which a segment is written as it is: a third of the lease."""
+
+
+class PartitionCopier:
+    """Copies one partition; `holder` names this process in the lease."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        segments: SegmentStore,
+        cluster_id: str,
+        holder: str,
+        topic: Topic,
+        partition: int,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._segments = segments
+        self._cluster_id = cluster_id
+        self._holder = holder
+        self._topic = topic
+        self._partition = partition
+        self._reader = LogReader(store, keys)
+
+    async def copy_segment(self) -> int:
+        """Copy the next segment if it is due. Returns its bytes, 0 if there is none."""
+        topic, number = self._topic, self._partition
+        claim = await self._store.run(
+            log.claim_copy(
+                self._keys,
+                topic.name,
+                number,
+                topic_id=topic.id,
+                holder=self._holder,
+                ttl_ms=LEASE_MS,
+            )
+        )
+        if claim.error or not claim.fence or not await self._is_due(claim):
+            return 0
+        writer = await self._collect(claim.first)
+        lag_ms, now_ms = topic.policy.remote_copy_lag_ms, int(time() * 1000)
+        if not writer.size or (lag_ms > 0 and writer.max_timestamp > now_ms - lag_ms):
+            return 0
+        return await self._publish(claim.fence, writer, now_ms)
+
+    async def _publish(self, fence: int, writer: SegmentWriter, now_ms: int) -> int:
+        """Write the object, then add it to the log; delete it if the script refuses it."""
+        topic, number, policy = self._topic, self._partition, self._topic.policy
+        header = SegmentHeader(
+            id=uuid.uuid4().hex[:16],
+            cluster_id=self._cluster_id,
+            topic=topic.name,
+            topic_id=topic.id,
+            partition=number,
+            first=writer.first,
+            last=writer.last,
+            records=0,
+            bytes=0,
+            max_timestamp=-1,
+            storage_format=policy.storage_format,
+            offset_mode=policy.offset_mode,
+            created_ms=now_ms,
+        )
+        data = writer.finish(header, await self._aborted(writer.first, writer.last))
+        name = object_name(self._cluster_id, topic.id, number, writer.first, header.id)
+        await self._segments.put(name, data)
+        reply = await self._store.run(
+            log.add_segment(
+                self._keys,
+                topic.name,
+                number,
+                topic_id=topic.id,
+                fence=fence,
+                first=writer.first,
+                last=writer.last,
+                records=writer.records,
+                size=len(data),
+                row=f"{writer.size}:{writer.max_timestamp}:{header.id}",
+            )
+        )
+        if not reply.added:
+            await self._segments.delete(name)
+            return 0
+        return len(data)
+
+    async def _is_due(self, claim: ClaimCopyReply) -> bool:
+        """Return whether there are bytes for a segment, or the first record is old enough."""
+        policy = self._topic.policy
+        if claim.bytes >= segment_bytes(policy):
+            return True
+        result = await self._read(claim.first, 1)
+        layout = layout_of(self._topic)
+        times = [
+            time
+            for entry in result.entries
+            for time, _ in layout.timestamps_of(self._topic, entry, 0)
+        ]
+        oldest = max(times, default=0)
+        return bool(result.entries) and oldest + policy.segment_ms <= time() * 1000
+
+    async def _collect(self, first: int) -> SegmentWriter:
+        """Read committed records from `first` on into a segment."""
+        writer, offset, began = SegmentWriter(first), first, time()
+        most = segment_bytes(self._topic.policy)
+        while writer.size < most and time() - began < LONGEST_S:
+            result = await self._read(offset, min(READ_BYTES, max(most - writer.size, 1)))
+            if result.error or not result.entries:
+                break
+            for run in _runs(result.entries):
+                self._add(writer, run, result)
+            offset = result.entries[-1].last + 1
+        return writer
+
+    def _add(self, writer: SegmentWriter, run: Sequence[Entry], result: ReadResult) -> None:
+        codec = compression.BY_NAME.get(self._topic.policy.compression_type, compression.NONE)
+        parts = layout_of(self._topic).batches_of(
+            run, run[0].first, result.epoch, codec, transactions=result.stable is not None
+        )
+        whole = b"".join(parts)
+        for at, size, _ in headers_in(whole):
+            writer.add(whole[at : at + size])
+
+    async def _read(self, offset: int, max_bytes: int) -> ReadResult:
+        return await self._reader.read(
+            ReadRequest(
+                *(self._topic, self._partition, offset, max_bytes),
+                committed=True,
+                decompress=True,
+            )
+        )
+
+    async def _aborted(self, first: int, last: int) -> list[AbortedRow]:
+        """Return the aborted transactions with a record from `first` to `last`."""
+        key = self._keys.partition(self._topic.name, self._partition).aborted_txns
+        flat = await self._store.command("ZRANGEBYSCORE", key, first, "+inf", "WITHSCORES")
+        found = []
+        for member, marker in zip(flat[::2], flat[1::2], strict=True):
+            producer_id, begin, stable = map(int, member.split(b":"))
+            if begin <= last:
+                found.append(AbortedRow(producer_id, begin, int(float(marker)), stable))
+        return found
+
+
+def segment_bytes(policy: TopicPolicy) -> int:
+    """Return the bytes at which a segment is written."""
+    return min(policy.segment_bytes, MAX_SEGMENT_BYTES)
+
+
+def _runs(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+    """Split entries into runs of about a chunk each."""
+    runs, begin, size = [], 0, 0
+    for at, entry in enumerate(entries):
+        size += entry.size
+        if size >= CHUNK_BYTES:
+            runs.append(entries[begin : at + 1])
+            begin, size = at + 1, 0
+    if begin < len(entries):
+        runs.append(entries[begin:])
+    return runs

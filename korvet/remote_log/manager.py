@@ -1,0 +1,156 @@
+"""The background task of tiered storage: copy, local retention, removal of old segments."""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+from korvet import logfmt
+from korvet.config.values import Settings
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.remote_log.copier import PartitionCopier
+from korvet.remote_log.manifest import SegmentRow
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.scripts import log
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.store.replica_wait import ReplicaWait
+from korvet.topics.table import Topic, TopicTable
+
+STEPS = 64
+"""Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
+MOST = 100
+"""Max segments one log.expire_segments removes."""
+SAY_AGAIN_S = 30.0
+REPLICA_WAIT_S = 10.0
+logger = logfmt.get("remote_log.manager")
+
+
+class RemoteLogManager:
+    """Moves the records of every topic with remote.storage.enable."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        segments: SegmentStore,
+        replica_wait: ReplicaWait,
+        settings: Callable[[], Settings],
+        cluster_id: Callable[[], str],
+        holder: str,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._segments = segments
+        self._replica_wait = replica_wait
+        self._settings = settings
+        self._cluster_id = cluster_id
+        self._holder = holder
+        self._logged_at = -SAY_AGAIN_S
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            interval = self._settings().integer("remote.log.manager.task.interval.ms")
+            await asyncio.sleep(interval / 1000)
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Copy and trim each partition once; the failure of one does not affect the others."""
+        try:
+            topics = await self._topics.all()
+        except StoreError as error:
+            return self._log_failure("", -1, error)
+        for topic in topics:
+            for partition in range(topic.partitions if topic.policy.remote_storage else 0):
+                try:
+                    await self.move(topic, partition)
+                except (StoreError, RemoteStorageError) as error:
+                    self._log_failure(topic.name, partition, error)
+
+    def _log_failure(self, topic: str, partition: int, error: Exception) -> None:
+        now = monotonic()
+        if now - self._logged_at >= SAY_AGAIN_S:
+            self._logged_at = now
+            logger.warning(
+                "remote copy failed, retrying", topic=topic, partition=partition, reason=str(error)
+            )
+
+    async def move(self, topic: Topic, partition: int) -> None:
+        """Copy what is due, trim the local part, and remove old segments."""
+        await self._copy(topic, partition)
+        await self._trim(topic, partition)
+        await self._expire(topic, partition)
+
+    async def _copy(self, topic: Topic, partition: int) -> None:
+        if topic.policy.remote_copy_disable or not await self._is_durable(topic, partition):
+            return
+        copier = PartitionCopier(
+            *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
+            *(topic, partition),
+        )
+        while await copier.copy_segment():
+            pass
+
+    async def _is_durable(self, topic: Topic, partition: int) -> bool:
+        """Return whether replicas and disk have the log, as acks=-1 asks for."""
+        settings = self._settings()
+        replicas = settings.integer("acks.all.wait.replicas")
+        fsync = settings.flag("acks.all.fsync")
+        if not replicas and not fsync:
+            return True
+        key = self._keys.partition(topic.name, partition).stream
+        return await self._replica_wait.wait(
+            *(key,),
+            run=self._store.run_of(key),
+            replicas=replicas,
+            fsync=fsync,
+            timeout_s=REPLICA_WAIT_S,
+        )
+
+    async def _trim(self, topic: Topic, partition: int) -> None:
+        policy, more = topic.policy, 1
+        retention_ms, retention_bytes = policy.local_limits
+        while more and (retention_ms >= 0 or retention_bytes >= 0):
+            reply = await self._store.run(
+                log.apply_retention(
+                    self._keys,
+                    topic.name,
+                    partition,
+                    topic_id=topic.id,
+                    retention_ms=retention_ms,
+                    retention_bytes=retention_bytes,
+                    steps=STEPS,
+                    is_local=1,
+                )
+            )
+            more = reply.more
+
+    async def _expire(self, topic: Topic, partition: int) -> None:
+        policy, removed = topic.policy, MOST
+        while removed == MOST:
+            reply = await self._store.run(
+                log.expire_segments(
+                    self._keys,
+                    topic.name,
+                    partition,
+                    topic_id=topic.id,
+                    retention_ms=policy.retention_ms,
+                    retention_bytes=policy.retention_bytes,
+                    delay_ms=policy.file_delete_delay_ms,
+                    most=MOST,
+                )
+            )
+            if reply.error != ErrorCode.NONE:
+                return
+            removed = reply.removed
+            for row in reply.due:
+                segment = SegmentRow.parse(row)
+                name = segment.object_name(self._cluster_id(), topic.id, partition)
+                await self._segments.delete(name)
+            if reply.due:
+                await self._store.run(
+                    log.forget_segments(self._keys, topic.name, partition, rows=reply.due)
+                )

@@ -1,0 +1,58 @@
+"""The manifest: one row per segment, in Redis; `lua/log/add_segment.lua` writes it."""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from korvet.keys import Keys
+
+
+class ManifestStore(Protocol):
+    """Store calls that lookups use."""
+
+    async def command(self, *command: Any) -> Any: ...
+
+
+class SegmentRow(msgspec.Struct, frozen=True):
+    """A segment: its offsets, its counts, and the object that holds it."""
+
+    first: int
+    last: int
+    records_before: int
+    records: int
+    bytes_before: int
+    size: int
+    """Bytes of the object."""
+    data_bytes: int
+    max_timestamp: int
+    id: str
+
+    @classmethod
+    def parse(cls, row: bytes) -> "SegmentRow":
+        """Return the segment of a row of the manifest."""
+        *numbers, name = row.decode().split(":")
+        values = dict(zip(cls.__struct_fields__, map(int, numbers), strict=False))
+        return msgspec.convert({**values, "id": name}, cls)
+
+    def object_name(self, cluster_id: str, topic_id: str, partition: int) -> str:
+        """Return the name of the segment's object."""
+        return object_name(cluster_id, topic_id, partition, self.first, self.id)
+
+
+def object_name(cluster_id: str, topic_id: str, partition: int, first: int, name: str) -> str:
+    """Return the name of a segment's object."""
+    return f"{cluster_id}/{topic_id}/{partition}/{first:020d}-{name}.segment"
+
+
+async def find_segment(
+    store: ManifestStore, keys: Keys, topic: str, partition: int, offset: int
+) -> SegmentRow | None:
+    """Return the segment with the offset, or else the next one; None if there is none."""
+    key = keys.partition(topic, partition).segments
+    rows = await store.command("ZREVRANGEBYSCORE", key, offset, "-inf", "LIMIT", 0, 1)
+    if rows:
+        found = SegmentRow.parse(rows[0])
+        if found.last >= offset:
+            return found
+    rows = await store.command("ZRANGEBYSCORE", key, f"({offset}", "+inf", "LIMIT", 0, 1)
+    return SegmentRow.parse(rows[0]) if rows else None

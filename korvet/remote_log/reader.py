@@ -1,0 +1,152 @@
+"""Read records below a partition's local start, from segments.
+
+Rules
+- The manifest's row, then the footer, then blocks of 1 MiB; all of them are cached.
+- The next block is read ahead. A read that takes longer than remote.fetch.max.wait.ms returns no
+  records; its block is cached for the client's next fetch.
+- A failed read is a RemoteStorageError, which clients get as KAFKA_STORAGE_ERROR: they retry.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+
+from korvet import logfmt
+from korvet.keys import Keys
+from korvet.log.entry import Entry
+from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadResult
+from korvet.remote_log.chunk_cache import ChunkCache, block_of, chunks_of
+from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
+from korvet.remote_log.store import RemoteStorageError
+from korvet.remote_log.stored_entries import entries_of
+from korvet.store.async_store import let_go
+from korvet.topics.table import Topic
+from korvet.wire.segments import Segment, slice_from
+
+MAX_ROWS = 10_000
+logger = logfmt.get("remote_log.reader")
+
+
+class RemoteLogReader:
+    """Reads segments for LogReader: blocks and manifest rows are cached."""
+
+    def __init__(
+        self,
+        store: ManifestStore,
+        keys: Keys,
+        cache: ChunkCache,
+        cluster_id: Callable[[], str],
+        max_wait_s: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._cache = cache
+        self._cluster_id = cluster_id
+        self._max_wait_s = max_wait_s
+        self._rows: OrderedDict[tuple[str, int], SegmentRow] = OrderedDict()
+
+    async def read(self, request: ReadRequest, result: ReadResult) -> bool:
+        """Add the records from the request's offset on to the result, as far as segments have them.
+
+        Returns False, and sets the error, if the store failed.
+        """
+        try:
+            async with asyncio.timeout(self._max_wait_s() if request.batches else None):
+                await self._read(request, result)
+        except TimeoutError:
+            pass
+        except RemoteStorageError as error:
+            logger.error(
+                "remote read failed",
+                topic=request.topic.name,
+                partition=request.partition,
+                offset=request.offset,
+                reason=str(error),
+            )
+            return False
+        return True
+
+    async def _read(self, request: ReadRequest, result: ReadResult) -> None:
+        offset = max(request.offset, result.start)
+        while True:
+            row = await self._row(request, offset)
+            if row is None:
+                raise RemoteStorageError(f"no segment has offset {offset}")
+            name = row.object_name(self._cluster_id(), request.topic.id, request.partition)
+            segment = await self._cache.footer(name, row.data_bytes, row.size)
+            parts, after = await self._slices(name, segment, offset, request.max_bytes)
+            if parts:
+                break
+            offset = row.last + 1
+        if request.committed:
+            result.aborted = segment.aborted_in(offset, after - 1)
+        result.size = sum(map(len, parts))
+        if request.batches:
+            result.remote, result.remote_next = parts, after
+        else:
+            first = offset
+            result.entries = [entry for entry in _entries(request, parts) if entry.last >= first]
+
+    async def find_timestamp(
+        self, topic: Topic, partition: int, timestamp: int | None
+    ) -> tuple[int, int] | None:
+        """Return (timestamp, offset) of the chunk with the first record at or after a timestamp.
+
+        None as timestamp: with the newest record.
+        """
+        key = self._keys.partition(topic.name, partition).segments
+        rows = [SegmentRow.parse(row) for row in await self._store.command("ZRANGE", key, 0, -1)]
+        if timestamp is None:
+            timestamp = max((row.max_timestamp for row in rows), default=-1)
+        for row in rows:
+            if timestamp < 0 or row.max_timestamp < timestamp:
+                continue
+            name = row.object_name(self._cluster_id(), topic.id, partition)
+            segment = await self._cache.footer(name, row.data_bytes, row.size)
+            chunk = segment.chunk_since(timestamp)
+            if chunk is not None:
+                return timestamp, segment.rows[chunk].offset
+        return None
+
+    async def _row(self, request: ReadRequest, offset: int) -> SegmentRow | None:
+        key = (request.topic.id, request.partition)
+        known = self._rows.get(key)
+        if known is None or not known.first <= offset <= known.last:
+            known = await find_segment(
+                self._store, self._keys, request.topic.name, request.partition, offset
+            )
+            if known is not None:
+                self._rows[key] = known
+                self._rows.move_to_end(key)
+                if len(self._rows) > MAX_ROWS:
+                    self._rows.popitem(last=False)
+        return known
+
+    async def _slices(
+        self, name: str, segment: Segment, offset: int, max_bytes: int
+    ) -> tuple[list[memoryview], int]:
+        """Return batches from the offset on, of one block, and of following ones if cached."""
+        parts: list[memoryview] = []
+        chunk, after, room = segment.chunk_of(offset), -1, max_bytes
+        block = block_of(segment, chunk)
+        while True:
+            # Shielded by its task: other readers wait for it, and the cache keeps it.
+            data = await asyncio.shield(self._cache.load(name, segment, block))
+            first, next_chunk = chunks_of(segment, block)
+            begin = segment.rows[max(chunk, first)].position - segment.rows[first].position
+            part, end = slice_from(data[begin:], offset, room)
+            if part and (not parts or len(part) <= room):
+                parts.append(part)
+                room, after, offset = room - len(part), end, end
+            if next_chunk >= len(segment.rows):
+                return parts, after
+            whole = begin + len(part) == len(data)
+            block = block_of(segment, next_chunk)
+            if parts and not (whole and room > 0 and self._cache.is_cached(name, block)):
+                let_go(self._cache.load(name, segment, block))
+                return parts, after
+
+
+def _entries(request: ReadRequest, parts: list[memoryview]) -> list[Entry]:
+    return [entry for part in parts for entry in entries_of(request.topic, part)]

@@ -1,0 +1,86 @@
+"""The store of segments: a local directory or an object store, through obstore."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from korvet.store.errors import StoreError
+
+
+class RemoteStorageError(StoreError):
+    """The store failed, or an object is missing or corrupt; the message says which."""
+
+
+class SegmentStore:
+    """Objects by name below `url`: file:///DIR, s3://, gs://, az:// or memory:///."""
+
+    def __init__(self, url: str) -> None:
+        from obstore.store import LocalStore, MemoryStore, from_url
+
+        parts = urlsplit(url)
+        self.url = url
+        self._root: Path | None = None
+        self._store: Any
+        if parts.scheme == "file":
+            self._root = Path(parts.path)
+            self._root.mkdir(parents=True, exist_ok=True)
+            self._store = LocalStore(str(self._root))
+        elif parts.scheme == "memory":
+            self._store = MemoryStore()
+        else:
+            self._store = from_url(url)
+
+    async def put(self, name: str, data: bytes) -> None:
+        """Create the object; fails if it exists. A local file is synced to the disk."""
+        import obstore
+
+        try:
+            await obstore.put_async(self._store, name, data, mode="create")
+            if self._root is not None:
+                await asyncio.to_thread(_sync, self._root / name)
+        except Exception as error:
+            raise RemoteStorageError(f"{name}: write failed: {error}") from error
+
+    async def get(self, name: str, start: int, end: int) -> memoryview:
+        """Return the object's bytes from `start` to below `end`."""
+        import obstore
+
+        try:
+            found = await obstore.get_range_async(self._store, name, start=start, end=end)
+        except Exception as error:
+            raise RemoteStorageError(f"{name}: read failed: {error}") from error
+        if len(found) != end - start:
+            raise RemoteStorageError(f"{name}: {len(found)} bytes in place of {end - start}")
+        return memoryview(found)
+
+    async def delete(self, name: str) -> None:
+        """Delete the object, if it exists."""
+        import obstore
+
+        try:
+            await obstore.delete_async(self._store, name)
+        except FileNotFoundError:
+            pass
+        except Exception as error:
+            raise RemoteStorageError(f"{name}: deletion failed: {error}") from error
+
+    async def names(self, prefix: str) -> list[str]:
+        """Return the names of the objects below a prefix."""
+        import obstore
+
+        try:
+            pages = obstore.list(self._store, prefix or None)
+            return [str(row["path"]) async for page in pages for row in page]
+        except Exception as error:
+            raise RemoteStorageError(f"{prefix}: listing failed: {error}") from error
+
+
+def _sync(path: Path) -> None:
+    for each, flags in ((path, os.O_RDONLY), (path.parent, os.O_RDONLY)):
+        descriptor = os.open(each, flags)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,100 @@
+"""Segments of a partition: the lease to copy, the manifest, and removal."""
+
+from collections.abc import Sequence
+
+from korvet.keys import Keys
+from korvet.scripts.call import Call, Reply, Script
+
+
+class ClaimCopyReply(Reply):
+    """`fence` is 0 if another process holds the lease; else copy from `first` on."""
+
+    error: int
+    fence: int
+    first: int
+    bytes: int
+
+
+class AddSegmentReply(Reply):
+    """`added` is 1 if the segment is part of the log, which is copied up to `tiered`."""
+
+    error: int
+    added: int
+    tiered: int
+
+
+class ExpireSegmentsReply(Reply):
+    """`removed` segments left the log; the objects of the rows `due` may be deleted."""
+
+    error: int
+    start: int
+    removed: int
+    due: list[bytes]
+
+
+class ForgetSegmentsReply(Reply):
+    """The removed segments are forgotten."""
+
+    error: int
+
+
+CLAIM_COPY = Script("log.claim_copy", ClaimCopyReply)
+ADD_SEGMENT = Script("log.add_segment", AddSegmentReply)
+EXPIRE_SEGMENTS = Script("log.expire_segments", ExpireSegmentsReply)
+FORGET_SEGMENTS = Script("log.forget_segments", ForgetSegmentsReply)
+
+
+def claim_copy(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, holder: str, ttl_ms: int
+) -> Call[ClaimCopyReply]:
+    """Acquire or renew the lease to copy the partition."""
+    k = keys.partition(topic, partition)
+    return Call(CLAIM_COPY, (k.log, k.index), (topic_id, holder, ttl_ms))
+
+
+def add_segment(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    fence: int,
+    first: int,
+    last: int,
+    records: int,
+    size: int,
+    row: str,
+) -> Call[AddSegmentReply]:
+    """Make a copied segment part of the log, if the lease and its first offset match."""
+    k = keys.partition(topic, partition)
+    return Call(
+        ADD_SEGMENT, (k.log, k.segments), (topic_id, fence, first, last, records, size, row)
+    )
+
+
+def expire_segments(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    topic_id: str,
+    retention_ms: int,
+    retention_bytes: int,
+    delay_ms: int,
+    most: int,
+) -> Call[ExpireSegmentsReply]:
+    """Remove the segments below the log start, or past retention, at most `most`."""
+    k = keys.partition(topic, partition)
+    return Call(
+        EXPIRE_SEGMENTS,
+        (k.log, k.segments, k.deleted_segments),
+        (topic_id, retention_ms, retention_bytes, delay_ms, most),
+    )
+
+
+def forget_segments(
+    keys: Keys, topic: str, partition: int, *, rows: Sequence[bytes]
+) -> Call[ForgetSegmentsReply]:
+    """Forget removed segments whose objects are deleted; at least one row."""
+    k = keys.partition(topic, partition)
+    return Call(FORGET_SEGMENTS, (k.deleted_segments,), rows)
