@@ -141,6 +141,10 @@ class Keys:
         """Name the hash: topic -> definition (JSON); field `:version` changes with each change."""
         return f"{self.namespace}:topics"
 
+    def deleted_topics(self) -> str:
+        """Name the sorted set: ids of deleted topics with segments by the time of deletion, ms."""
+        return f"{{{self.namespace}:topics}}:deleted_topics"
+
     def topics_channel(self) -> str:
         """Name the channel: notified with the new version at each change of the topics hash."""
         return f"{self.namespace}:topics"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, time
 
 from korvet import logfmt
 from korvet.config.values import Settings
@@ -12,6 +12,7 @@ from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import log
+from korvet.scripts.topic import forget_deleted
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 from korvet.store.replica_wait import ReplicaWait
@@ -21,6 +22,8 @@ STEPS = 64
 """Max index steps one log.apply_retention removes: bounds how long the script blocks Redis."""
 MOST = 100
 """Max segments one log.expire_segments removes."""
+TOPIC_DELAY_MS = 60_000
+"""Time between deletion of a topic and of its objects."""
 SAY_AGAIN_S = 30.0
 REPLICA_WAIT_S = 10.0
 logger = logfmt.get("remote_log.manager")
@@ -60,6 +63,7 @@ class RemoteLogManager:
     async def run_once(self) -> None:
         """Copy and trim each partition once; the failure of one does not affect the others."""
         try:
+            await self.delete_objects(int(time() * 1000))
             topics = await self._topics.all()
         except StoreError as error:
             return self._log_failure("", -1, error)
@@ -69,6 +73,19 @@ class RemoteLogManager:
                     await self.move(topic, partition)
                 except (StoreError, RemoteStorageError) as error:
                     self._log_failure(topic.name, partition, error)
+
+    async def delete_objects(self, now_ms: int) -> None:
+        """Delete the objects of topics deleted TOPIC_DELAY_MS before."""
+        due = await self._store.command(
+            "ZRANGEBYSCORE", self._keys.deleted_topics(), "-inf", now_ms - TOPIC_DELAY_MS
+        )
+        for topic_id in due:
+            names = await self._segments.names(f"{self._cluster_id()}/{topic_id.decode()}")
+            for name in names:
+                await self._segments.delete(name)
+            # A copy in progress may have added one: forgotten only once a listing is empty.
+            if not names:
+                await self._store.run(forget_deleted(self._keys, topic_id=topic_id.decode()))
 
     def _log_failure(self, topic: str, partition: int, error: Exception) -> None:
         now = monotonic()

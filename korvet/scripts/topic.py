@@ -13,11 +13,18 @@ class TopicReply(Reply):
     version: int
 
 
+class ForgetDeletedReply(Reply):
+    """The deleted topic is forgotten."""
+
+    error: int
+
+
 CREATE = Script("topic.create", TopicReply)
 ADD_PARTITIONS = Script("topic.add_partitions", TopicReply)
 ALTER = Script("topic.alter", TopicReply)
 DELETE = Script("topic.delete", TopicReply)
 DELETE_DEFINITION = Script("topic.delete_definition", TopicReply)
+FORGET_DELETED = Script("topic.forget_deleted", ForgetDeletedReply)
 
 
 def create(
@@ -69,6 +76,7 @@ def delete(
     topic: str,
     expected: bytes,
     registry_version: bytes,
+    remote_id: str,
     partitions: int,
 ) -> Call[TopicReply]:
     """Delete a topic with its logs, Redis groups and its commits in `groups` (group ids)."""
@@ -81,14 +89,23 @@ def delete(
     parts += (keys.group_offsets(group) for group in groups)
     return Call(
         DELETE,
-        (keys.topics(), keys.groups(), *parts),
-        (topic, expected, registry_version, partitions, *fields),
+        (keys.topics(), keys.groups(), keys.deleted_topics(), *parts),
+        (topic, expected, registry_version, remote_id, partitions, *fields),
     )
 
 
-def delete_definition(keys: Keys, *, topic: str, expected: bytes) -> Call[TopicReply]:
+def delete_definition(
+    keys: Keys, *, topic: str, expected: bytes, remote_id: str
+) -> Call[TopicReply]:
     """Delete a topic's definition if it is the expected one."""
-    return Call(DELETE_DEFINITION, (keys.topics(),), (topic, expected))
+    return Call(
+        DELETE_DEFINITION, (keys.topics(), keys.deleted_topics()), (topic, expected, remote_id)
+    )
+
+
+def forget_deleted(keys: Keys, *, topic_id: str) -> Call[ForgetDeletedReply]:
+    """Forget a deleted topic whose objects are deleted."""
+    return Call(FORGET_DELETED, (keys.deleted_topics(),), (topic_id,))
 
 
 def _logs(keys: Keys, topic: str, partitions: Iterable[int]) -> list[str]:

@@ -164,6 +164,7 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
                 topic=topic.name,
                 expected=topic.raw,
                 registry_version=version,
+                remote_id=topic.definition().remote_id,
                 partitions=topic.partitions,
             )
         )

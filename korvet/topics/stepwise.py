@@ -153,7 +153,9 @@ async def _delete(store: Store, keys: Keys, name: str, raw: bytes, definition: D
             store,
             (group_scripts.delete_topic_offsets(keys, group, name, partitions) for group in groups),
         )
-    await store.run(scripts.delete_definition(keys, topic=name, expected=raw))
+    await store.run(
+        scripts.delete_definition(keys, topic=name, expected=raw, remote_id=definition.remote_id)
+    )
 
 
 async def _drop(store: Store, keys: Keys, name: str, topic_id: str, numbers: range) -> None:

@@ -64,6 +64,11 @@ class Definition(msgspec.Struct, frozen=True):
         return {"format": form, "mode": mode, "bits": int(self.configs["offset.bits"])}
 
     @property
+    def remote_id(self) -> str:
+        """The topic's id if it may have segments in a remote store, else empty."""
+        return self.id if "remote.storage.enable" in self.configs else ""
+
+    @property
     def is_unfinished(self) -> bool:
         """True while a change of the topic is in progress."""
         return self.state != LIVE or self.planned > self.partitions

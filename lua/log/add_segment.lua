@@ -14,7 +14,7 @@
 ---          added     int    1: added; 0: refused, and the object belongs to no log
 ---          tiered    int    the offset up to which the log is copied, -1 on an error
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(log segments), at most 4 calls
+--- COST     O(log segments), at most 5 calls
 --- NOTES    A segment is refused if the lease has another fencing number, or unless the segment
 ---          begins where the copied part of the log ends. A row is
 ---          "first:last:records before:records:bytes before:size:" and the rest as given.

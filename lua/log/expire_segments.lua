@@ -14,7 +14,7 @@
 ---          removed           int    segments removed
 ---          due               list   rows of removed segments whose objects may be deleted now
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
---- COST     O(segments removed), at most 6 calls + 2 per most
+--- COST     O(segments removed), at most 8 calls + 2 per most
 --- NOTES    The log start moves to the first segment that stays. A segment without timestamps is
 ---          removed by size only. Repeat until `removed` is less than `most`.
 local codes = require("lib.codes")

@@ -184,7 +184,7 @@ def test_every_setting_has_a_sentence_and_a_default_it_would_accept() -> None:
 
 
 def test_a_setting_without_effect_says_so() -> None:
-    assert "no effect here" in TOPIC["segment.bytes"].documentation
+    assert "no effect here" in TOPIC["segment.index.bytes"].documentation
     assert "no effect here" not in TOPIC["retention.ms"].documentation
     assert "Fixed when the topic is created." in TOPIC["offset.mode"].documentation
 
@@ -268,7 +268,7 @@ REFUSED_TOPIC_CONFIGS = [
     ("retention.ms", "-2", "retention.ms must be a whole number from -1"),
     ("cleanup.policy", ",", "cleanup.policy must be a comma-separated list of delete, compact"),
     ("storage.format", "json", "storage.format must be one of record, batch"),
-    ("remote.storage.enable", "true", "remote.storage.enable must be one of false"),
+    ("remote.storage.enable", "yes", "remote.storage.enable must be true or false"),
 ]
 
 

@@ -35,14 +35,20 @@ def alter(expected: bytes, name: str = "t") -> Call[Any]:
 
 
 def remove(expected: bytes, name: str = "t") -> Call[Any]:
-    return topic.delete_definition(KEYS, topic=name, expected=expected)
+    return topic.delete_definition(KEYS, topic=name, expected=expected, remote_id="")
 
 
 def delete(
     expected: bytes, name: str = "t", version: bytes = b"", groups: tuple[str, ...] = ()
 ) -> Call[Any]:
     return topic.delete(
-        KEYS, groups, topic=name, expected=expected, registry_version=version, partitions=3
+        KEYS,
+        groups,
+        topic=name,
+        expected=expected,
+        registry_version=version,
+        remote_id="",
+        partitions=3,
     )
 
 
@@ -322,6 +328,7 @@ def test_whatever_happened_to_a_topic_its_deletion_takes_everything(
                     topic=name,
                     expected=b"%d" % count,
                     registry_version=b"%d" % version if version else b"",
+                    remote_id="",
                     partitions=count,
                 )
             )
@@ -344,8 +351,10 @@ def test_a_topic_with_other_partitions_than_keys_is_not_deleted_by_half(
 ) -> None:
     runner.run(create())
     before = dump(runner)
-    call = topic.delete(KEYS, (), topic="t", expected=b"one", registry_version=b"", partitions=3)
-    args = (*call.args[:3], partitions, *call.args[4:])
+    call = topic.delete(
+        KEYS, (), topic="t", expected=b"one", registry_version=b"", remote_id="", partitions=3
+    )
+    args = (*call.args[:4], partitions, *call.args[5:])
     with pytest.raises((ScriptFailed, ScriptError), match="not those of"):
         runner.run(Call(call.script, call.keys, args))
     assert dump(runner) == before

@@ -181,8 +181,26 @@ def topics(lua: Doubting, mode: str) -> None:
         ClassicGroup(lua, name).commit(5)
         lua.command("HSET", KEYS.group_offsets(name), KEYS.partition("t", 2).stream, "5")
     version: Any = lua.command("HGET", KEYS.groups(), ":version")
-    gone = {"topic": "t", "expected": b"3", "registry_version": version, "partitions": 3}
+    gone: dict[str, Any] = {"topic": "t", "expected": b"3", "registry_version": version}
+    gone |= {"partitions": 3, "remote_id": ID}
     assert lua.run(topic.delete(KEYS, ["a", "b", "c"], **gone)).error == ErrorCode.NONE
+
+
+def segments(lua: Doubting) -> None:
+    part = Part(lua, mode="dense").create()
+    for _ in range(4):
+        part.append(size=65_536)
+    claim = log.claim_copy(KEYS, "t", 0, topic_id=ID, holder="a", ttl_ms=1000)
+    assert lua.run(claim).fence == 1
+    place = {"first": 0, "last": 1, "records": 2, "size": 9, "row": "9:5:id"}
+    assert lua.run(log.add_segment(KEYS, "t", 0, topic_id=ID, fence=1, **place)).added == 1
+    limits = {"retention_ms": -1, "retention_bytes": 0}
+    local = log.apply_retention(KEYS, "t", 0, topic_id=ID, **limits, steps=64, is_local=1)
+    assert lua.run(local).removed == 2
+    expire = log.expire_segments(KEYS, "t", 0, topic_id=ID, **limits, delay_ms=0, most=9)
+    assert lua.run(expire).removed == 1
+    gone = topic.delete_definition(KEYS, topic="t", expected=b"{}", remote_id=ID)
+    assert lua.run(gone).error == 0
 
 
 def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: TestServer) -> None:
@@ -199,6 +217,7 @@ def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: Te
         (a_compaction,),
         (topics, "time"),
         (topics, "dense"),
+        (segments,),
     ):
         with redis_server.client() as client:
             lua = Doubting(client)

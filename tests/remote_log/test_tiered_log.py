@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from korvet.remote_log import copier
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.store import RemoteStorageError
 from korvet.scripts import log
+from korvet.topics.lifecycle import delete_topic
 from korvet.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -395,6 +397,24 @@ async def test_configs_that_exclude_each_other_are_refused(
     answer = (await tier.broker.ask(CreateTopicsRequest(topics=[topic]))).topics[0]
     assert answer.error_code == ErrorCode.INVALID_CONFIG
     assert words in answer.error_message
+
+
+async def test_the_objects_of_a_deleted_topic_are_deleted(tier: Tier) -> None:
+    await tier.fill()
+    await tier.move()
+    services, now_ms = tier.broker.services, int(time() * 1000)
+    topic = await services.topics.get("t")
+    assert topic is not None and tier.objects()
+    await delete_topic(services.store, services.keys, topic)
+    services.topics.invalidate()
+    left = len(tier.objects())
+    await tier.manager().delete_objects(now_ms)
+    assert len(tier.objects()) == left, "deleted later: a copy may be in progress"
+    key = services.keys.deleted_topics()
+    for waiting in (1, 0):
+        await tier.manager().delete_objects(now_ms + 61_000)
+        assert tier.objects() == []
+        assert await services.store.command("ZCARD", key) == waiting
 
 
 async def test_objects_are_created_once(tier: Tier) -> None:

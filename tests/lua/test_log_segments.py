@@ -1,0 +1,166 @@
+"""log.claim_copy, add_segment, expire_segments, forget_segments: the manifest of segments."""
+
+import pytest
+
+from korvet.errors import ErrorCode
+from korvet.scripts import log, topic
+from korvet.testing import LuaRunner
+from tests.lua.partition import ID, KEYS, OTHER_ID, Part
+from tests.support.store_runners import Runner
+
+STEP = 65_536
+
+
+def claim(part: Part, holder: str = "a", ttl_ms: int = 1000) -> log.ClaimCopyReply:
+    call = log.claim_copy(KEYS, "t", 0, topic_id=ID, holder=holder, ttl_ms=ttl_ms)
+    return part.runner.run(call)
+
+
+def add(
+    part: Part, fence: int, first: int, last: int, newest: int = 5, topic_id: str = ID
+) -> log.AddSegmentReply:
+    call = log.add_segment(
+        KEYS,
+        "t",
+        0,
+        topic_id=topic_id,
+        fence=fence,
+        first=first,
+        last=last,
+        records=last - first + 1,
+        size=100,
+        row=f"90:{newest}:id{first}",
+    )
+    return part.runner.run(call)
+
+
+def expire(part: Part, ms: int = -1, size: int = -1, most: int = 10) -> log.ExpireSegmentsReply:
+    call = log.expire_segments(
+        KEYS,
+        "t",
+        0,
+        topic_id=ID,
+        retention_ms=ms,
+        retention_bytes=size,
+        delay_ms=0,
+        most=most,
+    )
+    return part.runner.run(call)
+
+
+def trim(part: Part, size: int = 1) -> log.ApplyRetentionReply:
+    call = log.apply_retention(
+        KEYS,
+        "t",
+        0,
+        topic_id=ID,
+        retention_ms=-1,
+        retention_bytes=size,
+        steps=64,
+        is_local=1,
+    )
+    return part.runner.run(call)
+
+
+def filled(runner: Runner, count: int = 10) -> Part:
+    """Return a partition with so many records, each an index step of its own."""
+    part = Part(runner, mode="dense").create()
+    for _ in range(count):
+        part.append(size=STEP)
+    return part
+
+
+def test_one_holder_at_a_time_has_the_lease(lua: LuaRunner) -> None:
+    part = filled(lua)
+    first = claim(part)
+    assert (first.fence, first.first, first.bytes) == (1, 0, 10 * STEP)
+    assert claim(part).fence == 1, "renewed"
+    assert claim(part, "b").fence == 0
+    lua.advance(1001)
+    assert claim(part, "b").fence == 2
+    assert add(part, 1, 0, 4).added == 0, "an earlier holder"
+    assert add(part, 2, 0, 4).added == 1
+
+
+def test_a_segment_begins_where_the_last_one_ended(runner: Runner) -> None:
+    part = filled(runner)
+    fence = claim(part).fence
+    assert add(part, fence, 1, 4).added == 0
+    assert add(part, fence, 0, 4).tiered == 5
+    assert add(part, fence, 0, 4).added == 0, "once"
+    assert add(part, fence, 5, 4).added == 0
+    assert add(part, fence, 5, 7, topic_id=OTHER_ID).error == ErrorCode.UNKNOWN_TOPIC_ID
+    assert add(part, fence, 5, 7).tiered == 8
+    rows = part.runner.command("ZRANGE", part.keys.segments, 0, -1)
+    assert rows == [b"0:4:0:5:0:100:90:5:id0", b"5:7:5:3:100:100:90:5:id5"]
+    assert claim(part).first == 8 and claim(part).bytes == 2 * STEP
+    assert (part.bounds().tiered, part.bounds().start) == (8, 0)
+
+
+def test_local_retention_never_passes_what_is_copied(runner: Runner) -> None:
+    part = filled(runner)
+    assert trim(part).removed == 0
+    fence = claim(part).fence
+    add(part, fence, 0, 4)
+    reply = trim(part)
+    assert (reply.start, reply.removed) == (0, 5)
+    bounds = part.bounds()
+    assert (bounds.start, bounds.first, bounds.local_first, bounds.next) == (0, 0, 5, 10)
+    assert bounds.bytes == 5 * STEP, "the bytes in Redis"
+    add(part, fence, 5, 9)
+    assert trim(part, 2 * STEP).removed == 3
+
+
+def test_the_total_is_counted_by_time_and_size(lua: LuaRunner) -> None:
+    part = filled(lua)
+    fence = claim(part).fence
+    now = lua.now_ms()
+    for first, newest in ((0, now - 500), (2, now - 100), (4, now), (6, now)):
+        add(part, fence, first, first + 1, newest)
+    trim(part)
+    assert (expire(part, ms=300).removed, part.bounds().start) == (1, 2)
+    assert (expire(part, size=200).removed, part.bounds().start) == (1, 4)
+    assert expire(part, size=200).removed == 0
+    assert (expire(part, size=0, most=1).removed, part.bounds().start) == (1, 6)
+    assert expire(part, size=0).removed == 1
+    bounds = part.bounds()
+    assert bounds.start == bounds.first == bounds.local_first == 8
+
+
+def test_the_objects_of_removed_segments_are_named_until_forgotten(runner: Runner) -> None:
+    part = filled(runner)
+    fence = claim(part).fence
+    add(part, fence, 0, 3)
+    add(part, fence, 4, 7)
+    trim(part)
+    assert part.truncate(5).start == 5
+    reply = expire(part)
+    assert (reply.start, reply.removed) == (5, 1), "a segment that reaches above the start stays"
+    assert reply.due == expire(part).due == [b"0:3:0:4:0:100:90:5:id0"]
+    assert part.runner.run(log.forget_segments(KEYS, "t", 0, rows=reply.due)).error == 0
+    assert expire(part).due == []
+    assert part.truncate(-1).start == 10
+    assert expire(part).removed == 1
+    assert claim(part).first == 10
+
+
+@pytest.mark.parametrize("step", [False, True])
+def test_a_deleted_topic_with_segments_is_noted(runner: Runner, step: bool) -> None:
+    part = filled(runner, 1)
+    if step:
+        call = topic.delete_definition(KEYS, topic="t", expected=b"{}", remote_id=ID)
+    else:
+        call = topic.delete(
+            KEYS,
+            [],
+            topic="t",
+            expected=b"{}",
+            registry_version=b"",
+            remote_id=ID,
+            partitions=1,
+        )
+    assert part.runner.run(call).error == 0
+    key = KEYS.deleted_topics()
+    assert part.runner.command("ZRANGE", key, 0, -1) == [ID.encode()]
+    part.runner.run(topic.forget_deleted(KEYS, topic_id=ID))
+    assert part.runner.command("ZCARD", key) == 0
