@@ -1,5 +1,6 @@
 """Tiered storage in one broker without a socket: copy, trim, fetch, offsets, removal."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -185,6 +186,56 @@ async def test_a_store_that_is_away_is_a_retriable_error(tier: Tier) -> None:
     assert (await fetch(tier.broker, local)).error_code == 0
     elsewhere.rename(tier.folder)
     assert await tier.read() == tier.sent
+
+
+async def test_concurrent_fetches_share_a_read(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
+    await tier.fill()
+    await tier.move()
+    segments = tier.broker.services.segments
+    assert segments is not None
+    get, reads = segments.get, list[tuple[str, int, int]]()
+
+    async def noted(name: str, start: int, end: int) -> memoryview:
+        reads.append((name, start, end))
+        await asyncio.sleep(0)
+        return await get(name, start, end)
+
+    monkeypatch.setattr(segments, "get", noted)
+    answers = await asyncio.gather(*(fetch(tier.broker, 0) for _ in range(5)))
+    assert all(told(answer.records) for answer in answers)
+    blocks = [read for read in reads if read[1] == 0]
+    assert len(blocks) == 1
+    await fetch(tier.broker, 5)
+    assert [read for read in reads if read[1] == 0] == blocks
+
+
+async def test_a_slow_store_delays_no_fetch_and_the_next_one_has_the_records(
+    tier: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tier.fill()
+    await tier.move()
+    services = tier.broker.services
+    segments = services.segments
+    assert segments is not None
+    get, arrived, count = segments.get, asyncio.Event(), 0
+
+    async def slow(name: str, start: int, end: int) -> memoryview:
+        nonlocal count
+        count += 1
+        if start == 0:
+            await arrived.wait()
+        return await get(name, start, end)
+
+    monkeypatch.setattr(segments, "get", slow)
+    monkeypatch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 0.05)
+    answer = await fetch(tier.broker, 0)
+    assert answer.error_code == 0 and not told(answer.records)
+    assert answer.high_watermark == 120
+    arrived.set()
+    monkeypatch.setattr(services.log_reader.remote, "_max_wait_s", lambda: 10)
+    asked = count
+    assert told((await fetch(tier.broker, 0)).records)
+    assert count == asked, "the read of the first fetch is used"
 
 
 def flip(at: int) -> Callable[[list[Path]], None]:
