@@ -138,9 +138,9 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _charge_connection(self) -> None:
         """Serve the connection once its address is within connection_creation_rate (KIP-612)."""
-        self._muted_until = inf
+        earlier, self._muted_until = self._muted_until, inf
         wait_ms = await self._services.quotas.charge_connection(self.host)
-        self._muted_until = 0.0
+        self._muted_until = earlier
         self.mute(wait_ms)
         self._pump()
 

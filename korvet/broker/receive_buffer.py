@@ -9,14 +9,25 @@ Rules
 - Only a request with records may be long: any other is limited to `longest_control` bytes.
 """
 
+import threading
 from collections import deque
 from typing import TypeAlias
 
 Frame: TypeAlias = bytes | bytearray
 
-SCRATCH = memoryview(bytearray(128 * 1024))
+SCRATCH_BYTES = 128 * 1024
 FIRST_CHUNK = 16 << 10
 _KEY_AT, _VERSION_AT, _PEEK = 4, 6, 8
+
+
+class _Scratch(threading.local):
+    """The scratch buffer of each thread: a process may run several event loops."""
+
+    def __init__(self) -> None:
+        self.buffer = memoryview(bytearray(SCRATCH_BYTES))
+
+
+_scratch = _Scratch()
 
 
 class BadFrame(Exception):
@@ -39,6 +50,7 @@ class ReceiveBuffer:
         "_longest_control",
         "_max_control",
         "_records_key",
+        "_scratch",
         "_tail",
         "frames",
         "held",
@@ -47,6 +59,7 @@ class ReceiveBuffer:
     def __init__(self, longest: int, longest_control: int, records_key: int) -> None:
         self.frames: deque[Frame] = deque()
         self.held = 0
+        self._scratch = _scratch.buffer
         self._max_control = longest_control
         self.limit(longest)
         self._records_key = records_key.to_bytes(2, "big")
@@ -63,7 +76,7 @@ class ReceiveBuffer:
     def buffer(self) -> memoryview:
         """Return the memory for the next bytes."""
         if self._frame is None:
-            return SCRATCH
+            return self._scratch
         return memoryview(self._frame)[self._filled :]
 
     def took(self, nbytes: int) -> None:
@@ -71,7 +84,7 @@ class ReceiveBuffer:
         if self._frame is not None:
             self._fill(nbytes)
         else:
-            self._cut(SCRATCH[:nbytes])
+            self._cut(self._scratch[:nbytes])
 
     def next(self) -> Frame:
         """Remove and return the oldest complete frame."""
