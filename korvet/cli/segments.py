@@ -1,4 +1,4 @@
-"""`korvet segments`: show and verify segment files, without a broker and without Redis."""
+"""`korvet segments`: show and verify segment files without a broker, list a topic's segments."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +12,7 @@ from korvet.cli import table_output
 if TYPE_CHECKING:
     from korvet.wire.segments import Segment
 
-app = typer.Typer(help="Show and verify segments of tiered storage, without a broker.")
+app = typer.Typer(help="List, show and verify segments of tiered storage.")
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")]
@@ -103,6 +103,34 @@ def _problems(data: bytes) -> Sequence[str]:
     if last != segment.header.last:
         found.append(f"ends at offset {last}, its header says {segment.header.last}")
     return found
+
+
+@o.command(app, "list")
+def list_(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.")],
+    target: o.Target,
+    json: o.Json = False,
+) -> None:
+    """List the segments of a topic by the manifest in Redis."""
+    from korvet.cli.redis_target import store
+    from korvet.config.setting import StartError
+    from korvet.keys import Keys
+    from korvet.remote_log.manifest import SegmentRow
+    from korvet.topics.table import decode_definition
+
+    keys, rows = Keys(target.namespace), []
+    with store(target) as reached:
+        raw = reached.command("HGET", keys.topics(), topic)
+        if not isinstance(raw, bytes):
+            raise StartError(f"There is no topic {topic!r}.")
+        for partition in range(decode_definition(raw).partitions):
+            found = reached.command("ZRANGE", keys.partition(topic, partition).segments, 0, -1)
+            assert isinstance(found, list)
+            for each in map(SegmentRow.parse, found):
+                counts = (each.records, each.size, each.max_timestamp)
+                rows.append((partition, each.first, each.last, *counts, each.id))
+    columns = ("partition", "first", "last", "records", "bytes", "max_timestamp", "id")
+    table_output.listing(columns, rows, as_json=json)
 
 
 def _read(file: Path) -> bytes:

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from korvet.cli import run
+from tests.lua.partition import Part
+from tests.support.redis_servers import TestServer
+from tests.support.store_runners import StoreRunner
 from tests.wire.test_segments import written
 
 
@@ -47,3 +50,21 @@ def test_a_corrupt_file_is_named(file: Path, capsys: pytest.CaptureFixture[str])
     file.write_bytes(b"no segment at all, but long enough")
     assert run(["segments", "show", str(file)]) == 2
     assert run(["segments", "verify", str(file)]) == 1
+
+
+def test_the_segments_of_a_topic_are_listed(
+    valkey_server: TestServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ["--redis", valkey_server.url]
+    with valkey_server.client() as client:
+        client.flushall()
+        assert run(["segments", "list", "t", *at]) == 2
+        part = Part(StoreRunner(client), mode="dense")
+        assert run(["topics", "create", "t", *at]) == 0
+        row = b"0:4:0:5:0:100:90:7:abc"
+        client.zadd(part.keys.segments, {row: 0})
+        capsys.readouterr()
+        assert run(["segments", "list", "t", "--json", *at]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["partition"], shown["first"], shown["last"], shown["records"]) == (0, 0, 4, 5)
+    assert (shown["bytes"], shown["max_timestamp"], shown["id"]) == (100, 7, "abc")

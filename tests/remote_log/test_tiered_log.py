@@ -51,7 +51,7 @@ class Tier:
     def __init__(self, broker: Broker, folder: Path) -> None:
         self.broker = broker
         self.folder = folder
-        self.sent: list[tuple[int, bytes]] = []
+        self.sent: list[tuple[int, bytes | None]] = []
 
     def manager(self, holder: str = "one") -> RemoteLogManager:
         found = self.broker.services.remote_log_manager(holder)
@@ -84,9 +84,11 @@ class Tier:
         assert topic is not None
         await self.manager(holder).move(topic, 0)
 
-    async def read(self, offset: int = 0, version: int = 18, **how: Any) -> list[tuple[int, bytes]]:
+    async def read(
+        self, offset: int = 0, version: int = 18, **how: Any
+    ) -> list[tuple[int, bytes | None]]:
         """Read from an offset to the end as a consumer; offsets must rise."""
-        found: list[tuple[int, bytes]] = []
+        found: list[tuple[int, bytes | None]] = []
         while True:
             answer = await fetch(self.broker, offset, version=version, size=100_000, **how)
             assert answer.error_code == 0
@@ -259,7 +261,7 @@ def named(caplog: pytest.LogCaptureFixture, **fields: Any) -> bool:
     return all(found[key] == value for key, value in fields.items())
 
 
-CHANGES: dict[str, Callable[[list[Path]], None]] = {
+CHANGES: dict[str, Callable[[list[Path]], object]] = {
     "base offset": flip(5),
     "record": flip(500),
     "header": flip(-60),
