@@ -132,7 +132,7 @@ class PartitionRead:
     # From segments.
 
     def _is_in_segments(self) -> bool:
-        return self._result.start <= self._request.offset < self._local_start
+        return max(self._result.start, 0) <= self._request.offset < self._local_start
 
     def _has_gap(self) -> bool:
         entries = self._result.entries

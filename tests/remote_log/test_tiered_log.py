@@ -34,6 +34,7 @@ from korvet.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from korvet.wire.records import Record
 from korvet.wire.segments import read_segment
 from tests.support.connected_broker import Broker
 from tests.support.exchanges import SHAPES, fetch, packed, produce, told
@@ -71,7 +72,7 @@ class Tier:
         }
         await self.broker.create("t", partitions=1, **{**wanted, **configs})
         for at in range(BATCHES):
-            made = [
+            made: list[Record] = [
                 (n, 1000 + at * PER_BATCH + n, b"k", b"%04d" % (at * PER_BATCH + n) * 1700, [])
                 for n in range(PER_BATCH)
             ]
