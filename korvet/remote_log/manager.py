@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from random import random
 from time import monotonic, time
 
 from korvet import logfmt
@@ -10,6 +11,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.manifest import SegmentRow
+from korvet.remote_log.orphans import delete_orphans
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import log
 from korvet.scripts.topic import forget_deleted
@@ -24,6 +26,8 @@ MOST = 100
 """Max segments one log.expire_segments removes."""
 TOPIC_DELAY_MS = 60_000
 """Time between deletion of a topic and of its objects."""
+COLLECT_INTERVAL_S = 3600.0
+"""Seconds between two searches for objects of crashed copies, which list the store."""
 SAY_AGAIN_S = 30.0
 REPLICA_WAIT_S = 10.0
 logger = logfmt.get("remote_log.manager")
@@ -52,6 +56,7 @@ class RemoteLogManager:
         self._cluster_id = cluster_id
         self._holder = holder
         self._logged_at = -SAY_AGAIN_S
+        self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -64,14 +69,23 @@ class RemoteLogManager:
         """Copy and trim each partition once; the failure of one does not affect the others."""
         try:
             await self.delete_objects(int(time() * 1000))
+        except (StoreError, RemoteStorageError) as error:
+            self._log_failure("", -1, error)
+        try:
             topics = await self._topics.all()
         except StoreError as error:
             return self._log_failure("", -1, error)
+        collects = monotonic() >= self._collects_at
+        if collects:
+            self._collects_at = monotonic() + COLLECT_INTERVAL_S
         for topic in topics:
             for partition in range(topic.partitions if topic.policy.remote_storage else 0):
                 try:
                     await self.move(topic, partition)
-                except (StoreError, RemoteStorageError) as error:
+                    if collects:
+                        await self.collect_orphans(topic, partition)
+                # ValueError: a batch of another Redis client is malformed.
+                except (StoreError, RemoteStorageError, ValueError) as error:
                     self._log_failure(topic.name, partition, error)
 
     async def delete_objects(self, now_ms: int) -> None:
@@ -86,6 +100,17 @@ class RemoteLogManager:
             # A copy in progress may have added one: forgotten only once a listing is empty.
             if not names:
                 await self._store.run(forget_deleted(self._keys, topic_id=topic_id.decode()))
+
+    async def collect_orphans(self, topic: Topic, partition: int) -> None:
+        """Delete the objects of crashed copies."""
+        count = await delete_orphans(
+            *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
+            *(topic, partition),
+        )
+        if count:
+            logger.info(
+                "orphaned segments deleted", topic=topic.name, partition=partition, count=count
+            )
 
     def _log_failure(self, topic: str, partition: int, error: Exception) -> None:
         now = monotonic()

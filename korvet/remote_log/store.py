@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -67,12 +68,18 @@ class SegmentStore:
             raise RemoteStorageError(f"{name}: deletion failed: {error}") from error
 
     async def names(self, prefix: str) -> list[str]:
-        """Return the names of the objects below a prefix."""
+        """Return the names of the objects below a prefix, which ends with a whole part."""
+        return [name for name, _ in await self.objects(prefix)]
+
+    async def objects(self, prefix: str) -> list[tuple[str, datetime]]:
+        """Return name and time of writing of the objects below a prefix."""
         import obstore
 
         try:
             pages = obstore.list(self._store, prefix or None)
-            return [str(row["path"]) async for page in pages for row in page]
+            return [
+                (str(row["path"]), row["last_modified"]) async for page in pages for row in page
+            ]
         except Exception as error:
             raise RemoteStorageError(f"{prefix}: listing failed: {error}") from error
 

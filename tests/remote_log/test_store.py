@@ -1,0 +1,105 @@
+"""The remote store: the same behaviour in a directory, in memory, and over S3's API."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from urllib.request import Request, urlopen
+
+import pytest
+
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
+
+pytestmark = pytest.mark.anyio
+NAME = "c/0123/0/00000000000000000100-ab.segment"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """Return the endpoint of an S3 server on loopback with the bucket `logs`."""
+    pytest.importorskip("flask_cors", reason="moto's server needs flask and flask-cors")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    with urlopen(Request(f"{endpoint}/logs", method="PUT")):
+        yield endpoint
+    server.stop()
+
+
+def use_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> SegmentStore:
+    """Return the store of a bucket, with address and credentials from the environment."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return SegmentStore("s3://logs/some/prefix")
+
+
+@pytest.fixture(params=["file", "memory", "s3"])
+def store(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> SegmentStore:
+    if request.param == "s3":
+        return use_s3(request.getfixturevalue("s3"), monkeypatch)
+    return SegmentStore(f"file://{tmp_path}/logs" if request.param == "file" else "memory:///")
+
+
+async def test_an_object_is_created_read_listed_and_deleted(store: SegmentStore) -> None:
+    await store.put(NAME, b"0123456789")
+    assert bytes(await store.get(NAME, 2, 5)) == b"234"
+    assert bytes(await store.get(NAME, 0, 10)) == b"0123456789"
+    assert await store.names("c/0123") == [NAME]
+    assert await store.names("c/9") == []
+    await store.delete(NAME)
+    await store.delete(NAME)
+    assert await store.names("c/0123") == []
+
+
+async def test_an_object_is_never_replaced(store: SegmentStore) -> None:
+    await store.put(NAME, b"first")
+    with pytest.raises(RemoteStorageError, match=r"00100-ab\.segment: write failed"):
+        await store.put(NAME, b"other")
+    assert bytes(await store.get(NAME, 0, 5)) == b"first"
+    await store.delete(NAME)
+
+
+async def test_a_missing_or_short_object_is_an_error(store: SegmentStore) -> None:
+    with pytest.raises(RemoteStorageError, match=r"ab\.segment: read failed"):
+        await store.get(NAME, 0, 5)
+    await store.put(NAME, b"0123456789")
+    for start, end in ((5, 11), (10, 12), (50, 60)):
+        with pytest.raises(RemoteStorageError, match=r"ab\.segment"):
+            await store.get(NAME, start, end)
+    await store.delete(NAME)
+
+
+async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease of the copy task ends after 60 s: a request must not be repeated for longer."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    store = use_s3(f"http://127.0.0.1:{port}", monkeypatch)
+    began = monotonic()
+    with pytest.raises(RemoteStorageError, match="read failed"):
+        await store.get(NAME, 0, 5)
+    assert monotonic() - began < 5
+    with pytest.raises(RemoteStorageError, match="write failed"):
+        await store.put(NAME, b"data")
+
+
+async def test_a_directory_that_is_away_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    store = SegmentStore(f"file://{folder}")
+    await store.put(NAME, b"data")
+    folder.rename(tmp_path / "away")
+    with pytest.raises(RemoteStorageError):
+        await store.get(NAME, 0, 4)
+    (tmp_path / "away").rename(folder)
+    assert bytes(await store.get(NAME, 0, 4)) == b"data"
