@@ -2,12 +2,23 @@
 
 import asyncio
 import os
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from korvet.store.errors import StoreError
+
+_RETRIES: Any = {
+    "max_retries": 3,
+    "retry_timeout": timedelta(seconds=10),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=1),
+        "base": 2,
+    },
+}
+"""Repetitions of a request: clients and the copy task repeat theirs, so few and short ones."""
 
 
 class RemoteStorageError(StoreError):
@@ -31,7 +42,7 @@ class SegmentStore:
         elif parts.scheme == "memory":
             self._store = MemoryStore()
         else:
-            self._store = from_url(url)
+            self._store = from_url(url, retry_config=_RETRIES)
 
     async def put(self, name: str, data: bytes) -> None:
         """Create the object; fails if it exists. A local file is synced to the disk."""

@@ -81,7 +81,7 @@ async def test_a_missing_or_short_object_is_an_error(store: SegmentStore) -> Non
 
 
 async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lease of the copy task ends after 60 s: a request must not be repeated for longer."""
+    """The library's default is 10 repetitions within 3 minutes; a copy's lease ends after 1."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -89,7 +89,7 @@ async def test_a_store_that_is_away_fails_within_seconds(monkeypatch: pytest.Mon
     began = monotonic()
     with pytest.raises(RemoteStorageError, match="read failed"):
         await store.get(NAME, 0, 5)
-    assert monotonic() - began < 5
+    assert monotonic() - began < 10
     with pytest.raises(RemoteStorageError, match="write failed"):
         await store.put(NAME, b"data")
 
