@@ -53,7 +53,7 @@ class SegmentStore:
             if self._root is not None:
                 await asyncio.to_thread(_sync, self._root / name)
         except Exception as error:
-            raise RemoteStorageError(f"{name}: write failed: {error}") from error
+            raise RemoteStorageError(f"{name}: write failed: {_reason(error)}") from error
 
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`."""
@@ -62,7 +62,7 @@ class SegmentStore:
         try:
             found = await obstore.get_range_async(self._store, name, start=start, end=end)
         except Exception as error:
-            raise RemoteStorageError(f"{name}: read failed: {error}") from error
+            raise RemoteStorageError(f"{name}: read failed: {_reason(error)}") from error
         if len(found) != end - start:
             raise RemoteStorageError(f"{name}: {len(found)} bytes in place of {end - start}")
         return memoryview(found)
@@ -76,7 +76,7 @@ class SegmentStore:
         except FileNotFoundError:
             pass
         except Exception as error:
-            raise RemoteStorageError(f"{name}: deletion failed: {error}") from error
+            raise RemoteStorageError(f"{name}: deletion failed: {_reason(error)}") from error
 
     async def names(self, prefix: str) -> list[str]:
         """Return the names of the objects below a prefix, which ends with a whole part."""
@@ -92,7 +92,12 @@ class SegmentStore:
                 (str(row["path"]), row["last_modified"]) async for page in pages for row in page
             ]
         except Exception as error:
-            raise RemoteStorageError(f"{prefix}: listing failed: {error}") from error
+            raise RemoteStorageError(f"{prefix}: listing failed: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line: the library adds its own value, for debugging, below it."""
+    return str(error).partition("\n")[0]
 
 
 def _sync(path: Path) -> None:

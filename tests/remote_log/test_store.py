@@ -71,8 +71,9 @@ async def test_an_object_is_never_replaced(store: SegmentStore) -> None:
 
 
 async def test_a_missing_or_short_object_is_an_error(store: SegmentStore) -> None:
-    with pytest.raises(RemoteStorageError, match=r"ab\.segment: read failed"):
+    with pytest.raises(RemoteStorageError, match=r"ab\.segment: read failed") as caught:
         await store.get(NAME, 0, 5)
+    assert "\n" not in str(caught.value)
     await store.put(NAME, b"0123456789")
     for start, end in ((5, 11), (10, 12), (50, 60)):
         with pytest.raises(RemoteStorageError, match=r"ab\.segment"):
