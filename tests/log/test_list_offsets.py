@@ -121,7 +121,9 @@ async def store(broker: Broker, topic: Topic, data: bytes) -> Any:
 async def test_a_batch_that_cannot_be_read_is_found_by_what_its_header_says(
     broker: Broker,
 ) -> None:
-    await broker.create("t", storage_format="batch", offset_mode="dense")
+    await broker.create(
+        "t", storage_format="batch", offset_mode="dense", records_validation="header"
+    )
     topic = await broker.services.topics.get("t")
     assert topic is not None
     now_ms = int(time() * 1000)
