@@ -313,5 +313,9 @@ class Context(msgspec.Struct, frozen=True):
         ) or self.allows(Operation.CREATE, ResourceType.TOPIC, topic)
 
     def authorized_operations(self, kind: ResourceType, name: str) -> int:
-        """Return the operations that the client may do on the resource, as a bit field."""
-        return self.services.authorizer.operations(self.session, kind, name) & SUPPORTED_BITS[kind]
+        """Return the operations that the client may do on the resource, as a bit field.
+
+        A client that may not describe the resource gets 0, as in Kafka.
+        """
+        found = self.services.authorizer.operations(self.session, kind, name)
+        return found & SUPPORTED_BITS[kind] if found >> Operation.DESCRIBE & 1 else 0

@@ -4,7 +4,7 @@ Used if a handler does not return errors itself. The response lists each item of
 retriable error: a client treats an item without a response as done.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -28,6 +28,13 @@ It is not valid for Metadata, and librdkafka's admin client aborts the process i
 returns it.
 """
 _EMPTY: dict[Any, Any] = {str: "", bytes: b"", bool: False, int: -1, float: -1.0, UUID: ZERO_UUID}
+_RENAMED = {"partition_index": "partition", "topic_name": "name", "user": "name"}
+"""Fields of responses whose name in the request may differ."""
+_ROWS: dict[str, Callable[[Any], list[Any]]] = {
+    "AlterReplicaLogDirsRequest": lambda asked: [row for each in asked.dirs for row in each.topics],
+    "AlterUserScramCredentialsRequest": lambda asked: [*asked.deletions, *asked.upsertions],
+}
+"""The items of requests that have them in several lists."""
 _CODE, _WORDS = "error_code", "error_message"
 
 
@@ -58,13 +65,16 @@ def _answer(kind: Any, asked: object, code: ErrorCode) -> Any:
     hints = _hints(kind)
     for field in msgspec.structs.fields(kind):
         name, hint = field.name, hints[field.name]
+        source = name if hasattr(asked, name) else _RENAMED.get(name, name)
         item = _item(hint)
         if name == _CODE:
             values[name] = code
         elif item is not None and _tells_errors(item):
             values[name] = [_answer(item, one, code) for one in _asked(asked, name)]
-        elif _copies(asked, name, hint):
-            values[name] = getattr(asked, name)
+        elif item is not None and (same := _same_items(asked, name, item)):
+            values[name] = same
+        elif _copies(asked, source, hint):
+            values[name] = getattr(asked, source)
         elif field.required:
             values[name] = _empty(hint)
     if isinstance(asked, str | int):
@@ -79,6 +89,9 @@ def _asked(source: object, name: str) -> list[Any]:
     """
     if not isinstance(source, msgspec.Struct):
         return []
+    rows = _ROWS.get(type(source).__name__)
+    if rows is not None:
+        return rows(source)
     same = getattr(source, name, None)
     if isinstance(same, list):
         return same
@@ -90,6 +103,12 @@ def _lists(source: msgspec.Struct) -> Iterator[list[Any]]:
         found = getattr(source, field.name)
         if isinstance(found, list):
             yield found
+
+
+def _same_items(source: object, name: str, item: Any) -> list[Any]:
+    """Return the request's list of that name if its elements are the response's too."""
+    found = getattr(source, name, None)
+    return found if isinstance(found, list) and all(isinstance(one, item) for one in found) else []
 
 
 def _copies(source: object, name: str, hint: Any) -> bool:

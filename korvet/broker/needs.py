@@ -228,7 +228,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
     "DeleteGroups": (Each("groups_names", GROUP, DELETE),),
     "ElectLeaders": (_cluster(ALTER),),
     "IncrementalAlterConfigs": (EachConfig(ALTER_CONFIGS),),
-    "AlterPartitionReassignments": (_cluster(ALTER, top_only=True),),
+    "AlterPartitionReassignments": (_cluster(ALTER),),
     "ListPartitionReassignments": (_cluster(DESCRIBE),),
     "OffsetDelete": (
         Whole(GROUP, (DELETE,), "group_id", top_only=True),

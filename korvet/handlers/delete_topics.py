@@ -91,7 +91,9 @@ def _check_allowed(state: DeleteTopicState, topic: Topic | None, context: Contex
         return
     if topic is None and _may_describe(name, context):
         return
-    if not context.allows(Operation.DELETE, ResourceType.TOPIC, name):
+    # Kafka looks for a topic by name only if the client may describe it.
+    hidden = state.name is not None and not _may_describe(name, context)
+    if hidden or not context.allows(Operation.DELETE, ResourceType.TOPIC, name):
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         raise Refused(error, error.message)
 
