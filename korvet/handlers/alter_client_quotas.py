@@ -3,7 +3,7 @@
 Behaviour
 - the quotas hold for all brokers together, and change on all of them within a second
 - checked per entry: INVALID_REQUEST for no entity, an unknown or repeated entity type, `ip` with
-  another type, an empty name, an unknown key, a key that the entity cannot have, a value that is
+  another type, an empty name, an ip that is no address, an unknown key, a key that the entity cannot have, a value that is
   not above 0, or a fraction for a byte rate
 - validate_only does all checks and writes nothing
 Versions
@@ -11,7 +11,9 @@ Versions
 """
 
 import math
+from ipaddress import ip_address
 
+from korvet.config.setting import LONG_MAX
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.quotas import (
@@ -65,7 +67,7 @@ def _check(entry: EntryData) -> dict[str, str | None]:
     known = (CONNECTIONS,) if IP in types else OF_CLIENTS
     changes: dict[str, str | None] = {}
     for op in entry.ops:
-        if op.key not in known:
+        if op.key not in known and not op.remove:
             raise _invalid(f"{op.key} is not a quota of {' and '.join(sorted(types))}.")
         if op.key in changes:
             raise _invalid(f"{op.key} is given twice.")
@@ -84,13 +86,25 @@ def _check_entity(entity: list[EntityData]) -> None:
         raise _invalid("An entity type is given twice.")
     if IP in types and len(types) > 1:
         raise _invalid("`ip` cannot be combined with other types.")
-    if any(row.entity_name == "" for row in entity):
-        raise _invalid("An entity name is empty; null is the default entity.")
+    for row in entity:
+        if row.entity_name == "":
+            raise _invalid("An entity name is empty; null is the default entity.")
+        if row.entity_type == IP and row.entity_name is not None:
+            _check_address(row.entity_name)
+
+
+def _check_address(text: str) -> None:
+    try:
+        ip_address(text)
+    except ValueError:
+        raise _invalid(f"{text!r} is no IP address.") from None
 
 
 def _value(op: OpData) -> str:
     if not (math.isfinite(op.value) and op.value > 0):
         raise _invalid(f"{op.key} must be above 0, not {op.value}.")
+    if op.value > LONG_MAX:
+        raise _invalid(f"{op.key} must be at most {LONG_MAX}, not {op.value}.")
     whole = op.key in (PRODUCER_BYTES, CONSUMER_BYTES, CONNECTIONS)
     if whole and not op.value.is_integer():
         raise _invalid(f"{op.key} must be a whole number, not {op.value}.")
