@@ -3,8 +3,8 @@
 Behaviour
 - the quotas hold for all brokers together, and change on all of them within a second
 - checked per entry: INVALID_REQUEST for no entity, an unknown or repeated entity type, `ip` with
-  another type, an empty name, an ip that is no address, an unknown key, a key that the entity cannot have, a value that is
-  not above 0, or a fraction for a byte rate
+  another type, an empty name, an ip that is no address, an unknown key, a key that the entity
+  cannot have, a value that is not above 0 or above a long, or a fraction for a byte rate
 - validate_only does all checks and writes nothing
 Versions
 - v1 flexible
