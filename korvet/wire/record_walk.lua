@@ -14,7 +14,7 @@ local DECODE, TOO_MANY, INVALID = -1, -2, -3
 local TOO_LONG = 2 ^ 40
 
 -- Return the unsigned varint of at most five bytes at that position, and the next position.
-local function varint(p, at)
+local function long_varint(p, at)
   local value, factor = 0, 1
   for i = 0, 4 do
     local byte = p[at + i]
@@ -23,6 +23,15 @@ local function varint(p, at)
     factor = factor * 128
   end
   return TOO_LONG, at
+end
+
+-- Return the same; nearly all have one or two bytes. LuaJIT inlines a function without a loop.
+local function varint(p, at)
+  local value = p[at]
+  if value < 128 then return value, at + 1 end
+  local second = p[at + 1]
+  if second < 128 then return value - 128 + second * 128, at + 2 end
+  return long_varint(p, at)
 end
 
 -- Return the position after the timestamp of four to ten bytes, and its unsigned value.
@@ -83,14 +92,8 @@ return function(records, size, count, most_headers)
   local at, highest, i = 0, 0, 0
   while i < count do
     if at >= size then return INVALID - i end
-    local length = p[at]
-    if length < 128 then
-      at = at + 1
-    elseif p[at + 1] < 128 then
-      length, at = length - 128 + p[at + 1] * 128, at + 2
-    else
-      length, at = varint(p, at)
-    end
+    local length
+    length, at = varint(p, at)
     local last = at + length / 2
     if length % 2 == 1 or last > size or p[at] >= 128 then return INVALID - i end
     at = at + 1
@@ -107,35 +110,15 @@ return function(records, size, count, most_headers)
     end
     if delta > highest and delta % 2 == 0 then highest = delta end
 
-    local offset = p[at]
-    if offset < 128 then
-      at = at + 1
-    elseif p[at + 1] < 128 then
-      offset, at = offset - 128 + p[at + 1] * 128, at + 2
-    else
-      offset, at = varint(p, at)
-    end
+    local offset
+    offset, at = varint(p, at)
     if offset ~= i * 2 then return INVALID - i end
 
-    length = p[at]
-    if length < 128 then
-      at = at + 1
-    elseif p[at + 1] < 128 then
-      length, at = length - 128 + p[at + 1] * 128, at + 2
-    else
-      length, at = varint(p, at)
-    end
+    length, at = varint(p, at)
     if band(length, 1) == 0 then at = at + length / 2 elseif length ~= 1 then return INVALID - i end
     if at >= last then return INVALID - i end
 
-    length = p[at]
-    if length < 128 then
-      at = at + 1
-    elseif p[at + 1] < 128 then
-      length, at = length - 128 + p[at + 1] * 128, at + 2
-    else
-      length, at = varint(p, at)
-    end
+    length, at = varint(p, at)
     if band(length, 1) == 0 then at = at + length / 2 elseif length ~= 1 then return INVALID - i end
     if at >= last then return INVALID - i end
 
