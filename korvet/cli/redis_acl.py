@@ -1,12 +1,11 @@
 """`korvet redis-acl`: print or create the Redis user that brokers and Spark need."""
 
-import sys
 from typing import Annotated
 
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import passwords, table_output
 
 
 def redis_acl(
@@ -28,7 +27,11 @@ def redis_acl(
     """
     from korvet.store.redis_user import rules
 
-    password = _password(prompt=apply, from_stdin=password_stdin)
+    password = None
+    if password_stdin:
+        password = passwords.from_stdin()
+    elif apply:
+        password = passwords.ask()
     if not apply:
         rule = rules(target.namespace, password, waitaof=False)
         table_output.line(" ".join(["ACL", "SETUSER", user, *rule]))
@@ -49,17 +52,3 @@ def redis_acl(
                 "ACL", "SETUSER", user, *rules(target.namespace, password, waitaof=False)
             )
     table_output.line(f"user {user} may use the keys of namespace {target.namespace}")
-
-
-def _password(*, prompt: bool, from_stdin: bool) -> str | None:
-    from korvet.config.setting import ConfigError
-
-    if from_stdin:
-        password = sys.stdin.readline().rstrip("\n")
-    elif prompt:
-        password = typer.prompt("Password", hide_input=True, confirmation_prompt=True)
-    else:
-        return None
-    if not password:
-        raise ConfigError("the password of the Redis user is empty: give one on standard input.")
-    return password

@@ -1,13 +1,12 @@
 """`korvet users`: add, passwd, list and delete, in Redis and without a broker."""
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli import passwords, table_output
 
 if TYPE_CHECKING:
     from korvet.security.credentials import Credential, Mechanism
@@ -41,7 +40,7 @@ def add(
     from korvet.security.users import ABSENT
 
     wanted = _mechanisms(mechanism) or list(Mechanism)
-    changes = _hashed(name, _password(), wanted, iterations)
+    changes = _hashed(name, passwords.read(), wanted, iterations)
     error = _on_users(lambda users: users.alter(name, changes, ABSENT), target, create=True)
     if error is not ErrorCode.NONE:
         raise StartError(
@@ -61,7 +60,7 @@ def passwd(
     known = _on_users(lambda users: users.describe([name]), target)[name]
     if not known:
         raise _unknown(name)
-    changes = _hashed(name, _password(), named or list(known), iterations)
+    changes = _hashed(name, passwords.read(), named or list(known), iterations)
     condition = "" if named else PRESENT
     error = _on_users(lambda users: users.alter(name, changes, condition), target)
     if error is not ErrorCode.NONE:
@@ -117,22 +116,6 @@ def _hashed(
             f"--iterations must be from {MIN_ITERATIONS} to {MAX_ITERATIONS}, not {iterations}"
         )
     return {each: from_password(each, password, iterations) for each in mechanisms}
-
-
-def _password() -> str:
-    """Ask for a password on a terminal, else read the first line of stdin."""
-    from korvet.config.setting import StartError
-
-    if sys.stdin.isatty():
-        password = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True))
-    else:
-        try:
-            password = sys.stdin.buffer.readline().decode().rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise StartError("The password on stdin is not UTF-8.") from None
-    if not password:
-        raise StartError("The password must not be empty: write it to stdin.")
-    return password
 
 
 def _unknown(name: str) -> Exception:
