@@ -17,13 +17,12 @@ from korvet.config.setting import LONG_MAX
 from korvet.context import Context
 from korvet.errors import ErrorCode
 from korvet.security.quotas import (
-    CLIENT_ID,
     CONNECTIONS,
     CONSUMER_BYTES,
+    ENTITY_TYPES,
     IP,
     OF_CLIENTS,
     PRODUCER_BYTES,
-    USER,
     resource_of,
 )
 from korvet.topics.lifecycle import Refused
@@ -35,8 +34,6 @@ from korvet.wire.messages.alter_client_quotas import (
     EntryDataResponse,
     OpData,
 )
-
-TYPES = (USER, CLIENT_ID, IP)
 
 
 async def alter_client_quotas(
@@ -79,9 +76,9 @@ def _check_entity(entity: list[EntityData]) -> None:
     types = [row.entity_type for row in entity]
     if not types:
         raise _invalid("An entry needs an entity.")
-    unknown = [each for each in types if each not in TYPES]
+    unknown = [each for each in types if each not in ENTITY_TYPES]
     if unknown:
-        raise _invalid(f"Unknown entity type {unknown[0]!r}: known are {', '.join(TYPES)}.")
+        raise _invalid(f"Unknown entity type {unknown[0]!r}: known are {', '.join(ENTITY_TYPES)}.")
     if len(set(types)) < len(types):
         raise _invalid("An entity type is given twice.")
     if IP in types and len(types) > 1:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from korvet.context import Context
 from korvet.errors import ErrorCode
+from korvet.security.quotas import ENTITY_TYPES, IP
 from korvet.topics.lifecycle import Refused
 from korvet.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -25,7 +26,6 @@ from korvet.wire.messages.describe_client_quotas import (
 )
 
 EXACT, DEFAULT, ANY = range(3)
-TYPES = ("user", "client-id", "ip")
 
 
 async def describe_client_quotas(
@@ -65,7 +65,7 @@ def _check(components: list[ComponentData]) -> None:
     for row in components:
         if not row.entity_type:
             raise Refused(ErrorCode.INVALID_REQUEST, "An entity type is empty.")
-        if row.entity_type not in TYPES:
+        if row.entity_type not in ENTITY_TYPES:
             raise Refused(
                 ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {row.entity_type}"
             )
@@ -81,5 +81,5 @@ def _check(components: list[ComponentData]) -> None:
                 ErrorCode.INVALID_REQUEST,
                 "An exact match requires a name; other match types take none.",
             )
-    if "ip" in seen and len(seen) > 1:
+    if IP in seen and len(seen) > 1:
         raise Refused(ErrorCode.INVALID_REQUEST, "`ip` cannot be combined with other types.")

@@ -23,7 +23,7 @@ from korvet.security.session import Session
 from korvet.store.errors import StoreError
 
 PREFIX = "quota:"
-USER, CLIENT_ID, IP = "user", "client-id", "ip"
+ENTITY_TYPES = USER, CLIENT_ID, IP = "user", "client-id", "ip"
 PRODUCER_BYTES, CONSUMER_BYTES = "producer_byte_rate", "consumer_byte_rate"
 REQUEST_PERCENTAGE, MUTATIONS = "request_percentage", "controller_mutation_rate"
 CONNECTIONS = "connection_creation_rate"
