@@ -66,12 +66,11 @@ def add(
     from korvet.cli.redis_target import store
     from korvet.keys import Keys
     from korvet.scripts import acl
-    from korvet.security.acl import encode_rule
 
     resources = _resources(topic, group, transactional_id, cluster)
-    rules = _rules(principal, operation, resources, prefixed, host, deny)
+    rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target, create=True) as reached:
-        call = acl.create(Keys(target.namespace), [encode_rule(rule) for rule in rules])
+        call = acl.create(Keys(target.namespace), rules)
         created = reached.run(call).created
     table_output.line(f"{created} rules added, {len(rules) - created} existed")
 
@@ -93,12 +92,11 @@ def delete(
     from korvet.cli.redis_target import store
     from korvet.keys import Keys
     from korvet.scripts import acl
-    from korvet.security.acl import encode_rule
 
     resources = _resources(topic, group, transactional_id, cluster)
-    rules = _rules(principal, operation, resources, prefixed, host, deny)
+    rules = _encoded_rules(principal, operation, resources, prefixed, host, deny)
     with store(target) as reached:
-        call = acl.delete(Keys(target.namespace), [encode_rule(rule) for rule in rules])
+        call = acl.delete(Keys(target.namespace), rules)
         deleted = sum(reached.run(call).deleted)
     table_output.line(f"{deleted} rules deleted")
     if deleted < len(rules):
@@ -127,21 +125,22 @@ def _resources(
     return found
 
 
-def _rules(
+def _encoded_rules(
     principals: list[str] | None,
     operations: list[str] | None,
     resources: list[tuple[str, str]],
     prefixed: bool,
     host: str,
     deny: bool,
-) -> "list[Rule]":
-    """Return every rule that the options name. Raises BadParameter."""
+) -> list[bytes]:
+    """Return every rule that the options name, as stored. Raises BadParameter."""
     from korvet.security.acl import (
         Operation,
         PatternType,
         Permission,
         ResourceType,
         Rule,
+        encode_rule,
         refusal_of,
     )
 
@@ -164,7 +163,7 @@ def _rules(
         reason = refusal_of(rule)
         if reason:
             raise typer.BadParameter(reason)
-    return rules
+    return [encode_rule(rule) for rule in rules]
 
 
 def _row(rule: "Rule") -> tuple[str, ...]:
