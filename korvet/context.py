@@ -306,6 +306,10 @@ class Context(msgspec.Struct, frozen=True):
             audit=audit,
         )
 
+    def may_describe(self, topic: str, *, audit: bool = True) -> bool:
+        """Return whether the client may describe a topic of that name. Raises RulesUnreadable."""
+        return self.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic, audit=audit)
+
     def may_create(self, topic: str) -> bool:
         """Return whether the client may create a topic of that name. Raises RulesUnreadable."""
         return self.allows(

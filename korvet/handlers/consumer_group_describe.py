@@ -18,7 +18,7 @@ from korvet.errors import ErrorCode
 from korvet.groups.assignment import decode_assignment
 from korvet.groups.consumer_group import CELLS, unpack
 from korvet.scripts import group as scripts
-from korvet.security.acl import UNASKED, Operation, ResourceType
+from korvet.security.acl import UNASKED, ResourceType
 from korvet.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -60,9 +60,7 @@ async def _group(
         return _error(group_id, ErrorCode(reply.error), f"Group {group_id} not found.")
     rows = reply.members
     members = [_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)]
-    if not all(
-        context.allows(Operation.DESCRIBE, ResourceType.TOPIC, of) for of in _topics(members)
-    ):
+    if not all(context.may_describe(of) for of in _topics(members)):
         return _error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
     return DescribedGroup(
         error_code=ErrorCode.NONE,

@@ -47,7 +47,7 @@ async def delete_topics(request: DeleteTopicsRequest, context: Context) -> Delet
         error, reason = await outcome(_delete(state, topic, twice, context))
         shown = topic
         if topic is not None and error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            shown = topic if _may_describe(topic.name, context) else None
+            shown = topic if context.may_describe(topic.name, audit=False) else None
         results.append(_result(state, shown, error, reason))
     return DeleteTopicsResponse(responses=results)
 
@@ -89,17 +89,13 @@ def _check_allowed(state: DeleteTopicState, topic: Topic | None, context: Contex
         return
     if context.allows(Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME, audit=False):
         return
-    if topic is None and _may_describe(name, context):
+    if topic is None and context.may_describe(name, audit=False):
         return
     # Kafka looks for a topic by name only if the client may describe it.
-    hidden = state.name is not None and not _may_describe(name, context)
+    hidden = state.name is not None and not context.may_describe(name, audit=False)
     if hidden or not context.allows(Operation.DELETE, ResourceType.TOPIC, name):
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         raise Refused(error, error.message)
-
-
-def _may_describe(name: str, context: Context) -> bool:
-    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=False)
 
 
 def _unknown(state: DeleteTopicState) -> Refused:

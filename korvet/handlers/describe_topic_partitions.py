@@ -10,7 +10,7 @@ Behaviour
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.security.acl import UNASKED, Operation, ResourceType
+from korvet.security.acl import UNASKED, ResourceType
 from korvet.topics.table import Topic, check_topic_name
 from korvet.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -57,10 +57,10 @@ async def _topics(
     """Return the requested topics that exist, and the error rows of the others."""
     if not names:
         every = await context.topics.all()
-        return [topic for topic in every if _may_describe(topic.name, context, audit=False)], []
+        return [topic for topic in every if context.may_describe(topic.name, audit=False)], []
     found, missing = [], []
     for name in names:
-        if not _may_describe(name, context):
+        if not context.may_describe(name):
             missing.append(_refusal(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, context))
             continue
         topic = await context.topics.get(name)
@@ -71,10 +71,6 @@ async def _topics(
         else:
             missing.append(_refusal(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, context))
     return found, missing
-
-
-def _may_describe(name: str, context: Context, *, audit: bool = True) -> bool:
-    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
 
 
 def _page(

@@ -10,7 +10,6 @@ Behaviour
 from korvet.bounded import RepeatLimit, gather_bounded
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.security.acl import Operation, ResourceType
 from korvet.transactions.members import member_names, parse_partition_member
 from korvet.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -44,7 +43,7 @@ async def _describe(transactional_id: str, context: Context) -> TransactionState
     for member in member_names(state.members):
         if member.startswith("p:"):
             topic, number = parse_partition_member(member)
-            if not context.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic, audit=False):
+            if not context.may_describe(topic, audit=False):
                 continue
             by_topic.setdefault(topic, []).append(number)
     return TransactionState(

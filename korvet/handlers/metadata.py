@@ -29,7 +29,7 @@ from korvet import logfmt
 from korvet.cluster.registration import leader_of
 from korvet.context import Context
 from korvet.errors import ErrorCode
-from korvet.security.acl import CLUSTER_NAME, UNASKED, Operation, ResourceType
+from korvet.security.acl import CLUSTER_NAME, UNASKED, ResourceType
 from korvet.store.errors import StoreError, StoreUnavailable
 from korvet.topics.table import Topic, check_topic_name
 from korvet.wire.messages.metadata import (
@@ -53,7 +53,7 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
         found = [
             _describe(topic, request, context)
             for topic in await _all(context)
-            if _may_describe(topic.name, context, audit=False)
+            if context.may_describe(topic.name, audit=False)
         ]
     elif context.version < BY_ID and not all(map(_is_named, request.topics or [])):
         found = [
@@ -81,10 +81,6 @@ async def metadata(request: MetadataRequest, context: Context) -> MetadataRespon
     )
 
 
-def _may_describe(name: str, context: Context, *, audit: bool = True) -> bool:
-    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
-
-
 def _is_named(row: MetadataRequestTopic) -> bool:
     return row.name is not None and row.topic_id == ZERO_UUID
 
@@ -102,10 +98,10 @@ async def _one_or_refusal(
     wanted: MetadataRequestTopic, request: MetadataRequest, context: Context
 ) -> MetadataResponseTopic:
     denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    if wanted.topic_id == ZERO_UUID and not _may_describe(wanted.name or "", context):
+    if wanted.topic_id == ZERO_UUID and not context.may_describe(wanted.name or ""):
         return _refusal(denied, wanted.name)
     row = await _described(wanted, request, context)
-    if wanted.topic_id != ZERO_UUID and row.name and not _may_describe(row.name, context):
+    if wanted.topic_id != ZERO_UUID and row.name and not context.may_describe(row.name):
         return _refusal(denied, None, wanted.topic_id)
     return row
 

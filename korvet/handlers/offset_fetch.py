@@ -123,10 +123,6 @@ def _denied(asked: OffsetFetchRequestGroup, context: Context) -> OffsetFetchResp
     )
 
 
-def _may_describe(name: str, context: Context, *, audit: bool = True) -> bool:
-    return context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name, audit=audit)
-
-
 async def _pending(group_id: str, context: Context) -> set[tuple[UUID, int]]:
     """Return the partitions with offsets that wait for the end of a transaction."""
     fields = await context.store.command("HKEYS", context.keys.group(group_id).txn_offsets)
@@ -164,7 +160,7 @@ async def _fetch_all(group_id: str, context: Context) -> list[OffsetFetchRespons
     answers = []
     for name, rows in by_topic.items():
         topic = await context.topics.get(name)
-        if topic is not None and _may_describe(name, context, audit=False):
+        if topic is not None and context.may_describe(name, audit=False):
             valid = [row for row in rows if _of_topic(row[1], topic) is row[1]]
             valid.sort(key=lambda row: row[0])
             known = await map_yielding(lambda row: _partition(*row), valid)
@@ -186,7 +182,7 @@ async def _fetch(
             else context.topics.get(row.name)
         )
         name = topic.name if topic is not None else row.name
-        if name and not _may_describe(name, context):
+        if name and not context.may_describe(name):
             answers.append(_unknown(row, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
         if topic is None:
