@@ -67,6 +67,8 @@ class ApiRow(Protocol):
     @property
     def key(self) -> int: ...
     @property
+    def name(self) -> str: ...
+    @property
     def versions(self) -> tuple[int, int]: ...
 
 
@@ -111,7 +113,8 @@ class Services:
         self.hanging_transactions = HangingTransactions(
             store, keys, self.transactions, lambda: self.settings
         )
-        self.authorizer = Authorizer(store, keys, config.settings, Audit(config.settings))
+        self.audit = Audit(config.settings, {row.key: row.name for row in apis})
+        self.authorizer = Authorizer(store, keys, config.settings, self.audit)
         self.users = Users(store, keys)
         self.mechanisms = Mechanisms(self.users, config.settings)
         self.interceptor: Interceptor | None = None
@@ -292,8 +295,8 @@ class Context(msgspec.Struct, frozen=True):
     ) -> bool:
         """Return whether the client may do the operation on the resource.
 
-        `audit` is False for a filter, which only leaves out what the client may not see. Raises
-        RulesUnreadable.
+        `audit` is False if a denial is no error: another right may suffice, or a filter leaves out
+        what the client may not see. Raises RulesUnreadable.
         """
         authorizer = self.services.authorizer
         return not authorizer.enabled or authorizer.allows(

@@ -154,6 +154,9 @@ class Metrics:
             "mechanism",
             "outcome",
         )
+        self.audit_events = Counter(
+            "korvet_audit_events", "Events for the audit topic, by outcome.", "outcome"
+        )
         self.refused = Counter(
             "korvet_connections_refused", "Connections ended by us, by reason.", "reason"
         )

@@ -79,6 +79,7 @@ class Authentication:
         self._mechanism = ""
         self._exchange: Exchange | None = None
         self._is_raw = False
+        self._client_id: str | None = None
         self._before: tuple[Principal, str] | None = None
         self._ends_at: float | None = None
         self._handshake_at = float("-inf")
@@ -136,6 +137,7 @@ class Authentication:
         if is_first and frame[:2] == API_VERSIONS.to_bytes(2, "big"):
             return begin(frame, self._services, self._session, release)
         row, header, body = decode_frame(frame)
+        self._client_id = header.client_id
         if is_first and isinstance(body, SaslHandshakeRequest):
             answer: Awaitable[Message] = self._handshake(body, header.api_version)
         elif is_first:
@@ -156,7 +158,7 @@ class Authentication:
         self._handshake_at = monotonic()
         mechanisms = list(self.policy.mechanisms)
         if request.mechanism not in mechanisms:
-            self.ended = AuthenticationFailed("", "the mechanism is not enabled")
+            self._end(AuthenticationFailed("", "the mechanism is not enabled"))
             error = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             return SaslHandshakeResponse(error_code=error, mechanisms=mechanisms)
         self._mechanism = request.mechanism
@@ -168,14 +170,14 @@ class Authentication:
         return SaslHandshakeResponse(error_code=ErrorCode.NONE, mechanisms=mechanisms)
 
     async def _out_of_order(self, row: apis.Api, body: Message) -> Message:
-        self.ended = AuthenticationFailed("", f"{row.name} during authentication")
+        self._end(AuthenticationFailed("", f"{row.name} during authentication"))
         return refused(row, body, ErrorCode.ILLEGAL_SASL_STATE)
 
     async def _authenticate(self, request: SaslAuthenticateRequest) -> Message:
         try:
             step = await self._step(request.auth_bytes)
         except AuthenticationFailed as failed:
-            self.ended = failed
+            self._end(failed)
             return SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
                 error_message=str(failed),
@@ -191,7 +193,7 @@ class Authentication:
         try:
             step = await self._step(token)
         except AuthenticationFailed as failed:
-            self.ended = failed
+            self._end(failed)
             raise CloseConnection(f"authentication failed: {failed.reason}", **self.about) from None
         except CloseWithoutResponse as error:
             raise CloseConnection(str(error)) from None
@@ -235,9 +237,20 @@ class Authentication:
                 self._before[0].name,
             )
 
+    def _end(self, failed: AuthenticationFailed) -> None:
+        """Close the connection after the response; audit the reason."""
+        self.ended = failed
+        self._audit(failed.reason, failed.user or "")
+
+    def _audit(self, failure: str, user: str) -> None:
+        self._services.audit.authentication(
+            self._session, self._client_id, self._mechanism, failure, user
+        )
+
     def _accept(self, identity: Identity) -> int:
         """Begin the user's session; return its length in ms, 0 for no end."""
         self._count("succeeded")
+        self._audit("", identity.user)
         self._session.principal = Principal("User", identity.user)
         self._phase, self._exchange = Phase.REQUESTS, None
         self._timer.cancel()

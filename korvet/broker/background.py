@@ -14,6 +14,7 @@ from typing import TypeVar
 import anyio
 
 from korvet import logfmt
+from korvet.broker.audit_writer import AuditWriter
 from korvet.broker.group_metrics import GroupGauges
 from korvet.cluster.registration import HEARTBEAT_S
 from korvet.context import Services
@@ -104,6 +105,9 @@ class BackgroundTasks:
         manager = self._services.remote_log_manager(self._holder)
         if manager is not None:
             duties.append(manager.run)
+        audit = self._services.audit
+        if audit.queue is not None:
+            duties.append(AuditWriter(self._services, audit.queue, audit.topic).run)
         if self._services.authorizer.enabled:
             duties.append(self._follow_acls)
         async with anyio.create_task_group() as tasks:

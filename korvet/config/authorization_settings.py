@@ -1,8 +1,24 @@
 """The broker's settings for authorization and audit."""
 
-from korvet.config.setting import Flag, OneOf, Setting, Text
+import re
+
+import msgspec
+
+from korvet.config.setting import Flag, Kind, OneOf, Setting, Text
 
 KAFKAS_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+
+
+class TopicName(msgspec.Struct, frozen=True):
+    """The name of a topic; may be empty."""
+
+    kind: Kind = Kind.STRING
+
+    def parse(self, text: str) -> str:
+        if text and (text in (".", "..") or not re.fullmatch(r"[A-Za-z0-9._-]{1,249}", text)):
+            raise ValueError("a topic name: letters, digits, '.', '_' and '-', at most 249")
+        return text
+
 
 ROWS = (
     Setting(
@@ -31,7 +47,22 @@ ROWS = (
         "audit.log.allowed",
         Flag(),
         "false",
-        "Whether allowed requests are audited too, at a cost. Denied ones always are.",
+        "Whether allowed requests are in the log too, at a cost. Denied ones always are.",
+        dynamic=False,
+    ),
+    Setting(
+        "audit.topic",
+        TopicName(),
+        "",
+        "Topic to which brokers append audit records, created if missing; empty is none.",
+        dynamic=False,
+    ),
+    Setting(
+        "audit.topic.allowed",
+        Flag(),
+        "false",
+        "Whether allowed requests and successful authentications are in `audit.topic` too, at a "
+        "cost. Denied ones always are.",
         dynamic=False,
     ),
 )

@@ -173,13 +173,13 @@ class Authorizer:
     ) -> bool:
         """Return whether the client may do the operation on the resource; audit the decision.
 
-        `audit` is False for a filter, which only leaves out what the client may not see.
-        Raises RulesUnreadable.
+        `audit` is False if a denial is no error: another right may suffice, or a filter leaves out
+        what the client may not see. Raises RulesUnreadable.
         """
         if not self.enabled:
             return True
         allowed = bool(self.operations(session, kind, name) >> operation & 1)
-        if audit and (not allowed or self.audit.takes_allowed):
+        if self.audit.takes_allowed if allowed else audit:
             self.audit.record(Decision(session, client_id, api_key, operation, kind, name, allowed))
         return allowed
 

@@ -263,3 +263,4 @@ async def test_denials_are_audited_once_a_second(
         "a",
     )
     assert (fields["client_id"], fields["address"]) == ("test", "127.0.0.1")
+    assert fields["api"] == "Fetch"

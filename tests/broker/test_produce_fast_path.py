@@ -89,7 +89,9 @@ class Bench:
         )
         self.services.quotas = cast(Any, SimpleNamespace(version=0))
         self.services.metrics = metrics = Metrics()
-        self.services.authorizer = Authorizer(cast(Any, None), Keys(), SETTINGS, Audit(SETTINGS))
+        self.services.authorizer = Authorizer(
+            cast(Any, None), Keys(), SETTINGS, Audit(SETTINGS, {})
+        )
         nothing: Any = None
         unknown_producers = UnknownProducers()
         appender = PartitionAppender(
