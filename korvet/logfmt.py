@@ -48,6 +48,13 @@ class Log:
 
         The same line is written once in REPEAT_INTERVAL_S, with the number of lines left out.
         """
+        self._write_again(logging.ERROR, event, fields)
+
+    def warning_again(self, event: str, **fields: object) -> None:
+        """Log a warning of an action that is retried. Repeated lines are limited as above."""
+        self._write_again(logging.WARNING, event, fields)
+
+    def _write_again(self, level: int, event: str, fields: dict[str, object]) -> None:
         line = " ".join((event, *map(str, fields.values())))
         now = monotonic()
         said, left_out = self._said.get(line, (-REPEAT_INTERVAL_S, 0))
@@ -57,7 +64,7 @@ class Log:
         if len(self._said) >= MAX_REPEATED_LINES:
             self._said.clear()
         self._said[line] = now, 0
-        self.error(event, **fields, **({"left_out": left_out} if left_out else {}))
+        self._write(level, event, fields | ({"left_out": left_out} if left_out else {}))
 
     def exception(self, event: str, error: BaseException, **fields: object) -> None:
         """Log an unexpected error with its traceback, the only event of more than one line.

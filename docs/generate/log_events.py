@@ -6,7 +6,7 @@ from pathlib import Path
 
 import korvet
 
-LEVELS = {"debug", "info", "warning", "error", "error_again", "exception"}
+LEVELS = {"debug", "info", "warning", "error", "exception", "error_again", "warning_again"}
 _PACKAGE = Path(korvet.__file__).parent
 
 
@@ -39,7 +39,7 @@ def _event(call: ast.Call) -> str:
 
 def _level(call: ast.Call) -> str:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    return "error" if name in ("exception", "error_again") else name
+    return "error" if name == "exception" else name.removesuffix("_again")
 
 
 def _fields(call: ast.Call) -> Iterator[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from korvet.broker import background
 from korvet.broker.background import BackgroundTasks
+from korvet.broker.compaction import Compaction
 from korvet.cluster.registration import Endpoint
 from korvet.cluster.registration import LiveBroker as Member
 from korvet.log.cleaner import LogCleaner
@@ -41,7 +42,7 @@ async def test_a_compaction_that_fails_leaves_the_other_partitions_theirs(
             raise failure
 
     monkeypatch.setattr(LogCleaner, "run", run)
-    await BackgroundTasks(broker.services).compact_all()
+    await BackgroundTasks(broker.services).compaction.compact_all()
     assert seen == [0, 1, 2]
     assert "partition compaction failed" in caplog.text
 
@@ -55,7 +56,7 @@ async def test_a_topic_that_is_compacted_no_more_keeps_no_half_of_a_copy(broker:
         await store.command("XADD", twins[1], "*", "a pass", "that died")
         answer = await replace(broker, TOPIC, "t", cleanup_policy=policy)
         assert answer.error_code == 0
-        await duties.compact_all()
+        await duties.compaction.compact_all()
         return int(await store.command("EXISTS", *twins))
 
     # What lies there while a topic is compacted is the next pass's, as soon as one is worth while.
@@ -104,11 +105,11 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_from_compaction_a
         patch.setattr(store, "submit_command", commanded)
         patch.setattr(store, "submit", submitted)
         patch.setattr(LogCleaner, "run", run)
-        await duties.compact_all()
+        await duties.compaction.compact_all()
         assert compacted == ["b", "d"]
-        await duties.retain_all()
+        await duties.retention.retain_all()
     assert await store.command("XLEN", keys.partition("c", 0).stream) == 0
-    await duties.compact_all()
+    await duties.compaction.compact_all()
     for name in ("a", "c"):
         assert not await store.command("EXISTS", keys.partition(name, 0).compacted)
 
@@ -132,11 +133,11 @@ async def test_a_server_of_several_that_is_away_keeps_no_other_partition_from_re
         return future
 
     monkeypatch.setattr(store, "submit", submitted)
-    await BackgroundTasks(broker.services).retain_all()
+    await BackgroundTasks(broker.services).retention.retain_all()
     for number in (1, 199):
         assert await store.command("XLEN", keys.partition("t", number).stream) == 0
     assert asked == 200, "who is away is asked again at the next look"
-    await BackgroundTasks(broker.services).forget_all()
+    await BackgroundTasks(broker.services).retention.expire_producers()
     assert asked == 400
 
 
@@ -150,14 +151,14 @@ async def test_a_partition_whose_keys_are_spoilt_keeps_no_other_from_its_retenti
             await store.command("XADD", keys.partition(name, number).stream, "1-0", "value", "v")
     for key in (keys.partition("a", 0).stream, keys.partition("a", 0).producers):
         await store.command("SET", key, "somebody's own")
-    await BackgroundTasks(broker.services).retain_all()
+    await BackgroundTasks(broker.services).retention.retain_all()
     left = [
         await store.command("XLEN", keys.partition(name, number).stream)
         for name, number in (("a", 1), ("b", 0), ("b", 1))
     ]
     assert left == [0, 0, 0]
     assert "background task failed" in caplog.text
-    await BackgroundTasks(broker.services).forget_all()
+    await BackgroundTasks(broker.services).retention.expire_producers()
 
 
 async def test_a_duty_that_fails_begins_again(
@@ -174,7 +175,7 @@ async def test_a_duty_that_fails_begins_again(
         again.set()
         await anyio.sleep_forever()
 
-    monkeypatch.setattr(BackgroundTasks, "_compact", compact)
+    monkeypatch.setattr(Compaction, "run", compact)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(BackgroundTasks(broker.services).run)

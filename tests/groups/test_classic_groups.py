@@ -552,20 +552,20 @@ async def test_silent_producers_of_every_partition_are_forgotten(broker: Broker)
     producers = [broker.services.keys.partition("t", number).producers for number in range(2)]
     for key in producers:
         await broker.services.store.command("HSET", key, "7", "0:1:1:,,,,0-0-0")
-    await BackgroundTasks(broker.services).forget_all()
+    await BackgroundTasks(broker.services).retention.expire_producers()
     assert await broker.services.store.command("EXISTS", *producers) == 0
 
 
 async def test_a_pass_of_compaction_ends_when_another_broker_has_the_duty(broker: Broker) -> None:
-    one, two = BackgroundTasks(broker.services), BackgroundTasks(broker.services)
-    assert await one._holds_compaction()
-    assert not await two._holds_compaction()
+    one, two = (BackgroundTasks(broker.services).compaction for _ in range(2))
+    assert await one.hold()
+    assert not await two.hold()
     one._held_at = -1000.0
-    await one._rest_and_hold(0)
+    await one.rest_and_hold(0)
     assert one._held_at > 0
     await broker.services.store.command("HDEL", broker.services.keys.cluster(), "lease:compaction")
-    assert await two._holds_compaction()
-    await one._rest_and_hold(0)
+    assert await two.hold()
+    await one.rest_and_hold(0)
     one._held_at = -1000.0
     with pytest.raises(Superseded):
-        await one._rest_and_hold(0)
+        await one.rest_and_hold(0)
