@@ -147,8 +147,10 @@ def _error_of(
     if isinstance(rows, EachConfig):
         kind, name = rows.resource_of(row)
         return None if context.allows(rows.operation, kind, name) else ERROR_OF[kind]
-    if getattr(request, "replica_id", -1) >= 0:
-        return None if _may_follow(context) else ERROR_OF[rows.resource]
+    required = rows.cluster_instead(request)
+    if required is not None:
+        allowed = context.allows(required, ResourceType.CLUSTER, CLUSTER_NAME)
+        return None if allowed else ERROR_OF[rows.resource]
     name_of = _topic_name(row, names, context) if rows.resource == TOPIC else row
     if name_of is None:
         return None
@@ -160,10 +162,6 @@ def _error_of(
     if context.allows(rows.operation, rows.resource, name_of):
         return None
     return ERROR_OF[rows.resource]
-
-
-def _may_follow(context: Context) -> bool:
-    return context.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _topic_name(row: Any, names: dict[UUID, str | None], context: Context) -> str | None:

@@ -78,6 +78,8 @@ class Each(msgspec.Struct, frozen=True):
     operation: Operation
     or_cluster: Callable[[Any], Operation | None] = lambda request: None
     """The operation on the cluster that suffices too, or None."""
+    cluster_instead: Callable[[Any], Operation | None] = lambda request: None
+    """The operation on the cluster that is needed in place of the row's, or None."""
     note: str = ""
 
 
@@ -135,8 +137,12 @@ def _create_on_cluster(_: Any) -> Operation:
     return CREATE
 
 
-def _by_follower(_: Any) -> Operation:
+def _by_broker(_: Any) -> Operation:
     return CLUSTER_ACTION
+
+
+def _by_follower(request: Any) -> Operation | None:
+    return CLUSTER_ACTION if request.follower >= 0 else None
 
 
 _READ_GROUP = Whole(GROUP, (READ,), "group_id", top_only=True)
@@ -157,7 +163,13 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         InHandler(TOPIC, (CREATE,), "or CREATE on the cluster, to create a missing topic"),
     ),
     "Fetch": (
-        Each("topics", TOPIC, READ, note="for a follower CLUSTER_ACTION on the cluster instead"),
+        Each(
+            "topics",
+            TOPIC,
+            READ,
+            cluster_instead=_by_follower,
+            note="for a follower CLUSTER_ACTION on the cluster instead",
+        ),
     ),
     "ListOffsets": (Each("topics", TOPIC, DESCRIBE),),
     "Metadata": (
@@ -207,7 +219,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
             note="or WRITE on any topic, without a transactional id",
         ),
     ),
-    "OffsetForLeaderEpoch": (Each("topics", TOPIC, DESCRIBE, or_cluster=_by_follower),),
+    "OffsetForLeaderEpoch": (Each("topics", TOPIC, DESCRIBE, or_cluster=_by_broker),),
     "AddPartitionsToTxn": (
         InHandler(TRANSACTIONAL_ID, (WRITE,), "up to version 3"),
         InHandler(TOPIC, (WRITE,), "up to version 3; OPERATION_NOT_ATTEMPTED for other topics"),

@@ -1,6 +1,6 @@
 """Consumer groups (KIP-848): settings, subscriptions, and the lists that scripts exchange."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
@@ -47,13 +47,20 @@ def encode_subscription(reply: ConsumerHeartbeatReply) -> bytes:
     return pack_bytes((pack_bytes(reply.names), pack_bytes(reply.regexes)))
 
 
-async def find_topics(reply: ConsumerHeartbeatReply, topics: TopicTable) -> TopicRows:
-    """Return the topics that the names and patterns of the reply match."""
+async def find_topics(
+    reply: ConsumerHeartbeatReply, topics: TopicTable, may_describe: Callable[[str], bool]
+) -> TopicRows:
+    """Return the topics that the names and patterns of the reply match.
+
+    A pattern matches topics only that the client may describe.
+    """
     patterns = [(raw.decode(), compile_pattern(raw.decode())) for raw in reply.regexes]
     names = {raw.decode() for raw in reply.names}
     rows: TopicRows = []
     for topic in await topics.all():
         matched = [text for text, pattern in patterns if pattern.matches(topic.name)]
+        if matched and not may_describe(topic.name):
+            matched = []
         if matched or topic.name in names:
             rows.append(("t", topic.name, f"{topic.id}:{topic.partitions}"))
             rows += (("r", text, topic.name) for text in matched)

@@ -6,7 +6,8 @@ Behaviour
 - while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member
 - if heartbeats are frequent, one without news waits up to 20 ms and is sent with other ones
 - the target assignment of a large group covers many joins, so its assignment epoch may lag
-- patterns are RE2's and match whole names
+- patterns are RE2's and match whole names, of topics only that the member may describe; the group
+  has one result for a pattern, by the rights of the member whose heartbeat finds it outdated
 - INVALID_REQUEST (empty group id, no topics or no timeout when joining), UNSUPPORTED_ASSIGNOR,
   INVALID_REGULAR_EXPRESSION, GROUP_ID_NOT_FOUND for a classic group with members,
   UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, UNRELEASED_INSTANCE_ID, FENCED_INSTANCE_ID,
@@ -140,7 +141,7 @@ async def _heartbeat(
     rows: TopicRows = []
     resolved = b""
     await context.topics.all()
-    version = context.topics.cached_version
+    version = _topics_version(context)
 
     def make(is_registered: int) -> Call[ConsumerHeartbeatReply]:
         return scripts.consumer_heartbeat(
@@ -178,10 +179,19 @@ async def _heartbeat(
             return reply
         # The group may have topics from another broker, whose table is newer than this one.
         await context.topics.refresh()
+        await context.services.authorizer.refresh()
         # Read before the rows: these may be of a later version of the table, not of an earlier one.
-        version = context.topics.cached_version
-        rows = await find_topics(reply, context.topics)
+        version = _topics_version(context)
+        rows = await find_topics(
+            reply, context.topics, lambda name: context.may_describe(name, audit=False)
+        )
         resolved = encode_subscription(reply)
+
+
+def _topics_version(context: Context) -> bytes:
+    """Return the version of what patterns match: of the topics, and of the ACL rules if in use."""
+    rules = context.services.authorizer.version
+    return context.topics.cached_version + (b"/" + rules if rules is not None else b"")
 
 
 def _timeout_ms(request: ConsumerGroupHeartbeatRequest, context: Context, name: str) -> int:

@@ -56,10 +56,8 @@ Row = PartitionFetch | PartitionData
 def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchResponse]:
     """Let the connection's next request begin at once: a fetch changes nothing."""
     context.release()
-    if request.replica_id != -1:
-        context.services.replica_log.note(
-            request.replica_id, context.client_host, context.client_id
-        )
+    if request.follower != -1:
+        context.services.replica_log.note(request.follower, context.client_host, context.client_id)
     return _fetch(request, context)
 
 

@@ -77,7 +77,8 @@ class Authorizer:
         self._super_users = super_users(settings.text("super.users"))
         everyone = settings.flag("allow.everyone.if.no.acl.found")
         self._no_rule = EVERY_OPERATION if everyone else 0
-        self._version: bytes | None = None
+        self.version: bytes | None = None
+        """The version of the rules in use, None before they are read."""
         self._rules: list[Rule] = []
         self._trusted_until = 0.0 if self.enabled else inf
         self._use([])
@@ -95,12 +96,12 @@ class Authorizer:
         asked = monotonic()
         key = self._keys.acls()
         version = await self._store.command("HGET", key, VERSION_FIELD) or b"0"
-        if version != self._version:
+        if version != self.version:
             flat = await self._store.command("HGETALL", key)
             rows = dict(zip(flat[::2], flat[1::2], strict=True))
             version = rows.pop(VERSION_FIELD, b"0")
             self._use(read_rules(rows))
-            self._version = version
+            self.version = version
         self._trusted_until = asked + TRUST_S
 
     def is_current(self, decisions: Decisions) -> bool:

@@ -23,7 +23,7 @@
 ---          regex              bytes  a pattern, empty for none
 ---          has_owned          int    1: `owned` is given
 ---          owned              bytes  the partitions it owns, as lib.consumer_group encodes them
----          topics_version     bytes  the topics table's version
+---          topics_version     bytes  the topics table's version, and that of the ACL rules if used
 ---          resolved           bytes  the names and the regexes of a reply with need_topics, each
 ---                                    packed, packed together: their topics follow
 ---          kind...            bytes  t: a topic; r: a topic that a pattern matches

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from korvet import apis
 from korvet.broker import authorization
@@ -26,11 +27,12 @@ from korvet.security.acl import (
 )
 from korvet.security.principal import Principal
 from korvet.security.session import Session
+from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
 from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from korvet.wire.messages.describe_acls import DescribeAclsRequest
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
-from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
 from korvet.wire.messages.heartbeat import HeartbeatRequest
 from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.list_offsets import (
@@ -152,6 +154,52 @@ async def test_ids_of_topics_are_checked_by_their_names(secured: Secured) -> Non
         answer = await secured.ask(request, 13)
         assert sorted(row.partitions[0].error_code for row in answer.responses) == [0, 29]
         secured.services.topics.invalidate()
+
+
+@pytest.mark.parametrize("version", [14, 15, 18])
+async def test_fetches_of_followers_need_cluster_action(secured: Secured, version: int) -> None:
+    await secured.grant(allow(Operation.READ, TOPIC, "a"))
+    topic = await secured.services.topics.get("a")
+    assert topic is not None
+    request = replace(
+        fetch("a"),
+        topics=[replace(row, topic_id=topic.uuid) for row in fetch("a").topics],
+        replica_id=8 if version < 15 else -1,
+        replica_state=ReplicaState(replica_id=8 if version >= 15 else -1),
+    )
+
+    async def code() -> int:
+        answer = await secured.ask(request, version)
+        return int(answer.responses[0].partitions[0].error_code)
+
+    assert await code() == 29
+    await secured.grant(allow(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME))
+    assert await code() == 0
+
+
+async def test_a_pattern_matches_topics_only_that_the_member_may_describe(
+    secured: Secured,
+) -> None:
+    topics = {name: await secured.services.topics.get(name) for name in ("a", "b")}
+    names = {topic.uuid: name for name, topic in topics.items() if topic is not None}
+    await secured.grant(allow(Operation.READ, GROUP, "g"), allow(Operation.READ, TOPIC, "a"))
+
+    async def assigned(epoch: int) -> set[str]:
+        join = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id="m",
+            member_epoch=epoch,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_regex=".*",
+            topic_partitions=[],
+        )
+        answer = await secured.ask(join, 1)
+        assert answer.error_code == 0, answer.error_message
+        return {names[row.topic_id] for row in answer.assignment.topic_partitions}
+
+    assert await assigned(0) == {"a"}
+    await secured.grant(allow(Operation.DESCRIBE, TOPIC, "b"))
+    assert await assigned(0) == {"a", "b"}
 
 
 async def test_produce_needs_write_and_create_for_a_missing_topic(secured: Secured) -> None:

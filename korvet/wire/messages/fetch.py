@@ -55,7 +55,7 @@ class ForgottenTopic(Message):
 class FetchRequest(Message):
     cluster_id: Annotated[str | None, Field(since=12, tag=0)] = None
     replica_id: Annotated[i32, Field(until=14)] = -1
-    """-1 for a consumer; from 15 on in `replica_state`."""
+    """-1 for a consumer; from 15 on in `replica_state`: see `follower`."""
     replica_state: Annotated[ReplicaState, Field(since=15, tag=1)] = ReplicaState()
     max_wait_ms: i32
     min_bytes: i32
@@ -69,6 +69,11 @@ class FetchRequest(Message):
     forgotten_topics_data: Annotated[list[ForgottenTopic], Field(since=7)] = []
     """Partitions to drop from the session."""
     rack_id: Annotated[str, Field(since=11)] = ""
+
+    @property
+    def follower(self) -> int:
+        """The node id of a follower that fetches, negative for a consumer."""
+        return max(self.replica_id, self.replica_state.replica_id)
 
 
 class EpochEndOffset(Message):
