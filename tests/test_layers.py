@@ -70,6 +70,12 @@ LAYERS: dict[str, Layer] = {
     "produce": Layer(
         ("produce",), ours=(*LOG, "admin", "transactions"), others=("anyio", "msgspec")
     ),
+    # Disaster recovery: snapshots of the metadata, and restore.
+    "recovery": Layer(
+        ("recovery",),
+        ours=(*LOG, "remote_log", "security", "groups"),
+        others=("msgspec",),
+    ),
     # The services of one process, and one request of a client.
     "context": Layer(
         ("context",),
@@ -85,7 +91,7 @@ LAYERS: dict[str, Layer] = {
     # Sockets, lifetimes, order of responses.
     "broker": Layer(
         ("broker",),
-        ours=(*SERVICES, "context", "apis"),
+        ours=(*SERVICES, "recovery", "context", "apis"),
         others=("anyio", "msgspec", "prometheus_client", "uvloop"),
     ),
     # Kafka 0.7 on the broker's own connections.
@@ -121,7 +127,16 @@ LAYERS: dict[str, Layer] = {
         ("cli", "__main__"),
         ours=(
             *SERVICES,
-            *("apis", "broker", "legacy", "embedded_redis", "library", "spark", "pipeline"),
+            *(
+                "recovery",
+                "apis",
+                "broker",
+                "legacy",
+                "embedded_redis",
+                "library",
+                "spark",
+                "pipeline",
+            ),
         ),
         others=("aiokafka", "anyio", "msgspec", "pyspark", "rich", "typer", "uvloop"),
     ),

@@ -17,6 +17,7 @@ from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.cluster.registration import HEARTBEAT_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
+from korvet.recovery.task import SnapshotTask
 from korvet.security.authorizer import CHECK_S
 from korvet.store.errors import StoreError
 from korvet.topics import stepwise
@@ -94,10 +95,25 @@ class BackgroundTasks:
         manager = services.remote_log_manager(self.leases.holder)
         if manager is not None:
             tasks["remote log"] = manager.run
+            tasks["metadata snapshot"] = self.snapshot_task().run
         audit = services.audit
         if audit.queue is not None:
             tasks["audit log"] = AuditWriter(services, audit.queue, audit.topic).run
         return tasks
+
+    def snapshot_task(self) -> SnapshotTask:
+        """Return the task that writes the metadata to the remote store, which there is."""
+        services = self._services
+        assert services.segments is not None
+        name = "remote.metadata.snapshot.interval.ms"
+        return SnapshotTask(
+            services.store,
+            services.keys,
+            services.segments,
+            lambda: services.registration.cluster_id,
+            lambda: services.settings.integer(name) / 1000,
+            self.leases.hold,
+        )
 
     async def _keep_up(self, name: str, task: Action) -> None:
         """Run a task. Log an unexpected error and restart this task after AGAIN_S."""

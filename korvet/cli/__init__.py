@@ -21,6 +21,7 @@ from korvet.cli import (
     pipeline,
     produce,
     redis_acl,
+    restore,
     scripts,
     segments,
     serve,
@@ -49,6 +50,7 @@ app.add_typer(segments.app, name="segments")
 options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)
 options.command(app, "doctor")(doctor.doctor)
+options.command(app, "restore")(restore.restore)
 options.command(app, "redis-acl")(redis_acl.redis_acl)
 app.command("check")(check.check)
 

@@ -26,6 +26,12 @@ BROKER_ROWS = (
         "Interval between two passes of the copy task, in milliseconds.",
     ),
     Setting(
+        "remote.metadata.snapshot.interval.ms",
+        long(1000),
+        "60000",
+        "Interval between two snapshots of topics, configs, users, ACLs and committed offsets.",
+    ),
+    Setting(
         "remote.fetch.max.wait.ms",
         Whole(1),
         "500",

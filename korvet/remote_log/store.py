@@ -67,6 +67,15 @@ class SegmentStore:
             raise RemoteStorageError(f"{name}: {len(found)} bytes in place of {end - start}")
         return memoryview(found)
 
+    async def read(self, name: str) -> bytes:
+        """Return the whole object."""
+        import obstore
+
+        try:
+            return bytes(await (await obstore.get_async(self._store, name)).bytes_async())
+        except Exception as error:
+            raise RemoteStorageError(f"{name}: read failed: {_reason(error)}") from error
+
     async def delete(self, name: str) -> None:
         """Delete the object, if it exists."""
         import obstore
@@ -82,14 +91,30 @@ class SegmentStore:
         """Return the names of the objects below a prefix, which ends with a whole part."""
         return [name for name, _ in await self.objects(prefix)]
 
+    async def folders(self, prefix: str) -> list[str]:
+        """Return the last parts of the common prefixes one level below a prefix."""
+        import obstore
+
+        try:
+            found = await obstore.list_with_delimiter_async(self._store, prefix or None)
+        except Exception as error:
+            raise RemoteStorageError(f"{prefix}: listing failed: {_reason(error)}") from error
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
+
     async def objects(self, prefix: str) -> list[tuple[str, datetime]]:
         """Return name and time of writing of the objects below a prefix."""
+        return [(name, written) for name, written, _ in await self.listing(prefix)]
+
+    async def listing(self, prefix: str) -> list[tuple[str, datetime, int]]:
+        """Return name, time of writing and bytes of the objects below a prefix."""
         import obstore
 
         try:
             pages = obstore.list(self._store, prefix or None)
             return [
-                (str(row["path"]), row["last_modified"]) async for page in pages for row in page
+                (str(row["path"]), row["last_modified"], int(row["size"]))
+                async for page in pages
+                for row in page
             ]
         except Exception as error:
             raise RemoteStorageError(f"{prefix}: listing failed: {_reason(error)}") from error

@@ -1,5 +1,7 @@
 """log.claim_copy, add_segment, expire_segments, forget_segments: the manifest of segments."""
 
+from typing import Any
+
 import pytest
 
 from korvet.errors import ErrorCode
@@ -164,3 +166,35 @@ def test_a_deleted_topic_with_segments_is_noted(runner: Runner, step: bool) -> N
     assert part.runner.command("ZRANGE", key, 0, -1) == [ID.encode()]
     part.runner.run(topic.forget_deleted(KEYS, topic_id=ID))
     assert part.runner.command("ZCARD", key) == 0
+
+
+def restore(part: Part, start: int, end: int, *rows: tuple[int, int, int, int, str]) -> Any:
+    shape: Any = {"format": part.form, "mode": part.mode, "bits": part.bits}
+    call = log.restore(KEYS, "t", 0, rows, topic_id=ID, **shape, epoch=3, start=start, next=end)
+    return part.runner.run(call)
+
+
+def test_a_restored_log_has_its_segments_and_continues_above_the_end(runner: Runner) -> None:
+    part = Part(runner, mode="dense")
+    rows = [(2, 4, 3, 100, "90:7:a"), (5, 9, 5, 200, "180:6:b")]
+    reply = restore(part, 3, 20, *rows)
+    assert (reply.error, reply.restored) == (0, 2)
+    found = runner.command("ZRANGE", part.keys.segments, 0, -1)
+    assert found == [b"2:4:0:3:0:100:90:7:a", b"5:9:3:5:100:200:180:6:b"]
+    bounds = part.bounds()
+    assert (bounds.start, bounds.first, bounds.next, bounds.tiered) == (3, 3, 20, 10)
+    assert (bounds.epoch, bounds.newest, bounds.bytes) == (3, 7, 0)
+    assert claim(part).first == 10
+    assert runner.command("XADD", part.keys.stream, "*", "value", "foreign").endswith(b"-20")
+    assert part.append().base == 21
+    assert restore(part, 3, 20, *rows).error == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_restored_log_without_segments_is_not_old(runner: Runner) -> None:
+    part = Part(runner, mode="dense")
+    assert restore(part, 0, 20).restored == 0
+    call = log.apply_retention(
+        KEYS, "t", 0, topic_id=ID, retention_ms=60_000, retention_bytes=-1, steps=64
+    )
+    assert runner.run(call).start == 0
+    assert (part.bounds().next, part.bounds().tiered) == (20, -1)

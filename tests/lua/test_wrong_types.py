@@ -201,6 +201,10 @@ def segments(lua: Doubting) -> None:
     assert lua.run(expire).removed == 1
     gone = topic.delete_definition(KEYS, topic="t", expected=b"{}", remote_id=ID)
     assert lua.run(gone).error == 0
+    shape: Any = {"format": "batch", "mode": "dense", "bits": 10}
+    rows = [(0, 1, 2, 9, "9:5:id")]
+    restore = log.restore(KEYS, "u", 0, rows, topic_id=ID, **shape, epoch=0, start=0, next=5)
+    assert lua.run(restore).restored == 1
 
 
 def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: TestServer) -> None:

@@ -60,10 +60,12 @@ from korvet.scripts.log.segments import (
     ClaimCopyReply,
     ExpireSegmentsReply,
     ForgetSegmentsReply,
+    RestoreReply,
     add_segment,
     claim_copy,
     expire_segments,
     forget_segments,
+    restore,
 )
 from korvet.scripts.log.transactions import (
     AbortHangingTxnReply,
@@ -101,6 +103,7 @@ __all__ = [
     "GroupSeekReply",
     "LagReply",
     "ListOffsetsReply",
+    "RestoreReply",
     "SkipRecordsReply",
     "WriteTxnMarkerReply",
     "abort_hanging_txn",
@@ -130,6 +133,7 @@ __all__ = [
     "lag",
     "list_offsets",
     "newest_of",
+    "restore",
     "sequence_of",
     "skip_records",
     "whole_batch",

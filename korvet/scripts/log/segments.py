@@ -1,6 +1,6 @@
 """Segments of a partition: the lease to copy, the manifest, and removal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from korvet.keys import Keys
 from korvet.scripts.call import Call, Reply, Script
@@ -38,10 +38,18 @@ class ForgetSegmentsReply(Reply):
     error: int
 
 
+class RestoreReply(Reply):
+    """The log is created with `restored` segments."""
+
+    error: int
+    restored: int
+
+
 CLAIM_COPY = Script("log.claim_copy", ClaimCopyReply)
 ADD_SEGMENT = Script("log.add_segment", AddSegmentReply)
 EXPIRE_SEGMENTS = Script("log.expire_segments", ExpireSegmentsReply)
 FORGET_SEGMENTS = Script("log.forget_segments", ForgetSegmentsReply)
+RESTORE = Script("log.restore", RestoreReply)
 
 
 def claim_copy(
@@ -98,3 +106,29 @@ def forget_segments(
     """Forget removed segments whose objects are deleted; at least one row."""
     k = keys.partition(topic, partition)
     return Call(FORGET_SEGMENTS, (k.deleted_segments,), rows)
+
+
+def restore(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    rows: Iterable[tuple[int, int, int, int, str]],
+    *,
+    topic_id: str,
+    format: str,
+    mode: str,
+    bits: int,
+    epoch: int,
+    start: int,
+    next: int,
+) -> Call[RestoreReply]:
+    """Create a log from segments: rows of first, last, records, size and the end of its row."""
+    k = keys.partition(topic, partition)
+    return Call(
+        RESTORE,
+        (k.log, k.stream, k.segments),
+        (
+            *(topic_id, format, mode, bits, epoch, start, next),
+            *(value for row in rows for value in row),
+        ),
+    )

@@ -1,0 +1,94 @@
+"""`korvet restore`: rebuild an empty Redis from the snapshot and segments of a remote store."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+
+if TYPE_CHECKING:
+    from korvet.recovery.restore import Report
+
+From = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="URL", help="The remote store: file:///DIR, s3://, gs://, az://."
+    ),
+]
+ClusterId = Annotated[
+    str | None,
+    typer.Option("--cluster-id", metavar="ID", help="The cluster, if the store has several."),
+]
+
+
+def restore(
+    target: o.Target,
+    from_: From,
+    cluster_id: ClusterId = None,
+    offset_gap: Annotated[
+        int | None,
+        typer.Option(
+            "--offset-gap",
+            metavar="N",
+            help="Offsets that dense logs skip. Default: 1,000 per ms since the snapshot.",
+            min=0,
+        ),
+    ] = None,
+    json: o.Json = False,
+) -> None:
+    """Rebuild an empty Redis from a remote store.
+
+    Prints what is lost. Exit code 2 if the namespace has any state.
+    """
+    import asyncio
+
+    from korvet.cli import redis_target
+
+    with redis_target.url(target, create=True) as url:
+        report = asyncio.run(run(url, target.namespace, from_, cluster_id, offset_gap))
+    if json:
+        import msgspec
+
+        table_output.document(msgspec.to_builtins(report))
+    else:
+        _print(report)
+
+
+async def run(
+    url: str, namespace: str, source: str, cluster_id: str | None, gap: int | None
+) -> "Report":
+    """Restore the namespace of the Redis at `url`. Raises StartError if it is refused."""
+    from korvet.config.setting import StartError
+    from korvet.keys import Keys
+    from korvet.recovery.restore import Restore, RestoreRefused, load_snapshot
+    from korvet.remote_log.store import SegmentStore
+    from korvet.store.async_store import AsyncStore
+
+    segments = SegmentStore(source)
+    try:
+        snapshot = await load_snapshot(segments, cluster_id)
+        async with await AsyncStore.connect(url, client_name="korvet-cli") as store:
+            return await Restore(store, Keys(namespace), segments, snapshot, gap).run()
+    except RestoreRefused as error:
+        raise StartError(str(error)) from None
+
+
+def _print(report: "Report") -> None:
+    moment = datetime.fromtimestamp(report.snapshot_ms / 1000, UTC).isoformat(timespec="seconds")
+    table_output.line(
+        f"restored cluster {report.cluster_id} from the snapshot of {moment}: "
+        f"{report.topics} topics, {report.partitions} partitions, {report.segments} segments, "
+        f"{report.records} records, {report.groups} groups, {report.users} users, "
+        f"{report.acls} ACL rules"
+    )
+    for topic_id in report.unknown_topics:
+        table_output.line(f"not restored: topic id {topic_id} has objects, and no definition")
+    if not report.lost:
+        table_output.line("lost: nothing that the snapshot knows of")
+        return
+    table_output.line("lost:")
+    columns = ("topic", "partition", "first", "last", "reason")
+    rows = [(e.topic, e.partition, e.first, e.last, e.reason) for e in report.lost]
+    table_output.table(columns, rows)

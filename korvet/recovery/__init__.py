@@ -1,0 +1,1 @@
+"""Disaster recovery: snapshots of the metadata in the remote store, and restore from them."""

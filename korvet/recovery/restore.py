@@ -1,0 +1,280 @@
+"""Rebuild an empty Redis from the remote store: the newest snapshot, and the segments.
+
+Rules
+- A namespace that has any state is refused: a restore never merges.
+- An offset that a client may have seen never gets other data. The end of a log is above every
+  known offset: of the snapshot, of the segments, of the commits. Modes dense and bytes add a gap
+  for what was appended after the snapshot; in mode time new offsets are times, hence above.
+- A definition is written after the logs of its topic: brokers see the topic once it is complete.
+"""
+
+from collections.abc import Iterator, Sequence
+from time import time
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys, decode_group
+from korvet.recovery.chain import Chain, build_chain, list_objects
+from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, SnapshotStore, TopicState
+from korvet.remote_log.store import SegmentStore
+from korvet.scripts import acl, broker, config, group, log, topic, user
+from korvet.security import credentials
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import encode_definition
+
+OFFSETS_PER_MS = 1000
+"""Offsets that a partition may have got, per ms since the snapshot: the default gap."""
+COMMITS_AT_ONCE = 500
+
+
+class RestoreRefused(Exception):
+    """The restore cannot begin; the message says why and what to do."""
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Offsets, both inclusive, that are lost: `reason` is not copied, missing or corrupt."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    reason: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The result of a restore."""
+
+    cluster_id: str
+    snapshot_ms: int
+    topics: int
+    partitions: int
+    segments: int
+    records: int
+    groups: int
+    users: int
+    acls: int
+    lost: list[Loss]
+    unknown_topics: list[str]
+    """Ids of topics that have objects, and are not in the snapshot."""
+
+
+async def load_snapshot(segments: SegmentStore, cluster_id: str | None) -> Snapshot:
+    """Return the newest snapshot of a cluster, by default of the only one of the store."""
+    if cluster_id is None:
+        found = [
+            name
+            for name in await segments.folders("")
+            if await SnapshotStore(segments, name).numbers()
+        ]
+        if len(found) != 1:
+            what = f"snapshots of {', '.join(found)}: add --cluster-id" if found else "no snapshot"
+            raise RestoreRefused(f"{segments.url} has {what}.")
+        cluster_id = found[0]
+    snapshot = await SnapshotStore(segments, cluster_id).newest()
+    if snapshot is None:
+        raise RestoreRefused(f"{segments.url} has no snapshot of cluster {cluster_id!r}.")
+    return snapshot
+
+
+class Restore:
+    """A restore of a snapshot into a namespace."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        segments: SegmentStore,
+        snapshot: Snapshot,
+        gap: int | None = None,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._segments = segments
+        self._snapshot = snapshot
+        age_ms = max(1000, int(time() * 1000) - snapshot.created_ms)
+        self._gap = age_ms * OFFSETS_PER_MS if gap is None else gap
+        self._lost: list[Loss] = []
+        self._counts = {"segments": 0, "records": 0}
+
+    async def run(self) -> Report:
+        """Restore everything. Raises RestoreRefused before any write."""
+        await self._refuse_state()
+        snapshot, keys = self._snapshot, self._keys
+        unknown = await self._unknown_topics()
+        await self._store.run(broker.init_cluster_id(keys, cluster_id=snapshot.cluster_id))
+        commits = _highest_commits(snapshot)
+        for name, state in snapshot.topics.items():
+            await self._topic(name, state, commits)
+        await self._tables()
+        await self._groups()
+        return Report(
+            cluster_id=snapshot.cluster_id,
+            snapshot_ms=snapshot.created_ms,
+            topics=len(snapshot.topics),
+            partitions=sum(len(state.partitions) for state in snapshot.topics.values()),
+            **self._counts,
+            groups=len(snapshot.groups),
+            users=len(snapshot.users),
+            acls=len(snapshot.acls),
+            lost=self._lost,
+            unknown_topics=unknown,
+        )
+
+    async def _refuse_state(self) -> None:
+        keys = self._keys
+        tables = (keys.topics(), keys.cluster(), keys.brokers(), keys.groups())
+        for key in (*tables, keys.configs(), keys.users(), keys.acls()):
+            if await self._store.command("EXISTS", key):
+                raise RestoreRefused(
+                    f"Redis has state in namespace {keys.namespace!r} (key {key}): stop its "
+                    "brokers, and restore into an empty Redis or another --namespace."
+                )
+
+    async def _unknown_topics(self) -> list[str]:
+        """Return the ids of topics with objects that the snapshot does not have."""
+        folders = set(await self._segments.folders(self._snapshot.cluster_id))
+        known = {state.definition.id for state in self._snapshot.topics.values()}
+        return sorted(folders - known - {"metadata", *self._snapshot.deleted_topics})
+
+    # Topics.
+
+    async def _topic(
+        self, name: str, state: TopicState, commits: dict[tuple[str, int], int]
+    ) -> None:
+        for number, partition in enumerate(state.partitions):
+            await self._partition(name, number, state, partition, commits.get((name, number), 0))
+        definition = state.definition
+        reply = await self._store.run(
+            topic.create(
+                self._keys,
+                0,
+                topic=name,
+                definition=encode_definition(definition),
+                topic_id=definition.id,
+                **definition.shape,
+            )
+        )
+        _check(reply.error, f"topic {name}")
+
+    async def _partition(
+        self, name: str, number: int, state: TopicState, partition: PartitionState, committed: int
+    ) -> None:
+        definition, start = state.definition, partition.start
+        objects = await list_objects(
+            self._segments, self._snapshot.cluster_id, definition.id, number
+        )
+        chain = build_chain(objects, start, partition.tiered)
+        if chain.rows:
+            start = max(start, chain.rows[0][0])
+        end = max(partition.next, chain.end, committed, start)
+        self._lost += _losses(name, number, chain, max(start, partition.tiered), partition.next)
+        dense = definition.configs["offset.mode"] != "time"
+        reply = await self._store.run(
+            log.restore(
+                self._keys,
+                name,
+                number,
+                chain.rows,
+                topic_id=definition.id,
+                **definition.shape,
+                epoch=partition.epoch,
+                start=start,
+                next=end + (self._gap if dense and end else 0),
+            )
+        )
+        _check(reply.error, f"the log of {name}-{number}")
+        self._counts["segments"] += len(chain.rows)
+        self._counts["records"] += sum(row[2] for row in chain.rows)
+
+    # Tables.
+
+    async def _tables(self) -> None:
+        store, keys, snapshot = self._store, self._keys, self._snapshot
+        for resource, configs in snapshot.configs.items():
+            wanted = msgspec.json.encode(configs, order="deterministic")
+            call = config.alter(keys, resource=decode_group(resource), expected=b"", wanted=wanted)
+            _check((await store.run(call)).error, f"configs of {resource}")
+        if snapshot.acls:
+            rules = [rule.encode("utf-8", "surrogateescape") for rule in snapshot.acls]
+            await store.run(acl.create(keys, rules))
+        for field, raw in snapshot.users.items():
+            mechanism, _, name = decode_group(field).partition(":")
+            credential = credentials.decode(raw.encode())
+            if credential is not None:
+                rows = [(mechanism, raw.encode(), credential.shape)]
+                call_user = user.alter(keys, rows, user=name, condition="")
+                _check((await store.run(call_user)).error, f"user {name}")
+        for topic_id in snapshot.deleted_topics:
+            await self._note_deleted(topic_id)
+
+    async def _note_deleted(self, topic_id: str) -> None:
+        """Let brokers delete the objects of a topic that was deleted."""
+        call = topic.create(
+            self._keys,
+            0,
+            topic=topic_id,
+            definition=b"{}",
+            topic_id=topic_id,
+            format="batch",
+            mode="dense",
+            bits=0,
+        )
+        await self._store.run(call)
+        await self._store.run(
+            topic.delete_definition(self._keys, topic=topic_id, expected=b"{}", remote_id=topic_id)
+        )
+
+    # Groups.
+
+    async def _groups(self) -> None:
+        for encoded, rows in self._snapshot.groups.items():
+            name = decode_group(encoded)
+            for first in range(0, len(rows), COMMITS_AT_ONCE):
+                await self._commit(name, rows[first : first + COMMITS_AT_ONCE])
+
+    async def _commit(self, name: str, rows: Sequence[CommitRow]) -> None:
+        keys = self._keys
+        decoded = [(*row[:5], decode_group(row[5])) for row in rows]
+        call = group.commit(
+            keys,
+            name,
+            decoded,
+            member="",
+            instance="",
+            generation=-1,
+            allow_member_epoch=0,
+            is_registered=1,
+            retention_ms=-1,
+        )
+        await self._store.run(group.register(keys, group=name))
+        reply = await self._store.run(call)
+        _check(reply.error, f"offsets of group {name}")
+        if reply.wait_ms >= 0:
+            await self._store.run(group.schedule_tick(keys, group=name, after_ms=reply.wait_ms))
+
+
+def _highest_commits(snapshot: Snapshot) -> dict[tuple[str, int], int]:
+    found: dict[tuple[str, int], int] = {}
+    for name, number, offset, *_ in (row for rows in snapshot.groups.values() for row in rows):
+        found[name, number] = max(found.get((name, number), 0), offset)
+    return found
+
+
+def _losses(name: str, number: int, chain: Chain, tiered: int, end: int) -> Iterator[Loss]:
+    """Yield the offsets that no segment has, up to the end that the snapshot knows."""
+    corrupt = {each.first for each in chain.corrupt}
+    for first, last in chain.holes:
+        reason = "corrupt" if first in corrupt else "missing"
+        yield Loss(name, number, first, last, reason)
+    first = max(chain.end, tiered)
+    if first < end:
+        yield Loss(name, number, first, end - 1, "not copied")
+
+
+def _check(error: int, what: str) -> None:
+    if error != ErrorCode.NONE:
+        raise RestoreRefused(
+            f"{what} cannot be restored ({ErrorCode(error).name}): Redis changed meanwhile. "
+            "Stop the brokers, empty Redis, and repeat the restore."
+        )

@@ -1,0 +1,92 @@
+"""The background task that writes snapshots, in one broker process at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+import msgspec
+
+from korvet import logfmt
+from korvet.keys import Keys
+from korvet.recovery.capture import capture, versions
+from korvet.recovery.snapshot import Snapshot, SnapshotStore, encode
+from korvet.remote_log.store import SegmentStore
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
+
+CHECK_S = 1.0
+"""Seconds between two checks for changed topics, configs, ACLs and users."""
+LEASE_S = 30.0
+LEASE = "metadata-snapshot"
+logger = logfmt.get("recovery.task")
+
+
+class SnapshotTask:
+    """Writes a snapshot at an interval, and when a topic, config, ACL or user changes."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        segments: SegmentStore,
+        cluster_id: Callable[[], str],
+        interval_s: Callable[[], float],
+        hold: Callable[[str, float], Awaitable[bool]],
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._segments = segments
+        self._cluster_id = cluster_id
+        self._interval_s = interval_s
+        self._hold = hold
+        self._written: Snapshot | None = None
+        self._versions: list[bytes | None] = []
+        self._due_at = 0.0
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await asyncio.sleep(CHECK_S)
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Write a snapshot if one is due and this process has the lease; log a failure."""
+        try:
+            if not await self._hold(LEASE, LEASE_S):
+                self._written = None
+                return
+            found = await versions(self._store, self._keys)
+            if found != self._versions or monotonic() >= self._due_at:
+                await self.write()
+                self._versions = found
+        except (StoreError, ValueError) as error:
+            logger.error_again("metadata snapshot failed, retrying", reason=str(error))
+            self._versions = []
+
+    async def write(self) -> bool:
+        """Write a snapshot unless nothing changed. Returns whether it was written."""
+        self._due_at = monotonic() + self._interval_s()
+        snapshots = SnapshotStore(self._segments, self._cluster_id())
+        numbers = await snapshots.numbers()
+        last = self._written or await snapshots.newest()
+        current = await capture(self._store, self._keys, self._cluster_id())
+        if last is not None:
+            if self._written is None and _is_another(last, current):
+                logger.error_again(
+                    "metadata snapshot refused: Redis has none of the snapshot's topics",
+                    advice="run `korvet restore`, or delete the snapshots",
+                )
+                return False
+            if msgspec.structs.replace(last, created_ms=current.created_ms) == current:
+                return False
+        await snapshots.write(encode(current), numbers)
+        self._written = current
+        return True
+
+
+def _is_another(last: Snapshot, current: Snapshot) -> bool:
+    """Return whether Redis lost what the last snapshot has: its write would hide that."""
+    known = {state.definition.id for state in current.topics.values()}
+    known.update(current.deleted_topics)
+    ids = {state.definition.id for state in last.topics.values()}
+    return bool(ids) and not ids & known

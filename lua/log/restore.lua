@@ -1,0 +1,77 @@
+--- log.restore  version 1  writes
+--- Create a partition's log whose records are in segments, in place of a log that was lost.
+---
+--- KEYS     log         hash    the partition's state
+---          stream      stream  the partition's records
+---          segments    zset    manifest of segments by first offset
+--- ARGV     topic_id    bytes   32 hex digits
+---          format      bytes   record or batch
+---          mode        bytes   time, dense or bytes; bytes needs format batch
+---          bits        int     sequence bits of mode time
+---          epoch       int     leader epoch
+---          start       int     log start offset
+---          next        int     the least offset of the next record
+---          first...    int     the first offset a segment covers
+---          last...     int     the last offset it covers
+---          records...  int     its records
+---          size...     int     bytes of the object
+---          row...      bytes   the end of its row: data bytes, max timestamp and id
+--- RETURNS  error       int     a lib.codes value
+---          restored    int     the segments of the log
+--- REFUSES  TOPIC_ALREADY_EXISTS
+--- COST     O(segments), at most 12 calls + 1 per first
+--- NOTES    Segments are in order of their offsets. Redis has no record of the log. A log without a
+---          recent append is not younger than this call for retention: its segments are removed by
+---          their own timestamps.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local entry_id = require("lib.entry_id")
+local log_create = require("lib.log_create")
+local num = require("lib.num")
+
+local log, stream, segments = KEYS[1], KEYS[2], KEYS[3]
+local topic_id, format, mode, bits = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local epoch, start, next_offset = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7])
+local FIRST, ROW = 8, 5
+
+-- Check. Refusals live here.
+if redis.call("EXISTS", log, segments) > 0 then
+  return { codes.TOPIC_ALREADY_EXISTS, 0 }
+end
+log_create.check(stream, log, mode)
+if redis.call("XLEN", stream) > 0 then
+  return { codes.TOPIC_ALREADY_EXISTS, 0 }
+end
+local now_ms = clock.now_ms()
+
+-- Write.
+log_create.open(stream, log, topic_id, format, mode, bits)
+local records, bytes, data_bytes, newest, tiered, count = 0, 0, 0, -1, -1, 0
+for i = FIRST, #ARGV, ROW do
+  local held, size, rest = tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]), ARGV[i + 4]
+  local data, timestamp = string.match(rest, "^(%d+):(%-?%d+):")
+  redis.call(
+    "ZADD", segments, ARGV[i],
+    ARGV[i] .. ":" .. ARGV[i + 1] .. ":" .. num.text(records) .. ":" .. ARGV[i + 2] .. ":"
+      .. num.text(bytes) .. ":" .. ARGV[i + 3] .. ":" .. rest
+  )
+  records, bytes, data_bytes = records + held, bytes + size, data_bytes + tonumber(data)
+  newest, tiered = math.max(newest, tonumber(timestamp)), tonumber(ARGV[i + 1]) + 1
+  count = count + 1
+end
+redis.call(
+  "HSET", log, "epoch", epoch, "start", num.text(start), "next", num.text(next_offset),
+  "records", num.text(records), "entries", num.text(records), "start_records", num.text(records),
+  "bytes", num.text(data_bytes), "start_bytes", num.text(data_bytes),
+  "max_timestamp", num.text(newest), "untimed_append_ms", num.text(now_ms)
+)
+if count > 0 then
+  redis.call(
+    "HSET", log, "tiered", num.text(tiered), "local_start", num.text(tiered),
+    "tiered_records", num.text(records), "tiered_bytes", num.text(bytes)
+  )
+end
+if mode ~= "time" and next_offset > 0 then
+  redis.call("XSETID", stream, entry_id.id(mode, tonumber(bits), next_offset - 1))
+end
+return { codes.NONE, count }

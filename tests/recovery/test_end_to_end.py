@@ -1,0 +1,113 @@
+"""Restore with real clients: produce, copy, lose Redis, restore from the bucket, consume."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from korvet.cli import run
+from korvet.embedded_redis.server import RedisServer
+from korvet.keys import Keys
+from korvet.store.sync_store import SyncStore
+from korvet.testing import Broker
+
+COUNT, READ = 300, 100
+
+
+def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
+    end = monotonic() + seconds
+    while not holds():
+        assert monotonic() < end
+        sleep(0.02)
+
+
+def settings(folder: Path) -> dict[str, str]:
+    return {
+        "remote.log.storage.system.enable": "true",
+        "remote.storage.url": f"file://{folder}",
+        "remote.log.manager.task.interval.ms": "50",
+        "remote.metadata.snapshot.interval.ms": "1000",
+        "offset.mode": "dense",
+    }
+
+
+def consumer(servers: str) -> Any:
+    return Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "readers",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
+    )
+
+
+def digest(values: list[bytes]) -> str:
+    return hashlib.sha256(b"".join(values)).hexdigest()
+
+
+def read(reader: Any, count: int) -> list[Any]:
+    found: list[Any] = []
+    end = monotonic() + 15
+    while len(found) < count and monotonic() < end:
+        message = reader.poll(0.2)
+        if message is not None:
+            assert message.error() is None, message.error()
+            found.append(message)
+    return found
+
+
+def produce(folder: Path, values: list[bytes]) -> None:
+    """Produce to a broker, commit READ records, wait for copy and snapshot, lose Redis."""
+    with Broker(settings=settings(folder)) as broker:
+        servers = broker.bootstrap_servers
+        configs = {"remote.storage.enable": "true", "segment.ms": "1"}
+        admin = AdminClient({"bootstrap.servers": servers})
+        admin.create_topics([NewTopic("t", 1, 1, config=configs)])["t"].result(10)
+        producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+        for value in values:
+            producer.produce("t", value)
+        assert producer.flush(10) == 0
+        reader = consumer(servers)
+        reader.assign([TopicPartition("t", 0, 0)])
+        assert len(read(reader, READ)) == READ
+        reader.commit(offsets=[TopicPartition("t", 0, READ)], asynchronous=False)
+        reader.close()
+        key = Keys().partition("t", 0).log
+        with SyncStore.connect(broker.redis_url) as store:
+            until(lambda: store.command("HGET", key, "tiered") == b"%d" % COUNT)
+        until(lambda: any(b'"readers"' in each.read_bytes() for each in folder.rglob("*.snapshot")))
+
+
+def test_a_group_continues_after_a_restore_from_the_bucket_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "bucket"
+    values = [b"%06d" % n * 50 for n in range(COUNT)]
+    produce(folder, values)
+    with RedisServer.launch(str(tmp_path / "redis")) as server:
+        command = ["restore", "--from", f"file://{folder}", "--redis", server.url]
+        assert run([*command, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert (report["records"], report["groups"], report["lost"]) == (COUNT, 1, [])
+        assert run(command) == 2
+        assert "stop its brokers" in capsys.readouterr().err
+        with Broker(redis=server.url, settings=settings(folder)) as broker:
+            reader = consumer(broker.bootstrap_servers)
+            reader.subscribe(["t"])
+            found = read(reader, COUNT - READ)
+            assert found[0].offset() == READ
+            assert digest([each.value() for each in found]) == digest(values[READ:])
+            producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+            producer.produce("t", b"after")
+            assert producer.flush(10) == 0
+            after = read(reader, 1)[0]
+            assert after.value() == b"after" and after.offset() >= COUNT
+            reader.close()

@@ -1,0 +1,255 @@
+"""Snapshots and restore, in process: what a bucket alone gives back to an empty namespace."""
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.broker.background import BackgroundTasks
+from korvet.broker.server import connected
+from korvet.config.broker_config import load
+from korvet.recovery.restore import Loss, Report, Restore, RestoreRefused, load_snapshot
+from korvet.recovery.snapshot import SnapshotStore
+from korvet.recovery.task import SnapshotTask
+from korvet.remote_log.store import SegmentStore
+from korvet.scripts import acl, config, group, user
+from korvet.security.credentials import Mechanism, encode, from_password
+from korvet.topics.lifecycle import delete_topic
+from tests.remote_log.test_tiered_log import Tier
+from tests.support.connected_broker import Broker
+from tests.support.exchanges import SHAPES, fetch, packed, produce
+from tests.support.redis_servers import TestServer
+
+_namespaces = itertools.count()
+CLUSTER = "korvet-cluster-1"
+
+
+@asynccontextmanager
+async def node(server: TestServer, folder: Path) -> AsyncIterator[Tier]:
+    """A broker on an empty namespace, with the folder as remote store."""
+    options = {"redis": server.url, "namespace": f"dr{next(_namespaces)}", "node-id": "7"}
+    sets = [
+        "remote.log.storage.system.enable=true",
+        f"remote.storage.url=file://{folder}",
+        "remote.fetch.max.wait.ms=10000",
+    ]
+    loaded = load({**options, "advertise": "me:9092"}, sets=sets, environ={})
+    async with connected(loaded) as services:
+        yield Tier(Broker(services), folder)
+
+
+@pytest.fixture
+async def lost(valkey_server: TestServer, tmp_path: Path) -> AsyncIterator[Tier]:
+    """The cluster whose Redis is going to be lost."""
+    async with node(valkey_server, tmp_path) as tier:
+        await tier.broker.services.registration.join()
+        yield tier
+
+
+@pytest.fixture
+async def fresh(valkey_server: TestServer, tmp_path: Path) -> AsyncIterator[Tier]:
+    """A broker on an empty Redis."""
+    async with node(valkey_server, tmp_path) as tier:
+        yield tier
+
+
+def task(tier: Tier) -> SnapshotTask:
+    return BackgroundTasks(tier.broker.services).snapshot_task()
+
+
+async def restored(tier: Tier, gap: int | None = 1000) -> Report:
+    services = tier.broker.services
+    assert services.segments is not None
+    snapshot = await load_snapshot(services.segments, None)
+    report = await Restore(services.store, services.keys, services.segments, snapshot, gap).run()
+    await services.registration.join()
+    await services.topics.refresh()
+    return report
+
+
+async def commit(tier: Tier, name: str, offset: int, metadata: str = "") -> None:
+    services = tier.broker.services
+    topic = await services.topics.get("t")
+    assert topic is not None
+    rows = [("t", 0, offset, -1, topic.id, metadata)]
+    await services.store.run(group.register(services.keys, group=name))
+    reply = await services.store.run(
+        group.commit(
+            services.keys,
+            name,
+            rows,
+            member="",
+            instance="",
+            generation=-1,
+            allow_member_epoch=0,
+            is_registered=1,
+            retention_ms=-1,
+        )
+    )
+    assert not reply.error
+
+
+@pytest.mark.parametrize(("form", "mode"), SHAPES)
+async def test_copied_records_are_read_at_their_offsets(
+    lost: Tier, fresh: Tier, form: str, mode: str
+) -> None:
+    await lost.fill(form, mode, segment_bytes="1000000" if form == "batch" else "300000")
+    await lost.move()
+    start, tiered = (await lost.offset(-2)).offset, (await lost.offset(-6)).offset
+    end = (await lost.offset(-1)).offset
+    await task(lost).write()
+    report = await restored(fresh)
+    assert (report.topics, report.partitions, report.records) == (
+        1,
+        1,
+        len(await fresh.read(start)),
+    )
+    hot = [Loss("t", 0, tiered, end - 1, "not copied")] if tiered < end else []
+    assert report.lost == hot and report.unknown_topics == []
+    assert await fresh.read(start) == lost.sent[: report.records] and report.records > 0
+    assert (await fresh.offset(-2)).offset == start
+    old, new = (
+        await lost.broker.services.topics.get("t"),
+        await fresh.broker.services.topics.get("t"),
+    )
+    assert old is not None and new is not None and new.raw == old.raw
+    made: Any = [(0, 5000, b"k", b"after", [])]
+    answer = await produce(fresh.broker, packed(made, 13))
+    assert answer.base_offset >= (end + 1000 if mode == "dense" else end)
+    assert (await fresh.read(tiered)) == [(5000, b"after")], "readers cross the lost offsets"
+    assert (await fresh.offset(-1)).offset == answer.base_offset + 1
+
+
+async def test_groups_users_acls_and_configs_are_restored(lost: Tier, fresh: Tier) -> None:
+    await lost.fill()
+    await lost.move()
+    services = lost.broker.services
+    keys = services.keys
+    await commit(lost, "g{ü}:1", 55, "méta data")
+    made = from_password(Mechanism.SCRAM_SHA_256, "secret", 4096)
+    rows = [(Mechanism.SCRAM_SHA_256.title, encode(made), made.shape)]
+    await services.store.run(user.alter(keys, rows, user="ann:é", condition=""))
+    await services.store.run(acl.create(keys, [b'["TOPIC","LITERAL","t","User:ann"]']))
+    configs = b'{"producer_byte_rate":"5.0"}'
+    quota = 'quota:{"user":"ann"}'
+    await services.store.run(config.alter(keys, resource=quota, expected=b"", wanted=configs))
+    await task(lost).write()
+    data = next(lost.folder.rglob("*.snapshot")).read_bytes()
+    assert b"secret" not in data
+    report = await restored(fresh)
+    assert (report.groups, report.users, report.acls) == (1, 1, 1)
+    other = fresh.broker.services
+    for before, after in (
+        (keys.users(), other.keys.users()),
+        (keys.acls(), other.keys.acls()),
+        (keys.configs(), other.keys.configs()),
+    ):
+        read = [
+            await each
+            for each in (
+                services.store.command("HGETALL", before),
+                other.store.command("HGETALL", after),
+            )
+        ]
+        one, two = (dict(zip(flat[::2], flat[1::2], strict=True)) for flat in read)
+        one.pop(b":version"), two.pop(b":version")
+        assert one == two
+    flat = await other.store.command("HGETALL", other.keys.group_offsets("g{ü}:1"))
+    assert flat[0].decode().endswith(":t:0")
+    assert flat[1].split(b" ")[0] == b"55" and flat[1].endswith("méta data".encode())
+    assert await other.store.command("ZCARD", other.keys.groups_due()) == 1
+
+
+async def test_the_end_is_above_every_offset_that_is_known(lost: Tier, fresh: Tier) -> None:
+    await lost.fill()
+    await commit(lost, "ahead", 5000)
+    await task(lost).write()
+    report = await restored(fresh, gap=0)
+    assert report.lost == [Loss("t", 0, 0, 119, "not copied")]
+    assert (await fresh.offset(-1)).offset == 5000
+    assert await fresh.read(70) == []
+
+
+async def test_a_namespace_with_state_is_refused(lost: Tier, fresh: Tier) -> None:
+    await lost.fill()
+    await task(lost).write()
+    with pytest.raises(RestoreRefused, match="stop its brokers"):
+        await restored(lost)
+    await restored(fresh)
+    with pytest.raises(RestoreRefused):
+        await restored(fresh)
+
+
+async def test_a_corrupt_segment_is_reported_and_its_offsets_are_an_error(
+    lost: Tier, fresh: Tier
+) -> None:
+    await lost.fill()
+    await lost.move()
+    await task(lost).write()
+    objects = [path for path in lost.objects() if path.suffix == ".segment"]
+    data = bytearray(objects[1].read_bytes())
+    data[-50] ^= 1
+    objects[1].write_bytes(data)
+    objects[0].with_name("00000000000000000000-orphan0000000000.segment").write_bytes(b"short")
+    report = await restored(fresh)
+    first = int(objects[1].name.partition("-")[0])
+    assert [(loss.first, loss.reason) for loss in report.lost][:1] == [(first, "corrupt")]
+    assert (await fetch(fresh.broker, first)).error_code == 56
+    assert (await fetch(fresh.broker, report.lost[0].last + 1)).error_code == 0
+
+
+async def test_a_segment_copied_after_the_snapshot_is_found(lost: Tier, fresh: Tier) -> None:
+    await lost.fill()
+    await task(lost).write()
+    await lost.move()
+    report = await restored(fresh)
+    tiered = (await lost.offset(-6)).offset
+    assert report.lost == ([Loss("t", 0, tiered, 119, "not copied")] if tiered < 120 else [])
+    assert await fresh.read() == lost.sent[:tiered]
+
+
+async def test_a_corrupt_snapshot_leaves_the_one_before_it(lost: Tier) -> None:
+    await lost.fill()
+    assert await task(lost).write()
+    assert not await task(lost).write(), "nothing changed"
+    await commit(lost, "g", 7)
+    writer = task(lost)
+    assert await writer.write()
+    segments = lost.broker.services.segments
+    assert segments is not None
+    snapshots = SnapshotStore(segments, CLUSTER)
+    assert await snapshots.numbers() == [1, 2]
+    newest = sorted(lost.folder.rglob("*.snapshot"))[-1]
+    newest.write_bytes(newest.read_bytes()[:-9])
+    found = await snapshots.newest()
+    assert found is not None and found.groups == {}
+    for offset in range(8, 12):
+        await commit(lost, "g", offset)
+        assert await writer.write()
+    assert await snapshots.numbers() == [4, 5, 6], "old ones are deleted"
+
+
+async def test_an_empty_redis_never_replaces_the_snapshot(lost: Tier, fresh: Tier) -> None:
+    await lost.fill()
+    await task(lost).write()
+    await fresh.broker.services.registration.join()
+    assert not await task(fresh).write()
+    services = lost.broker.services
+    topic = await services.topics.get("t")
+    assert topic is not None
+    await delete_topic(services.store, services.keys, topic)
+    assert await task(lost).write(), "a deleted topic is known"
+
+
+async def test_only_the_holder_of_the_lease_writes(lost: Tier) -> None:
+    await lost.fill()
+    one, other = task(lost), task(lost)
+    await one.run_once()
+    await commit(lost, "g", 1)
+    other._due_at = 0.0
+    await other.run_once()
+    segments = SegmentStore(f"file://{lost.folder}")
+    assert await SnapshotStore(segments, CLUSTER).numbers() == [1]
