@@ -9,6 +9,7 @@ Rules, as in Kafka
 - A session may end (connections.max.reauth.ms, or the token's `exp`). SaslHandshake then begins a
   new exchange on the same connection, for the same user and mechanism. Any later request of an
   ended session closes the connection.
+- A user above max.connections.per.user gets SASL_AUTHENTICATION_FAILED with that reason.
 - If Redis is unavailable, the connection is closed: the client tries again. Clients take
   SASL_AUTHENTICATION_FAILED for final.
 """
@@ -68,11 +69,13 @@ class Authentication:
         self,
         services: Services,
         session: Session,
+        admit: Callable[[str], bool],
         on_success: Callable[[], None],
         on_timeout: Callable[[str], None],
     ) -> None:
         self._services = services
         self._session = session
+        self._admit = admit
         self._on_success = on_success
         self.policy: ListenerPolicy = services.mechanisms.policy(session.listener)
         self._phase = Phase.HANDSHAKE
@@ -209,7 +212,7 @@ class Authentication:
             self._check_mechanism()
             step = await self._exchange.step(token)
             if step.identity is not None:
-                self._check_user(step.identity)
+                self._check_user(step.identity.user)
             return step
         except AuthenticationFailed:
             self._count("failed")
@@ -228,9 +231,16 @@ class Authentication:
                 "re-authentication with another mechanism",
             )
 
-    def _check_user(self, identity: Identity) -> None:
-        """Raise AuthenticationFailed if a re-authentication changes the user."""
-        if self._before is not None and self._before[0].name != identity.user:
+    def _check_user(self, user: str) -> None:
+        """Raise AuthenticationFailed for too many connections, or another user than before."""
+        if self._before is None:
+            if not self._admit(user):
+                raise AuthenticationFailed(
+                    "The user has too many connections to this broker: max.connections.per.user",
+                    "too many connections of the user",
+                    user,
+                )
+        elif self._before[0].name != user:
             raise AuthenticationFailed(
                 "Cannot change principals during re-authentication",
                 "re-authentication as another user",

@@ -38,6 +38,7 @@ from korvet.broker.tls_transport import TlsTransport
 from korvet.config.listeners import Listener
 from korvet.context import Services
 from korvet.deferred import NOT_READY, Deferred
+from korvet.security.principal import ANONYMOUS
 from korvet.security.session import Session
 from korvet.wire.records import Buffer
 
@@ -93,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._counted = 0
         self._held = 0
         self._admitted = False
+        self._user: str | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.session = Session("", listener=listener.name, protocol=listener.protocol)
         self._templates = TemplateCache(services, self.session)
@@ -123,18 +125,40 @@ class Connection(asyncio.BufferedProtocol):
             self._require_authentication()
         self._transport.set_write_buffer_limits(high=MAX_UNSENT)
         self._services.metrics.connections_opened.add()
-        if not isinstance(transport, TlsTransport):  # that has admitted its client itself
-            refusal = self._connections.admit(self.host)
-            if refusal:
-                log.warning("connection refused", client=self.client, reason=refusal)
-                self._services.metrics.refused.add(1, "too many")
-                self._transport.abort()
-                return
-            self._admitted = True
-            self.mute(ceil(self._connections.wait_s() * 1000))
+        refusal = self._admit(is_tls=isinstance(transport, TlsTransport))
+        if refusal:
+            log.warning(
+                "connection refused",
+                client=self.client,
+                principal=self.session.principal,
+                reason=refusal,
+            )
+            self._services.metrics.refused.add(1, "too many")
+            self._transport.abort()
+            return
         self._connections.add(self)
         if self._services.quotas.limits_connections(self.host):
             self._hold(self._charge_connection())
+
+    def _admit(self, *, is_tls: bool) -> str:
+        """Count the connection; return why it must be closed instead, empty if it need not."""
+        if not is_tls:  # a TlsTransport has admitted its client's address
+            refusal = self._connections.admit(self.host)
+            if refusal:
+                return refusal
+            self._admitted = True
+            self.mute(ceil(self._connections.wait_s() * 1000))
+        principal = self.session.principal
+        if principal != ANONYMOUS and not self._admit_user(principal.name):
+            return "too many connections of the user"
+        return ""
+
+    def _admit_user(self, user: str) -> bool:
+        """Count the connection for its user; return False if the user has too many."""
+        if not self._connections.admit_user(user):
+            return False
+        self._user = user
+        return True
 
     async def _charge_connection(self) -> None:
         """Serve the connection once its address is within connection_creation_rate (KIP-612)."""
@@ -147,7 +171,11 @@ class Connection(asyncio.BufferedProtocol):
     def _require_authentication(self) -> None:
         """Take small frames only until the client has authenticated."""
         self._auth = Authentication(
-            self._services, self.session, self._authenticated, lambda reason: self.hang(reason)
+            self._services,
+            self.session,
+            self._admit_user,
+            self._authenticated,
+            lambda reason: self.hang(reason),
         )
         self.max_held = self._auth.policy.max_receive_bytes
         self._size_setting = "sasl.server.max.receive.size"
@@ -178,6 +206,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._admitted:
             self._admitted = False
             self._connections.leave(self.host)
+        if self._user is not None:
+            self._connections.leave_user(self._user)
+            self._user = None
         if not self.closed.done():
             self.closed.set_result(None)
 

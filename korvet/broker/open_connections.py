@@ -1,7 +1,8 @@
 """The open connections of a broker process, and the limits that they share.
 
 Rules
-- A connection counts from the moment it is accepted: a client in a TLS handshake counts too.
+- A connection counts from the moment it is accepted: a client in a TLS handshake counts too. It
+  counts for its user once that is authenticated; anonymous clients have no such limit.
 - Connections above max.connection.creation.rate wait; those above the other limits are closed.
 - While all connections together hold queued.max.request.bytes of requests, none is read, except
   those whose request is received in part: its bytes are reserved from its start, as in Kafka.
@@ -9,7 +10,7 @@ Rules
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from korvet.config.values import Settings
@@ -43,6 +44,7 @@ class OpenConnections:
         self._settings = settings
         self._open: set[ClientConnection] = set()
         self._hosts: Counter[str] = Counter()
+        self._users: Counter[str] = Counter()
         self._next_at = 0.0
         self._limit = settings().integer("queued.max.request.bytes")
         self._held = 0
@@ -58,7 +60,7 @@ class OpenConnections:
     def admit(self, host: str) -> str:
         """Count a new connection; return why it must be closed instead, empty if it need not."""
         settings = self._settings()
-        limit = per_host(settings, host)
+        limit = _per_ip(settings, host)
         if self._hosts.total() >= settings.integer("max.connections") or self._hosts[host] >= limit:
             return "too many connections"
         self._hosts[host] += 1
@@ -66,9 +68,18 @@ class OpenConnections:
 
     def leave(self, host: str) -> None:
         """Stop counting a connection that was admitted."""
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
+        _subtract(self._hosts, host)
+
+    def admit_user(self, user: str) -> bool:
+        """Count a connection of the user; return False if the user has too many."""
+        if self._users[user] >= _per_user(self._settings(), user):
+            return False
+        self._users[user] += 1
+        return True
+
+    def leave_user(self, user: str) -> None:
+        """Stop counting a connection of the user."""
+        _subtract(self._users, user)
 
     def wait_s(self) -> float:
         """Return how long a new connection waits under max.connection.creation.rate."""
@@ -99,10 +110,26 @@ class OpenConnections:
                 connection.regulate()
 
 
-def per_host(settings: Settings, host: str) -> int:
-    """Return the max connections from a client address."""
-    for word in settings.words("max.connections.per.ip.overrides"):
-        address, _, limit = word.rpartition(":")
-        if address == host:
+def _subtract(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
+
+
+def _per_ip(settings: Settings, host: str) -> int:
+    overrides = settings.words("max.connections.per.ip.overrides")
+    return _limit(overrides, host, settings.integer("max.connections.per.ip"))
+
+
+def _per_user(settings: Settings, user: str) -> int:
+    overrides = settings.words("max.connections.per.user.overrides")
+    return _limit(overrides, user, settings.integer("max.connections.per.user"))
+
+
+def _limit(overrides: Sequence[str], name: str, default: int) -> int:
+    """Return the limit of the override NAME:NUMBER of that name, or the default."""
+    for override in overrides:
+        overridden, _, limit = override.rpartition(":")
+        if overridden == name:
             return int(limit)
-    return settings.integer("max.connections.per.ip")
+    return default

@@ -16,7 +16,7 @@ from korvet.config.setting import (
     Decimal,
     Flag,
     OneOf,
-    PerAddress,
+    Overrides,
     Setting,
     SomeOf,
     Text,
@@ -268,7 +268,7 @@ _SOCKETS = (
     Setting("max.connections", Whole(0), str(INT_MAX), "Max connections of a broker process."),
     Setting(
         "max.connections.per.ip.overrides",
-        PerAddress(),
+        Overrides(),
         "",
         "Max connections from certain client addresses, as ADDRESS:NUMBER.",
     ),
@@ -283,6 +283,18 @@ _SOCKETS = (
         Whole(0),
         str(INT_MAX),
         "Max connections of a broker process from one client address.",
+    ),
+    Setting(
+        "max.connections.per.user",
+        Whole(0),
+        str(INT_MAX),
+        "Max connections of a broker process that one user has authenticated.",
+    ),
+    Setting(
+        "max.connections.per.user.overrides",
+        Overrides("USER"),
+        "",
+        "Max connections of certain users, as USER:NUMBER.",
     ),
     Setting(
         "connections.max.idle.ms",

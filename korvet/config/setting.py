@@ -167,17 +167,18 @@ class Words(msgspec.Struct, frozen=True):
         return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-class PerAddress(msgspec.Struct, frozen=True):
-    """A comma-separated list of ADDRESS:NUMBER; may be empty."""
+class Overrides(msgspec.Struct, frozen=True):
+    """A comma-separated list of ADDRESS:NUMBER, or of another word in its place; may be empty."""
 
+    of: str = "ADDRESS"
     kind: Kind = Kind.LIST
 
     def parse(self, text: str) -> tuple[str, ...]:
         words = Words().parse(text)
         for word in words:
-            address, _, number = word.rpartition(":")
-            if not address or not (number.isascii() and number.isdigit() and len(number) < 10):
-                raise ValueError("a comma-separated list of ADDRESS:NUMBER")
+            name, _, number = word.rpartition(":")
+            if not name or not (number.isascii() and number.isdigit() and len(number) < 10):
+                raise ValueError(f"a comma-separated list of {self.of}:NUMBER")
         return words
 
 

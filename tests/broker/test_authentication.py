@@ -17,13 +17,13 @@ from korvet.wire.messages.api_versions import ApiVersionsRequest
 from korvet.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
-from tests.support.raw_client import ROWS, Peer, alive, request
+from tests.support.raw_client import ROWS, Peer, alive, request, until
 from tests.support.redis_servers import TestServer
 from tests.support.sasl_client import ScramClient, plain
 
 DELAY_S = 0.1
 SIZE = 4096
-USERS = {"alice": "s3cret", "bob,=": "pass"}
+USERS = {"alice": "s3cret", "busy": "b", "bob,=": "pass"}
 VERSIONS = request("ApiVersions", 0, ApiVersionsRequest())
 METADATA = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
 
@@ -34,6 +34,7 @@ def broker() -> Iterator[Broker]:
         "connection.failed.authentication.delay.ms": str(int(DELAY_S * 1000)),
         "connection.authentication.timeout.ms": "2000",
         "sasl.server.max.receive.size": str(SIZE),
+        "max.connections.per.user.overrides": "busy:2",
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
     }
     with Broker(
@@ -61,6 +62,31 @@ def authenticate(peer: Peer, token: bytes, version: int = 2) -> Any:
 
 def is_served(peer: Peer) -> bool:
     return bool(peer.ask("Metadata", 4, METADATA).topics)
+
+
+def test_a_user_with_too_many_connections_is_refused_until_one_leaves(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def code(peer: Peer) -> int:
+        handshake(peer)
+        answer = authenticate(peer, plain("busy", "b"))
+        assert not answer.error_code or "max.connections.per.user" in answer.error_message
+        return int(answer.error_code)
+
+    address = broker.address("SASL_PLAINTEXT")
+    with Peer(address) as first, Peer(address) as second, Peer(address) as third:
+        assert [code(first), code(second), code(third)] == [0, 0, 58]
+        assert third.ended() and is_served(first)
+        first.socket.close()
+        assert until(lambda: code_of_new(address, code) == 0)
+    fields = caplog.records[-1].__dict__["fields"]
+    assert fields["reason"] == "authentication failed: too many connections of the user"
+    assert fields["user"] == "busy"
+
+
+def code_of_new(address: str, code: Callable[[Peer], int]) -> int:
+    with Peer(address) as peer:
+        return code(peer)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

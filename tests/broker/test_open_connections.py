@@ -37,6 +37,14 @@ def test_an_address_has_its_limit_or_that_of_all() -> None:
     assert admitted(connections, "a", "a") == ["a"]
 
 
+def test_a_user_has_a_limit_or_that_of_all() -> None:
+    connections = limited(max_connections_per_user="1", max_connections_per_user_overrides="bob:2")
+    users = ["alice", "alice", "bob", "bob", "bob"]
+    assert [user for user in users if connections.admit_user(user)] == ["alice", "bob", "bob"]
+    connections.leave_user("alice")
+    assert connections.admit_user("alice") and not connections.admit_user("alice")
+
+
 @pytest.mark.parametrize("text", ["a", "a:", ":1", "a:-1", "a:b"])
 def test_an_override_is_an_address_and_a_number(text: str) -> None:
     with pytest.raises(ConfigError, match="a comma-separated list of ADDRESS:NUMBER"):

@@ -5,6 +5,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def broker(folder: Path) -> Iterator[Broker]:
         "listener.name.old.ssl.enabled.protocols": "TLSv1.2",
         "listener.name.old.ssl.handshake.timeout.ms": "50",
         "listener.name.required.ssl.principal.mapping.rules": "RULE:CN=(c.*)/$1/U",
+        "max.connections.per.user.overrides": "CLIENT 3:0",
     }
     with Broker(topics={"t": 1}, settings=settings, listeners=LISTENERS) as broker:
         yield broker
@@ -133,6 +135,18 @@ def test_the_principal_is_that_of_the_certificate(
         listener,
         "SSL",
     )
+
+
+def test_a_certificate_whose_user_has_too_many_connections_is_refused(
+    broker: Broker, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = client_context(folder, AUTHORITY.sign("client 3"))
+    with suppress(ConnectionResetError, ssl.SSLEOFError):
+        assert ask(broker, "REQUIRED", context) == b""
+    fields = caplog.records[-1].__dict__["fields"]
+    assert str(fields["principal"]) == "User:CLIENT 3"
+    assert fields["reason"] == "too many connections of the user"
+    assert ask(broker, "REQUIRED", client_context(folder, CLIENT))[4:] == ANSWER
 
 
 @pytest.mark.parametrize(
