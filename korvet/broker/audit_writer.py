@@ -18,7 +18,7 @@ from korvet.context import Services
 from korvet.errors import ErrorCode
 from korvet.security.audit import AuditQueue
 from korvet.store.errors import StoreError
-from korvet.wire import records
+from korvet.wire import batch_builder
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
 LINGER_S = 0.05
@@ -92,7 +92,9 @@ class AuditWriter:
         if topic is None:
             raise AppendFailed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         now_ms = int(time() * 1000)
-        batch = records.build((at, now_ms, None, event, []) for at, event in enumerate(events))
+        batch = batch_builder.build(
+            (at, now_ms, None, event, []) for at, event in enumerate(events)
+        )
         row = PartitionProduceData(
             index=services.config.node_id % topic.partitions, records=bytes(batch)
         )

@@ -1,13 +1,13 @@
 """`korvet pipeline`: Spark jobs between the log and a data lake."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.pipeline_session import need_spark, spark_session
 
 if TYPE_CHECKING:
     from korvet.pipeline.verify import PartitionComparison, Verdict
@@ -69,7 +69,7 @@ def archive(
 
     Each record exactly once; a later run continues where the table ends.
     """
-    _need_spark()
+    need_spark()
     from korvet.pipeline import units
     from korvet.pipeline.archive import ArchiveJob, Archiver, run_archiver
     from korvet.pipeline.open_table import open_table
@@ -86,7 +86,7 @@ def archive(
     target_bytes = units.size("--target-file-size", target_file_size)
     schema = None if avro_schema is None else _text_of(avro_schema)
     check_mode(value, schema)
-    with _spark(
+    with spark_session(
         "archive", to, format, target, master, conf, topics=topics, avro=value == "avro"
     ) as (
         spark,
@@ -144,14 +144,14 @@ def replay(
 
     Each row once; run it again after a crash to continue.
     """
-    _need_spark()
+    need_spark()
     from korvet.pipeline.open_table import open_table
     from korvet.pipeline.progress import print_line
     from korvet.pipeline.replay import ReplayOptions
     from korvet.pipeline.replay import replay as again
 
     wanted = ReplayOptions(since, until, where, rate, keep_timestamps, name)
-    with _spark("replay", table, format, target, master, conf, topics=[to], there=True) as (
+    with spark_session("replay", table, format, target, master, conf, topics=[to], there=True) as (
         spark,
         location,
         connection,
@@ -173,11 +173,13 @@ def verify(
 
     Counts, ranges, duplicates and checksums. Exit code 1 on a difference.
     """
-    _need_spark()
+    need_spark()
     from korvet.pipeline.open_table import open_table
     from korvet.pipeline.verify import verify_archive as verdict_of
 
-    with _spark("verify", table, format, target, master, conf, topics=topics, there=True) as (
+    with spark_session(
+        "verify", table, format, target, master, conf, topics=topics, there=True
+    ) as (
         spark,
         location,
         connection,
@@ -203,7 +205,7 @@ def stats(
 
     Also rates over time, sizes and latency.
     """
-    _need_spark()
+    need_spark()
     from pathlib import Path
 
     import msgspec
@@ -212,7 +214,7 @@ def stats(
     from korvet.pipeline.stats import stats as numbers
     from korvet.pipeline.text_report import print_report as report
 
-    with _spark("stats", None, None, target, master, conf, topics=topics) as (
+    with spark_session("stats", None, None, target, master, conf, topics=topics) as (
         spark,
         _,
         connection,
@@ -260,94 +262,6 @@ def _row(each: "PartitionComparison") -> tuple[object, ...]:
         each.waiting,
         "; ".join(each.problems) or "equal",
     )
-
-
-def _need_spark() -> None:
-    """StartError if PySpark, NumPy or PyArrow is not installed."""
-    from importlib.util import find_spec
-
-    from korvet.config.broker_config import StartError
-
-    if not all(map(find_spec, ("pyspark", "numpy", "pyarrow"))):
-        raise StartError("This needs PySpark: pip install 'korvet[spark]'.")
-
-
-@contextmanager
-def _spark(
-    app_name: str,
-    table: str | None,
-    format: str | None,
-    target: o.Target,
-    master: str | None,
-    conf: list[str] | None,
-    *,
-    topics: list[str],
-    there: bool = False,
-    avro: bool = False,
-) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield a session, the table's location and the connection, and stop the session afterwards.
-
-    Unknown topics, and a table that should be `there` and is not, are reported before Spark starts.
-    """
-    import sys
-
-    from korvet.cli import redis_target
-    from korvet.pipeline.spark_session import (
-        open_session,
-        plain_error,
-        stop_session,
-        submitted_settings,
-    )
-    from korvet.pipeline.table_location import parse_location
-    from korvet.spark.options import Connection
-
-    # An archive draws its own progress bar; other jobs have Spark's.
-    bars = sys.stderr.isatty() and app_name != "archive"
-    given = {"spark.ui.showConsoleProgress": str(bars).lower(), **dict(_pairs(conf or []))}
-    location = (
-        None if table is None else parse_location(table, format, {**submitted_settings(), **given})
-    )
-    with redis_target.url(target) as url:
-        connection = Connection(url, target.namespace)
-        _look(connection, topics, location if there else None)
-        spark = open_session(
-            location, app=f"korvet {app_name}", master=master, conf=given, avro=avro
-        )
-        try:
-            yield spark, location, connection
-        except Exception as error:
-            raise plain_error(error) from error
-        finally:
-            stop_session(spark)
-
-
-def _look(connection: Any, topics: list[str], location: Any) -> None:
-    """StartError if a topic or the table does not exist: Spark needs seconds to find out."""
-    from pathlib import Path
-
-    from korvet.config.broker_config import StartError
-    from korvet.pipeline.table import no_archive_error
-    from korvet.spark.errors import UnknownTopic
-    from korvet.spark.metadata import MetadataClient
-
-    try:
-        with MetadataClient(connection) as metadata:
-            for name in topics:
-                metadata.topic(name)
-    except UnknownTopic as error:
-        raise StartError(str(error)) from None
-    # Delta's paths depend on Spark's settings (fs.defaultFS); other paths are on this machine.
-    local = location is not None and location.is_path and location.format != "delta"
-    if local and not Path(location.path).exists():
-        raise no_archive_error(location)
-
-
-def _pairs(texts: list[str]) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"--conf needs NAME=VALUE, not {text!r}")
-        yield name.strip(), value.strip()
 
 
 def _stopper() -> Callable[[float], bool]:

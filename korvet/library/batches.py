@@ -5,6 +5,7 @@ from random import randrange
 
 from korvet.errors import ErrorCode
 from korvet.library.values import Record
+from korvet.wire import batch_builder
 from korvet.wire import records as wire
 from korvet.wire.records import BadBatch, Headers
 
@@ -75,4 +76,4 @@ def encode_batch(
         rows.append((len(rows), timestamp, record.key, record.value, headers))
     if not rows:
         raise BadBatch(ErrorCode.INVALID_RECORD, "A batch holds at least one record.")
-    return wire.build(rows, producer=producer)
+    return batch_builder.build(rows, producer=producer)

@@ -6,7 +6,7 @@ from korvet.log.entry import Entry
 from korvet.log.layouts import layout_of
 from korvet.log.read_result import ReadResult
 from korvet.topics.table import Topic
-from korvet.wire import records
+from korvet.wire import batch_builder
 from korvet.wire.records import BadBatch, Record
 
 LONG_KEY = 32
@@ -60,5 +60,5 @@ def rewrite_batch(entry: Entry, staying: list[Record]) -> list[bytes]:
     """Return a batch entry's fields with only these records, over the same offsets."""
     fields = list(entry.fields)
     at = fields.index(b"batch") + 1
-    fields[at] = bytes(records.retain_records(fields[at], entry.first, entry.last, staying))
+    fields[at] = bytes(batch_builder.retain_records(fields[at], entry.first, entry.last, staying))
     return fields

@@ -22,7 +22,7 @@ from korvet.log.layouts.record import RecordLayout
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
-from korvet.wire import compression, message_sets, record_walk, records
+from korvet.wire import batch_builder, compression, message_sets, record_walk, records
 from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
 
 
@@ -69,7 +69,7 @@ def prepare_append(
         section = section or records.open_section(data, header, _limit(topic))
         newest = _check_records(topic, records.decode_section(header, section), header, now_ms)
     if misdated:
-        data = records.with_max_timestamp(data, header, newest)
+        data = batch_builder.with_max_timestamp(data, header, newest)
         header = records.read_header(data)
     batch = _recompressed(topic, data, header)
     return layout.append_batch(keys, topic, partition, batch, header, transaction)
@@ -266,7 +266,7 @@ def _recompressed(topic: Topic, data: Buffer, header: BatchHeader) -> Buffer:
     wanted = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
     if wanted in (compression.NONE, header.codec):
         return data
-    return records.build(
+    return batch_builder.build(
         records.decode_produced(data, limit=_limit(topic)),
         codec=wanted,
         transactional=bool(header.attributes & records.TRANSACTIONAL),

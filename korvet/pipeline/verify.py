@@ -19,38 +19,20 @@ import msgspec
 
 from korvet.pipeline.commit_metadata import UNKNOWN, CommitMetadata, Span
 from korvet.pipeline.errors import TopicMismatch
-from korvet.pipeline.next_commit import has_foreign_entries, read_options
-from korvet.pipeline.row_hash import (
-    checksum,
-    partial_sums,
-    row_hash,
-    within_spans,
-)
+from korvet.pipeline.next_commit import has_foreign_entries
 from korvet.pipeline.table import ArchiveTable
+from korvet.pipeline.verify_sums import (
+    MAX_PIECES,
+    NO_SUMS,
+    ComparedRange,
+    Key,
+    RowSum,
+    TableSums,
+    sums_of_log,
+    sums_of_table,
+)
 from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
 from korvet.spark.options import Connection, Selection
-
-MAX_PIECES = 64
-"""Pieces per partition."""
-
-
-class RowSum(msgspec.Struct, frozen=True):
-    """Row count, checksum and offset range of some rows of one partition."""
-
-    rows: int = 0
-    checksum: int = 0
-    first: int | None = None
-    last: int | None = None
-
-    def __add__(self, other: "RowSum") -> "RowSum":
-        firsts = [each for each in (self.first, other.first) if each is not None]
-        lasts = [each for each in (self.last, other.last) if each is not None]
-        return RowSum(
-            self.rows + other.rows,
-            (self.checksum + other.checksum) % 2**64,
-            min(firsts, default=None),
-            max(lasts, default=None),
-        )
 
 
 class PartitionComparison(msgspec.Struct, frozen=True):
@@ -84,40 +66,6 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.problems and not any(each.problems for each in self.partitions)
 
 
-class _ComparedRange(msgspec.Struct, frozen=True):
-    part: PartitionLog
-    start: int
-    """Log start offset; `first` is the first record's offset, or `next`."""
-    first: int
-    next: int
-    held: Span | None
-    begun: bool
-    """Whether the table has a partition of the topic."""
-    compacted: bool
-    """Whether the log drops records with newer ones of the same key; the table keeps them."""
-    untimed: bool
-    """Whether there may be records with the time of reading as their timestamp."""
-
-    @property
-    def low(self) -> int:
-        """Return the start of the compared range."""
-        return self.first if self.held is None else max(self.first, self.held.start)
-
-    @property
-    def high(self) -> int:
-        """Return the end of the compared range."""
-        return self.low if self.held is None else max(self.low, min(self.next, self.held.end))
-
-    @property
-    def step(self) -> int:
-        """Return the number of offsets in a piece."""
-        return max(1, -(-(self.high - self.low) // MAX_PIECES))
-
-    def whole(self, first: int) -> int:
-        """Return the first piece that starts at or after offset `first`."""
-        return max(0, -(-(first - self.low) // self.step))
-
-
 def verify_archive(
     spark: Any, table: ArchiveTable, connection: Connection, topics: Sequence[str]
 ) -> Verdict:
@@ -127,9 +75,9 @@ def verify_archive(
         sides = _compared_ranges(metadata, state, topics)
         metadata.with_reconnect()
         backlog = _waiting(metadata, sides)
-        logs = _sums_of_log(spark, connection, sides)
+        logs = sums_of_log(spark, connection, sides)
         trimmed = [bound.first for bound in metadata.bounds([each.part for each in sides])]
-    ours = _sums_of_table(table.frame(), sides, state)
+    ours = sums_of_table(table.frame(), sides, state)
     later = table.state()
     compared = tuple(
         _compare(each, logs, ours, later, first, waiting)
@@ -140,7 +88,7 @@ def verify_archive(
 
 def _compared_ranges(
     metadata: MetadataClient, state: CommitMetadata, topics: Sequence[str]
-) -> list[_ComparedRange]:
+) -> list[ComparedRange]:
     logs = metadata.logs(Selection(topics=tuple(topics)))
     compacted = {name for name in topics if metadata.topic(name).policy.compact}
     begun = {span.topic for span in state.archived}
@@ -155,7 +103,7 @@ def _compared_ranges(
                 f"(id {part.topic_id})."
             )
         found.append(
-            _ComparedRange(
+            ComparedRange(
                 part,
                 bound.start,
                 bound.first,
@@ -176,11 +124,7 @@ def _appended(metadata: MetadataClient, logs: Sequence[PartitionLog]) -> list[in
     return [int(entries or 0) for entries in found]
 
 
-def _untimed_topics(sides: Sequence[_ComparedRange]) -> list[str]:
-    return sorted({each.part.topic for each in sides if each.untimed})
-
-
-def _waiting(metadata: MetadataClient, sides: Sequence[_ComparedRange]) -> list[int]:
+def _waiting(metadata: MetadataClient, sides: Sequence[ComparedRange]) -> list[int]:
     found = []
     for each in sides:
         begin = each.first if each.held is None else max(each.first, each.held.end)
@@ -192,124 +136,16 @@ def _waiting(metadata: MetadataClient, sides: Sequence[_ComparedRange]) -> list[
     return found
 
 
-_Key = tuple[str, int]
-
-
-def _sums_of_log(
-    spark: Any, connection: Connection, sides: Sequence[_ComparedRange]
-) -> dict[_Key, dict[int, RowSum]]:
-    """Return the sums of each piece of the log, by partition."""
-    from pyspark.sql import functions as f
-
-    ranges = [OffsetRange(each.part, each.low, each.high) for each in sides if each.low < each.high]
-    if not ranges:
-        return {}
-    options = read_options(ranges) | {"redis": connection.redis, "namespace": connection.namespace}
-    options["minPartitions"] = str(spark.sparkContext.defaultParallelism)
-    options["joinPartitions"] = "true"
-    options["failOnDataLoss"] = "false"
-    frame = spark.read.format("korvet").options(**options).load()
-    rows = (
-        frame.groupBy("topic", "partition", _piece_number(sides).alias("piece"))
-        .agg(f.count(f.lit(1)), *_edges(), *partial_sums(row_hash(_untimed_topics(sides))))
-        .collect()
-    )
-    found: dict[_Key, dict[int, RowSum]] = {}
-    for topic, number, piece, count, first, last, *hashes in rows:
-        if piece is not None:
-            sum_ = RowSum(count, checksum(*hashes), first, last)
-            found.setdefault((topic, number), {})[piece] = sum_
-    return found
-
-
-def _piece_number(sides: Sequence[_ComparedRange]) -> Any:
-    """Return the piece number of a row, or null outside of the compared ranges."""
-    from pyspark.sql import functions as f
-
-    found = [f.lit(None).cast("bigint")]
-    for each in sides:
-        if each.low < each.high:
-            span = Span(each.part.topic, each.part.partition, "", each.low, each.high)
-            number = f.expr(f"(offset - {each.low}) div {each.step}")
-            found.append(f.when(within_spans([span]), number))
-    return f.coalesce(*found)
-
-
-class _TableSums(msgspec.Struct, frozen=True):
-    pieces: dict[int, RowSum]
-    """Sums to compare with the log. The other sums are to compare with the commits."""
-    whole: RowSum
-    """Rows that the state covers."""
-    beyond: RowSum
-    """Rows that it does not cover."""
-    distinct: int
-
-
-def _sums_of_table(
-    frame: Any, sides: Sequence[_ComparedRange], state: CommitMetadata
-) -> dict[_Key, _TableSums]:
-    """Return the sums of each piece, of all rows, and the number of offsets, by partition."""
-    from pyspark.sql import functions as f
-
-    # Group by offset first, to count duplicates.
-    hashes = [*partial_sums(f.col("kept")), *partial_sums(f.col("exact"))]
-    names = [f"hash{n}" for n in range(len(hashes))]
-    inner = (
-        frame.select(
-            "topic",
-            "partition",
-            "offset",
-            row_hash().alias("kept"),
-            row_hash(_untimed_topics(sides)).alias("exact"),
-        )
-        .groupBy("topic", "partition", "offset")
-        .agg(
-            f.count(f.lit(1)).alias("n"),
-            *(each.alias(name) for each, name in zip(hashes, names, strict=True)),
-        )
-        .withColumn("known", within_spans(state.archived))
-        .withColumn("piece", _piece_number(sides))
-    )
-    rows = (
-        inner.groupBy("topic", "partition", "known", "piece")
-        .agg(f.count(f.lit(1)), f.sum("n"), *_edges(), *(f.sum(name) for name in names))
-        .collect()
-    )
-    found: dict[_Key, _TableSums] = {}
-    for topic, number, known, piece, distinct, count, first, last, *parts in rows:
-        before, half = found.get((topic, number), _NONE), len(parts) // 2
-        kept = RowSum(count, checksum(*parts[:half]), first, last)
-        if not known:
-            after = msgspec.structs.replace(before, beyond=before.beyond + kept)
-        else:
-            exact = RowSum(count, checksum(*parts[half:]), first, last)
-            pieces = before.pieces if piece is None else {**before.pieces, piece: exact}
-            after = _TableSums(
-                pieces, before.whole + kept, before.beyond, before.distinct + distinct
-            )
-        found[topic, number] = after
-    return found
-
-
-def _edges() -> tuple[Any, Any]:
-    from pyspark.sql import functions as f
-
-    return f.min("offset"), f.max("offset")
-
-
-_NONE = _TableSums({}, RowSum(), RowSum(), 0)
-
-
 def _compare(
-    side: _ComparedRange,
-    logs: dict[_Key, dict[int, RowSum]],
-    tables: dict[_Key, _TableSums],
+    side: ComparedRange,
+    logs: dict[Key, dict[int, RowSum]],
+    tables: dict[Key, TableSums],
     later: CommitMetadata,
     trimmed: int,
     waiting: int,
 ) -> PartitionComparison:
     key = (side.part.topic, side.part.partition)
-    ours = tables.get(key, _NONE)
+    ours = tables.get(key, NO_SUMS)
     theirs, first = logs.get(key, {}), side.whole(trimmed)
     pieces = range(first, MAX_PIECES)
     log = sum((theirs.get(n, RowSum()) for n in pieces), RowSum())
@@ -335,7 +171,7 @@ def _compare(
     )
 
 
-def _differences(side: _ComparedRange, both: dict[int, tuple[RowSum, RowSum]]) -> list[str]:
+def _differences(side: ComparedRange, both: dict[int, tuple[RowSum, RowSum]]) -> list[str]:
     """Describe the differences of log and table and where they are."""
     missing = {n: a.rows - b.rows for n, (a, b) in both.items() if a.rows > b.rows}
     more = {n: b.rows - a.rows for n, (a, b) in both.items() if a.rows < b.rows}
@@ -355,7 +191,7 @@ def _differences(side: _ComparedRange, both: dict[int, tuple[RowSum, RowSum]]) -
     return found
 
 
-def _problems(side: _ComparedRange, later: CommitMetadata) -> list[str]:
+def _problems(side: ComparedRange, later: CommitMetadata) -> list[str]:
     """Describe contradictions of the log and the commits."""
     found = []
     # A trimmed partition of a topic in the table may have been empty all the time.
@@ -369,7 +205,7 @@ def _problems(side: _ComparedRange, later: CommitMetadata) -> list[str]:
 
 
 def _check_commits(
-    state: CommitMetadata, later: CommitMetadata, ours: dict[_Key, _TableSums]
+    state: CommitMetadata, later: CommitMetadata, ours: dict[Key, TableSums]
 ) -> tuple[int, tuple[str, ...]]:
     """Compare the table's rows with its commits, including those made during the run."""
     rows = sum(each.whole.rows for each in ours.values())

@@ -21,7 +21,8 @@ from korvet.store.address import Address, BadAddress, Location, parse
 from korvet.store.cluster_router import ClusterRouter
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import RedisUnreachable, StoreUnavailable
-from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection, Server
+from korvet.store.handshake import ConnectOptions, Server
+from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.router import Router, SingleRouter
 

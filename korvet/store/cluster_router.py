@@ -27,7 +27,8 @@ from korvet.store.errors import (
     StoreUnavailable,
     code_of,
 )
-from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection, Server
+from korvet.store.handshake import ConnectOptions, Server
+from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.slots import (
     SLOTS,
     parse_redirect,

@@ -7,7 +7,8 @@ delays no heartbeat, and a long reply delays neither. Each keeps the order of it
 from typing import Any
 
 from korvet.scripts.call import Call
-from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection
+from korvet.store.handshake import ConnectOptions
+from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.sentinel_lookup import Find
 
 GROUPS = "group."

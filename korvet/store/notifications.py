@@ -24,8 +24,9 @@ from typing import Any, Self
 from korvet.store.address import BadAddress, parse
 from korvet.store.connection import PipelinedConnection
 from korvet.store.errors import RedisUnreachable
+from korvet.store.handshake import ConnectOptions
 from korvet.store.pubsub import PubSubConnection
-from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection
+from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.sentinel_watch import SentinelWatcher
 
 OnMessage = Callable[[bytes], None]

@@ -6,42 +6,17 @@ ones follow pauses that double up to two seconds.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-from korvet.scripts.call import Arg
 from korvet.store.address import Address
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import (
-    CommandFailed,
-    RedisTooOld,
     RedisUnreachable,
     StoreError,
-    StoreRefused,
 )
+from korvet.store.handshake import ConnectOptions, Server, handshake
 
-OLDEST = (6, 2)
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0)
-
-
-@dataclass(frozen=True)
-class Server:
-    """The properties that a server reported in its handshake."""
-
-    name: str
-    version: str
-    cluster: bool
-    info: dict[str, str]
-
-
-@dataclass(frozen=True)
-class ConnectOptions:
-    """Options of new connections."""
-
-    client_name: str = "korvet"
-    connect_s: float = 5.0
-    timeout_s: float = 30.0
 
 
 class Listener:
@@ -191,7 +166,7 @@ class ReconnectingConnection:
         pipeline = await _connect(address, self._options, self, self._pipeline_type)
         try:
             async with asyncio.timeout(self._options.connect_s):
-                server = await _handshake(pipeline, address, self._options)
+                server = await handshake(pipeline, address, self._options)
         except TimeoutError:
             pipeline.close("the handshake got no answer")
             raise RedisUnreachable(
@@ -260,72 +235,3 @@ async def _connect(
             f"no connection to Redis at {address}: {why}; start it, or give another --redis URL"
         ) from error
     return pipeline
-
-
-async def ask(pipeline: PipelinedConnection, *command: Arg) -> Any:
-    """Return the reply to one plain command on this very connection."""
-    future = asyncio.get_running_loop().create_future()
-    pipeline.send(PendingCommand(future, command=command))
-    return await future
-
-
-async def _handshake(
-    pipeline: PipelinedConnection, address: Address, options: ConnectOptions
-) -> Server:
-    """Authenticate, name the connection, select the database, check the server's version."""
-    steps: list[Sequence[Arg]] = []
-    if address.password is not None:
-        user = [address.username] if address.username else []
-        steps.append(["AUTH", *user, address.password])
-    if address.db:
-        steps.append(["SELECT", address.db])
-    try:
-        for step in steps:
-            await ask(pipeline, *step)
-        await ask(pipeline, "CLIENT", "SETNAME", options.client_name)
-        info = {
-            **parse_info(await ask(pipeline, "INFO", "server")),
-            **parse_info(await ask(pipeline, "INFO", "cluster")),
-            **parse_info(await ask(pipeline, "INFO", "replication")),
-        }
-        await _wait_until_loaded(pipeline)
-    except CommandFailed as error:
-        raise RedisUnreachable(
-            f"Redis at {address} refused {error.command}: {error.message}"
-        ) from error
-    server = _describe(info)
-    numbers = tuple(int(part) for part in info.get("redis_version", "0").split(".")[:2])
-    if numbers < OLDEST:
-        raise RedisTooOld(
-            f"{server.name} {server.version} at {address} is too old: "
-            "Redis 6.2 or newer, or Valkey 7.2 or newer is needed"
-        )
-    return server
-
-
-async def _wait_until_loaded(pipeline: PipelinedConnection) -> None:
-    while True:
-        try:
-            await ask(pipeline, "PING")
-        except StoreRefused as error:
-            if error.code != "LOADING":
-                return  # A replica without its master is accepted: calls report the error.
-        else:
-            return
-        await asyncio.sleep(0.05)
-
-
-def _describe(info: dict[str, str]) -> Server:
-    valkey = info.get("valkey_version")
-    return Server(
-        name="Valkey" if valkey else "Redis",
-        version=valkey or info.get("redis_version", "unknown"),
-        cluster=info.get("cluster_enabled") == "1",
-        info=info,
-    )
-
-
-def parse_info(reply: bytes) -> dict[str, str]:
-    """Parse the `name:value` lines of an INFO reply."""
-    rows = (line.partition(":") for line in reply.decode().splitlines())
-    return {name: value for name, colon, value in rows if colon}

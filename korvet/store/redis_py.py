@@ -29,7 +29,8 @@ from redis.retry import Retry
 
 from korvet.scripts.call import Arg, Call, Reply
 from korvet.store.errors import StoreError, StoreUnavailable, command_error, script_error
-from korvet.store.sync_store import SyncStore, evalsha_of, message_of, plain_arg
+from korvet.store.redis_py_calls import evalsha_of, message_of, plain_arg
+from korvet.store.sync_store import SyncStore
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")

@@ -24,7 +24,8 @@ from korvet.store.address import Address
 from korvet.store.async_store import AsyncStore, let_go
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import CommandFailed, StoreUnavailable
-from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection, ask, parse_info
+from korvet.store.handshake import ConnectOptions, ask, parse_info
+from korvet.store.reconnect import Listener, ReconnectingConnection
 
 MAX_WAITING = 32
 """Callers that wait at the same time; more of them queue."""

@@ -9,7 +9,8 @@ from korvet.store.address import Location
 from korvet.store.connection import PendingCommand
 from korvet.store.connections import ConnectionSet
 from korvet.store.errors import A_REPLICA, code_of
-from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection, Server
+from korvet.store.handshake import ConnectOptions, Server
+from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.sentinel_watch import SentinelWatcher
 
 LEFT_FOR_S = 0.5

@@ -22,8 +22,9 @@ from korvet.store import sentinel
 from korvet.store.address import Address, Location
 from korvet.store.connection import PipelinedConnection
 from korvet.store.errors import StoreError
+from korvet.store.handshake import ConnectOptions
 from korvet.store.pubsub import PubSubConnection
-from korvet.store.reconnect import ConnectOptions, Listener, ReconnectingConnection
+from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.sentinel_lookup import finder
 
 BEGINNING = "+failover-state-send-slaveof-noone"

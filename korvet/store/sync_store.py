@@ -34,6 +34,7 @@ from korvet.store.errors import (
 )
 from korvet.store.raw_reply import RawReply
 from korvet.store.redis_clients import open_client, open_master
+from korvet.store.redis_py_calls import evalsha_of, message_of, plain_arg
 from korvet.store.sync_cluster import SyncCluster
 
 R = TypeVar("R", bound=Reply)
@@ -317,30 +318,3 @@ class SyncStore:
         if isinstance(error, _AWAY):
             return self._away(error)
         return script_error(call.script.name, call.script.version, message_of(error))
-
-
-def evalsha_of(call: Call[Any]) -> Sequence[Any]:
-    """Return the EVALSHA command of a call."""
-    return ("EVALSHA", call.script.sha1, len(call.keys), *call.keys, *map(plain_arg, call.args))
-
-
-def plain_arg(arg: Arg) -> bytes | str | int:
-    """Return the argument as a type that redis-py takes: it copies buffers to bytes."""
-    return bytes(arg) if isinstance(arg, bytearray | memoryview) else arg
-
-
-def message_of(error: Exception) -> str:
-    """Return the message with its code: redis-py drops the code of errors that have a class."""
-    text = str(error)
-    code = _CODES.get(type(error))
-    return f"{code} {text}" if code and not text.startswith(code) else text
-
-
-_CODES: dict[type[Exception], str] = {
-    redis.exceptions.OutOfMemoryError: "OOM",
-    redis.exceptions.ReadOnlyError: "READONLY",
-    redis.exceptions.BusyLoadingError: "LOADING",
-    redis.exceptions.MasterDownError: "MASTERDOWN",
-    redis.exceptions.ClusterDownError: "CLUSTERDOWN",
-    redis.exceptions.TryAgainError: "TRYAGAIN",
-}

@@ -6,13 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from korvet.wire.batch_builder import build
 from korvet.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from korvet.wire.records import build
 from korvet.wire.schema import decode, encode
 from tests.interop.brokers import Broker
 from tests.interop.conftest import create_topic

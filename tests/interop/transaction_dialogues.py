@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from korvet.errors import ErrorCode
-from korvet.wire import records
+from korvet.wire import batch_builder
 from korvet.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -231,7 +231,7 @@ class Side:
         name, producer_id, epoch = self._who(**who)
         place = (producer_id, epoch, partition)
         sequence = self._sequences.get(place, 0)
-        batch = records.build(
+        batch = batch_builder.build(
             [(0, int(time.time() * 1000), None, b"value", [])],
             transactional=not plain,
             producer=(producer_id, epoch, sequence),

@@ -18,7 +18,7 @@ from korvet.scripts import log, topic
 from korvet.store.errors import StoreRefused
 from korvet.testing import LuaRunner
 from korvet.topics.table import Definition, Topic, encode_definition, read_topic
-from korvet.wire import control_records, record_entries, records
+from korvet.wire import batch_builder, control_records, record_entries
 from korvet.wire.records import Record
 
 KEYS = Keys()
@@ -86,7 +86,7 @@ class Log:
         who = (producer, 0 if producer >= 0 else -1, sequence)
         fields: list[Any]
         if self.topic.is_batch:
-            batch = bytes(records.build(found, producer=who, transactional=number >= 0))
+            batch = bytes(batch_builder.build(found, producer=who, transactional=number >= 0))
             fields = [b"batch", batch, b"count", len(rows), b"max.timestamp", now]
         else:
             mark = producer if number >= 0 else None
@@ -359,7 +359,7 @@ async def test_a_batch_that_cannot_be_read_stays_and_stops_nothing() -> None:
     """Layout batch stores what a producer sends as it came, a body that is none, too."""
     one = Log("batch", "dense")
     one.append([(b"k", b"1")])
-    garbled = bytearray(records.build([(0, one.runner.now_ms(), b"k", b"2", [("h", b"x")])]))
+    garbled = bytearray(batch_builder.build([(0, one.runner.now_ms(), b"k", b"2", [("h", b"x")])]))
     garbled[garbled.index(b"h")] = 0xFF
     one.runner.run(
         log.append(

@@ -13,7 +13,7 @@ from korvet.log.validator import prepare_append
 from korvet.scripts import log
 from korvet.security.session import Session
 from korvet.topics.table import Topic
-from korvet.wire import records
+from korvet.wire import batch_builder, records
 from korvet.wire.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from korvet.wire.messages.list_offsets import (
@@ -128,7 +128,7 @@ async def test_a_batch_that_cannot_be_read_is_found_by_what_its_header_says(
     assert topic is not None
     now_ms = int(time() * 1000)
     for turn, name in enumerate(("a", "\ufffd", "c")):
-        data = records.build([(0, now_ms + turn, b"k", b"v", [(name, b"x")])])
+        data = batch_builder.build([(0, now_ms + turn, b"k", b"v", [(name, b"x")])])
         data[:] = data.replace("\ufffd".encode(), b"\xff\xfe\xfd")
         struct.pack_into(">I", data, 17, records.checksum(data))
         assert (await store(broker, topic, bytes(data))).error == 0
@@ -163,7 +163,7 @@ async def test_stamped_records_are_found_by_the_time_of_their_append(
     topic = await broker.services.topics.get("t")
     assert topic is not None
     now_ms = int(time() * 1000)
-    data = bytes(records.build([(0, now_ms - 100_000, None, b"v", [])]))
+    data = bytes(batch_builder.build([(0, now_ms - 100_000, None, b"v", [])]))
     appended = await store(broker, topic, data)
     for moment in (now_ms - 50_000, NEWEST):
         found = await listed(broker, moment)
@@ -331,7 +331,7 @@ async def test_no_time_is_too_late_to_be_found(broker: Broker, form: str) -> Non
     topic = await broker.services.topics.get("t")
     assert topic is not None
     for moment in (5, late, last, late):
-        data = bytes(records.build([(0, moment, None, b"v", [])]))
+        data = bytes(batch_builder.build([(0, moment, None, b"v", [])]))
         assert (await store(broker, topic, data)).error == 0
     for moment, answer in (
         (NEWEST, (last, 2)),

@@ -18,7 +18,7 @@ from korvet.security.session import Session
 from korvet.store.errors import StoreRefused
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.topics.table import Topic
-from korvet.wire import records
+from korvet.wire import batch_builder
 from korvet.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -37,7 +37,7 @@ from tests.support.exchanges import fetch, told
 def batch(number: int, size: int = 10, epoch: int = 0, first: int = 0) -> bytes:
     """Return the producer's batch of that number, with one record."""
     row = (0, 0, None, b"%d" % number * size, [])
-    return bytes(records.build([row], producer=(5, epoch, first + number)))
+    return bytes(batch_builder.build([row], producer=(5, epoch, first + number)))
 
 
 def asking(topic: Topic | None, data: bytes, index: int = 0) -> ProduceRequest:
@@ -148,7 +148,7 @@ async def test_an_expired_producer_continues_in_its_next_transaction_in_order(
 
     three = [
         bytes(
-            records.build(
+            batch_builder.build(
                 [(0, 0, None, b"%d" % number * 40_000, [])],
                 transactional=True,
                 producer=(began.producer_id, 0, 70 + number),
@@ -182,7 +182,7 @@ async def test_a_batch_rejected_for_good_is_not_waited_for(broker: Broker) -> No
     await broker.create("t", offset_mode="dense", **{"cleanup.policy": "compact"})
     assert await errors(broker, batch(0)) == [E.INVALID_RECORD]
     row = (0, 0, b"k", b"v", [])
-    data = bytes(records.build([row], producer=(5, 0, 1)))
+    data = bytes(batch_builder.build([row], producer=(5, 0, 1)))
     assert await errors(broker, data) == [0]
 
 

@@ -22,7 +22,7 @@ from korvet.spark.option_parser import parse_read
 from korvet.spark.options import Connection, Selection
 from korvet.spark.plan.splits import group_batch_splits
 from korvet.store.sync_store import SyncStore
-from korvet.wire import compression, records
+from korvet.wire import batch_builder, compression
 from korvet.wire.records import Record
 from tests.spark.data_source_driver import Row, pieces, read, schema_of, source
 from tests.spark.topic_log import LAYOUTS, Log, plain
@@ -363,7 +363,7 @@ def test_a_compacted_batch_yields_the_remaining_records(log: Log, names: str) ->
     whole = log.append(topic, 0, plain(10))
     [[raw_id, fields]] = log.store.command("XRANGE", "korvet:thin:0", "-", "+")
     staying = [whole[n] for n in (2, 3, 7)]
-    fields[1] = bytes(records.retain_records(fields[1], 0, 9, staying))
+    fields[1] = bytes(batch_builder.retain_records(fields[1], 0, 9, staying))
     log.store.command("XTRIM", "korvet:thin:0", "MAXLEN", 0)
     log.store.command("DEL", "korvet:thin:0")
     log.store.command("XADD", "korvet:thin:0", raw_id, *fields)

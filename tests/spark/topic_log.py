@@ -12,7 +12,7 @@ from korvet.scripts import topic as topic_scripts
 from korvet.store.sync_store import SyncStore
 from korvet.topics.lifecycle import plan_topic
 from korvet.topics.table import Topic, encode_definition, read_topic
-from korvet.wire import record_entries, records
+from korvet.wire import batch_builder, record_entries
 from korvet.wire.records import Record
 
 LAYOUTS = [(form, mode) for form in ("record", "batch") for mode in ("time", "dense")]
@@ -76,7 +76,7 @@ class Log:
         found = [(n, *record[1:]) for n, record in enumerate(found)]
         newest = max(record[1] for record in found)
         if topic.is_batch:
-            data = bytes(records.build(found, codec=codec))
+            data = bytes(batch_builder.build(found, codec=codec))
             size = len(data)
             fields = (b"batch", data, b"count", len(found), b"max.timestamp", newest)
         else:

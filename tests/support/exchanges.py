@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from korvet.wire import compression, message_sets, records
+from korvet.wire import batch_builder, compression, message_sets, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -36,7 +36,7 @@ def rows(*values: bytes, time: int = 0) -> list[Record]:
 def packed(made: list[Record], version: int, codec: int = compression.NONE, **how: Any) -> bytes:
     """The records in the format of that Produce version."""
     if version >= 3:
-        return bytes(records.build(made, codec=codec, **how))
+        return bytes(batch_builder.build(made, codec=codec, **how))
     return bytes(message_sets.build(made, magic=0 if version < 2 else 1, codec=codec))
 
 

@@ -11,7 +11,7 @@ import psutil
 
 from korvet import apis
 from korvet.apis import Api
-from korvet.wire import compression, records
+from korvet.wire import batch_builder, compression
 from korvet.wire.frames import frame
 from korvet.wire.headers import RequestHeader, decode_response_header, encode_request_header
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -124,7 +124,7 @@ def batch(
     rows: list[Record] = [
         (at, 1_700_000_000_000, None, value, []) for at, value in enumerate(values)
     ]
-    return bytes(records.build(rows, codec=codec, producer=producer))
+    return bytes(batch_builder.build(rows, codec=codec, producer=producer))
 
 
 def to_produce(

@@ -11,7 +11,7 @@ from korvet.store.errors import ScriptFailed
 from korvet.topics.table import TopicTable
 from korvet.transactions.coordinator import MIN_CHECK_INTERVAL_MS, TransactionCoordinator
 from korvet.transactions.members import partition_member
-from korvet.wire import records
+from korvet.wire import batch_builder
 from korvet.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.support.connected_broker import Broker
@@ -146,7 +146,7 @@ async def test_a_broker_forgets_the_transaction_that_another_has_ended(broker: B
     who = began.producer_id, began.producer_epoch
 
     async def produce(sequence: int) -> ErrorCode:
-        batch = records.build(
+        batch = batch_builder.build(
             [(0, 0, None, b"v", [])], transactional=True, producer=(*who, sequence)
         )
         rows = [PartitionProduceData(index=0, records=bytes(batch))]

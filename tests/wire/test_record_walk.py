@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.wire import compression, record_walk, records
+from korvet.wire import batch_builder, compression, record_walk, records
 from korvet.wire.records import BadBatch, Record
 from tests.conformance import poison
 
@@ -68,7 +68,7 @@ def test_luajit_serves_this_platform() -> None:
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(rows=made)
 def test_what_clients_build_passes(walk: object, rows: list[tuple[object, ...]]) -> None:
-    batch = records.build([(at, *row) for at, row in enumerate(rows)])  # type: ignore[misc]
+    batch = batch_builder.build([(at, *row) for at, row in enumerate(rows)])  # type: ignore[misc]
     header = records.read_header(batch)
     delta = max(header.max_timestamp - header.first_timestamp, 0)
     assert outcome(walk, batch[records.HEADER_SIZE :], len(rows)) == delta
@@ -84,7 +84,7 @@ def test_both_walks_agree_on_damaged_records() -> None:
             for at in range(random.randrange(1, 90))
         ]
         rows = [(*row[:4], [(random.choice(names), b"v")] * random.randrange(3)) for row in rows]
-        section = bytes(records.build(rows)[records.HEADER_SIZE :])
+        section = bytes(batch_builder.build(rows)[records.HEADER_SIZE :])
         for _ in range(4):
             damaged = mutated(section, random)
             found = outcome(record_walk.check_records, damaged, len(rows))
@@ -97,7 +97,7 @@ def test_both_walks_agree_on_damaged_records() -> None:
 def test_a_mutated_batch_is_refused_or_readable_by_every_client(codec: int) -> None:
     random = Random(codec)
     count, passed = 12, 0
-    plain = records.build(
+    plain = batch_builder.build(
         [
             (at, 10**12 + at, None if at % 3 else b"key", b"value" * at, [("ä", None), ("h", b"v")])
             for at in range(count)
@@ -147,7 +147,7 @@ def test_a_header_name_that_python_cannot_decode_is_refused(walk: object, name: 
 def test_the_buffer_for_decompressed_records_is_bounded() -> None:
     for codec in range(1, 5):
         for size in (5_000, 3_000_000):
-            batch = records.build([(0, 1, None, bytes(size), [])], codec=codec)
+            batch = batch_builder.build([(0, 1, None, bytes(size), [])], codec=codec)
             header = records.read_header(batch)
             assert len(records.open_section(batch, header, 4_000_000)) > size
             with pytest.raises(BadBatch) as caught:
@@ -156,5 +156,5 @@ def test_the_buffer_for_decompressed_records_is_bounded() -> None:
 
 
 def test_large_records_are_walked() -> None:
-    batch = records.build([(at, 1, b"k", bytes(900_000), []) for at in range(5)])
+    batch = batch_builder.build([(at, 1, b"k", bytes(900_000), []) for at in range(5)])
     assert record_walk.check_records(memoryview(batch)[records.HEADER_SIZE :], 5) == 0

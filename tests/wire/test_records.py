@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from korvet.errors import ErrorCode
-from korvet.wire import compression, records
+from korvet.wire import batch_builder, compression, records
 from korvet.wire.header_counts import claimed_headers
 from korvet.wire.records import BadBatch, Record
 
@@ -43,7 +43,9 @@ def risen(made: list[Record], base: int) -> list[Record]:
 
 def sound(count: int = 3, codec: int = compression.NONE, **fields: int) -> bytearray:
     """A batch as a client would send it, header fields changed and the CRC right again."""
-    batch = records.build([(n, 1000 + n, b"k", b"v%d" % n, []) for n in range(count)], codec=codec)
+    batch = batch_builder.build(
+        [(n, 1000 + n, b"k", b"v%d" % n, []) for n in range(count)], codec=codec
+    )
     header = records.read_header(batch)._replace(**fields)
     records.HEADER.pack_into(batch, 0, *header)
     struct.pack_into(">I", batch, 17, crc32c.crc32c(bytes(batch[records.ATTRIBUTES_AT :])))
@@ -61,7 +63,7 @@ def refusal(batch: bytes | bytearray) -> ErrorCode:
 @given(made=rows, base=st.integers(0, 2**53), codec=st.sampled_from(range(5)))
 def test_what_is_built_is_read_back(made: list[Record], base: int, codec: int) -> None:
     wanted = risen(made, base)
-    batch = records.build(wanted, codec=codec, leader_epoch=7, producer=(5, 6, 7))
+    batch = batch_builder.build(wanted, codec=codec, leader_epoch=7, producer=(5, 6, 7))
     assert records.records_of(batch) == wanted
     header = records.read_header(batch)
     assert (header.base_offset, header.leader_epoch, header.magic) == (wanted[0][0], 7, 2)
@@ -74,7 +76,7 @@ def test_what_is_built_is_read_back(made: list[Record], base: int, codec: int) -
 @pytest.mark.parametrize("codec", range(5))
 def test_a_record_without_a_time_gets_none_from_the_next(times: list[int], codec: int) -> None:
     wanted: list[Record] = [(n, ms, None, b"v", []) for n, ms in enumerate(times)]
-    batch = records.build(wanted, codec=codec)
+    batch = batch_builder.build(wanted, codec=codec)
     assert records.records_of(batch) == wanted
     header = records.check_produced(batch)
     assert (header.first_timestamp, header.max_timestamp) == (times[0], max(times))
@@ -84,7 +86,7 @@ def test_a_record_without_a_time_gets_none_from_the_next(times: list[int], codec
 @given(made=rows, codec=st.sampled_from(range(5)))
 def test_a_clients_batch_passes_the_check(made: list[Record], codec: int) -> None:
     wanted = [(n, *row[1:]) for n, row in enumerate(made)]
-    header = records.check_produced(records.build(wanted, codec=codec))
+    header = records.check_produced(batch_builder.build(wanted, codec=codec))
     assert (header.records, header.codec) == (len(made), codec)
 
 
@@ -147,7 +149,7 @@ def test_damaged_records_are_refused_and_never_surprise(codec: int) -> None:
 
 @pytest.mark.parametrize("codec", range(1, 5))
 def test_a_compression_bomb_is_bounded(codec: int) -> None:
-    batch = records.build([(0, 1, None, bytes(1_000_000), [])], codec=codec)
+    batch = batch_builder.build([(0, 1, None, bytes(1_000_000), [])], codec=codec)
     assert len(batch) < 60_000
     with pytest.raises(BadBatch) as caught:
         records.records_of(batch, limit=100_000)
@@ -161,7 +163,7 @@ def test_headers_that_cost_nothing_on_the_wire_are_bounded(
 ) -> None:
     monkeypatch.setattr(records, "MAX_HEADERS_PER_BATCH", 8)
     made: list[Record] = [(n, 1, b"k", None, [("", b"")] * headers) for n in range(count)]
-    batch = records.build(made, codec=compression.LZ4)
+    batch = batch_builder.build(made, codec=compression.LZ4)
     with pytest.raises(BadBatch) as caught:
         records.records_of(batch)
     assert caught.value.error is ErrorCode.MESSAGE_TOO_LARGE
@@ -175,11 +177,11 @@ def test_headers_are_counted_behind_records_of_any_length(
 ) -> None:
     monkeypatch.setattr(records, "MAX_HEADERS_PER_BATCH", 8)
     before: list[Record] = [(0, 1, None, b"v" * size, []), (1, 1, b"k", None, [])]
-    batch = bytes(records.build([*before, (2, 1, None, None, [("", b"")] * 9)]))
+    batch = bytes(batch_builder.build([*before, (2, 1, None, None, [("", b"")] * 9)]))
     assert max(claimed_headers(memoryview(batch), records.HEADER_SIZE, 16)) == 9
     with pytest.raises(BadBatch, match="headers at most"):
         records.records_of(batch)
-    assert records.records_of(bytes(records.build(before))) == before
+    assert records.records_of(bytes(batch_builder.build(before))) == before
 
 
 def test_one_record_with_headers_without_end_is_not_even_parsed() -> None:
@@ -206,8 +208,8 @@ def test_one_record_with_headers_without_end_is_not_even_parsed() -> None:
 
 @pytest.mark.parametrize("codec", range(5))
 def test_a_stored_batch_is_sent_at_the_offset_it_got(codec: int) -> None:
-    batch = bytes(records.build([(n, 50, None, b"v", []) for n in range(3)], codec=codec))
-    sent = b"".join(records.batch_at_offset(batch, 10**15, 4, None))
+    batch = bytes(batch_builder.build([(n, 50, None, b"v", []) for n in range(3)], codec=codec))
+    sent = b"".join(batch_builder.batch_at_offset(batch, 10**15, 4, None))
     header = records.check_produced(sent)
     assert (header.base_offset, header.leader_epoch) == (10**15, 4)
     assert [row[0] for row in records.records_of(sent)] == [10**15, 10**15 + 1, 10**15 + 2]
@@ -215,19 +217,19 @@ def test_a_stored_batch_is_sent_at_the_offset_it_got(codec: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-@pytest.mark.parametrize("size", [1, records.COPIED])
+@pytest.mark.parametrize("size", [1, batch_builder.COPIED])
 def test_a_batch_is_sent_from_whatever_holds_it(
     kind: Callable[[bytes], records.Buffer], size: int
 ) -> None:
-    batch = bytes(records.build([(0, 50, None, b"v" * size, [])]))
-    sent = b"".join(records.batch_at_offset(kind(batch), 7, 4, None))
-    assert sent == b"".join(records.batch_at_offset(batch, 7, 4, None))
+    batch = bytes(batch_builder.build([(0, 50, None, b"v" * size, [])]))
+    sent = b"".join(batch_builder.batch_at_offset(kind(batch), 7, 4, None))
+    assert sent == b"".join(batch_builder.batch_at_offset(batch, 7, 4, None))
     assert records.check_produced(sent).base_offset == 7
 
 
 def test_a_stamped_batch_has_the_moment_of_its_append() -> None:
-    batch = bytes(records.build([(n, 50, None, b"v", []) for n in range(2)]))
-    sent = b"".join(records.batch_at_offset(batch, 9, 0, 777))
+    batch = bytes(batch_builder.build([(n, 50, None, b"v", []) for n in range(2)]))
+    sent = b"".join(batch_builder.batch_at_offset(batch, 9, 0, 777))
     header = records.check_produced(sent)
     assert header.attributes & records.LOG_APPEND_TIME
     assert header.max_timestamp == 777
@@ -235,8 +237,8 @@ def test_a_stamped_batch_has_the_moment_of_its_append() -> None:
 
 
 def test_a_batch_may_reach_past_its_last_record() -> None:
-    batch = records.build([(5, 50, None, b"v", [])])
-    records.extend_to(batch, 12)
+    batch = batch_builder.build([(5, 50, None, b"v", [])])
+    batch_builder.extend_to(batch, 12)
     assert records.read_header(batch).last_offset_delta == 7
     assert [row[0] for row in records.records_of(batch)] == [5]
 

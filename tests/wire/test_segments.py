@@ -5,7 +5,7 @@ import struct
 import msgspec
 import pytest
 
-from korvet.wire import control_records, records, segments
+from korvet.wire import batch_builder, control_records, segments
 from korvet.wire.records import read_header
 from korvet.wire.segments import AbortedRow, CorruptSegment, SegmentHeader, SegmentWriter
 
@@ -29,7 +29,7 @@ ABORTED = [AbortedRow(7, 90, 130, 131), AbortedRow(8, 150, 400, 401)]
 
 def batch(base: int, count: int = 10, size: int = 100) -> bytearray:
     """Return a batch of `count` records of `size` bytes at offset `base`."""
-    return records.build(
+    return batch_builder.build(
         [(base + n, 1000 + base + n, b"k", b"v" * size, []) for n in range(count)], base=base
     )
 

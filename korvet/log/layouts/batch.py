@@ -17,7 +17,7 @@ from korvet.scripts import log
 from korvet.scripts.call import Arg, Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
-from korvet.wire import compression, record_entries, records
+from korvet.wire import batch_builder, compression, record_entries, records
 from korvet.wire.records import BadBatch, BatchHeader, Buffer, Record
 
 COPIED = 8 * 1024
@@ -84,7 +84,7 @@ class BatchLayout(BaseLayout):
     ) -> Call[AppendReply]:
         """Return the call that appends these records as one batch."""
         codec = compression.BY_NAME.get(topic.policy.compression_type, compression.NONE)
-        batch = records.build(found, codec=codec)
+        batch = batch_builder.build(found, codec=codec)
         return self.append_batch(keys, topic, partition, batch, records.read_header(batch))
 
     def parse_entry(
@@ -140,7 +140,7 @@ class BatchLayout(BaseLayout):
         """Return the stored batches, uncopied; the client skips records below `offset`."""
         parts: list[Buffer] = []
         for entry in entries:
-            parts += records.batch_at_offset(
+            parts += batch_builder.batch_at_offset(
                 _payload(entry), entry.first, epoch, record_entries.append_time_of(entry.fields)
             )
         return parts

@@ -23,7 +23,7 @@ from korvet.scripts import log
 from korvet.scripts.call import Arg, Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
-from korvet.wire import message_sets_v07, record_entries, records
+from korvet.wire import batch_builder, message_sets_v07, record_entries, records
 from korvet.wire.records import BOMB_FACTOR, BadBatch, BatchHeader, Buffer, Record
 
 _SET = b"set"
@@ -173,8 +173,8 @@ def batch_from(
     found = [record for record in records_of(first, fields) if record[0] >= offset]
     if not found:
         return None
-    batch = records.build(
+    batch = batch_builder.build(
         found, codec=codec, append_time=record_entries.append_time_of(fields), leader_epoch=epoch
     )
-    records.extend_to(batch, last)
+    batch_builder.extend_to(batch, last)
     return batch

@@ -13,7 +13,7 @@ from korvet.scripts import log
 from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply
 from korvet.topics.table import Topic
-from korvet.wire import compression, control_records, record_entries, records
+from korvet.wire import batch_builder, compression, control_records, record_entries
 from korvet.wire.records import BatchHeader, Buffer, Record
 
 NO_PRODUCER = (-1, -1, -1)
@@ -110,7 +110,7 @@ class RecordLayout(BaseLayout):
 
 
 def _build_batch(run: Run, epoch: int, codec: int, producer_id: int | None) -> bytearray:
-    return records.build(
+    return batch_builder.build(
         [record_entries.record_of(entry.last, entry.milliseconds, entry.fields) for entry in run],
         codec=codec,
         append_time=record_entries.append_time_of(run[-1].fields),

@@ -33,8 +33,8 @@ from korvet.spark.write.producer_claim import ProducerClaim
 from korvet.spark.write.record_block import RecordBlock
 from korvet.store.sync_store import SyncStore
 from korvet.topics.table import Topic
+from korvet.wire import batch_builder, record_entries, records
 from korvet.wire import compression as codecs
-from korvet.wire import record_entries, records
 from korvet.wire.records import Record
 
 MAX_BUFFERED_BYTES = 48 << 20
@@ -187,7 +187,7 @@ class IdempotentWriter:
         newest = _check_timestamps(topic, batch)
         if topic.is_batch:
             wanted = self._compression or topic.policy.compression_type
-            data = records.build(
+            data = batch_builder.build(
                 batch.records(),
                 codec=_CODECS.get(wanted, codecs.LZ4),
                 producer=(self._claim.producer_id, self._claim.producer_epoch, sequence),

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import UUID
 
-from korvet.wire import compression, records
+from korvet.wire import batch_builder, compression, records
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -117,7 +117,7 @@ async def records_of_other_leader_epochs(ask: Ask) -> Any:
 @case("Fetch", since=4)
 async def records_compressed_with_zstd(ask: Ask) -> Any:
     batch = bytes(
-        records.build([(0, 1_700_000_000_000, b"k", b"v" * 99, [])], codec=compression.ZSTD)
+        batch_builder.build([(0, 1_700_000_000_000, b"k", b"v" * 99, [])], codec=compression.ZSTD)
     )
     row = PartitionProduceData(index=0, records=batch)
     data = TopicProduceData(name=PRODUCED, partition_data=[row])

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from korvet.wire import records
+from korvet.wire import batch_builder
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.conformance.asking import COMPACTED, PRODUCED, Ask, case
 
@@ -15,7 +15,7 @@ async def answered(
     ask: Ask, topic: str, rows: list[tuple[int, bytes | None]], codec: int = 0
 ) -> Any:
     """What is said to one batch of these timestamps and keys, but for where the log begins."""
-    data = records.build(
+    data = batch_builder.build(
         [(at, time, key, b"v", []) for at, (time, key) in enumerate(rows)], codec=codec
     )
     sent = TopicProduceData(

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from korvet.wire import records
+from korvet.wire import batch_builder, records
 from korvet.wire.messages import delete_records as dr
 from korvet.wire.messages import describe_producers as dp
 from korvet.wire.messages import fetch as fe
@@ -17,8 +17,8 @@ def batch(transactional: bool = False) -> bytes:
     """Return one record batch, too new for retention to delete it."""
     row: list[records.Record] = [(0, int(time.time() * 1000), None, b"v", [])]
     if not transactional:
-        return bytes(records.build(row))
-    return bytes(records.build(row, producer=(NO_PRODUCER, 0, 0), transactional=True))
+        return bytes(batch_builder.build(row))
+    return bytes(batch_builder.build(row, producer=(NO_PRODUCER, 0, 0), transactional=True))
 
 
 def produce(data: bytes, transactional_id: str | None = None, **topic: Any) -> pr.ProduceRequest:

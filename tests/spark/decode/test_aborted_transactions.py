@@ -12,7 +12,7 @@ from korvet.spark.decode import range_scan
 from korvet.spark.decode.aborted_transactions import AbortedIndex, AbortedTransaction
 from korvet.spark.metadata import OffsetRange, partitions_of
 from korvet.topics.table import Topic
-from korvet.wire import control_records, record_entries, records
+from korvet.wire import batch_builder, control_records, record_entries
 from korvet.wire.records import Record
 from tests.spark.data_source_driver import read
 from tests.spark.test_stream_reader import Query
@@ -33,7 +33,7 @@ class Transaction:
         newest = max(record[1] for record in found)
         if self._topic.is_batch:
             producer = (self._id, 0, self._sequence)
-            data = bytes(records.build(found, transactional=True, producer=producer))
+            data = bytes(batch_builder.build(found, transactional=True, producer=producer))
             fields = (b"batch", data, b"count", len(found), b"max.timestamp", newest)
         else:
             fields = tuple(record_entries.fields_of(found, producer_id=self._id))

@@ -13,7 +13,7 @@ from korvet.spark.columns import ALWAYS
 from korvet.spark.decode.batch_records import MAX_VECTORIZED_HEADERS, BatchBody, decode_records
 from korvet.spark.decode.schema import arrow_schema
 from korvet.spark.decode.uniform_entries import NotUniform
-from korvet.wire import records
+from korvet.wire import batch_builder, records
 from korvet.wire.records import Record
 
 NAMES = (*ALWAYS, "headers")
@@ -58,7 +58,7 @@ def rows(bodies: list[BatchBody], names: tuple[str, ...] = NAMES) -> list[Record
 @few
 @given(batches)
 def test_columns_equal_the_records_of_the_compiled_reader(shapes: list[Any]) -> None:
-    found = [bytes(records.build(numbered(each))) for each in shapes]
+    found = [bytes(batch_builder.build(numbered(each))) for each in shapes]
     bodies = [body_of(batch, 1000 * n) for n, batch in enumerate(found)]
     wanted = [
         (1000 * n + record[0], *record[1:])
@@ -74,18 +74,18 @@ def test_long_runs_of_equal_records_and_their_ends_are_found() -> None:
         (1_700_000_000_000 + n // 300, b"%05d" % n, draw.randbytes(60 if n % 1000 else 61), [])
         for n in range(10_000)
     ]
-    batch = bytes(records.build(numbered(shapes)))
+    batch = bytes(batch_builder.build(numbered(shapes)))
     assert rows([body_of(batch, 0)]) == records.records_of(batch)
 
 
 def test_a_compacted_batch_keeps_the_offsets_of_its_remaining_records() -> None:
     left = [(n, 5, b"k", b"v%d" % n, []) for n in (0, 3, 4, 700, 70_000)]
-    batch = bytes(records.build(left))
+    batch = bytes(batch_builder.build(left))
     assert rows([body_of(batch, 50)]) == [(50 + n, *rest) for n, *rest in left]
 
 
 def test_only_requested_columns_are_decoded() -> None:
-    batch = bytes(records.build([(0, 5, b"k", b"v", [("h", b"x")])]))
+    batch = bytes(batch_builder.build([(0, 5, b"k", b"v", [("h", b"x")])]))
     found = decode_records([body_of(batch, 0)], {"value"}, None)
     assert (found.keys, found.headers) == (None, None)
     assert found.values.to_pylist() == [b"v"]
@@ -94,9 +94,9 @@ def test_only_requested_columns_are_decoded() -> None:
 def test_too_many_or_invalid_headers_are_decoded_record_by_record() -> None:
     many: Record = (0, 5, b"k", b"v", [("h", b"x")] * (MAX_VECTORIZED_HEADERS + 1))
     with pytest.raises(NotUniform):
-        decode_records([body_of(bytes(records.build([many])), 0)], NAMES, HEADERS)
+        decode_records([body_of(bytes(batch_builder.build([many])), 0)], NAMES, HEADERS)
     plain: Record = (0, 5, b"k", b"v", [("hhhh", b"x")])
-    batch = bytes(records.build([plain])).replace(b"hhhh", b"\xff\xfe\xfd\xfc")
+    batch = bytes(batch_builder.build([plain])).replace(b"hhhh", b"\xff\xfe\xfd\xfc")
     with pytest.raises(NotUniform):
         decode_records([body_of(batch, 0)], NAMES, HEADERS)
 
@@ -108,7 +108,7 @@ def test_bytes_that_are_changed_are_never_read_beyond_their_records(seed: int) -
         (5 + n, draw.choice([None, b"key"]), draw.randbytes(draw.choice([9, 9, 80])), [("h", b"x")])
         for n in range(60)
     ]
-    whole = bytes(records.build(numbered(shapes)))[records.HEADER_SIZE :]
+    whole = bytes(batch_builder.build(numbered(shapes)))[records.HEADER_SIZE :]
     for _ in range(100):
         changed = bytearray(whole)
         for _ in range(draw.randint(1, 3)):
@@ -124,7 +124,7 @@ def test_bytes_that_are_changed_are_never_read_beyond_their_records(seed: int) -
 
 
 def test_a_wrong_record_count_in_a_batch_is_rejected() -> None:
-    batch = bytes(records.build(numbered([(5, b"k", b"v", [])] * 50)))
+    batch = bytes(batch_builder.build(numbered([(5, b"k", b"v", [])] * 50)))
     body = body_of(batch, 0)
     for count in (1, 49, 51, 2**31 - 1):
         with pytest.raises(NotUniform):
@@ -132,7 +132,7 @@ def test_a_wrong_record_count_in_a_batch_is_rejected() -> None:
 
 
 def test_nothing_but_nulls_becomes_a_column_of_nulls() -> None:
-    batch = bytes(records.build(numbered([(5, None, None, [])] * 50)))
+    batch = bytes(batch_builder.build(numbered([(5, None, None, [])] * 50)))
     found = decode_records([body_of(batch, 0)], NAMES, HEADERS)
     assert found.keys.equals(pa.nulls(50, pa.binary()))
     assert found.headers.equals(pa.nulls(50, HEADERS))
