@@ -173,7 +173,7 @@ class Services:
 
     def remote_log_manager(self, holder: str) -> RemoteLogManager | None:
         """Return the copy task of tiered storage; None if there is no remote store."""
-        if self.segments is None:
+        if self.segments is None or self.config.read_only:
             return None
         return RemoteLogManager(
             self.store,

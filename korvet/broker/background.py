@@ -75,7 +75,6 @@ class BackgroundTasks:
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         tasks: dict[str, Action] = {
             "broker heartbeat": self._beat,
-            "compaction": self.compaction.run,
         }
         follow = "dynamic config refresh"
         refresh = services.dynamic_config.refresh
@@ -83,14 +82,19 @@ class BackgroundTasks:
         if services.authorizer.enabled:
             follow, refresh = "ACL refresh", services.authorizer.refresh
             tasks[follow] = partial(self._follow, follow, keys.acls_channel(), CHECK_S, refresh)
-        for name, seconds, action in (
-            ("retention", retention.interval_s, retain),
-            ("producer expiration", PRODUCERS_S, expire),
+        repeated = [
             ("group deadline check", GROUPS_S, self._tick_groups),
             ("group metrics update", GAUGES_S, look),
-            ("topic change recovery", HALF_WAY_S, finish),
-            ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
-        ):
+        ]
+        if not services.config.read_only:
+            repeated += [
+                ("retention", retention.interval_s, retain),
+                ("producer expiration", PRODUCERS_S, expire),
+                ("topic change recovery", HALF_WAY_S, finish),
+                ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
+            ]
+            tasks["compaction"] = self.compaction.run
+        for name, seconds, action in repeated:
             tasks[name] = partial(self._repeat, name, seconds, action)
         manager = services.remote_log_manager(self.leases.holder)
         if manager is not None:

@@ -15,6 +15,7 @@ from korvet.broker import http, listeners
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
 from korvet.broker.open_connections import OpenConnections
+from korvet.broker.read_only import ReadOnly
 from korvet.broker.readiness import ready
 from korvet.broker.tls_transport import RECEIVE_BYTES, Refused, TlsTransport
 from korvet.cluster.registration import BrokerRegistration, Endpoint, LiveBroker
@@ -68,7 +69,7 @@ async def serve(
 ) -> None:
     """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError."""
     async with connected(config) as services, AsyncExitStack() as servers:
-        services.interceptor = interceptor
+        services.interceptor = ReadOnly() if config.read_only else interceptor
         connections = OpenConnections(lambda: services.settings)
         services.metrics.connections.ask = lambda: {(): len(connections)}
         await services.mechanisms.start(config.listeners, warn=config.worker == 0)

@@ -25,6 +25,7 @@ from korvet.cli import (
     scripts,
     segments,
     serve,
+    serve_from,
     topics,
     users,
 )
@@ -51,6 +52,7 @@ options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)
 options.command(app, "doctor")(doctor.doctor)
 options.command(app, "restore")(restore.restore)
+app.command("serve")(serve_from.serve_from)
 options.command(app, "redis-acl")(redis_acl.redis_acl)
 app.command("check")(check.check)
 

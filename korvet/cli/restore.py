@@ -57,7 +57,13 @@ def restore(
 
 
 async def run(
-    url: str, namespace: str, source: str, cluster_id: str | None, gap: int | None
+    url: str,
+    namespace: str,
+    source: str,
+    cluster_id: str | None,
+    gap: int | None,
+    *,
+    only_segments: bool = False,
 ) -> "Report":
     """Restore the namespace of the Redis at `url`. Raises StartError if it is refused."""
     from korvet.config.setting import StartError
@@ -70,7 +76,10 @@ async def run(
     try:
         snapshot = await load_snapshot(segments, cluster_id)
         async with await AsyncStore.connect(url, client_name="korvet-cli") as store:
-            return await Restore(store, Keys(namespace), segments, snapshot, gap).run()
+            restore = Restore(
+                *(store, Keys(namespace), segments, snapshot, gap), only_segments=only_segments
+            )
+            return await restore.run()
     except RestoreRefused as error:
         raise StartError(str(error)) from None
 

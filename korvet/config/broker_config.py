@@ -50,6 +50,8 @@ class Config(msgspec.Struct, frozen=True):
     """Unix socket on which a worker serves its parent instead of the ops port; not an option."""
     worker: int = 0
     """Number of this worker process; not an option."""
+    read_only: bool = False
+    """Whether requests that write are refused; not an option."""
     redis: str | None = None
     redis_server: str | None = None
     data_dir: str = "./korvet-data"

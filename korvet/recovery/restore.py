@@ -21,7 +21,7 @@ from korvet.remote_log.store import SegmentStore
 from korvet.scripts import acl, broker, config, group, log, topic, user
 from korvet.security import credentials
 from korvet.store.async_store import AsyncStore
-from korvet.topics.table import encode_definition
+from korvet.topics.table import Definition, encode_definition
 
 OFFSETS_PER_MS = 1000
 """Offsets that a partition may have got, per ms since the snapshot: the default gap."""
@@ -78,7 +78,10 @@ async def load_snapshot(segments: SegmentStore, cluster_id: str | None) -> Snaps
 
 
 class Restore:
-    """A restore of a snapshot into a namespace."""
+    """A restore of a snapshot into a namespace.
+
+    `only_segments`: logs end where their segments do, for a broker that takes no records.
+    """
 
     def __init__(
         self,
@@ -87,6 +90,8 @@ class Restore:
         segments: SegmentStore,
         snapshot: Snapshot,
         gap: int | None = None,
+        *,
+        only_segments: bool = False,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -94,6 +99,8 @@ class Restore:
         self._snapshot = snapshot
         age_ms = max(1000, int(time() * 1000) - snapshot.created_ms)
         self._gap = age_ms * OFFSETS_PER_MS if gap is None else gap
+        self._only_segments = only_segments
+        self._ends: dict[tuple[str, int], int] = {}
         self._lost: list[Loss] = []
         self._counts = {"segments": 0, "records": 0}
 
@@ -167,9 +174,9 @@ class Restore:
         chain = build_chain(objects, start, partition.tiered)
         if chain.rows:
             start = max(start, chain.rows[0][0])
-        end = max(partition.next, chain.end, committed, start)
+        end = self._end(partition, max(chain.end, start), committed, definition)
+        self._ends[name, number] = end
         self._lost += _losses(name, number, chain, max(start, partition.tiered), partition.next)
-        dense = definition.configs["offset.mode"] != "time"
         reply = await self._store.run(
             log.restore(
                 self._keys,
@@ -180,12 +187,22 @@ class Restore:
                 **definition.shape,
                 epoch=partition.epoch,
                 start=start,
-                next=end + (self._gap if dense and end else 0),
+                next=end,
             )
         )
         _check(reply.error, f"the log of {name}-{number}")
         self._counts["segments"] += len(chain.rows)
         self._counts["records"] += sum(row[2] for row in chain.rows)
+
+    def _end(
+        self, partition: PartitionState, copied: int, committed: int, definition: Definition
+    ) -> int:
+        """Return the end of a log whose segments end at `copied`."""
+        if self._only_segments:
+            return copied
+        end = max(partition.next, copied, committed)
+        is_time = definition.configs["offset.mode"] == "time"
+        return end if is_time or not end else end + self._gap
 
     # Tables.
 
@@ -235,7 +252,9 @@ class Restore:
 
     async def _commit(self, name: str, rows: Sequence[CommitRow]) -> None:
         keys = self._keys
-        decoded = [(*row[:5], decode_group(row[5])) for row in rows]
+        decoded = [
+            (*row[:2], self._committed(*row[:3]), *row[3:5], decode_group(row[5])) for row in rows
+        ]
         call = group.commit(
             keys,
             name,
@@ -252,6 +271,10 @@ class Restore:
         _check(reply.error, f"offsets of group {name}")
         if reply.wait_ms >= 0:
             await self._store.run(group.schedule_tick(keys, group=name, after_ms=reply.wait_ms))
+
+    def _committed(self, name: str, number: int, offset: int) -> int:
+        """Return a committed offset: at most the end of the log that is served."""
+        return min(offset, self._ends.get((name, number), offset))
 
 
 def _highest_commits(snapshot: Snapshot) -> dict[tuple[str, int], int]:

@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
+from subprocess import PIPE, Popen
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from korvet.cli import run
@@ -18,6 +22,7 @@ from korvet.store.sync_store import SyncStore
 from korvet.testing import Broker
 
 COUNT, READ = 300, 100
+VALUES = [b"%06d" % n * 50 for n in range(COUNT)]
 
 
 def until(holds: Callable[[], bool], seconds: float = 15.0) -> None:
@@ -86,12 +91,19 @@ def produce(folder: Path, values: list[bytes]) -> None:
         until(lambda: any(b'"readers"' in each.read_bytes() for each in folder.rglob("*.snapshot")))
 
 
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a cluster left in its remote store."""
+    folder = tmp_path_factory.mktemp("bucket")
+    produce(folder, VALUES)
+    return folder
+
+
 def test_a_group_continues_after_a_restore_from_the_bucket_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bucket: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "bucket"
-    values = [b"%06d" % n * 50 for n in range(COUNT)]
-    produce(folder, values)
+    copytree(bucket, folder)
     with RedisServer.launch(str(tmp_path / "redis")) as server:
         command = ["restore", "--from", f"file://{folder}", "--redis", server.url]
         assert run([*command, "--json"]) == 0
@@ -104,10 +116,40 @@ def test_a_group_continues_after_a_restore_from_the_bucket_alone(
             reader.subscribe(["t"])
             found = read(reader, COUNT - READ)
             assert found[0].offset() == READ
-            assert digest([each.value() for each in found]) == digest(values[READ:])
+            assert digest([each.value() for each in found]) == digest(VALUES[READ:])
             producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
             producer.produce("t", b"after")
             assert producer.flush(10) == 0
             after = read(reader, 1)[0]
             assert after.value() == b"after" and after.offset() >= COUNT
             reader.close()
+
+
+def test_a_read_only_broker_serves_the_bucket_and_refuses_writes(bucket: Path) -> None:
+    objects = {path: path.stat().st_mtime_ns for path in bucket.rglob("*") if path.is_file()}
+    command = [sys.executable, "-m", "korvet", "serve", "--from", f"file://{bucket}"]
+    command += ["--listen", "127.0.0.1:0", "--set", "group.initial.rebalance.delay.ms=0"]
+    with Popen(command, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        servers = process.stdout.readline().removeprefix("listening on ").strip()
+        try:
+            reader = consumer(servers)
+            assert reader.committed([TopicPartition("t", 0)])[0].offset == READ
+            reader.subscribe(["t"])
+            found = read(reader, COUNT - READ)
+            assert digest([each.value() for each in found]) == digest(VALUES[READ:])
+            assert reader.get_watermark_offsets(TopicPartition("t", 0)) == (0, COUNT)
+            reader.commit(asynchronous=False)
+            reader.close()
+            errors: list[Any] = []
+            producer = Producer({"bootstrap.servers": servers})
+            producer.produce("t", b"no", on_delivery=lambda error, _: errors.append(error.name()))
+            assert producer.flush(10) == 0 and errors == ["POLICY_VIOLATION"]
+            admin = AdminClient({"bootstrap.servers": servers})
+            with pytest.raises(KafkaException, match="read-only"):
+                admin.create_topics([NewTopic("u", 1, 1)])["u"].result(10)
+            assert set(admin.list_topics().topics) == {"t"}
+        finally:
+            process.send_signal(signal.SIGTERM)
+    now = {path: path.stat().st_mtime_ns for path in bucket.rglob("*") if path.is_file()}
+    assert now == objects
