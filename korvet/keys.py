@@ -169,10 +169,6 @@ class Keys:
         """Name the hash: `<mechanism>:<user>` -> credential (JSON); `:version` as for topics."""
         return f"{self.namespace}:users"
 
-    def users_channel(self) -> str:
-        """Name the channel: notified with the new version at each change of the users hash."""
-        return f"{self.namespace}:users"
-
     def groups(self) -> str:
         """Name the hash: encoded group id -> mark; field `:version` counts the changes."""
         return f"{self.namespace}:groups"
@@ -252,10 +248,6 @@ class Keys:
                 self._groups.clear()
             self._groups[group_id] = known
         return known
-
-    def group_part(self, group_id: str, what: str) -> str:
-        """Return one of the group's own structures, in the slot of its offsets."""
-        return f"{{{self.group_offsets(group_id)}}}:{what}"
 
     def transactions(self) -> str:
         """Name the sorted set: encoded transactional id -> time of its next check, ms."""

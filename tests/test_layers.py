@@ -147,7 +147,7 @@ UPWARD: set[tuple[str, str]] = set()
 
 
 def modules() -> Iterator[tuple[str, Path]]:
-    """Every module of ours, named without the package: `wire.frames`."""
+    """Every module of ours, named without the package: `wire.headers`."""
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -214,16 +214,16 @@ def test_a_module_imports_only_what_its_layer_may(module: str, path: Path) -> No
 @pytest.mark.parametrize(
     ("module", "imported"),
     [
-        ("wire.frames", "redis"),
-        ("wire.frames", "korvet.scripts.log"),
+        ("wire.headers", "redis"),
+        ("wire.headers", "korvet.scripts.log"),
         ("scripts.log", "korvet.store.async_store"),
-        ("store.aio", "korvet.wire.frames"),
+        ("store.aio", "korvet.wire.headers"),
         ("handlers.fetch", "korvet.handlers.produce"),
         ("handlers.fetch", "korvet.broker.server"),
         ("handlers.fetch", "korvet.store.async_store"),
         ("handlers.fetch", "redis"),
         ("broker.server", "redis.asyncio"),
-        ("keys", "korvet.wire.frames"),
+        ("keys", "korvet.wire.headers"),
         ("context", "korvet.wire"),
         ("spark.scan", "redis"),
         ("spark.source", "korvet.broker"),

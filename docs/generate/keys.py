@@ -63,7 +63,7 @@ def every_key(source: ModuleType = module) -> Iterator[Key]:
     methods = [node for node in classes["Keys"].body if isinstance(node, ast.FunctionDef)]
     for method in methods:
         result = ast.unparse(method.returns) if method.returns else ""
-        if method.name.startswith("_") or method.name == "group_part":
+        if method.name.startswith("_"):
             continue
         value = _example(method)
         if result == "str":

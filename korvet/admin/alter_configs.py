@@ -6,10 +6,12 @@ Rules
 - Only the changed configs are validated: a config that another version stored stays as it is.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from korvet.admin.results import outcome
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import (
     ALL_BROKERS,
@@ -74,6 +76,15 @@ class ConfigAdmin:
         self._topics = topics
         self._config = config
         self._node_id = node_id
+
+    async def alter_each(self, changes: Sequence[Change]) -> list[tuple[ErrorCode, str | None]]:
+        """Apply the changes of a request; return an error, or NONE, for each."""
+        times = Counter((change.kind, change.name) for change in changes)
+        twice = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+        return [
+            twice if times[change.kind, change.name] > 1 else await outcome(self.alter(change))
+            for change in changes
+        ]
 
     async def alter(self, change: Change) -> None:
         """Apply the change, or only validate it (validate_only). Raises Refused."""

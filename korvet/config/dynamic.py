@@ -110,13 +110,6 @@ class ConfigTable:
         explicit = select_valid(self.explicit(group_resource(group_id)), GROUP)
         return {name: _group_value(name, explicit, settings) for name in GROUP}
 
-    def group_integer(self, group_id: str, name: str, settings: Settings) -> int:
-        """Return an integer config of a group, by default the broker's value."""
-        raw = self._parsed.get(group_resource(group_id), {}).get(name)
-        if raw is not None and _is_valid(name, raw, GROUP):
-            return int(raw)
-        return settings.integer(FROM_BROKER[name])
-
 
 class DynamicBrokerConfig:
     """The settings and topic defaults in effect, with the dynamic configs applied."""

@@ -3,7 +3,7 @@
 import msgspec
 
 from korvet.config.broker_settings import BROKER
-from korvet.config.setting import Setting, find_setting, table
+from korvet.config.setting import table
 
 FROM_BROKER = {
     "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
@@ -13,8 +13,3 @@ FROM_BROKER = {
 GROUP = table(
     msgspec.structs.replace(BROKER[broker], name=name) for name, broker in FROM_BROKER.items()
 )
-
-
-def group_setting(name: str) -> Setting:
-    """Return the group setting of that name, or raise a ConfigError with the nearest name."""
-    return find_setting(GROUP, name, "group config")

@@ -146,8 +146,7 @@ class TopicConfigs:
         resolved = self.resolve(topic, explicit)
 
         def value(name: str) -> Value:
-            found = resolved[name]
-            return found.setting.parse(found.value or "")
+            return resolved[name].parsed
 
         cleanup = value("cleanup.policy")
         assert isinstance(cleanup, tuple)
@@ -170,8 +169,7 @@ class TopicConfigs:
         resolved = self.resolve(topic, explicit)
 
         def value(name: str) -> Value:
-            found = resolved[name]
-            return found.setting.parse(found.value or "")
+            return resolved[name].parsed
 
         return find_conflict(value, self._settings.flag("remote.log.storage.system.enable"))
 

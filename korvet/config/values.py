@@ -36,6 +36,11 @@ class ConfigValue(msgspec.Struct, frozen=True):
         return self.setting.name
 
     @property
+    def parsed(self) -> Value:
+        """Return the value in its type."""
+        return self.setting.parse(self.value or "")
+
+    @property
     def kind(self) -> Kind:
         return self.setting.kind
 

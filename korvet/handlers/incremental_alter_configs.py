@@ -14,14 +14,9 @@ Left out
 - client metrics subscriptions
 """
 
-from collections import Counter
-
 from korvet.admin.alter_configs import Change, Edit
-from korvet.admin.results import outcome, refuse
 from korvet.context import Context
-from korvet.errors import ErrorCode
 from korvet.wire.messages.incremental_alter_configs import (
-    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -31,27 +26,24 @@ from korvet.wire.messages.incremental_alter_configs import (
 async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest, context: Context
 ) -> IncrementalAlterConfigsResponse:
-    times = Counter((row.resource_type, row.resource_name) for row in request.resources)
-    responses = []
-    for row in request.resources:
-        if times[row.resource_type, row.resource_name] > 1:
-            error, reason = await outcome(
-                refuse(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            )
-        else:
-            change = _change(row, request.validate_only)
-            error, reason = await outcome(context.services.config_admin.alter(change))
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=error,
-                error_message=reason,
-                resource_type=row.resource_type,
-                resource_name=row.resource_name,
-            )
+    changes = [
+        Change(
+            row.resource_type,
+            row.resource_name,
+            [Edit(config.name, config.value, config.config_operation) for config in row.configs],
+            False,
+            request.validate_only,
         )
+        for row in request.resources
+    ]
+    outcomes = await context.services.config_admin.alter_each(changes)
+    responses = [
+        AlterConfigsResourceResponse(
+            error_code=error,
+            error_message=reason,
+            resource_type=row.resource_type,
+            resource_name=row.resource_name,
+        )
+        for row, (error, reason) in zip(request.resources, outcomes, strict=True)
+    ]
     return IncrementalAlterConfigsResponse(responses=responses)
-
-
-def _change(row: AlterConfigsResource, validate_only: bool) -> Change:
-    edits = [Edit(config.name, config.value, config.config_operation) for config in row.configs]
-    return Change(row.resource_type, row.resource_name, edits, False, validate_only)

@@ -131,8 +131,8 @@ def _topic_stats(
         first_ms=first,
         last_ms=last,
         step_ms=step,
-        parts=_parts(grouped),
-        over_time=_points(grouped),
+        parts=tuple(Part(*row) for row in _sums(grouped, "partition")),
+        over_time=tuple(Point(*row) for row in _sums(grouped, "at")),
         without_key=whole["without"] or 0,
         tombstones=whole["tombstones"] or 0,
         keys=whole["keys"],
@@ -142,20 +142,13 @@ def _topic_stats(
     )
 
 
-def _parts(grouped: Sequence[Any]) -> tuple[Part, ...]:
+def _sums(grouped: Sequence[Any], column: str) -> list[tuple[int, int, int]]:
+    """Return value, records and bytes of each value of the column, sorted."""
     found: dict[int, tuple[int, int]] = {}
     for row in grouped:
-        records, size = found.get(row["partition"], (0, 0))
-        found[row["partition"]] = (records + row["records"], size + row["bytes"])
-    return tuple(Part(number, *found[number]) for number in sorted(found))
-
-
-def _points(grouped: Sequence[Any]) -> tuple[Point, ...]:
-    found: dict[int, tuple[int, int]] = {}
-    for row in grouped:
-        records, size = found.get(row["at"], (0, 0))
-        found[row["at"]] = (records + row["records"], size + row["bytes"])
-    return tuple(Point(at, *found[at]) for at in sorted(found))
+        records, size = found.get(row[column], (0, 0))
+        found[row[column]] = (records + row["records"], size + row["bytes"])
+    return [(value, *found[value]) for value in sorted(found)]
 
 
 def _step(span_ms: int) -> int:

@@ -6,7 +6,7 @@ Rules
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 import msgspec
@@ -235,10 +235,3 @@ def data_lost_error(part: PartitionLog, start: int, end: int, first: int) -> Dat
         f"for, but the log begins at {first}: retention or a trim removed the records below it. "
         "Set failOnDataLoss to false to continue from there."
     )
-
-
-def merge_partitions(
-    first: Iterable[PartitionLog], second: Iterable[PartitionLog]
-) -> list[PartitionLog]:
-    """Return the sorted union of both."""
-    return sorted({*first, *second})

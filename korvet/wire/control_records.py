@@ -97,11 +97,6 @@ def batch_of(offset: int, fields: Sequence[bytes], leader_epoch: int) -> bytearr
     )
 
 
-def is_control_batch(batch: bytes) -> bool:
-    """Return whether a stored batch is a marker."""
-    return bool(batch[records.ATTRIBUTES_AT + 1] & records.CONTROL)
-
-
 def _at(fields: Sequence[bytes]) -> int:
     return 2 if fields and fields[0] == b"append.time" else 0
 

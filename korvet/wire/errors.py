@@ -1,6 +1,6 @@
 """Errors of bytes, and of values to encode.
 
-The first three are the peer's fault: answer if the protocol has an answer, otherwise close. The
+The first two are the peer's fault: answer if the protocol has an answer, otherwise close. The
 last is Korvet's: a handler built a value that its version cannot carry.
 """
 
@@ -11,10 +11,6 @@ class MalformedRequest(ValueError):
 
 class UnsupportedVersion(ValueError):
     """The message does not exist in this version."""
-
-
-class FrameTooLarge(ValueError):
-    """The length of a frame is negative or above the limit."""
 
 
 class NotEncodable(ValueError):

@@ -21,55 +21,12 @@ API_VERSIONS: Final = 18
 CONTROLLED_SHUTDOWN: Final = 7
 
 FIRST_FLEXIBLE: Final[dict[int, int]] = {
-    0: 9,
-    1: 12,
-    2: 6,
-    3: 9,
-    4: 4,
-    5: 2,
-    6: 6,
-    7: 3,
-    8: 8,
-    9: 6,
-    10: 3,
-    11: 6,
-    12: 4,
-    13: 4,
-    14: 4,
-    15: 5,
-    16: 3,
-    18: 3,
-    19: 5,
-    20: 4,
-    21: 2,
-    22: 2,
-    23: 4,
-    24: 3,
-    25: 3,
-    26: 3,
-    27: 1,
-    28: 3,
-    29: 2,
-    30: 2,
-    31: 2,
-    32: 4,
-    33: 2,
-    34: 2,
-    35: 2,
-    36: 2,
-    37: 2,
-    38: 2,
-    39: 2,
-    40: 2,
-    41: 2,
-    42: 2,
-    43: 2,
-    44: 1,
-    48: 1,
-    49: 1,
-    53: 1,
-    54: 1,
-}
+    0: 9, 1: 12, 2: 6, 3: 9, 4: 4, 5: 2, 6: 6, 7: 3, 8: 8, 9: 6,
+    10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 18: 3, 19: 5, 20: 4,
+    21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2,
+    31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2, 37: 2, 38: 2, 39: 2, 40: 2,
+    41: 2, 42: 2, 43: 2, 44: 1, 48: 1, 49: 1, 53: 1, 54: 1,
+}  # fmt: skip
 """API key to its first flexible version."""
 
 NEVER_FLEXIBLE: Final = frozenset({17, 47})
@@ -140,11 +97,12 @@ def _request_header(data: Buffer, offset: int) -> tuple[RequestHeader, int]:
     elif length != -1:
         raise Fault(f"a client id of {length} bytes")
     if header_version == 2:
-        pos = _behind_tags(data, pos)
+        pos = behind_tags(data, pos)
     return RequestHeader(key, version, correlation_id, client_id), pos
 
 
-def _behind_tags(data: Buffer, pos: int) -> int:
+def behind_tags(data: Buffer, pos: int) -> int:
+    """Return the position after the tag section at `pos`."""
     count = data[pos]
     pos += 1
     if count > 0x7F:
@@ -152,35 +110,7 @@ def _behind_tags(data: Buffer, pos: int) -> int:
     return skip_tags(data, pos, len(data), count)
 
 
-def encode_request_header(header: RequestHeader) -> bytes:
-    """Encode the header for its API and version."""
-    header_version = request_header_version(header.api_key, header.api_version)
-    start = _FIXED_V0.pack(header.api_key, header.api_version, header.correlation_id)
-    if header_version == 0:
-        return start
-    client_id = b"" if header.client_id is None else header.client_id.encode()
-    length = -1 if header.client_id is None else len(client_id)
-    end = b"\0" if header_version == 2 else b""
-    return start + length.to_bytes(2, "big", signed=True) + client_id + end
-
-
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     """Encode the header of a response of that API and version."""
     end = b"\0" if response_header_version(api_key, api_version) else b""
     return _INT32.pack(correlation_id) + end
-
-
-def decode_response_header(
-    api_key: int, api_version: int, data: Buffer, offset: int = 0
-) -> tuple[int, int]:
-    """Return the correlation id and the position after the header."""
-    try:
-        correlation_id: int = _INT32.unpack_from(data, offset)[0]
-        pos = offset + _INT32.size
-        if response_header_version(api_key, api_version):
-            pos = _behind_tags(data, pos)
-    except (struct.error, IndexError):
-        raise MalformedRequest("header: the data ends here") from None
-    except Fault as fault:
-        raise MalformedRequest(f"header: {fault}") from None
-    return correlation_id, pos

@@ -11,7 +11,7 @@ Rules
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from korvet.errors import ErrorCode
@@ -265,16 +265,3 @@ def _inflate(batch: Buffer, header: BatchHeader, limit: int) -> bytes:
         raise BadBatch(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from None
     plain = header._replace(attributes=header.attributes & ~CODEC_MASK)
     return b"".join((HEADER.pack(*plain), body))
-
-
-def batches_in(data: Buffer) -> Iterator[memoryview]:
-    """Yield the whole batches in `data`; an incomplete one at the end is left out."""
-    view = memoryview(data)
-    at = 0
-    while at + LOG_OVERHEAD <= len(view):
-        (length,) = struct.unpack_from(">i", view, at + 8)
-        end = at + LOG_OVERHEAD + length
-        if length <= 0 or end > len(view):
-            return
-        yield view[at:end]
-        at = end

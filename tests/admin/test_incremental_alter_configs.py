@@ -228,7 +228,7 @@ async def test_a_groups_own_timeout_wins_over_the_brokers(broker: Broker) -> Non
     name = "consumer.session.timeout.ms"
 
     def timeout(group: str) -> int:
-        return broker.services.configs.group_integer(group, name, broker.services.settings)
+        return int(broker.services.configs.group(group, broker.services.settings)[name].value or "")
 
     (answer,) = await change(broker, (GROUP, "g", [(name, SET, "50000")]))
     assert answer.error_code == E.NONE

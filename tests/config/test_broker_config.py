@@ -6,9 +6,9 @@ import pytest
 
 from korvet.config.broker_config import Config, ConfigError, load
 from korvet.config.broker_settings import BROKER
-from korvet.config.group_settings import GROUP, group_setting
+from korvet.config.group_settings import GROUP
 from korvet.config.listeners import Address, Listener
-from korvet.config.setting import Source
+from korvet.config.setting import Source, find_setting
 from korvet.config.topic_policy import (
     Pattern,
     TopicConfigs,
@@ -326,9 +326,9 @@ def test_a_setting_that_is_read_at_start_cannot_change_afterwards() -> None:
 
 
 def test_a_group_config_is_found_by_name() -> None:
-    assert group_setting("group.read.mode").default == "offset"
+    assert GROUP["group.read.mode"].default == "offset"
     with pytest.raises(ConfigError, match=r"did you mean consumer\.session\.timeout\.ms"):
-        group_setting("consumer.session.timeout")
+        find_setting(GROUP, "consumer.session.timeout", "group config")
 
 
 def test_the_config_is_frozen() -> None:

@@ -3,8 +3,8 @@
 import pytest
 
 from korvet.config.broker_settings import BROKER
-from korvet.config.group_settings import GROUP, group_setting
-from korvet.config.setting import ConfigError
+from korvet.config.group_settings import GROUP
+from korvet.config.setting import ConfigError, find_setting
 from korvet.config.suggestions import hint, nearest
 from korvet.config.topic_settings import TOPIC
 
@@ -61,4 +61,4 @@ def test_a_change_of_such_a_setting_is_refused_with_that() -> None:
     with pytest.raises(
         ConfigError, match=r"^Unknown group config 'share\.auto\.offset\.reset': Kafka"
     ):
-        group_setting("share.auto.offset.reset")
+        find_setting(GROUP, "share.auto.offset.reset", "group config")

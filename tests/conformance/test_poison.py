@@ -11,6 +11,7 @@ from tests.conformance import poison
 from tests.support.connected_broker import Broker, broker
 from tests.support.exchanges import fetch
 from tests.support.raw_client import to_produce
+from tests.support.wire_client import batches_in
 
 __all__ = ["broker"]
 
@@ -142,4 +143,4 @@ async def test_poison_of_an_older_broker_ends_no_other_request(broker: Broker) -
     for partition in (0, 1):
         found = await fetch(broker, 0, number=partition)
         assert found.error_code == 0
-        assert len(list(records.batches_in(bytes(found.records)))) == 2
+        assert len(list(batches_in(bytes(found.records)))) == 2

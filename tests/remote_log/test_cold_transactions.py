@@ -10,6 +10,7 @@ from korvet.wire.messages.init_producer_id import InitProducerIdRequest
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.exchanges import SHAPES, fetch, packed
+from tests.support.wire_client import batches_in
 
 __all__ = ["tier"]
 pytestmark = pytest.mark.anyio
@@ -75,7 +76,7 @@ async def read_committed(tier: Tier) -> list[bytes]:
         blob = b"".join(map(bytes, data)) if isinstance(data, list) else bytes(data)
         after = offset
         aborted: set[int] = set()
-        for batch in records.batches_in(blob):
+        for batch in batches_in(blob):
             header = records.read_header(batch)
             last = header.base_offset + header.last_offset_delta
             aborted |= {who for who, first in aborts if first <= last}

@@ -6,11 +6,11 @@ import struct
 from importlib import import_module
 from typing import Any
 
-from korvet.wire.frames import frame
-from korvet.wire.headers import RequestHeader, decode_response_header, encode_request_header
+from korvet.wire.headers import RequestHeader
 from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
 from korvet.wire.schema import Message, decode, encode
+from tests.support.wire_client import decode_response_header, encode_request_header, frame
 
 TIMEOUT_S = 30
 

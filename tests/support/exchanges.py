@@ -22,6 +22,7 @@ from korvet.wire.messages.produce import (
 )
 from korvet.wire.records import Record
 from tests.support.connected_broker import Broker
+from tests.support.wire_client import batches_in
 
 SHAPES = [("record", "time"), ("record", "dense"), ("batch", "time"), ("batch", "dense")]
 
@@ -98,7 +99,7 @@ def told(data: Any, version: int = 18) -> list[Record]:
     """The records of a fetch answer, in the format of its version, at their offsets."""
     blob = b"".join(bytes(part) for part in data) if isinstance(data, list) else bytes(data or b"")
     if version >= 4:
-        found = [row for batch in records.batches_in(blob) for row in records.records_of(batch)]
+        found = [row for batch in batches_in(blob) for row in records.records_of(batch)]
         return found
     found = message_sets.parse(blob, limit=1 << 20) if blob else []
     at, offsets = 0, []

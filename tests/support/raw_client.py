@@ -12,12 +12,12 @@ import psutil
 from korvet import apis
 from korvet.apis import Api
 from korvet.wire import batch_builder, compression
-from korvet.wire.frames import frame
-from korvet.wire.headers import RequestHeader, decode_response_header, encode_request_header
+from korvet.wire.headers import RequestHeader
 from korvet.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from korvet.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from korvet.wire.records import Record
 from korvet.wire.schema import Message, decode, encode
+from tests.support.wire_client import decode_response_header, encode_request_header, frame
 
 PATIENCE = 60.0
 CLIENT_ID = "peer"

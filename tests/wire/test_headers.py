@@ -8,13 +8,12 @@ from korvet.wire.errors import MalformedRequest
 from korvet.wire.headers import (
     RequestHeader,
     decode_request_header,
-    decode_response_header,
-    encode_request_header,
     encode_response_header,
     is_flexible,
     request_header_version,
     response_header_version,
 )
+from tests.support.wire_client import decode_response_header, encode_request_header
 from tests.wire.values import CLASSES
 
 

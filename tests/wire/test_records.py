@@ -14,6 +14,7 @@ from korvet.errors import ErrorCode
 from korvet.wire import batch_builder, compression, records
 from korvet.wire.header_counts import claimed_headers
 from korvet.wire.records import BadBatch, Record
+from tests.support.wire_client import batches_in
 
 blobs = st.none() | st.binary(max_size=40)
 names = st.text(max_size=8)
@@ -245,7 +246,7 @@ def test_a_batch_may_reach_past_its_last_record() -> None:
 
 def test_batches_are_found_one_behind_another() -> None:
     one, other = bytes(sound(1)), bytes(sound(2))
-    assert list(records.batches_in(one + other)) == [one, other]
-    assert list(records.batches_in(one + other[:-1])) == [one]
-    assert list(records.batches_in(one + bytes(30))) == [one]
-    assert list(records.batches_in(b"")) == []
+    assert list(batches_in(one + other)) == [one, other]
+    assert list(batches_in(one + other[:-1])) == [one]
+    assert list(batches_in(one + bytes(30))) == [one]
+    assert list(batches_in(b"")) == []
