@@ -177,6 +177,13 @@ class Metrics:
             "topic",
             "partition",
         )
+        self.held_records = Gauge(
+            "korvet_retention_held_records",
+            "Records that retention.consumed keeps, by the group with the lowest commit.",
+            "topic",
+            "partition",
+            "group",
+        )
 
     def answered(self, api: str, error: str, seconds: float) -> None:
         """Count one answered request."""

@@ -9,8 +9,10 @@ from functools import partial
 import anyio
 
 from korvet import logfmt
+from korvet.broker import consumed_retention
 from korvet.broker.audit_writer import AuditWriter
 from korvet.broker.compaction import Compaction
+from korvet.broker.consumed_retention import ConsumedRetention
 from korvet.broker.group_metrics import GroupGauges
 from korvet.broker.leases import Leases
 from korvet.broker.retention import PRODUCERS_S, Retention
@@ -56,6 +58,7 @@ class BackgroundTasks:
         self.leases = Leases(services)
         self.retention = Retention(services, self.leases)
         self.compaction = Compaction(services, self.leases)
+        self.consumed = ConsumedRetention(services, self.leases)
         self._unfinished: dict[str, bytes] = {}
 
     async def run(self) -> None:
@@ -72,6 +75,8 @@ class BackgroundTasks:
         expire = self._leased("producers", PRODUCERS_S * 2, retention.expire_producers)
         finish = self._leased("topics", HALF_WAY_S * 3, self._finish_topics)
         look = self._leased("group-gauges", GAUGES_S * 2, gauges.look, gauges.clear)
+        consumed = self.consumed
+        held = self._leased("held-gauge", GAUGES_S * 2, consumed.look, consumed.clear)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         tasks: dict[str, Action] = {
             "broker heartbeat": self._beat,
@@ -92,6 +97,8 @@ class BackgroundTasks:
                 ("producer expiration", PRODUCERS_S, expire),
                 ("topic change recovery", HALF_WAY_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
+                ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
+                ("consumed retention metric", GAUGES_S, held),
             ]
             tasks["compaction"] = self.compaction.run
         for name, seconds, action in repeated:

@@ -9,8 +9,12 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 from korvet.cli.advisories import vulnerable
 from korvet.embedded_redis import aof
+from korvet.groups.consumed import EVERY, commit_fields, lowest
+from korvet.keys import Keys, decode_group
+from korvet.scripts import log
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
+from korvet.topics.table import VERSION_FIELD, decode_definition
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -64,6 +68,7 @@ def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
     yield _lua(store)
     yield _scripts(store)
     yield from _user(store, namespace)
+    yield from _held(store, Keys(namespace))
 
 
 def parse_info(text: str) -> dict[str, str]:
@@ -221,6 +226,37 @@ def _scripts(store: "SyncStore") -> Finding:
     if count < len(bundles):
         return Finding("note", "scripts", f"{found}; brokers load the others at first use")
     return Finding("ok", "scripts", found)
+
+
+def _held(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
+    """Yield the groups that hold records of topics with retention.consumed."""
+    flat = store.command("HGETALL", keys.topics())
+    for name, raw in zip(map(bytes.decode, flat[::2]), flat[1::2], strict=True):
+        definition = None if name == VERSION_FIELD else decode_definition(raw)
+        names = definition.configs.get("retention.consumed", "") if definition else ""
+        if definition is None or not names:
+            continue
+        groups = [each.strip() for each in names.split(",")]
+        every = EVERY in groups
+        if every:
+            fields = store.command("HKEYS", keys.groups())
+            groups = [decode_group(each.decode()) for each in fields if each[:1] != b":"]
+        wanted = commit_fields(keys, name, definition.partitions)
+        commits = {
+            each: store.command("HMGET", keys.group_offsets(each), *wanted) for each in groups
+        }
+        found = lowest(commits, definition.id, definition.partitions, every=every)
+        for number, each in enumerate(found):
+            offset = max(each.offset, 0)
+            reply = store.run(log.lag(keys, name, number, topic_id=definition.id, offset=offset))
+            if each.group and not reply.error and reply.records:
+                yield Finding(
+                    "note",
+                    "retention",
+                    f"group {each.group} holds {reply.records} records of {name}-{number}: it has "
+                    f"committed {'nothing' if each.offset < 0 else each.offset} "
+                    "(retention.consumed.max.ms sets a limit)",
+                )
 
 
 def _numbers(version: str) -> tuple[int, ...]:

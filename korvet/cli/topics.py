@@ -68,8 +68,12 @@ def create(
 
 @o.command(app, "describe")
 def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
-    """Print a topic's configs and partitions."""
+    """Print a topic's configs and partitions.
+
+    With retention.consumed, also the group that holds a partition's records, and how many.
+    """
     from korvet.cli.admin_client import on_log
+    from korvet.groups.consumed import held_by
 
     async def run(log: "CommandLog") -> tuple[list[table_output.Row], list[table_output.Row]]:
         topic = await log.find_topic(name)
@@ -83,11 +87,24 @@ def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
             for part in await log.offsets(name)
         ]
         shown = [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect]
+        held = {row[0]: row[1:] for row in await held_by(log.store, log.keys, topic)}
+        if topic.policy.consumed_by:
+            parts = [(*row, *held.get(row[0], (None, 0))) for row in parts]
         return [("id", topic.id, ""), *shown], list(parts)
 
     configs, parts = on_log(run, target)
     of_config = ("config", "value", "source")
-    of_part = ("partition", "first", "next", "records", "bytes", "newest", "stream")
+    of_part: tuple[str, ...] = (
+        "partition",
+        "first",
+        "next",
+        "records",
+        "bytes",
+        "newest",
+        "stream",
+    )
+    if parts and len(parts[0]) > len(of_part):
+        of_part = (*of_part, "held_by", "held_records")
     if json:
         table_output.document(
             {

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from korvet.config.setting import Flag, Setting, Text, Value, Whole, long
+from korvet.config.setting import Flag, Setting, Text, Value, Whole, Words, long
 
 BROKER_ROWS = (
     Setting(
@@ -47,6 +47,24 @@ BROKER_ROWS = (
 )
 
 TOPIC_ROWS = (
+    Setting(
+        "retention.consumed",
+        Words(),
+        "",
+        "Groups, or *: records leave Redis once all of them have committed, if they are copied.",
+    ),
+    Setting(
+        "retention.consumed.delete",
+        Flag(),
+        "false",
+        "Whether records that all groups of retention.consumed have committed are deleted.",
+    ),
+    Setting(
+        "retention.consumed.max.ms",
+        long(-1),
+        "-1",
+        "Age in ms from which a record is no longer held for retention.consumed; -1 is no limit.",
+    ),
     Setting(
         "remote.storage.enable",
         Flag(),
@@ -117,8 +135,9 @@ def find_conflict(value: Callable[[str], Value], is_enabled: bool) -> str | None
                 f"`retention.{unit}` must be set to the identical value because there will be no "
                 "more logs copied to the remote storage."
             )
-    if not value("remote.storage.enable"):
-        return None
+    conflict = _find_consumed_conflict(value)
+    if conflict is not None or not value("remote.storage.enable"):
+        return conflict
     if not is_enabled:
         return "Tiered Storage functionality is disabled in the broker."
     cleanup = value("cleanup.policy")
@@ -129,4 +148,19 @@ def find_conflict(value: Callable[[str], Value], is_enabled: bool) -> str | None
         )
     if value("offset.mode") == "bytes":
         return "Remote log storage does not support topics with offset.mode=bytes."
+    return None
+
+
+def _find_consumed_conflict(value: Callable[[str], Value]) -> str | None:
+    """Return why retention.consumed has no effect with the topic's other configs, or None."""
+    if not value("retention.consumed"):
+        return None
+    cleanup, deletes = value("cleanup.policy"), value("retention.consumed.delete")
+    if deletes and isinstance(cleanup, tuple) and "delete" not in cleanup:
+        return "retention.consumed.delete=true needs cleanup.policy=delete."
+    if not deletes and not value("remote.storage.enable"):
+        return (
+            "retention.consumed needs remote.storage.enable=true or retention.consumed.delete="
+            "true: records that are not copied can only leave memory by deletion."
+        )
     return None

@@ -69,6 +69,10 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     segment_bytes: int
     segment_ms: int
     file_delete_delay_ms: int
+    consumed_by: tuple[str, ...]
+    """The groups of retention.consumed; `*` is every group with a commit on the topic."""
+    consumed_delete: bool
+    consumed_max_ms: int
 
     @property
     def local_limits(self) -> tuple[int, int]:
@@ -250,4 +254,7 @@ _POLICY = {
     "segment_bytes": "segment.bytes",
     "segment_ms": "segment.ms",
     "file_delete_delay_ms": "file.delete.delay.ms",
+    "consumed_by": "retention.consumed",
+    "consumed_delete": "retention.consumed.delete",
+    "consumed_max_ms": "retention.consumed.max.ms",
 }

@@ -154,6 +154,8 @@ class RemoteLogManager:
 
     async def _trim(self, topic: Topic, partition: int) -> None:
         policy, more = topic.policy, 1
+        if policy.consumed_by:
+            return  # the task of retention.consumed trims: local retention would not wait
         retention_ms, retention_bytes = policy.local_limits
         while more and (retention_ms >= 0 or retention_bytes >= 0):
             reply = await self._store.run(

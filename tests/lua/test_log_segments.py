@@ -198,3 +198,24 @@ def test_a_restored_log_without_segments_is_not_old(runner: Runner) -> None:
     )
     assert runner.run(call).start == 0
     assert (part.bounds().next, part.bounds().tiered) == (20, -1)
+
+
+def trim_local(part: Part, before: int, steps: int = 64) -> log.TrimLocalReply:
+    return part.runner.run(log.trim_local(KEYS, "t", 0, topic_id=ID, before=before, steps=steps))
+
+
+def test_a_local_trim_removes_copied_records_only(runner: Runner) -> None:
+    part = filled(runner)
+    assert trim_local(part, 5).removed == 0, "nothing is copied"
+    add(part, claim(part).fence, 0, 7)
+    assert (trim_local(part, 3).start, part.bounds().local_first) == (3, 3)
+    assert trim_local(part, 2).removed == 0
+    found = []
+    more = 1
+    while more:
+        reply = trim_local(part, 100, steps=2)
+        more = reply.more
+        found.append(reply.start)
+    assert found == sorted(set(found)) and found[-1] == 8
+    assert (part.bounds().start, part.bounds().local_first) == (0, 8)
+    assert trim_local(part, 9).removed == 0

@@ -61,11 +61,13 @@ from korvet.scripts.log.segments import (
     ExpireSegmentsReply,
     ForgetSegmentsReply,
     RestoreReply,
+    TrimLocalReply,
     add_segment,
     claim_copy,
     expire_segments,
     forget_segments,
     restore,
+    trim_local,
 )
 from korvet.scripts.log.transactions import (
     AbortHangingTxnReply,
@@ -105,6 +107,7 @@ __all__ = [
     "ListOffsetsReply",
     "RestoreReply",
     "SkipRecordsReply",
+    "TrimLocalReply",
     "WriteTxnMarkerReply",
     "abort_hanging_txn",
     "add_segment",
@@ -136,6 +139,7 @@ __all__ = [
     "restore",
     "sequence_of",
     "skip_records",
+    "trim_local",
     "whole_batch",
     "write_txn_marker",
 ]

@@ -45,11 +45,21 @@ class RestoreReply(Reply):
     restored: int
 
 
+class TrimLocalReply(Reply):
+    """Redis has the log from `start` on; `more` is 1 if another call has more to remove."""
+
+    error: int
+    start: int
+    removed: int
+    more: int
+
+
 CLAIM_COPY = Script("log.claim_copy", ClaimCopyReply)
 ADD_SEGMENT = Script("log.add_segment", AddSegmentReply)
 EXPIRE_SEGMENTS = Script("log.expire_segments", ExpireSegmentsReply)
 FORGET_SEGMENTS = Script("log.forget_segments", ForgetSegmentsReply)
 RESTORE = Script("log.restore", RestoreReply)
+TRIM_LOCAL = Script("log.trim_local", TrimLocalReply)
 
 
 def claim_copy(
@@ -132,3 +142,11 @@ def restore(
             *(value for row in rows for value in row),
         ),
     )
+
+
+def trim_local(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, before: int, steps: int
+) -> Call[TrimLocalReply]:
+    """Remove copied records below `before` from Redis, at most `steps` index steps of them."""
+    k = keys.partition(topic, partition)
+    return Call(TRIM_LOCAL, (k.stream, k.log, k.index), (topic_id, before, steps))

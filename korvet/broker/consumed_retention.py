@@ -1,0 +1,108 @@
+"""The background task of `retention.consumed`: remove what the topic's groups have committed.
+
+Rules
+- From Redis, if it is copied to segments; with retention.consumed.delete, from the log.
+- Records older than retention.consumed.max.ms are removed without a commit: a group that stopped
+  does not hold memory for good.
+- The commits are in the groups' slots, the log is in the partition's: the task reads the lowest
+  commit, and the script of the partition removes what is below it. Commits move forward, so the
+  offset is still valid then. A reset in between has no effect on what is removed.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from korvet import logfmt
+from korvet.broker.leases import Leases
+from korvet.context import Services
+from korvet.groups.consumed import Consumed, consumed, held_by
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.store.errors import StoreError
+from korvet.topics.table import Topic
+
+CHECK_S = 1.0
+"""Seconds between two passes over the topics with retention.consumed."""
+LEASE_S = 10.0
+STEPS = 64
+"""Max index steps one call removes: bounds how long the script blocks Redis."""
+ROWS = 1000
+"""Max rows of the metric."""
+logger = logfmt.get("broker.consumed_retention")
+
+
+class ConsumedRetention:
+    """Removes consumed records while this process holds the lease."""
+
+    def __init__(self, services: Services, leases: Leases) -> None:
+        self._services = services
+        self._leases = leases
+        self._held: dict[tuple[str, ...], float] = {}
+        services.metrics.held_records.ask = lambda: self._held
+
+    async def run_once(self) -> None:
+        """Remove what is consumed, of every topic with retention.consumed."""
+        topics = await self._topics()
+        if not topics or not await self._leases.hold("consumed-retention", LEASE_S):
+            return
+        for topic in topics:
+            try:
+                await self.remove_consumed(topic)
+            except StoreError as error:
+                logger.warning_again(
+                    "consumed retention failed, retrying", topic=topic.name, reason=str(error)
+                )
+
+    async def remove_consumed(self, topic: Topic) -> None:
+        """Remove what is consumed or too old, of each partition."""
+        services = self._services
+        for number, found in enumerate(await consumed(services.store, services.keys, topic)):
+            for call in self._calls(topic, number, found):
+                more = 1
+                while more:
+                    more = (await services.store.run(call)).more
+            if topic.policy.consumed_delete and found.offset > 0:
+                await self._delete(topic, number, found.offset)
+
+    def _calls(self, topic: Topic, number: int, found: Consumed) -> Iterator[Call[Any]]:
+        """Yield the calls to repeat until there is no more to remove."""
+        keys, policy = self._services.keys, topic.policy
+        place = (keys, topic.name, number)
+        if policy.remote_storage and found.offset > 0:
+            yield log.trim_local(*place, topic_id=topic.id, before=found.offset, steps=STEPS)
+        if policy.consumed_max_ms >= 0:
+            yield log.apply_retention(
+                *place,
+                topic_id=topic.id,
+                retention_ms=policy.consumed_max_ms,
+                retention_bytes=-1,
+                steps=STEPS,
+                is_local=int(not policy.consumed_delete),
+            )
+
+    async def _delete(self, topic: Topic, number: int, before: int) -> None:
+        services = self._services
+        while before >= 0:
+            reply = await services.store.run(
+                log.delete_records(
+                    services.keys, topic.name, number, topic_id=topic.id, before=before
+                )
+            )
+            before = -1 if reply.error else reply.again
+
+    # Metric.
+
+    async def look(self) -> None:
+        """Update the rows of the metric: the records that each group holds."""
+        services, held = self._services, dict[tuple[str, ...], float]()
+        for topic in await self._topics():
+            for number, group, records in await held_by(services.store, services.keys, topic):
+                held[topic.name, str(number), group] = records
+        self._held = dict(sorted(held.items(), key=lambda row: -row[1])[:ROWS])
+
+    def clear(self) -> None:
+        """Report no rows: another process does."""
+        self._held = {}
+
+    async def _topics(self) -> list[Topic]:
+        return [topic for topic in await self._services.topics.all() if topic.policy.consumed_by]
