@@ -2,9 +2,10 @@
 
 Rules
 - A namespace that has any state is refused: a restore never merges.
-- An offset that a client may have seen never gets other data. The end of a log is above every
-  known offset: of the snapshot, of the segments, of the commits. Modes dense and bytes add a gap
-  for what was appended after the snapshot; in mode time new offsets are times, hence above.
+- An offset that a client may have seen never gets other data, and is never out of range. The end
+  of a log is above every known offset: of the snapshot, of the segments, of the commits. For what
+  was appended after the snapshot, modes dense and bytes add a gap, and mode time ends at the
+  present time.
 - A definition is written after the logs of its topic: brokers see the topic once it is complete.
 """
 
@@ -201,8 +202,9 @@ class Restore:
         if self._only_segments:
             return copied
         end = max(partition.next, copied, committed)
-        is_time = definition.configs["offset.mode"] == "time"
-        return end if is_time or not end else end + self._gap
+        if definition.configs["offset.mode"] != "time":
+            return end + self._gap
+        return max(end, int(time() * 1000) << int(definition.configs["offset.bits"]))
 
     # Tables.
 

@@ -18,6 +18,8 @@ CHECK_S = 1.0
 """Seconds between two checks for changed topics, configs, ACLs and users."""
 LEASE_S = 30.0
 LEASE = "metadata-snapshot"
+REST = 20.0
+"""Seconds without a snapshot on change for each second that the last one took."""
 logger = logfmt.get("recovery.task")
 
 
@@ -42,6 +44,7 @@ class SnapshotTask:
         self._written: Snapshot | None = None
         self._versions: list[bytes | None] = []
         self._due_at = 0.0
+        self._rests_until = 0.0
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -55,10 +58,11 @@ class SnapshotTask:
             if not await self._hold(LEASE, LEASE_S):
                 self._written = None
                 return
-            found = await versions(self._store, self._keys)
-            if found != self._versions or monotonic() >= self._due_at:
+            found, began = await versions(self._store, self._keys), monotonic()
+            if began >= self._due_at or (found != self._versions and began >= self._rests_until):
                 await self.write()
                 self._versions = found
+                self._rests_until = monotonic() + REST * (monotonic() - began)
         except (StoreError, ValueError) as error:
             logger.error_again("metadata snapshot failed, retrying", reason=str(error))
             self._versions = []

@@ -116,6 +116,7 @@ async def test_copied_records_are_read_at_their_offsets(
         await fresh.broker.services.topics.get("t"),
     )
     assert old is not None and new is not None and new.raw == old.raw
+    assert (await fetch(fresh.broker, end + 5)).error_code == 0, "seen and lost: not out of range"
     made: Any = [(0, 5000, b"k", b"after", [])]
     answer = await produce(fresh.broker, packed(made, 13))
     assert answer.base_offset >= (end + 1000 if mode == "dense" else end)
@@ -253,3 +254,44 @@ async def test_only_the_holder_of_the_lease_writes(lost: Tier) -> None:
     await other.run_once()
     segments = SegmentStore(f"file://{lost.folder}")
     assert await SnapshotStore(segments, CLUSTER).numbers() == [1]
+
+
+async def test_a_store_of_several_clusters_needs_a_cluster_id(lost: Tier, fresh: Tier) -> None:
+    segments = SegmentStore(f"file://{lost.folder}")
+    with pytest.raises(RestoreRefused, match="no snapshot"):
+        await load_snapshot(segments, None)
+    await task(lost).write()
+    other = lost.folder / "other" / "metadata"
+    other.mkdir(parents=True)
+    for each in (lost.folder / CLUSTER / "metadata").iterdir():
+        (other / each.name).write_bytes(each.read_bytes())
+    with pytest.raises(RestoreRefused, match="--cluster-id"):
+        await load_snapshot(segments, None)
+    assert (await load_snapshot(segments, "other")).cluster_id == CLUSTER
+
+
+async def test_the_objects_of_a_deleted_topic_are_deleted_after_a_restore(
+    lost: Tier, fresh: Tier
+) -> None:
+    await lost.fill()
+    await lost.move()
+    services = lost.broker.services
+    topic = await services.topics.get("t")
+    assert topic is not None
+    await delete_topic(services.store, services.keys, topic)
+    await task(lost).write()
+    report = await restored(fresh)
+    assert (report.topics, report.unknown_topics) == (0, [])
+    assert await fresh.broker.services.topics.all() == []
+    await fresh.manager().delete_objects(10**15)
+    assert [each for each in fresh.objects() if each.suffix == ".segment"] == []
+
+
+async def test_objects_without_a_definition_are_reported(lost: Tier, fresh: Tier) -> None:
+    await task(lost).write()
+    await lost.fill()
+    await lost.move()
+    topic = await lost.broker.services.topics.get("t")
+    assert topic is not None
+    report = await restored(fresh)
+    assert report.unknown_topics == [topic.id]

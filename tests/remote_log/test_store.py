@@ -8,6 +8,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from korvet.recovery.snapshot import SnapshotStore
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 
 pytestmark = pytest.mark.anyio
@@ -60,6 +61,30 @@ async def test_an_object_is_created_read_listed_and_deleted(store: SegmentStore)
     await store.delete(NAME)
     await store.delete(NAME)
     assert await store.names("c/0123") == []
+
+
+async def test_folders_and_sizes_are_listed(store: SegmentStore) -> None:
+    names = ["c/metadata/1.snapshot", "c/0123/0/a.segment", "d/0123/0/a.segment"]
+    for name in names:
+        await store.put(name, b"0123456789")
+    assert await store.folders("") == ["c", "d"]
+    assert await store.folders("c") == ["0123", "metadata"] and await store.folders("x") == []
+    assert [(name, size) for name, _, size in await store.listing("d")] == [(names[2], 10)]
+    assert await store.read(names[0]) == b"0123456789"
+    for name in names:
+        await store.delete(name)
+    with pytest.raises(RemoteStorageError, match="read failed"):
+        await store.read(names[0])
+
+
+async def test_the_second_of_two_snapshots_with_one_number_is_refused(store: SegmentStore) -> None:
+    snapshots = SnapshotStore(store, "c")
+    listed = await snapshots.numbers()
+    await snapshots.write(b"one", listed)
+    with pytest.raises(RemoteStorageError):
+        await snapshots.write(b"other", listed)
+    assert await snapshots.numbers() == [1]
+    await store.delete("c/metadata/00000000000000000001.snapshot")
 
 
 async def test_an_object_is_never_replaced(store: SegmentStore) -> None:
