@@ -9,7 +9,7 @@ from korvet.cli import options as o
 from korvet.cli import table_output
 
 if TYPE_CHECKING:
-    from korvet.recovery.restore import Report
+    from korvet.recovery.report import Report
 
 From = Annotated[
     str,

@@ -23,9 +23,6 @@ from korvet.wire.segments import (
     read_footer,
 )
 
-AT_ONCE = 32
-"""Max footers that are read at a time."""
-
 Row = tuple[int, int, int, int, str]
 """First and last offset, records, bytes of the object, and the end of the manifest's row."""
 
@@ -58,11 +55,18 @@ class Chain(msgspec.Struct, frozen=True):
 
 
 async def list_objects(
-    segments: SegmentStore, cluster_id: str, topic_id: str, partition: int
+    segments: SegmentStore,
+    cluster_id: str,
+    topic_id: str,
+    partition: int,
+    limit: asyncio.Semaphore,
 ) -> list[Found]:
-    """Return the partition's objects with their headers. Raises RemoteStorageError."""
-    names = await segments.listing(f"{cluster_id}/{topic_id}/{partition}")
-    limit = asyncio.Semaphore(AT_ONCE)
+    """Return the partition's objects with their headers. Raises RemoteStorageError.
+
+    `limit` bounds the reads in flight.
+    """
+    async with limit:
+        names = await segments.listing(f"{cluster_id}/{topic_id}/{partition}")
 
     async def read(name: str, size: int) -> Found | None:
         first, _, _ = name.rpartition("/")[2].partition("-")

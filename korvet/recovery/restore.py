@@ -9,14 +9,16 @@ Rules
 - A definition is written after the logs of its topic: brokers see the topic once it is complete.
 """
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Sequence
 from time import time
 
 import msgspec
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
-from korvet.recovery.chain import Chain, build_chain, list_objects
+from korvet.recovery.chain import build_chain, list_objects
+from korvet.recovery.report import Loss, Report, find_losses
 from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, SnapshotStore, TopicState
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts import acl, broker, config, group, log, topic, user
@@ -27,37 +29,12 @@ from korvet.topics.table import Definition, encode_definition
 OFFSETS_PER_MS = 1000
 """Offsets that a partition may have got, per ms since the snapshot: the default gap."""
 COMMITS_AT_ONCE = 500
+AT_ONCE = 32
+"""Max partitions, and max reads of the remote store, at a time."""
 
 
 class RestoreRefused(Exception):
     """The restore cannot begin; the message says why and what to do."""
-
-
-class Loss(msgspec.Struct, frozen=True):
-    """Offsets, both inclusive, that are lost: `reason` is not copied, missing or corrupt."""
-
-    topic: str
-    partition: int
-    first: int
-    last: int
-    reason: str
-
-
-class Report(msgspec.Struct, frozen=True):
-    """The result of a restore."""
-
-    cluster_id: str
-    snapshot_ms: int
-    topics: int
-    partitions: int
-    segments: int
-    records: int
-    groups: int
-    users: int
-    acls: int
-    lost: list[Loss]
-    unknown_topics: list[str]
-    """Ids of topics that have objects, and are not in the snapshot."""
 
 
 async def load_snapshot(segments: SegmentStore, cluster_id: str | None) -> Snapshot:
@@ -102,6 +79,7 @@ class Restore:
         self._gap = age_ms * OFFSETS_PER_MS if gap is None else gap
         self._only_segments = only_segments
         self._ends: dict[tuple[str, int], int] = {}
+        self._limit = asyncio.Semaphore(AT_ONCE)
         self._lost: list[Loss] = []
         self._counts = {"segments": 0, "records": 0}
 
@@ -125,7 +103,7 @@ class Restore:
             groups=len(snapshot.groups),
             users=len(snapshot.users),
             acls=len(snapshot.acls),
-            lost=self._lost,
+            lost=sorted(self._lost, key=lambda each: (each.topic, each.partition, each.first)),
             unknown_topics=unknown,
         )
 
@@ -150,8 +128,14 @@ class Restore:
     async def _topic(
         self, name: str, state: TopicState, commits: dict[tuple[str, int], int]
     ) -> None:
-        for number, partition in enumerate(state.partitions):
-            await self._partition(name, number, state, partition, commits.get((name, number), 0))
+        partitions = list(enumerate(state.partitions))
+        for first in range(0, len(partitions), AT_ONCE):
+            await asyncio.gather(
+                *(
+                    self._partition(name, number, state, each, commits.get((name, number), 0))
+                    for number, each in partitions[first : first + AT_ONCE]
+                )
+            )
         definition = state.definition
         reply = await self._store.run(
             topic.create(
@@ -169,15 +153,14 @@ class Restore:
         self, name: str, number: int, state: TopicState, partition: PartitionState, committed: int
     ) -> None:
         definition, start = state.definition, partition.start
-        objects = await list_objects(
-            self._segments, self._snapshot.cluster_id, definition.id, number
-        )
+        where = (self._snapshot.cluster_id, definition.id, number)
+        objects = await list_objects(self._segments, *where, self._limit)
         chain = build_chain(objects, start, partition.tiered)
         if chain.rows:
             start = max(start, chain.rows[0][0])
         end = self._end(partition, max(chain.end, start), committed, definition)
         self._ends[name, number] = end
-        self._lost += _losses(name, number, chain, max(start, partition.tiered), partition.next)
+        self._lost += find_losses(name, number, chain, max(start, partition.tiered), partition.next)
         reply = await self._store.run(
             log.restore(
                 self._keys,
@@ -284,17 +267,6 @@ def _highest_commits(snapshot: Snapshot) -> dict[tuple[str, int], int]:
     for name, number, offset, *_ in (row for rows in snapshot.groups.values() for row in rows):
         found[name, number] = max(found.get((name, number), 0), offset)
     return found
-
-
-def _losses(name: str, number: int, chain: Chain, tiered: int, end: int) -> Iterator[Loss]:
-    """Yield the offsets that no segment has, up to the end that the snapshot knows."""
-    corrupt = {each.first for each in chain.corrupt}
-    for first, last in chain.holes:
-        reason = "corrupt" if first in corrupt else "missing"
-        yield Loss(name, number, first, last, reason)
-    first = max(chain.end, tiered)
-    if first < end:
-        yield Loss(name, number, first, end - 1, "not copied")
 
 
 def _check(error: int, what: str) -> None:

@@ -11,7 +11,8 @@ import pytest
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.server import connected
 from korvet.config.broker_config import load
-from korvet.recovery.restore import Loss, Report, Restore, RestoreRefused, load_snapshot
+from korvet.recovery.report import Loss, Report
+from korvet.recovery.restore import Restore, RestoreRefused, load_snapshot
 from korvet.recovery.snapshot import SnapshotStore
 from korvet.recovery.task import SnapshotTask
 from korvet.remote_log.store import SegmentStore

@@ -1,0 +1,45 @@
+"""The report of a restore: what is restored, and which offsets are lost."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from korvet.recovery.chain import Chain
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Offsets, both inclusive, that are lost: `reason` is not copied, missing or corrupt."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    reason: str
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The result of a restore."""
+
+    cluster_id: str
+    snapshot_ms: int
+    topics: int
+    partitions: int
+    segments: int
+    records: int
+    groups: int
+    users: int
+    acls: int
+    lost: list[Loss]
+    unknown_topics: list[str]
+    """Ids of topics that have objects, and are not in the snapshot."""
+
+
+def find_losses(name: str, number: int, chain: Chain, tiered: int, end: int) -> Iterator[Loss]:
+    """Yield the offsets that no segment has, up to the end that the snapshot knows."""
+    corrupt = {each.first for each in chain.corrupt}
+    for first, last in chain.holes:
+        reason = "corrupt" if first in corrupt else "missing"
+        yield Loss(name, number, first, last, reason)
+    first = max(chain.end, tiered)
+    if first < end:
+        yield Loss(name, number, first, end - 1, "not copied")
