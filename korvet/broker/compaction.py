@@ -9,7 +9,8 @@ import anyio
 from korvet import logfmt
 from korvet.broker.leases import Leases
 from korvet.context import Services
-from korvet.log.cleaner import LogCleaner, Superseded
+from korvet.log.cleaner import LogCleaner
+from korvet.log.compacted_copy import Superseded
 from korvet.store.errors import StoreError, StoreRefused, StoreUnavailable
 from korvet.topics.table import Topic
 

@@ -32,10 +32,9 @@ Rules
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
-from uuid import uuid4
 
 from korvet.keys import Keys
-from korvet.log.busy_timer import BusyTimer, R, Store
+from korvet.log.busy_timer import BusyTimer, Store
 from korvet.log.cleaned_index import CleanedIndex, Outcome
 from korvet.log.cleaner_records import (
     UNREADABLE,
@@ -43,13 +42,13 @@ from korvet.log.cleaner_records import (
     key_mark,
     rewrite_batch,
 )
+from korvet.log.compacted_copy import REST, CompactedCopy, Superseded
 from korvet.log.entry import Entry
 from korvet.log.entry_id import entry_id, offset_of
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.log.reader import LogReader
 from korvet.scripts import log
-from korvet.scripts.call import Call
 from korvet.scripts.log import CleanBeginReply
 from korvet.store.errors import StoreRefused
 from korvet.topics.table import Topic
@@ -57,21 +56,12 @@ from korvet.wire.records import Record
 
 READ_BYTES = 1 << 18
 READ_ENTRIES = 500
-CARRY_BYTES = 64 << 10
-CARRY_ENTRIES = 100
-MOST_FIELDS = 7990
-"""Max fields and values of an entry that a script can add: lua/lib/entry_limits.lua."""
 TAIL_ENTRIES = 500
 MOST_KEYS = 250_000
 """Keys per pass, checked after each read. Later offsets are left for the next pass."""
-REST = 9.0
 HURRIED_REST = 1.0
 CALM_CALLS = 200
 """Calls of clean_commit at the rate of REST, after which HURRIED_REST applies."""
-
-
-class Superseded(Exception):
-    """Another pass has taken over, the log start has moved, or the compacted copy lacks entries."""
 
 
 class LogCleaner:
@@ -85,30 +75,25 @@ class LogCleaner:
         partition: int,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._store = BusyTimer(store)
+        store = BusyTimer(store)
         self._topic, self._partition = topic, partition
-        self._reader = LogReader(self._store, keys, max_entries=READ_ENTRIES)
-        self._token = uuid4().hex
-        self._where, parts = (keys, topic.name, partition), keys.partition(topic.name, partition)
-        self._stream, self._compacted = parts.stream, parts.compacted
-        self._rest = rest
-        self._ranges: list[str] = []
-        self._waiting_bytes = self._waiting_entries = self._length = 0
+        self._reader = LogReader(store, keys, max_entries=READ_ENTRIES)
+        self._copy = CompactedCopy(store, keys, topic, partition, rest)
+        self._store = store
         self._newest: dict[bytes, int] = {}
         self._learned = 0
         self._youngest = -1
-        self._gap = True
         self._run = CleanedIndex()
 
     async def run(self) -> Outcome | None:
         """Compact the log; None if it is not dirty or another pass took over."""
         policy = self._topic.policy
         try:
-            plan = await self._call(
+            plan = await self._copy.call(
                 log.clean_begin(
-                    *self._where,
+                    *self._copy.where,
                     topic_id=self._topic.id,
-                    token=self._token,
+                    token=self._copy.token,
                     lag_ms=policy.min_compaction_lag_ms,
                     tombstone_ms=policy.delete_retention_ms,
                     dirty=int(policy.min_cleanable_dirty_ratio * 1000),
@@ -125,14 +110,9 @@ class LogCleaner:
         except StoreRefused:
             # Redis may be out of memory, and writers need what the copy takes. If the copy is
             # already another pass's, that pass finds it incomplete and ends.
-            await self._store.submit_command("UNLINK", self._compacted)
+            await self._copy.delete()
             raise
         return outcome
-
-    async def _call(self, call: Call[R], rest: float = REST) -> R:
-        reply = await self._store.run(call)
-        await self._rest(self._store.spent() * rest)
-        return reply
 
     async def _slices(self, start: int, limit: int) -> AsyncIterator[ReadResult]:
         at = start
@@ -140,7 +120,7 @@ class LogCleaner:
             found = await self._reader.read(
                 ReadRequest(self._topic, self._partition, at, READ_BYTES, committed=True)
             )
-            await self._rest(self._store.spent() * REST)
+            await self._copy.rest()
             if found.error:
                 raise Superseded
             found.entries = [entry for entry in found.entries if entry.last < limit]
@@ -174,7 +154,7 @@ class LogCleaner:
         policy = self._topic.policy
         at = entry_id(policy.offset_mode, policy.offset_bits, plan.cleaned)
         rows = await self._store.submit_command(
-            "XREVRANGE", self._stream, f"({at}", "-", "COUNT", 1
+            "XREVRANGE", self._copy.log_stream, f"({at}", "-", "COUNT", 1
         )
         found = [offset_of(policy.offset_mode, policy.offset_bits, raw) for raw, _ in rows]
         return max([plan.start, *found])
@@ -190,7 +170,7 @@ class LogCleaner:
                 held = (entry, alive, [row for row in alive if self._stays(row, plan)])
         if held is not None:
             await self._decide(*held, outcome, last=True)
-        await self._flush()
+        await self._copy.flush()
         return outcome
 
     def _stays(self, record: Record, plan: CleanBeginReply) -> bool:
@@ -222,7 +202,7 @@ class LogCleaner:
             staying = alive
         outcome.removed += len(alive) - len(staying)
         if not staying and not last:
-            self._gap = True
+            self._copy.skip()
             return
         fields, size = entry.fields, sum(map(len, entry.fields))
         if len(staying) < len(alive):
@@ -234,81 +214,21 @@ class LogCleaner:
         newest = max(times, default=-1)
         self._run.note(outcome, entry.first, newest, size, len(staying))
         if fields is entry.fields:
-            await self._carry(entry, size)
+            await self._copy.carry(entry, size)
         else:
-            await self._put(entry, fields)
-
-    async def _carry(self, entry: Entry, size: int) -> None:
-        at = self._id(entry)
-        if len(entry.fields) > MOST_FIELDS:
-            return await self._put(entry, entry.fields)
-        if self._gap or not self._ranges:
-            self._ranges += (at, at)
-        else:
-            self._ranges[-1] = at
-        self._gap = False
-        self._waiting_bytes += size
-        self._waiting_entries += 1
-        if self._waiting_bytes >= CARRY_BYTES or self._waiting_entries >= CARRY_ENTRIES:
-            await self._flush()
-
-    def _id(self, entry: Entry) -> str:
-        policy = self._topic.policy
-        return entry_id(policy.offset_mode, policy.offset_bits, entry.last)
-
-    async def _flush(self) -> None:
-        if not self._ranges:
-            return
-        ranges, self._ranges = self._ranges, []
-        self._waiting_bytes = self._waiting_entries = 0
-        reply = await self._call(
-            log.clean_copy(
-                *self._where,
-                ranges,
-                token=self._token,
-                length=self._length,
-            )
-        )
-        if reply.error:
-            raise Superseded
-        self._length += reply.copied
-
-    async def _add(self, at: str | bytes, fields: list[bytes]) -> None:
-        """Add the entry to the compacted copy by XADD, whatever its number of fields."""
-        made = ("NOMKSTREAM",) if self._length else ()
-        await self._store.submit_command("XADD", self._compacted, *made, at, *fields)
-        self._length += 1
-        await self._rest(self._store.spent() * REST)
-
-    async def _put(self, entry: Entry, fields: list[bytes]) -> None:
-        await self._flush()
-        self._gap = True
-        if len(fields) > MOST_FIELDS:
-            return await self._add(self._id(entry), fields)
-        reply = await self._call(
-            log.clean_rewrite(
-                *self._where,
-                token=self._token,
-                length=self._length,
-                id=self._id(entry),
-                fields=fields,
-            )
-        )
-        if reply.error:
-            raise Superseded
-        self._length += 1
+            await self._copy.put(entry, fields)
 
     async def _take_over(self, plan: CleanBeginReply, outcome: Outcome) -> None:
         start_bytes = max(plan.bytes - outcome.size, 0)
         start_records = max(plan.records - outcome.records, 0)
         rows = self._run.rows(start_bytes, start_records, plan)
         for calls in itertools.count():
-            reply = await self._call(
+            reply = await self._copy.call(
                 log.clean_commit(
-                    *self._where,
+                    *self._copy.where,
                     topic_id=self._topic.id,
-                    token=self._token,
-                    length=self._length,
+                    token=self._copy.token,
+                    length=self._copy.length,
                     start=plan.start,
                     limit=plan.limit,
                     cleaned=min(self._learned, plan.limit),
@@ -326,9 +246,9 @@ class LogCleaner:
                 raise Superseded
             if not reply.more:
                 return
-            self._length = reply.length
+            self._copy.length = reply.length
             if reply.oversized_id:
                 at = reply.oversized_id
-                found = await self._store.submit_command("XRANGE", self._stream, at, at)
+                found = await self._store.submit_command("XRANGE", self._copy.log_stream, at, at)
                 for _, fields in found:
-                    await self._add(at, fields)
+                    await self._copy.add(at, fields)

@@ -10,7 +10,7 @@ from korvet.broker.background import BackgroundTasks
 from korvet.broker.group_metrics import GroupGauges
 from korvet.cluster.coordinators import Coordinators
 from korvet.errors import ErrorCode
-from korvet.log.cleaner import Superseded
+from korvet.log.compacted_copy import Superseded
 from korvet.scripts import group as scripts
 from korvet.scripts.call import Call
 from korvet.scripts.group import MemberReply

@@ -10,7 +10,8 @@ import pytest
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.keys import Keys
-from korvet.log.cleaner import CARRY_ENTRIES, READ_ENTRIES, LogCleaner
+from korvet.log.cleaner import READ_ENTRIES, LogCleaner
+from korvet.log.compacted_copy import CARRY_ENTRIES
 from korvet.log.read_request import ReadRequest
 from korvet.log.reader import LogReader
 from korvet.log.records_in import records_in

@@ -1,0 +1,125 @@
+"""The compacted copy of a log while a cleaning pass builds it.
+
+Rules
+- Ranges of entries that stay whole are collected, and copied by one call of log.clean_copy.
+- After each call the pass sleeps for a multiple of the time that the call took in Redis.
+"""
+
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
+
+from korvet.keys import Keys
+from korvet.log.busy_timer import BusyTimer, R
+from korvet.log.entry import Entry
+from korvet.log.entry_id import entry_id
+from korvet.scripts import log
+from korvet.scripts.call import Call
+from korvet.topics.table import Topic
+
+CARRY_BYTES = 64 << 10
+CARRY_ENTRIES = 100
+MOST_FIELDS = 7990
+"""Max fields and values of an entry that a script can add: lua/lib/entry_limits.lua."""
+REST = 9.0
+"""Seconds of sleep per second that a call took in Redis."""
+
+
+class Superseded(Exception):
+    """Another pass has taken over, the log start has moved, or the compacted copy lacks entries."""
+
+
+class CompactedCopy:
+    """The copy of one pass. `token` identifies the pass, `length` is the copy's entries so far."""
+
+    def __init__(
+        self,
+        store: BusyTimer,
+        keys: Keys,
+        topic: Topic,
+        partition: int,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        parts = keys.partition(topic.name, partition)
+        self.where = (keys, topic.name, partition)
+        self.token = uuid4().hex
+        self.length = 0
+        self.log_stream = parts.stream
+        self._stream = parts.compacted
+        self._store = store
+        self._policy = topic.policy
+        self._sleep = sleep
+        self._ranges: list[str] = []
+        self._waiting_bytes = self._waiting_entries = 0
+        self._gap = True
+
+    async def call(self, call: Call[R], rest: float = REST) -> R:
+        """Run the call, then rest."""
+        reply = await self._store.run(call)
+        await self.rest(rest)
+        return reply
+
+    async def rest(self, rest: float = REST) -> None:
+        """Sleep for the time that was spent in Redis since the last rest, times `rest`."""
+        await self._sleep(self._store.spent() * rest)
+
+    async def delete(self) -> None:
+        """Delete the copy."""
+        await self._store.submit_command("UNLINK", self._stream)
+
+    def skip(self) -> None:
+        """Leave out an entry: the next one begins another range."""
+        self._gap = True
+
+    async def carry(self, entry: Entry, size: int) -> None:
+        """Copy an entry whole, together with its neighbours."""
+        at = self._id(entry)
+        if len(entry.fields) > MOST_FIELDS:
+            return await self.put(entry, entry.fields)
+        if self._gap or not self._ranges:
+            self._ranges += (at, at)
+        else:
+            self._ranges[-1] = at
+        self._gap = False
+        self._waiting_bytes += size
+        self._waiting_entries += 1
+        if self._waiting_bytes >= CARRY_BYTES or self._waiting_entries >= CARRY_ENTRIES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Copy the ranges that were collected. Raises Superseded."""
+        if not self._ranges:
+            return
+        ranges, self._ranges = self._ranges, []
+        self._waiting_bytes = self._waiting_entries = 0
+        reply = await self.call(
+            log.clean_copy(*self.where, ranges, token=self.token, length=self.length)
+        )
+        if reply.error:
+            raise Superseded
+        self.length += reply.copied
+
+    async def put(self, entry: Entry, fields: list[bytes]) -> None:
+        """Add an entry with other fields than in the log. Raises Superseded."""
+        await self.flush()
+        self._gap = True
+        at = self._id(entry)
+        if len(fields) > MOST_FIELDS:
+            return await self.add(at, fields)
+        reply = await self.call(
+            log.clean_rewrite(
+                *self.where, token=self.token, length=self.length, id=at, fields=fields
+            )
+        )
+        if reply.error:
+            raise Superseded
+        self.length += 1
+
+    async def add(self, at: str | bytes, fields: list[bytes]) -> None:
+        """Add the entry to the compacted copy by XADD, whatever its number of fields."""
+        made = ("NOMKSTREAM",) if self.length else ()
+        await self._store.submit_command("XADD", self._stream, *made, at, *fields)
+        self.length += 1
+        await self.rest()
+
+    def _id(self, entry: Entry) -> str:
+        return entry_id(self._policy.offset_mode, self._policy.offset_bits, entry.last)
