@@ -1,7 +1,9 @@
 """A pipelined connection: many commands per write, replies in the order of the commands.
 
 Rules
-- All commands sent in one event-loop iteration leave in one write, at the start of the next.
+- All commands sent in one event-loop iteration leave in one write, at the start of the next. A
+  command of WRITTEN_AT_ONCE bytes leaves at once, with those that wait: Redis runs it while this
+  process prepares the next.
 - Replies resolve futures where the bytes arrive; the reply of a cancelled future is dropped.
 - A script is loaded on a connection before its first call, in the same write. Redis may lose it at
   any time (SCRIPT FLUSH, failover). The connection then collects the calls that got NOSCRIPT and
@@ -24,6 +26,8 @@ from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.resp import NOTHING, ErrorReply, Packer, reader
 
 RECEIVE = 256 * 1024
+WRITTEN_AT_ONCE = 32 * 1024
+"""Bytes of a command that does not wait for the end of the event-loop iteration."""
 
 
 class PendingCommand:
@@ -133,7 +137,9 @@ class PipelinedConnection(asyncio.BufferedProtocol):
         pending_command.size = size
         self.pending_bytes += size
         self._pending.append(pending_command)
-        if not self._flushing:
+        if size >= WRITTEN_AT_ONCE:
+            self._write()
+        elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
 
@@ -153,6 +159,8 @@ class PipelinedConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        # uvloop writes within `write` only what exceeds this limit.
+        self._transport.set_write_buffer_limits(high=WRITTEN_AT_ONCE - 1)
         self._watch_handle = self._loop.call_later(self._timeout_s / 2, self._watch)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -203,13 +211,18 @@ class PipelinedConnection(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         self._flushing = False
+        self._write()
+
+    def _write(self) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
         buffers = self._packer.take()
+        if not buffers:
+            return
         if len(buffers) == 1:
             transport.write(buffers[0])
-        elif buffers:
+        else:
             transport.writelines(buffers)
         self.writes += 1
 

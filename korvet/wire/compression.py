@@ -6,10 +6,12 @@ the xerial framing of Java's snappy.
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import cramjam
+
+from korvet.wire.work_buffer import CAPACITY, work_buffer
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -34,8 +36,6 @@ _INTO: dict[int, Callable[..., int]] = {
     LZ4: cramjam.lz4.decompress_into,
     ZSTD: cramjam.zstd.decompress_into,
 }
-_ROOM_BYTES = 1 << 20
-"""Bytes of the buffer that `decompress_produced` uses again: fresh memory costs a third more."""
 MAX_GZIP_MEMBERS = 16
 """Max gzip members read; for each member, the bytes after it are copied."""
 
@@ -75,17 +75,17 @@ def decompress_produced(
     """
     if codec == GZIP:
         return _gunzip(data, limit, exact=True)
-    if codec == LZ4:
+    if codec == LZ4 and 6 * len(data) > CAPACITY:
         _check_lz4_frame(memoryview(data))
     if codec == SNAPPY and data[:8] == _XERIAL and data[8:_XERIAL_HEADER] != _XERIAL_VERSIONS:
         raise CorruptPayload("snappy: only version 1 of Java's framing is read by all clients")
-    into = _INTO.get(codec)
-    if into is not None and 6 * len(data) <= _ROOM_BYTES:
-        room = memoryview(_room())[:limit]
+    into = _INTO_WORK_BUFFER.get(codec)
+    if into is not None and 6 * len(data) <= CAPACITY:
+        room = work_buffer().room[:limit]
         try:
-            return room[: into(bytes(data), room)]
-        except cramjam.DecompressionError as error:
-            _raise_unless_too_small(error)
+            return room[: into(memoryview(data), room)]
+        except cramjam.DecompressionError:
+            pass  # `decompress` finds out whether the bytes are corrupt or too many
     return decompress(codec, data, limit)
 
 
@@ -138,30 +138,83 @@ def _rotated(number: int, bits: int) -> int:
     return (number << bits | number >> 32 - bits) & 0xFFFFFFFF
 
 
-@cache
-def _room() -> bytearray:
-    return bytearray(_ROOM_BYTES)
+def _check_lz4_frame(frame: memoryview) -> list[tuple[int, int]]:
+    """Return the position and the size field of each block.
 
-
-def _check_lz4_frame(frame: memoryview) -> None:
-    """Raise CorruptPayload unless this is one whole lz4 frame of independent blocks.
-
-    Java's reader takes no other; it and other readers ignore bytes after the end, or do not.
+    Raises CorruptPayload unless this is one whole lz4 frame of independent blocks. Java's reader
+    takes no other; it and other readers ignore bytes after the end, or do not.
     """
     flags = frame[4] if len(frame) > 6 else 0
     if frame[:4] != _LZ4_MAGIC or flags & 0xE1 != _LZ4_VERSION | _LZ4_INDEPENDENT:
         raise CorruptPayload("lz4: this is no frame of independent blocks")
     at = 15 if flags & _LZ4_SIZE else 7
     after_block = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    blocks: list[tuple[int, int]] = []
     while at + 4 <= len(frame):
-        size = int.from_bytes(frame[at : at + 4], "little") & ~_LZ4_STORED
+        field = int.from_bytes(frame[at : at + 4], "little")
+        size = field & ~_LZ4_STORED
         at += 4
         if not size:
             at += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
             break
+        blocks.append((at, field))
         at += size + after_block
     if at != len(frame):
         raise CorruptPayload("lz4: the frame ends early, or bytes follow it")
+    return blocks
+
+
+@cache
+def _lz4_block_sizes() -> dict[bytes, int]:
+    """Return the max bytes of a block by the frame's descriptor, for frames without checksums.
+
+    Java's and librdkafka's producers send these. Their blocks can be decompressed one by one, at
+    two thirds of the time: the reader of frames makes and clears buffers for each frame.
+    """
+    flags = _LZ4_VERSION | _LZ4_INDEPENDENT
+    found = {}
+    for size in range(4, 8):
+        descriptor = bytes((flags, size << 4))
+        found[descriptor + bytes((_xxh32(descriptor) >> 8 & 0xFF,))] = 1 << 2 * size + 8
+    return found
+
+
+def _lz4_into(frame: memoryview, room: memoryview) -> int:
+    """Decompress a frame into `room`; return the size, or raise DecompressionError."""
+    blocks = _check_lz4_frame(frame)
+    most = _lz4_block_sizes().get(bytes(frame[4:7]))
+    if most is None:
+        size: int = cramjam.lz4.decompress_into(frame, room)
+        return size
+    at, end = 0, len(room)
+    for start, field in blocks:
+        size = field & ~_LZ4_STORED
+        left = min(most, end - at)
+        if size > most or (field & _LZ4_STORED and size > left):
+            raise cramjam.DecompressionError
+        block = frame[start : start + size]
+        if field & _LZ4_STORED:
+            room[at : at + size] = block
+            at += size
+        else:
+            at += cramjam.lz4.decompress_block_into(block, room[at : at + left], left)
+    return at
+
+
+def _snappy_into(data: memoryview, room: memoryview) -> int:
+    """Decompress snappy of either framing into `room`; raise DecompressionError if it fails."""
+    at = 0
+    for block in _snappy_blocks(data):
+        at += cramjam.snappy.decompress_raw_into(block, room[at:])
+    return at
+
+
+def _zstd_into(data: memoryview, room: memoryview) -> int:
+    size: int = cramjam.zstd.decompress_into(data, room)
+    return size
+
+
+_INTO_WORK_BUFFER = {SNAPPY: _snappy_into, LZ4: _lz4_into, ZSTD: _zstd_into}
 
 
 def _gunzip(data: bytes | bytearray | memoryview, limit: int, *, exact: bool = False) -> bytes:
@@ -199,11 +252,19 @@ def _raw_snappy(data: bytes | memoryview, limit: int) -> bytes:
 
 
 def _unsnappy(data: bytes | bytearray | memoryview, limit: int) -> bytes:
-    view = memoryview(data)
-    if bytes(view[: len(_XERIAL)]) != _XERIAL:
-        return _raw_snappy(bytes(view), limit)
-    blocks: list[bytes] = []
-    at, left = _XERIAL_HEADER, limit
+    parts: list[bytes] = []
+    for block in _snappy_blocks(memoryview(data)):
+        parts.append(_raw_snappy(block, limit))
+        limit -= len(parts[-1])
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _snappy_blocks(view: memoryview) -> Iterator[memoryview]:
+    """Yield the blocks of Java's framing, or the whole without it."""
+    if view[: len(_XERIAL)] != _XERIAL:
+        yield view
+        return
+    at = _XERIAL_HEADER
     while at < len(view):
         if at + 4 > len(view):
             raise CorruptPayload("snappy: half a block length")
@@ -211,11 +272,8 @@ def _unsnappy(data: bytes | bytearray | memoryview, limit: int) -> bytes:
         at += 4
         if size < 0 or at + size > len(view):
             raise CorruptPayload("snappy: a block is longer than what follows")
-        block = _raw_snappy(bytes(view[at : at + size]), left)
-        left -= len(block)
-        blocks.append(block)
+        yield view[at : at + size]
         at += size
-    return b"".join(blocks)
 
 
 def _grow(

@@ -1,9 +1,9 @@
 -- Walk the records of a batch with LuaJIT; korvet/wire/record_walk.py has the rules.
 --
--- Takes the records, followed by PADDING zeros, their size without it, their number, and the
--- headers that they may have together. Returns the highest timestamp delta, DECODE if Python has
--- to decide, TOO_MANY for too many headers, or INVALID - i if record i is invalid; trailing bytes
--- count as the record after the last.
+-- Takes the address of the records, which are followed by PADDING zeros, their size without it,
+-- their number, and the headers that they may have together. Returns the highest timestamp delta,
+-- DECODE if Python has to decide, TOO_MANY for too many headers, or INVALID - i if record i is
+-- invalid; trailing bytes count as the record after the last.
 -- A lead byte below 0x80 is a whole varint: nearly all are, or have two bytes. Positions above the
 -- end are read in the padding only, because each length is checked before its bytes are skipped.
 local ffi = require("ffi")
@@ -87,8 +87,8 @@ local function headers(p, at, last, count)
   return at
 end
 
-return function(records, size, count, most_headers)
-  local p = ffi.cast(bytes_of, records)
+return function(address, size, count, most_headers)
+  local p = ffi.cast(bytes_of, ffi.cast("uintptr_t", address))
   local at, highest, i = 0, 0, 0
   while i < count do
     if at >= size then return INVALID - i end

@@ -7,8 +7,9 @@ Rules
   takes any negative one, which librdkafka cannot read.
 - A header's name is UTF-8: Python's clients cannot read another.
 - A record's attributes, which have no meaning, are below 128: Python's clients read a varint there.
-- LuaJIT walks 1,000 records in about 25 us. The walk in Python takes 50 times as long: it serves
-  platforms on which lupa has no LuaJIT, and timestamp deltas that are no exact Lua number.
+- LuaJIT walks 1,000 records in about 20 us, by their address: a Lua string would be a copy. The
+  walk in Python takes 50 times as long: it serves platforms on which lupa has no LuaJIT, and
+  timestamp deltas that are no exact Lua number.
 """
 
 import os
@@ -27,16 +28,14 @@ from korvet.wire.records import (
     Buffer,
     too_many_records,
 )
+from korvet.wire.work_buffer import work_buffer
 
-PADDING = bytes(64)
-"""Bytes after the records, so that a reader may look at a whole varint."""
-COLLECTED = 1 << 20
-"""Bytes of records from which on LuaJIT's copy is freed at once."""
 _DECODE, _TOO_MANY, _INVALID = -1, -2, -3
 """Results of the Lua code below 0."""
 _VARINT, _VARLONG = 5, 10
 
-Walk = Callable[[bytes, int, int, int], float]
+Walk = Callable[[int, int, int, int], float]
+"""Takes the records' address and size, their number, and the headers they may have together."""
 
 
 def check_records(section: Buffer, count: int) -> int:
@@ -47,7 +46,9 @@ def check_records(section: Buffer, count: int) -> int:
     walk = native_walk()
     if walk is None:
         return walk_in_python(section, count)
-    found = walk(b"".join((section, PADDING)), len(section), count, MAX_HEADERS_PER_BATCH)
+    size = len(section)
+    buffer = work_buffer(size)
+    found = walk(buffer.take(section), size, count, MAX_HEADERS_PER_BATCH)
     if found >= 0:
         return int(found)
     if found == _DECODE:
@@ -70,14 +71,7 @@ def native_walk() -> Walk | None:
         walk: Walk = runtime.execute(source)
     except luajit21.LuaError:  # LuaJIT without FFI
         return None
-
-    def checked(records: bytes, size: int, count: int, most_headers: int) -> float:
-        found = walk(records, size, count, most_headers)
-        if size >= COLLECTED:
-            runtime.gccollect()
-        return found
-
-    return checked
+    return walk
 
 
 def _luajit() -> Any:
