@@ -18,7 +18,7 @@ AT_ONCE = 256
 """Max calls in one pipeline."""
 
 
-async def capture(store: AsyncStore, keys: Keys, cluster_id: str) -> Snapshot:
+async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) -> Snapshot:
     """Return the metadata as Redis has it now."""
     topics = await _topics(store, keys)
     configs = await _fields(store, keys.configs())
@@ -29,6 +29,7 @@ async def capture(store: AsyncStore, keys: Keys, cluster_id: str) -> Snapshot:
     groups = await _groups(store, keys, {state.definition.id for state in topics.values()})
     return Snapshot(
         cluster_id=cluster_id,
+        lineage=lineage,
         namespace=keys.namespace,
         created_ms=int(time() * 1000),
         topics=topics,

@@ -89,6 +89,7 @@ class Restore:
         snapshot, keys = self._snapshot, self._keys
         unknown = await self._unknown_topics()
         await self._store.run(broker.init_cluster_id(keys, cluster_id=snapshot.cluster_id))
+        await self._store.run(broker.init_lineage(keys, lineage=snapshot.lineage))
         commits = _highest_commits(snapshot)
         for name, state in snapshot.topics.items():
             await self._topic(name, state, commits)
@@ -101,7 +102,7 @@ class Restore:
             partitions=sum(len(state.partitions) for state in snapshot.topics.values()),
             **self._counts,
             groups=len(snapshot.groups),
-            users=len(snapshot.users),
+            users=len({field.partition("%3A")[2] for field in snapshot.users}),
             acls=len(snapshot.acls),
             lost=sorted(self._lost, key=lambda each: (each.topic, each.partition, each.first)),
             unknown_topics=unknown,

@@ -52,6 +52,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """The metadata of a cluster."""
 
     cluster_id: str
+    lineage: str
+    """Random id of the Redis that the snapshots come from; see `broker.init_lineage`."""
     namespace: str
     created_ms: int
     topics: dict[str, TopicState]

@@ -1,6 +1,7 @@
 """The background task that writes snapshots, in one broker process at a time."""
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
@@ -11,6 +12,7 @@ from korvet.keys import Keys
 from korvet.recovery.capture import capture, versions
 from korvet.recovery.snapshot import Snapshot, SnapshotStore, encode
 from korvet.remote_log.store import SegmentStore
+from korvet.scripts.broker import init_lineage
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
 
@@ -73,24 +75,24 @@ class SnapshotTask:
         snapshots = SnapshotStore(self._segments, self._cluster_id())
         numbers = await snapshots.numbers()
         last = self._written or await snapshots.newest()
-        current = await capture(self._store, self._keys, self._cluster_id())
-        if last is not None:
-            if self._written is None and _is_another(last, current):
-                logger.error_again(
-                    "metadata snapshot refused: Redis has none of the snapshot's topics",
-                    advice="run `korvet restore`, or delete the snapshots",
-                )
-                return False
-            if msgspec.structs.replace(last, created_ms=current.created_ms) == current:
-                return False
+        lineage = await self._lineage(last)
+        if lineage is None:
+            logger.error_again(
+                "metadata snapshot refused: the store has snapshots of another Redis",
+                advice="if Redis lost its data, run `korvet restore`; else delete the snapshots",
+            )
+            return False
+        current = await capture(self._store, self._keys, self._cluster_id(), lineage)
+        if last and msgspec.structs.replace(last, created_ms=current.created_ms) == current:
+            return False
         await snapshots.write(encode(current), numbers)
         self._written = current
         return True
 
-
-def _is_another(last: Snapshot, current: Snapshot) -> bool:
-    """Return whether Redis lost what the last snapshot has: its write would hide that."""
-    known = {state.definition.id for state in current.topics.values()}
-    known.update(current.deleted_topics)
-    ids = {state.definition.id for state in last.topics.values()}
-    return bool(ids) and not ids & known
+    async def _lineage(self, last: Snapshot | None) -> str | None:
+        """Return the lineage of this Redis; None if the last snapshot has another one."""
+        if last is None:
+            call = init_lineage(self._keys, lineage=secrets.token_hex(16))
+            return (await self._store.run(call)).lineage.decode()
+        known = await self._store.command("HGET", self._keys.cluster(), "lineage")
+        return last.lineage if known == last.lineage.encode() else None

@@ -21,6 +21,13 @@ class InitClusterIdReply(Reply):
     cluster_id: bytes
 
 
+class InitLineageReply(Reply):
+    """`lineage` is the stored one."""
+
+    error: int
+    lineage: bytes
+
+
 class UnregisterReply(Reply):
     """The reply has the error only."""
 
@@ -36,6 +43,7 @@ class LeaseReply(Reply):
 
 REGISTER = Script("broker.register", RegisterReply)
 INIT_CLUSTER_ID = Script("broker.init_cluster_id", InitClusterIdReply)
+INIT_LINEAGE = Script("broker.init_lineage", InitLineageReply)
 UNREGISTER = Script("broker.unregister", UnregisterReply)
 LEASE = Script("broker.lease", LeaseReply)
 
@@ -48,6 +56,11 @@ def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[R
 def init_cluster_id(keys: Keys, *, cluster_id: str) -> Call[InitClusterIdReply]:
     """Return the cluster's id, after storing `cluster_id` if there is none."""
     return Call(INIT_CLUSTER_ID, (keys.cluster(),), (cluster_id,))
+
+
+def init_lineage(keys: Keys, *, lineage: str) -> Call[InitLineageReply]:
+    """Return the lineage of this Redis's snapshots, after storing `lineage` if there is none."""
+    return Call(INIT_LINEAGE, (keys.cluster(),), (lineage,))
 
 
 def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:

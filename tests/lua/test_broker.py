@@ -145,3 +145,8 @@ def test_no_two_ever_hold_one_duty(steps: list[tuple[str, int, int]]) -> None:
         now = lua.now_ms()
         assert sum(ends > now for ends in held.values()) <= 1
         lua.advance(passes)
+
+
+def test_the_first_lineage_stays(runner: Runner) -> None:
+    for wanted in ("one", "another"):
+        assert runner.run(broker.init_lineage(KEYS, lineage=wanted)).lineage == b"one"

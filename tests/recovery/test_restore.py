@@ -234,16 +234,29 @@ async def test_a_corrupt_snapshot_leaves_the_one_before_it(lost: Tier) -> None:
     assert await snapshots.numbers() == [4, 5, 6], "old ones are deleted"
 
 
-async def test_an_empty_redis_never_replaces_the_snapshot(lost: Tier, fresh: Tier) -> None:
+async def test_an_empty_redis_never_replaces_the_snapshots(lost: Tier, fresh: Tier) -> None:
     await lost.fill()
-    await task(lost).write()
-    await fresh.broker.services.registration.join()
-    assert not await task(fresh).write()
+    writer = task(lost)
+    assert await writer.write()
     services = lost.broker.services
     topic = await services.topics.get("t")
     assert topic is not None
     await delete_topic(services.store, services.keys, topic)
-    assert await task(lost).write(), "a deleted topic is known"
+    assert await writer.write(), "all topics are deleted"
+    await fresh.broker.services.registration.join()
+    assert not await task(fresh).write()
+    await fresh.fill()
+    assert not await task(fresh).write(), "other topics"
+    await services.store.command("UNLINK", services.keys.cluster())
+    assert not await writer.write(), "Redis lost its data while the broker ran"
+
+
+async def test_a_restored_redis_continues_the_snapshots(lost: Tier, fresh: Tier) -> None:
+    await lost.fill()
+    assert await task(lost).write()
+    await restored(fresh)
+    await commit(fresh, "g", 3)
+    assert await task(fresh).write()
 
 
 async def test_only_the_holder_of_the_lease_writes(lost: Tier) -> None:
