@@ -154,14 +154,14 @@ def _check_lz4_frame(frame: memoryview) -> list[tuple[int, int]]:
         field = int.from_bytes(frame[at : at + 4], "little")
         size = field & ~_LZ4_STORED
         at += 4
-        if not size:
+        if not field:
             at += 4 if flags & _LZ4_CONTENT_CHECKSUM else 0
+            if at == len(frame):
+                return blocks
             break
         blocks.append((at, field))
         at += size + after_block
-    if at != len(frame):
-        raise CorruptPayload("lz4: the frame ends early, or bytes follow it")
-    return blocks
+    raise CorruptPayload("lz4: the frame ends early, or bytes follow it")
 
 
 @cache
@@ -190,7 +190,7 @@ def _lz4_into(frame: memoryview, room: memoryview) -> int:
     for start, field in blocks:
         size = field & ~_LZ4_STORED
         left = min(most, end - at)
-        if size > most or (field & _LZ4_STORED and size > left):
+        if not 0 < size <= most or (field & _LZ4_STORED and size > left):
             raise cramjam.DecompressionError
         block = frame[start : start + size]
         if field & _LZ4_STORED:

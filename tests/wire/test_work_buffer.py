@@ -49,6 +49,12 @@ def test_a_damaged_frame_without_checksums_is_refused(at: int) -> None:
         opened(bytes(frame))
 
 
+@pytest.mark.parametrize("end", [b"", bytes(3), b"\0\0\0\x80", bytes(5)])
+def test_a_frame_ends_with_its_end_mark(end: bytes) -> None:
+    with pytest.raises(compression.CorruptPayload):
+        opened(plain_frame([b"value"])[:-4] + end)
+
+
 def test_the_limit_holds_for_frames_without_checksums() -> None:
     frame = plain_frame([bytes(60_000)] * 3)
     assert len(opened(frame, 180_000)) == 180_000
