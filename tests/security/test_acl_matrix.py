@@ -125,18 +125,31 @@ def test_each_set_of_rules_has_the_outcome_of_kafka(scene: Scene, name: str) -> 
 def test_tables_of_rules_are_those_of_kafka(scene: Scene) -> None:
     found = json.loads(msgspec.json.encode(tables(scene)))
     recorded = json.loads((FOLDER / TABLES).read_text())
-    for name in ("create_acls", "describe_acls", "delete_acls", "alter_user_scram_credentials"):
+    assert list(found) == list(recorded)
+    for name in recorded:
         differ = [
             (want, got)
             for want, got in zip(recorded[name], found[name], strict=True)
-            if want != got and not is_known(want, got)
+            if want != without_admin(got) and not is_known(want, got)
         ]
         assert not differ, name
+
+
+def without_admin(got: list[Any]) -> list[Any]:
+    """Return the answer without the user who asks; Kafka's had no SCRAM credential."""
+    rows = got[-1]
+    return [*got[:-1], [row for row in rows if row[:1] != ["admin"]]] if is_list(rows) else got
+
+
+def is_list(rows: Any) -> bool:
+    return isinstance(rows, list) and all(isinstance(row, list) for row in rows)
 
 
 def is_known(want: list[Any], got: list[Any]) -> bool:
     """Return whether Korvet refuses what Kafka closes the connection for, or has no words for."""
     change = want[0]
+    if got[1] == [42]:
+        return change[0] == [["user", "a"], ["user", "b"]]  # Kafka ignores the first user
     if got[1] != 42:
         return False
     if want[1] in CLIENT_ERRORS or want[1:] == [0, []]:
