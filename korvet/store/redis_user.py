@@ -14,7 +14,7 @@ del K; hdel K f; hincrby K f 1; hset K f v; hsetnx K f v; persist K; pexpire K 1
 sadd K m; set K v; srem K m; unlink K; xack K g 0-1; xadd K * f v; xclaim K g c 0 0-1; xdel K 0-1
 xgroup|create K g 0; xgroup|destroy K g; xgroup|setid K g 0; xgroup|createconsumer K g c
 xgroup|delconsumer K g c; xinfo|groups K; xinfo|consumers K g; xreadgroup GROUP g c STREAMS K >
-xsetid K 0-1; xtrim K MAXLEN 0; zadd K 0 m; zrem K m; zremrangebyscore K 0 1
+xsetid K 0-1; xtrim K MAXLEN 0; zadd K 0 m; zrem K m; zremrangebyscore K 0 1; echo m
 publish K m; subscribe K; eval script 0; evalsha sha 0; script|exists sha; script|load script
 client|setname n; hello; info; ping; readonly; select 0; time; wait 0 1; acl|whoami; cluster|slots
 """
