@@ -3,6 +3,7 @@
 from asyncio import gather
 from collections.abc import Sequence
 from time import time
+from typing import TypeVar
 
 import msgspec
 
@@ -12,8 +13,9 @@ from korvet.recovery.snapshot import CommitRow, PartitionState, Snapshot, TopicS
 from korvet.scripts import log
 from korvet.security.credentials import BY_TITLE
 from korvet.store.async_store import AsyncStore
-from korvet.topics.table import LIVE, VERSION_FIELD, Definition, decode_definition
+from korvet.topics.table import LIVE, VERSION_FIELD, Definition
 
+T = TypeVar("T")
 AT_ONCE = 256
 """Max calls in one pipeline."""
 
@@ -35,8 +37,9 @@ async def capture(store: AsyncStore, keys: Keys, cluster_id: str, lineage: str) 
         topics=topics,
         deleted_topics=[each.decode() for each in deleted],
         configs={
-            encode_group(_text(name)): msgspec.json.decode(raw, type=dict[str, str])
+            encode_group(_text(name)): found
             for name, raw in configs.items()
+            if (found := _decode(raw, dict[str, str])) is not None
         },
         users={
             encode_group(_text(name)): raw.decode()
@@ -55,6 +58,14 @@ async def versions(store: AsyncStore, keys: Keys) -> list[bytes | None]:
     return list(found)
 
 
+def _decode(raw: bytes, kind: type[T]) -> T | None:
+    """Return a stored value; None if another program wrote something else."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError:
+        return None
+
+
 def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
@@ -70,8 +81,8 @@ async def _topics(store: AsyncStore, keys: Keys) -> dict[str, TopicState]:
     """Return the topics that clients see; a change in progress is not part of them."""
     found = {}
     for name, raw in (await _fields(store, keys.topics())).items():
-        definition = decode_definition(raw)
-        if definition.state == LIVE:
+        definition = _decode(raw, Definition)
+        if definition is not None and definition.state == LIVE:
             definition = msgspec.structs.replace(definition, planned=0)
             partitions = await _partitions(store, keys, name.decode(), definition)
             if partitions is not None:

@@ -89,12 +89,13 @@ class Restore:
         snapshot, keys = self._snapshot, self._keys
         unknown = await self._unknown_topics()
         await self._store.run(broker.init_cluster_id(keys, cluster_id=snapshot.cluster_id))
-        await self._store.run(broker.init_lineage(keys, lineage=snapshot.lineage))
         commits = _highest_commits(snapshot)
         for name, state in snapshot.topics.items():
             await self._topic(name, state, commits)
         await self._tables()
         await self._groups()
+        # Last: brokers on a Redis that is restored in part must not replace the snapshots.
+        await self._store.run(broker.init_lineage(keys, lineage=snapshot.lineage))
         return Report(
             cluster_id=snapshot.cluster_id,
             snapshot_ms=snapshot.created_ms,

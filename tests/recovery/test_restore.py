@@ -15,7 +15,7 @@ from korvet.recovery.report import Loss, Report
 from korvet.recovery.restore import Restore, RestoreRefused, load_snapshot
 from korvet.recovery.snapshot import SnapshotStore
 from korvet.recovery.task import SnapshotTask
-from korvet.remote_log.store import SegmentStore
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import acl, config, group, user
 from korvet.security.credentials import Mechanism, encode, from_password
 from korvet.topics.lifecycle import delete_topic
@@ -309,3 +309,33 @@ async def test_objects_without_a_definition_are_reported(lost: Tier, fresh: Tier
     assert topic is not None
     report = await restored(fresh)
     assert report.unknown_topics == [topic.id]
+
+
+async def test_malformed_rows_are_left_out(lost: Tier) -> None:
+    await lost.fill()
+    services = lost.broker.services
+    for key in (services.keys.topics(), services.keys.configs()):
+        await services.store.command("HSET", key, "foreign", b"{")
+    assert await task(lost).write()
+    segments = SegmentStore(f"file://{lost.folder}")
+    found = await SnapshotStore(segments, CLUSTER).newest()
+    assert found is not None and list(found.topics) == ["t"] and found.configs == {}
+
+
+async def test_a_restore_that_failed_halfway_never_replaces_the_snapshots(
+    lost: Tier, fresh: Tier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lost.fill()
+    await commit(lost, "g", 3)
+    assert await task(lost).write()
+
+    async def fail(self: Restore) -> None:
+        raise RemoteStorageError("away")
+
+    monkeypatch.setattr(Restore, "_groups", fail)
+    with pytest.raises(RemoteStorageError):
+        await restored(fresh)
+    await fresh.broker.services.registration.join()
+    assert not await task(fresh).write()
+    with pytest.raises(RestoreRefused):
+        await restored(fresh)
