@@ -20,7 +20,8 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from korvet import logfmt
-from korvet.broker.connection import LARGE_ANSWERS, MAX_HELD, Connection
+from korvet.broker.client_socket import MAX_HELD
+from korvet.broker.connection import LARGE_ANSWERS, Connection
 from korvet.broker.dispatch import CloseConnection
 from korvet.broker.open_connections import OpenConnections
 from korvet.context import Services
