@@ -18,7 +18,7 @@ from tests.security.acl_probes import PROBES
 from tests.security.acl_rules import rule_sets
 from tests.security.acl_scene import Scene
 from tests.security.acl_tables import tables
-from tests.security.sasl_client import SaslClient
+from tests.support.sasl_client import SaslClient
 
 FOLDER = Path(__file__).parent
 MATRIX, TABLES = "kafka_acl_matrix.json", "kafka_acl_tables.json"

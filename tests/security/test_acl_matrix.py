@@ -18,7 +18,7 @@ from tests.security.acl_probes import PROBES
 from tests.security.acl_scene import Scene
 from tests.security.acl_tables import tables
 from tests.security.record_acls import FOLDER, MATRIX, TABLES
-from tests.security.sasl_client import SaslClient
+from tests.support.sasl_client import SaslClient
 
 RECORDED: dict[str, list[tuple[Any, list[str]]]] = json.loads((FOLDER / MATRIX).read_text())
 NETWORK, ADDRESS = "@127.0.0.0/8", "@127.0.0.1"

@@ -3,6 +3,13 @@
 import base64
 import hashlib
 import hmac
+from typing import Any
+
+from korvet.apis import BY_KEY
+from korvet.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from korvet.wire.messages.sasl_handshake import SaslHandshakeRequest
+from korvet.wire.schema import Message
+from tests.support.raw_client import Peer
 
 
 def plain(user: str, password: str, authorization_id: str = "") -> bytes:
@@ -14,6 +21,39 @@ def bearer(token: str, authorization_id: str = "") -> bytes:
     """The message of OAUTHBEARER."""
     who = f"a={authorization_id}" if authorization_id else ""
     return f"n,{who},\x01auth=Bearer {token}\x01\x01".encode()
+
+
+class SaslClient:
+    """A client of one user by PLAIN, which connects again after a connection was closed."""
+
+    def __init__(self, address: str, user: str, password: str) -> None:
+        self._address = address
+        self._token = plain(user, password)
+        self._peer: Peer | None = None
+
+    def ask(self, request: Message, version: int) -> Any:
+        """Return the response. Raises EOFError if the broker closes the connection instead."""
+        if self._peer is None:
+            self._peer = self._connect()
+        try:
+            return self._peer.ask(BY_KEY[request.__message__.key].name, version, request, "acls")
+        except (EOFError, ConnectionError) as error:
+            self.close()
+            raise EOFError(str(error)) from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._peer is not None:
+            self._peer.socket.close()
+        self._peer = None
+
+    def _connect(self) -> Peer:
+        peer = Peer(self._address)
+        handshake = peer.ask("SaslHandshake", 1, SaslHandshakeRequest(mechanism="PLAIN"))
+        assert handshake.error_code == 0, handshake
+        answer = peer.ask("SaslAuthenticate", 2, SaslAuthenticateRequest(auth_bytes=self._token))
+        assert answer.error_code == 0, answer
+        return peer
 
 
 class ScramClient:
