@@ -25,6 +25,7 @@ from korvet.config.setting import StartError
 from korvet.context import Interceptor, Services
 from korvet.keys import Keys
 from korvet.metrics import Metrics
+from korvet.security.session import Session
 from korvet.security.tls import CHECK_S, ListenerTls
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError, advice_for
@@ -178,7 +179,12 @@ async def _bind(
         return Connection(services, connections, max_frame, listener)
 
     tls = ListenerTls(listener, config.settings) if listener.tls else None
-    factory = accept if tls is None else tls_factory(tls, accept, connections)
+
+    def audit_refusal(host: str, reason: str) -> None:
+        session = Session(host, listener=listener.name, protocol=listener.protocol)
+        services.audit.authentication(session, None, "SSL", reason, "")
+
+    factory = accept if tls is None else tls_factory(tls, accept, connections, audit_refusal)
     server = await listeners.bind("--listen", listener.address, config, factory)
     servers.callback(server.close)
     address = Address(listener.address.host, server.sockets[0].getsockname()[1])
@@ -186,7 +192,10 @@ async def _bind(
 
 
 def tls_factory(
-    tls: ListenerTls, accept: Callable[[], Connection], connections: OpenConnections
+    tls: ListenerTls,
+    accept: Callable[[], Connection],
+    connections: OpenConnections,
+    on_refused: Callable[[str, str], None],
 ) -> Callable[[], asyncio.BaseProtocol]:
     """Return the factory of a listener's sockets, on which clients use TLS."""
     buffer = memoryview(bytearray(RECEIVE_BYTES))
@@ -200,7 +209,7 @@ def tls_factory(
         return connection
 
     return lambda: TlsTransport(
-        tls.context, tls.handshake_timeout_s, accept_client, buffer, connections
+        tls.context, tls.handshake_timeout_s, accept_client, buffer, connections, on_refused
     )
 
 

@@ -35,7 +35,8 @@ class TlsTransport(asyncio.BufferedProtocol):
     """The protocol of a socket, and the transport of the protocol that `make` returns.
 
     `make` gets the client's certificate in DER or None; it may raise Refused. `buffer` is shared
-    by the connections of an event loop: reading is synchronous.
+    by the connections of an event loop: reading is synchronous. `on_refused` gets the address of a
+    client without a valid certificate, and the reason.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class TlsTransport(asyncio.BufferedProtocol):
         make: Callable[[bytes | None], asyncio.BufferedProtocol],
         buffer: memoryview,
         connections: OpenConnections,
+        on_refused: Callable[[str, str], None] = lambda host, reason: None,
     ) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._timeout_s = timeout_s
         self._make = make
+        self._on_refused = on_refused
         self._connections = connections
         self._host = ""
         self._admitted = False
@@ -142,6 +145,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             return False
         except ssl.SSLError as error:
             self._flush()  # the alert, which says why
+            if _is_about_certificate(error):
+                self._on_refused(self._host, _reason(error))
             self._fail(f"TLS handshake failed: {_reason(error)}")
             return False
         self._flush()
@@ -149,6 +154,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         try:
             inner = self._make(self._tls.getpeercert(binary_form=True))
         except Refused as refused:
+            self._on_refused(self._host, str(refused))
             self._fail(str(refused))
             return False
         self._inner = inner
@@ -327,6 +333,12 @@ class TlsTransport(asyncio.BufferedProtocol):
 
 class Refused(Exception):
     """A client that may not connect; the message says why."""
+
+
+def _is_about_certificate(error: ssl.SSLError) -> bool:
+    """Return whether the client's certificate is missing or not valid."""
+    is_missing = error.reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE"
+    return is_missing or isinstance(error, ssl.SSLCertVerificationError)
 
 
 def _reason(error: ssl.SSLError) -> str:

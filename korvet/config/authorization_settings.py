@@ -61,8 +61,8 @@ ROWS = (
         "audit.topic.allowed",
         Flag(),
         "false",
-        "Whether allowed requests and successful authentications are in `audit.topic` too, at a "
-        "cost. Denied ones always are.",
+        "Whether allowed requests and successful SASL authentications are in `audit.topic` too, "
+        "at a cost. Denied ones always are.",
         dynamic=False,
     ),
 )

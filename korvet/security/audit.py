@@ -4,7 +4,7 @@ Rules
 - Denied requests are always audited, allowed ones if `audit.log.allowed` or `audit.topic.allowed`
   is true. The topic has failed authentications too; the log has a line for each already.
 - An event names the client, the operation and the resource. It has no data of the request.
-- The same decision about the same client is audited once in REPEAT_S; the next event has the
+- The same event about the same client is audited once in REPEAT_S; the next event has the
   number of repeats. So a client that reads `audit.topic` does not cause events without end.
 - Events wait in a queue of limited size, which a background task appends to the topic. An event
   that does not fit is dropped and counted: no request waits for its audit.
@@ -25,7 +25,7 @@ from korvet.security.acl import Operation, ResourceType
 from korvet.security.session import Session
 
 MAX_KNOWN = 10_000
-"""Max distinct decisions whose repeats are counted."""
+"""Max distinct events whose repeats are counted."""
 REPEAT_S = 1.0
 MAX_NAME = 500
 MAX_QUEUED_BYTES = 4 << 20
@@ -101,7 +101,15 @@ class Audit:
 
     def record(self, decision: Decision) -> None:
         """Audit a decision."""
-        repeats = self._repeats(decision)
+        repeats = self._repeats(
+            decision.session,
+            decision.client_id,
+            decision.api_key,
+            decision.operation,
+            decision.resource_type,
+            decision.resource,
+            decision.allowed,
+        )
         if repeats is None:
             return
         fields: dict[str, object] = {
@@ -128,6 +136,9 @@ class Audit:
         """
         if self.queue is None or not (failure or self._sends_allowed):
             return
+        repeats = self._repeats(session, client_id, mechanism, failure, user)
+        if repeats is None:
+            return
         self.queue.put(
             {
                 "event": "authentication",
@@ -135,24 +146,14 @@ class Audit:
                 "principal": f"User:{user}"[:MAX_NAME] if user else None,
                 "mechanism": mechanism or None,
                 "reason": failure or None,
+                "repeats": repeats,
                 "allowed": not failure,
             }
         )
 
-    def _repeats(self, decision: Decision) -> int | None:
-        """Return how often the decision was left out before, or None to leave it out now."""
-        session = decision.session
-        place = (
-            session.principal,
-            session.client_host,
-            session.listener,
-            decision.client_id,
-            decision.api_key,
-            decision.operation,
-            decision.resource_type,
-            decision.resource,
-            decision.allowed,
-        )
+    def _repeats(self, session: Session, *about: object) -> int | None:
+        """Return how often the event was left out before, or None to leave it out now."""
+        place = (session.principal, session.client_host, session.listener, *about)
         now = monotonic()
         row = self._known.get(place)
         if row is not None and now - row[0] < REPEAT_S:

@@ -1,5 +1,6 @@
 """TLS listeners over sockets: clients, and those that are refused."""
 
+import json
 import logging
 import socket
 import ssl
@@ -16,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from korvet.broker import connection
 from korvet.testing import Broker
 from tests.support.certificates import DAY, Authority, Certificate
+from tests.support.raw_client import until
 
 AUTHORITY = Authority.make()
 MIDDLE = AUTHORITY.sign("middle", ca=True)
@@ -45,8 +47,9 @@ def broker(folder: Path) -> Iterator[Broker]:
         "listener.name.old.ssl.handshake.timeout.ms": "50",
         "listener.name.required.ssl.principal.mapping.rules": "RULE:CN=(c.*)/$1/U",
         "max.connections.per.user.overrides": "CLIENT 3:0",
+        "audit.topic": "audit",
     }
-    with Broker(topics={"t": 1}, settings=settings, listeners=LISTENERS) as broker:
+    with Broker(topics={"t": 1, "audit": 1}, settings=settings, listeners=LISTENERS) as broker:
         yield broker
 
 
@@ -147,6 +150,17 @@ def test_a_certificate_whose_user_has_too_many_connections_is_refused(
     assert str(fields["principal"]) == "User:CLIENT 3"
     assert fields["reason"] == "too many connections of the user"
     assert ask(broker, "REQUIRED", client_context(folder, CLIENT))[4:] == ANSWER
+
+
+def test_a_refused_certificate_is_an_audit_event(broker: Broker, folder: Path) -> None:
+    with pytest.raises(OSError, match=r"alert|reset"):
+        ask(broker, "REQUIRED", client_context(folder))
+
+    def reasons() -> list[str]:
+        found = [json.loads(row.value or b"") for row in broker.log.records("audit", 0)]
+        return [event["reason"] for event in found if event["mechanism"] == "SSL"]
+
+    assert until(lambda: "peer did not return a certificate" in reasons())
 
 
 @pytest.mark.parametrize(
