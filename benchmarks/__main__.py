@@ -145,9 +145,11 @@ async def run_fresh(options: argparse.Namespace) -> str:
     for layout, aof, tls in product(
         options.format or ("batch", "record"), options.aof or ("on", "off"), over_tls
     ):
-        column = fresh.Column(layout, aof == "on", tuple(options.set), tls)
+        tiered = bool(set(options.case or ()) & set(cases.SEGMENTS))
+        column = fresh.Column(layout, aof == "on", tuple(options.set), tls, tiered)
         async with fresh.korvet(column) as running:
             broker = target(options, running.address, running.pids)
+            broker = replace(broker, is_tiered=tiered)
             if layout != "batch":
                 broker = replace(broker, cache_bytes=0)
             lines += await run(options, broker, column.label, running.store)

@@ -27,6 +27,12 @@ RATES: dict[str, Produce | Fetch] = {
     "c100": Fetch(1000, 100, megabytes=200, once=True),
 }
 """Cases that report a rate; those of class Fetch also report what they read."""
+SEGMENTS: dict[str, Fetch] = {
+    "s1k": Fetch(100, 1000, megabytes=1000, once=True, tiered=True),
+    "s100": Fetch(1000, 100, megabytes=1000, once=True, tiered=True),
+    "s100lz4": Fetch(1000, 100, megabytes=1000, once=True, codec="lz4", tiered=True),
+}
+"""Reads from segments; a broker without remote store reads its log."""
 DEFAULT = (*RATES, "lat")
 GROUPS = ("join50", "settle100", "beats", "commits")
 TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
@@ -36,7 +42,7 @@ TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
 }
 WHOLE: dict[str, Idempotent | Transactional | Ends | Idle] = {**TRANSACTIONS, "idle": Idle()}
 """Cases that report all their figures themselves."""
-ALL = (*DEFAULT, *GROUPS, *WHOLE, "flat", "memory", "compact")
+ALL = (*DEFAULT, *SEGMENTS, *GROUPS, *WHOLE, "flat", "memory", "compact")
 
 
 async def run(
@@ -45,7 +51,7 @@ async def run(
     """Run the cases and yield a line for each, or several for `flat`, once it is measured."""
     for name in names:
         about: Line = {"case": name, "label": label}
-        if name in RATES:
+        if name in RATES or name in SEGMENTS:
             yield {**about, **await _rate(name, target)}
         elif name == "lat":
             tally, quantiles = await Latency().run(target)
@@ -64,7 +70,7 @@ async def run(
 
 
 async def _rate(name: str, target: Target) -> Line:
-    case = RATES[name]
+    case = {**RATES, **SEGMENTS}[name]
     about = case.about(target) if isinstance(case, Fetch) else {}
     return {**about, **(await case.run(target)).row()}
 

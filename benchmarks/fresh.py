@@ -19,6 +19,7 @@ from benchmarks.connection import TLS
 from korvet.embedded_redis.binary import environment
 
 LISTENING = "listening on "
+TIERED = ("remote.log.storage.system.enable=true", "remote.log.manager.task.interval.ms=500")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Column:
     append_only: bool
     settings: tuple[str, ...] = ()
     tls: bool = False
+    tiered: bool = False
 
     @property
     def label(self) -> str:
@@ -49,7 +51,10 @@ class Running:
 def command(column: Column, folder: Path, address: str, store: str | None) -> list[str]:
     """Return the command line of Korvet: on `store`, or with an embedded server and AOF."""
     words = [sys.executable, "-m", "korvet", "--listen", address, "--data-dir", str(folder)]
-    for setting in (f"storage.format={column.layout}", *column.settings):
+    settings = (f"storage.format={column.layout}", *column.settings)
+    if column.tiered:
+        settings += (*TIERED, f"remote.storage.url=file://{folder / 'segments'}")
+    for setting in settings:
         words += ["--set", setting]
     return words + (["--redis", store] if store else [])
 

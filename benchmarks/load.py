@@ -3,7 +3,7 @@
 import asyncio
 import resource
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -26,6 +26,8 @@ class Target:
     megabytes: int = 400
     configs: tuple[tuple[str, str], ...] = ()
     cache_bytes: int = CACHE_BYTES
+    is_tiered: bool = False
+    """Whether the broker has a remote store."""
 
 
 @dataclass(slots=True)
@@ -78,13 +80,14 @@ async def measured(target: Target, tally: Tally) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def topic(target: Target, name: str, partitions: int) -> AsyncIterator[str]:
+async def topic(
+    target: Target, name: str, partitions: int, configs: Mapping[str, str] | None = None
+) -> AsyncIterator[str]:
     """Create a topic, wait until its partitions have leaders, and delete it after the block."""
     name = f"{name}-{time.time_ns() // 1_000_000:x}"
     control = await connect(target.address)
-    error = frames.created(
-        memoryview(await control.ask(frames.create_topic(name, partitions, dict(target.configs))))
-    )
+    request = frames.create_topic(name, partitions, {**(configs or {}), **dict(target.configs)})
+    error = frames.created(memoryview(await control.ask(request)))
     if error != frames.NO_ERROR:
         raise frames.Refused(f"CreateTopics {name}: error code {error}")
     await _wait_for_leaders(control, name, partitions)

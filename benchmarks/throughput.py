@@ -1,15 +1,24 @@
 """Measure the highest rates of Produce and Fetch."""
 
+import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from benchmarks import frames
 from benchmarks.load import IN_FLIGHT, Pump, Tally, Target, connections, drain, measured, topic
 from benchmarks.payloads import batch
 
+TIERED = {
+    "remote.storage.enable": "true",
+    "local.retention.ms": "1",
+    "segment.bytes": str(32 << 20),
+    "segment.ms": "2000",
+}
+"""Topic configs with which all records leave Redis within seconds."""
+COPY_TRIES, COPY_PAUSE_S = 1200, 0.1
 VARIANTS = 8
 """Distinct batches sent in turn, so that consecutive requests differ."""
 
@@ -86,19 +95,25 @@ class Fetch:
     """Fetch a log of `megabytes`, written in batches of `records` x `size` bytes.
 
     By default, five ranges of one partition, each repeatedly from its start to its end. `once`:
-    five partitions from start to end, as a consumer that was away reads them.
+    five partitions from start to end, as a consumer that was away reads them. `tiered`: also wait
+    until all of it is in segments, if the broker has a remote store.
     """
 
     records: int
     size: int
     megabytes: int = 100
     once: bool = False
+    codec: str = "none"
+    tiered: bool = False
 
     async def run(self, target: Target) -> Tally:
         """Write the log, then read it until its end if `once`, or until the time limit."""
         write = self._write_partitions if self.once else self._write_ranges
-        async with topic(target, "bench-fetch", IN_FLIGHT if self.once else 1) as name:
+        width, configs = IN_FLIGHT if self.once else 1, self._configs(target)
+        async with topic(target, "bench-fetch", width, configs) as name:
             ranges = deque(await write(target, name))
+            if self.tiered and target.is_tiered:
+                ranges = deque(await _in_segments(target, name, ranges))
             tally = Tally()
             async with measured(target, tally):
                 await self._read(target, name, ranges, tally)
@@ -108,7 +123,15 @@ class Fetch:
         """Return what the row reads: the broker's cache, or a log larger than it."""
         log = self._batches(target) * self.records * self.size
         reads = "cache" if log <= target.cache_bytes else "log"
+        if self.tiered and target.is_tiered:
+            reads = "segments"
         return {"reads": reads, "log_mb": round(log / 1e6)}
+
+    def _configs(self, target: Target) -> dict[str, str]:
+        configs = {} if self.codec == "none" else {"compression.type": self.codec}
+        if self.tiered and target.is_tiered:
+            configs |= TIERED
+        return configs
 
     def _batches(self, target: Target) -> int:
         megabytes = min(self.megabytes, target.megabytes)
@@ -122,7 +145,7 @@ class Fetch:
 
     async def _write_partitions(self, target: Target, name: str) -> list[Range]:
         """Write all partitions in step: the cache then has the ends of all, not one entirely."""
-        batches = [batch(self.records, self.size, seed=seed) for seed in range(VARIANTS)]
+        batches = [batch(self.records, self.size, self.codec, seed) for seed in range(VARIANTS)]
         requests = [frames.produce(name, dict.fromkeys(range(IN_FLIGHT), one)) for one in batches]
         queue = itertools.islice(itertools.cycle(requests), self._batches(target) // IN_FLIGHT)
         reply_of = frames.ProduceReply(name)
@@ -165,6 +188,19 @@ class Fetch:
 
         async with connections(target, 1) as opened:
             await drain([Pump(opened[0], following, received)])
+
+
+async def _in_segments(target: Target, name: str, written: Iterable[Range]) -> list[Range]:
+    """Wait until Redis has dropped the ranges; the last records of a partition may stay there."""
+    request = frames.local_starts(name, IN_FLIGHT)
+    async with connections(target, 1) as (connection,):
+        for _ in range(COPY_TRIES):
+            reply = memoryview(await connection.ask(request))
+            starts = [offset for _, offset in frames.listed_local(reply, name)]
+            if all(starts[part.partition] >= part.stop for part in written):
+                return list(written)
+            await asyncio.sleep(COPY_PAUSE_S)
+    raise frames.Refused(f"{name}: records outside the remote store after 120 s: {starts}")
 
 
 def _checked(reply_of: frames.ProduceReply) -> Callable[[memoryview], None]:
