@@ -34,9 +34,6 @@ class ChunkCache:
                 self._footers.popitem(last=False)
         return found
 
-    def is_cached(self, name: str, block: int) -> bool:
-        return (name, block) in self._blocks
-
     def load(self, name: str, segment: Segment, block: int) -> "asyncio.Future[memoryview]":
         """Return the verified bytes of a block's chunks; concurrent calls share one read."""
         key = (name, block)
@@ -83,9 +80,8 @@ def block_of(segment: Segment, chunk: int) -> int:
 
 def chunks_of(segment: Segment, block: int) -> tuple[int, int]:
     """Return the first chunk of a block and the one after its last."""
-    positions = [row.position for row in segment.rows]
-    first = bisect_left(positions, block * BLOCK_BYTES)
-    return first, bisect_left(positions, (block + 1) * BLOCK_BYTES)
+    first = bisect_left(segment.positions, block * BLOCK_BYTES)
+    return first, bisect_left(segment.positions, (block + 1) * BLOCK_BYTES, first)
 
 
 def _checked(name: str, footer: memoryview) -> Segment:

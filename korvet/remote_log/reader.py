@@ -2,8 +2,9 @@
 
 Rules
 - The manifest's row, then the footer, then blocks of 1 MiB; all of them are cached.
-- The next block is read ahead. A read that takes longer than remote.fetch.max.wait.ms returns no
-  records; its block is cached for the client's next fetch.
+- The next block is read ahead, and awaited if the response has room for it. A read that takes
+  longer than remote.fetch.max.wait.ms returns no records; its block is cached for the client's next
+  fetch.
 - A failed read is a RemoteStorageError, which clients get as KAFKA_STORAGE_ERROR: they retry.
 """
 
@@ -22,7 +23,7 @@ from korvet.remote_log.store import RemoteStorageError
 from korvet.remote_log.stored_entries import entries_of
 from korvet.store.async_store import let_go
 from korvet.topics.table import Topic
-from korvet.wire.segments import Segment, slice_from
+from korvet.wire.segments import Segment, find_batches
 
 MAX_ROWS = 10_000
 logger = logfmt.get("remote_log.reader")
@@ -126,25 +127,26 @@ class RemoteLogReader:
     async def _slices(
         self, name: str, segment: Segment, offset: int, max_bytes: int
     ) -> tuple[list[memoryview], int]:
-        """Return batches from the offset on, of one block, and of following ones if cached."""
+        """Return batches from the offset on, of as many blocks as max_bytes needs."""
         parts: list[memoryview] = []
         chunk, after, room = segment.chunk_of(offset), -1, max_bytes
         block = block_of(segment, chunk)
         while True:
-            # Shielded by its task: other readers wait for it, and the cache keeps it.
-            data = await asyncio.shield(self._cache.load(name, segment, block))
             first, next_chunk = chunks_of(segment, block)
-            begin = segment.rows[max(chunk, first)].position - segment.rows[first].position
-            part, end = slice_from(data[begin:], offset, room)
-            if part and (not parts or len(part) <= room):
-                parts.append(part)
-                room, after, offset = room - len(part), end, end
-            if next_chunk >= len(segment.rows):
-                return parts, after
-            whole = begin + len(part) == len(data)
-            block = block_of(segment, next_chunk)
-            if parts and not (whole and room > 0 and self._cache.is_cached(name, block)):
+            # Shielded by its task: other readers wait for it, and the cache keeps it.
+            loading = asyncio.shield(self._cache.load(name, segment, block))
+            if next_chunk < len(segment.rows):
+                block = block_of(segment, next_chunk)
                 let_go(self._cache.load(name, segment, block))
+            data = await loading
+            at = segment.positions[max(chunk, first)] - segment.positions[first]
+            begin, end, last = find_batches(data, at, offset, room)
+            if begin < end:
+                if parts and end - begin > room:
+                    return parts, after
+                parts.append(data[begin:end])
+                room, after, offset = room - (end - begin), last, last
+            if next_chunk >= len(segment.rows) or end < len(data) or (parts and room <= 0):
                 return parts, after
 
 

@@ -33,6 +33,9 @@ _COUNTS = struct.Struct(">III")
 _TRAILER = struct.Struct(">IIII8s")
 TRAILER_BYTES = _TRAILER.size
 _PLACE = struct.Struct(">qi")
+_SPAN = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta of a batch."""
+_COUNT = struct.Struct(">i")
 
 
 class CorruptSegment(ValueError):
@@ -88,6 +91,7 @@ class Segment:
         self.header = header
         self.rows = rows
         self.aborted = aborted
+        self.positions = [row.position for row in rows]
         self._offsets = [row.offset for row in rows]
 
     def chunk_of(self, offset: int) -> int:
@@ -265,15 +269,29 @@ def headers_in(batches: Buffer) -> Iterator[tuple[int, int, BatchHeader]]:
         at += size
 
 
+def count_records(batches: Buffer) -> int:
+    """Return how many records whole batches have, markers included."""
+    at = count = 0
+    while at < len(batches):
+        count += _COUNT.unpack_from(batches, at + records.HEADER_SIZE - _COUNT.size)[0]
+        at += _PLACE.unpack_from(batches, at)[1] + records.LOG_OVERHEAD
+    return count
+
+
 def slice_from(batches: Buffer, offset: int, max_bytes: int) -> tuple[memoryview, int]:
     """Return the batches from the one with the offset on, and the offset after the last.
 
     They fit max_bytes, or are one batch. Empty if all batches end below the offset.
     """
-    view, at, begin, after = memoryview(batches), 0, -1, -1
-    while at < len(view):
-        base, length = _PLACE.unpack_from(view, at)
-        (delta,) = struct.unpack_from(">i", view, at + 23)
+    begin, end, after = find_batches(batches, 0, offset, max_bytes)
+    return memoryview(batches)[begin:end], after
+
+
+def find_batches(batches: Buffer, at: int, offset: int, max_bytes: int) -> tuple[int, int, int]:
+    """Return where those batches begin and end, searched from position `at` on, and the offset."""
+    begin, after = -1, -1
+    while at < len(batches):
+        base, length, delta = _SPAN.unpack_from(batches, at)
         size = length + records.LOG_OVERHEAD
         if begin < 0 and base + delta >= offset:
             begin = at
@@ -281,7 +299,7 @@ def slice_from(batches: Buffer, offset: int, max_bytes: int) -> tuple[memoryview
             break
         at += size
         after = base + delta + 1
-    return (view[begin:at], after) if begin >= 0 else (view[:0], -1)
+    return (begin, at, after) if begin >= 0 else (at, at, -1)
 
 
 def _unpack_trailer(data: Buffer) -> tuple[int, int, int, int, bytes]:

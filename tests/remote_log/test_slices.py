@@ -1,0 +1,80 @@
+"""A fetch from a segment takes as many blocks as its bytes allow, without a gap."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.keys import Keys
+from korvet.log.read_request import ReadRequest
+from korvet.log.read_result import ReadResult
+from korvet.remote_log.chunk_cache import ChunkCache
+from korvet.remote_log.reader import RemoteLogReader
+from korvet.remote_log.store import SegmentStore
+from korvet.wire import batch_builder
+from korvet.wire.records import Record
+from korvet.wire.segments import SegmentHeader, SegmentWriter, headers_in, read_segment
+
+TOPIC_ID = "0" * 32
+BATCHES = 60
+
+
+def written() -> bytes:
+    """Return a segment of 4 MB: batches of 2 to 140 KB, with gaps between their offsets."""
+    writer = SegmentWriter(0)
+    for at in range(BATCHES):
+        value = b"v" * (1000 + at * 37 % 70 * 1000)
+        rows: list[Record] = [(at * 100 + n, 5, None, value, []) for n in range(2)]
+        writer.add(batch_builder.build(rows, base=at * 100))
+    names = {"id": "ab", "cluster_id": "c", "topic": "t", "topic_id": TOPIC_ID}
+    header = msgspec.convert(
+        {
+            **names,
+            "partition": 0,
+            "first": 0,
+            "last": 0,
+            "records": 0,
+            "bytes": 0,
+            "max_timestamp": 0,
+            "storage_format": "batch",
+            "offset_mode": "dense",
+            "created_ms": 0,
+        },
+        SegmentHeader,
+    )
+    return writer.finish(header, [])
+
+
+class OneRow:
+    """A manifest with one segment."""
+
+    def __init__(self, data: bytes) -> None:
+        header = read_segment(data)[0].header
+        self.row = f"0:{header.last}:0:{header.records}:0:{len(data)}:{header.bytes}:5:ab".encode()
+
+    async def command(self, *command: object) -> list[bytes]:
+        return [self.row]
+
+
+async def test_fetches_of_every_size_return_each_batch_once() -> None:
+    data = written()
+    topic: Any = SimpleNamespace(id=TOPIC_ID, name="t")
+    store = SegmentStore("memory:///")
+    await store.put(f"c/{TOPIC_ID}/0/{0:020d}-ab.segment", data)
+    _, batches = read_segment(data)
+    for most in (1, 100_000, 999_999, 1 << 20, 1_500_000, 10 << 20):
+        cache = ChunkCache(store, 2 << 20)
+        reader = RemoteLogReader(OneRow(data), Keys(), cache, lambda: "c", lambda: 5)
+        found: list[bytes] = []
+        offset = fetches = 0
+        while offset < (BATCHES - 1) * 100:
+            request = ReadRequest(topic, 0, offset, most, batches=True)
+            result = ReadResult(ErrorCode.NONE, start=0)
+            assert await reader.read(request, result)
+            sizes = [size for part in result.remote for _, size, _ in headers_in(part)]
+            assert sum(sizes) <= most or len(sizes) == 1
+            found += [bytes(part) for part in result.remote]
+            offset, fetches = result.remote_next, fetches + 1
+        assert b"".join(found) == batches, most
+        assert fetches <= 2 * len(batches) // max(most, 140_000) + BATCHES * (most == 1) + 1, most
