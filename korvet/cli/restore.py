@@ -94,10 +94,11 @@ def _print(report: "Report") -> None:
     )
     for topic_id in report.unknown_topics:
         table_output.line(f"not restored: topic id {topic_id} has objects, and no definition")
+    table_output.line("records appended after the snapshot are lost unless they were copied")
     if not report.lost:
-        table_output.line("lost: nothing that the snapshot knows of")
+        table_output.line("lost of what the snapshot has: nothing")
         return
-    table_output.line("lost:")
+    table_output.line("lost of what the snapshot has:")
     columns = ("topic", "partition", "first", "last", "reason")
     rows = [(e.topic, e.partition, e.first, e.last, e.reason) for e in report.lost]
     table_output.table(columns, rows)
