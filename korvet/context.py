@@ -32,7 +32,7 @@ from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
 from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, ResourceType
-from korvet.security.audit import Audit
+from korvet.security.audit import Audit, Decision
 from korvet.security.authorizer import Authorizer
 from korvet.security.mechanisms import Mechanisms
 from korvet.security.quotas import Quotas
@@ -308,6 +308,19 @@ class Context(msgspec.Struct, frozen=True):
             client_id=self.client_id,
             audit=audit,
         )
+
+    def allows_on_any(self, operation: Operation, kind: ResourceType) -> bool:
+        """Return whether there is a resource of the type on which the client may do this.
+
+        A denial is not audited. Raises RulesUnreadable.
+        """
+        authorizer = self.services.authorizer
+        allowed = authorizer.allows_on_any(self.session, operation, kind)
+        if allowed and authorizer.audits_all:
+            self.services.audit.record(
+                Decision(self.session, self.client_id, self.api_key, operation, kind, "*", allowed)
+            )
+        return allowed
 
     def may_describe(self, topic: str, *, audit: bool = True) -> bool:
         """Return whether the client may describe a topic of that name. Raises RulesUnreadable."""

@@ -29,6 +29,7 @@ from korvet.security.principal import Principal
 from korvet.security.session import Session
 from korvet.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from korvet.wire.messages.create_acls import AclCreation, CreateAclsRequest
+from korvet.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from korvet.wire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from korvet.wire.messages.describe_acls import DescribeAclsRequest
 from korvet.wire.messages.describe_cluster import DescribeClusterRequest
@@ -312,3 +313,27 @@ async def test_denials_are_audited_once_a_second(
     )
     assert (fields["client_id"], fields["address"]) == ("test", "127.0.0.1")
     assert fields["api"] == "Fetch"
+
+
+async def test_an_allowed_request_is_audited_by_the_right_that_sufficed(
+    secured: Secured, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = secured.services.audit
+    monkeypatch.setattr(audit, "takes_allowed", True)
+    monkeypatch.setattr(audit, "_logs_allowed", True)
+    await secured.grant(
+        allow(Operation.WRITE, TOPIC, "a"), allow(Operation.CREATE, CLUSTER, CLUSTER_NAME)
+    )
+    init = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=1000, producer_epoch=-1
+    )
+    topic = CreatableTopic(
+        name="new", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    with caplog.at_level(logging.INFO, "korvet"):
+        assert (await secured.ask(init)).error_code == 0
+        answer = await secured.ask(CreateTopicsRequest(topics=[topic]))
+        assert answer.topics[0].error_code == 0
+    rows = [one.__dict__["fields"] for one in caplog.records if one.name.endswith("audit")]
+    allowed = {(row["api"], row["operation"], row["resource_type"]) for row in rows}
+    assert allowed == {("InitProducerId", "WRITE", "TOPIC"), ("CreateTopics", "CREATE", "CLUSTER")}
