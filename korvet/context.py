@@ -161,12 +161,15 @@ class Services:
                 "remote.log.storage.system.enable needs remote.storage.url: set it to file:///DIR, "
                 "or the URL of a bucket."
             )
-        self.segments = SegmentStore(url)
+        self.segments = SegmentStore(url, self.metrics)
         cache = ChunkCache(self.segments, self.settings.integer("remote.fetch.cache.bytes"))
+        self.metrics.remote_cache_hits.ask = lambda: cache.hits
+        self.metrics.remote_cache_misses.ask = lambda: cache.misses
         self.log_reader.remote = RemoteLogReader(
             self.store,
             self.keys,
             cache,
+            self.metrics,
             lambda: self.registration.cluster_id,
             lambda: self.settings.integer("remote.fetch.max.wait.ms") / 1000,
         )
@@ -184,6 +187,7 @@ class Services:
             lambda: self.settings,
             lambda: self.registration.cluster_id,
             holder,
+            self.metrics,
         )
 
     def _produce_service(self) -> ProduceService:

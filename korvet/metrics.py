@@ -177,6 +177,41 @@ class Metrics:
             "topic",
             "partition",
         )
+        self.remote_request_seconds = Histogram(
+            "korvet_remote_request_seconds",
+            "Requests to the remote store, failed ones included, by operation.",
+            "operation",
+        )
+        self.remote_errors = Counter(
+            "korvet_remote_errors", "Failed requests to the remote store.", "operation"
+        )
+        self.remote_read_bytes = Counter(
+            "korvet_remote_read_bytes", "Bytes read from the remote store."
+        )
+        self.remote_written_bytes = Counter(
+            "korvet_remote_written_bytes", "Bytes of segments written to the remote store."
+        )
+        self.remote_fetched_bytes = Counter(
+            "korvet_remote_fetched_bytes", "Bytes of batches that reads took from segments."
+        )
+        self.remote_cache_hits = Counter(
+            "korvet_remote_cache_hits", "Parts of segments found in memory."
+        )
+        self.remote_cache_misses = Counter(
+            "korvet_remote_cache_misses", "Parts of segments read from the remote store."
+        )
+        self.remote_copy_lag_records = Gauge(
+            "korvet_remote_copy_lag_records",
+            "Records not yet copied to the remote store, of the partitions this process copies.",
+            "topic",
+            "partition",
+        )
+        self.remote_copy_lag_bytes = Gauge(
+            "korvet_remote_copy_lag_bytes",
+            "Bytes not yet copied to the remote store, of the partitions this process copies.",
+            "topic",
+            "partition",
+        )
         self.held_records = Gauge(
             "korvet_retention_held_records",
             "Records that retention.consumed keeps, by the group with the lowest commit.",

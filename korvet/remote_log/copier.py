@@ -62,6 +62,8 @@ class PartitionCopier:
         self._topic = topic
         self._partition = partition
         self._reader = LogReader(store, keys)
+        self.lag: tuple[int, int] | None = None
+        """Records and bytes that are not copied; None if another process holds the lease."""
 
     async def copy_segment(self) -> int:
         """Copy the next segment if it is due. Returns its bytes, 0 if there is none."""
@@ -76,6 +78,7 @@ class PartitionCopier:
                 ttl_ms=LEASE_MS,
             )
         )
+        self.lag = (claim.records, claim.bytes) if claim.fence else None
         if claim.error or not claim.fence or not await self._is_due(claim):
             return 0
         writer = await self._collect(claim.first)

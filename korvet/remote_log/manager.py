@@ -9,6 +9,7 @@ from korvet import logfmt
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
+from korvet.metrics import Metrics
 from korvet.remote_log.copier import PartitionCopier
 from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.orphans import delete_orphans
@@ -29,6 +30,10 @@ TOPIC_DELAY_MS = 60_000
 COLLECT_INTERVAL_S = 3600.0
 """Seconds between two searches for objects of crashed copies, which list the store."""
 SAY_AGAIN_S = 30.0
+MAX_LOGGED = 10_000
+"""Partitions whose last failure's time is kept."""
+LAG_ROWS = 1000
+"""Max rows of a metric."""
 REPLICA_WAIT_S = 10.0
 logger = logfmt.get("remote_log.manager")
 
@@ -46,6 +51,7 @@ class RemoteLogManager:
         settings: Callable[[], Settings],
         cluster_id: Callable[[], str],
         holder: str,
+        metrics: Metrics,
     ) -> None:
         self._store = store
         self._keys = keys
@@ -55,7 +61,10 @@ class RemoteLogManager:
         self._settings = settings
         self._cluster_id = cluster_id
         self._holder = holder
-        self._logged_at = -SAY_AGAIN_S
+        self._logged_at: dict[tuple[str, int], float] = {}
+        self._lags: dict[tuple[str, str], tuple[int, int]] = {}
+        metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
+        metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
 
     async def run(self) -> None:
@@ -75,6 +84,8 @@ class RemoteLogManager:
             topics = await self._topics.all()
         except StoreError as error:
             return self._log_failure("", -1, error)
+        present = {topic.name for topic in topics if topic.policy.remote_storage}
+        self._lags = {key: lag for key, lag in self._lags.items() if key[0] in present}
         collects = monotonic() >= self._collects_at
         if collects:
             self._collects_at = monotonic() + COLLECT_INTERVAL_S
@@ -113,9 +124,12 @@ class RemoteLogManager:
             )
 
     def _log_failure(self, topic: str, partition: int, error: Exception) -> None:
-        now = monotonic()
-        if now - self._logged_at >= SAY_AGAIN_S:
-            self._logged_at = now
+        """Log it, once in SAY_AGAIN_S for each partition."""
+        now, key = monotonic(), (topic, partition)
+        if now - self._logged_at.get(key, -SAY_AGAIN_S) >= SAY_AGAIN_S:
+            if len(self._logged_at) >= MAX_LOGGED:
+                self._logged_at.clear()
+            self._logged_at[key] = now
             logger.warning(
                 "remote copy failed, retrying", topic=topic, partition=partition, reason=str(error)
             )
@@ -133,8 +147,19 @@ class RemoteLogManager:
             *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
             *(topic, partition),
         )
-        while await copier.copy_segment():
-            pass
+        key = topic.name, str(partition)
+        self._lags.pop(key, None)
+        try:
+            while await copier.copy_segment():
+                pass
+        finally:
+            if copier.lag is not None:
+                self._lags[key] = copier.lag
+
+    def _largest_lags(self, unit: int) -> dict[tuple[str, ...], float]:
+        """Return the rows of a metric, largest first: `unit` 0 is records, 1 bytes."""
+        rows = sorted(self._lags.items(), key=lambda row: -row[1][unit])
+        return {key: lag[unit] for key, lag in rows[:LAG_ROWS]}
 
     async def _is_durable(self, topic: Topic, partition: int) -> bool:
         """Return whether replicas and disk have the log, as acks=-1 asks for."""

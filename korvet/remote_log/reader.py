@@ -17,6 +17,7 @@ from korvet.keys import Keys
 from korvet.log.entry import Entry
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
+from korvet.metrics import Metrics
 from korvet.remote_log.chunk_cache import ChunkCache, block_of, chunks_of
 from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
 from korvet.remote_log.store import RemoteStorageError
@@ -37,12 +38,14 @@ class RemoteLogReader:
         store: ManifestStore,
         keys: Keys,
         cache: ChunkCache,
+        metrics: Metrics,
         cluster_id: Callable[[], str],
         max_wait_s: Callable[[], float],
     ) -> None:
         self._store = store
         self._keys = keys
         self._cache = cache
+        self._metrics = metrics
         self._cluster_id = cluster_id
         self._max_wait_s = max_wait_s
         self._rows: OrderedDict[tuple[str, int], SegmentRow] = OrderedDict()
@@ -66,6 +69,7 @@ class RemoteLogReader:
                 reason=str(error),
             )
             return False
+        self._metrics.remote_fetched_bytes.add(result.size)
         return True
 
     async def _read(self, request: ReadRequest, result: ReadResult) -> None:

@@ -2,12 +2,15 @@
 
 import asyncio
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from korvet.metrics import Metrics
 from korvet.store.errors import StoreError
 
 _RETRIES: Any = {
@@ -29,11 +32,12 @@ class RemoteStorageError(StoreError):
 class SegmentStore:
     """Objects by name below `url`: file:///DIR, s3://, gs://, az:// or memory:///."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, metrics: Metrics | None = None) -> None:
         from obstore.store import LocalStore, MemoryStore, from_url
 
         parts = urlsplit(url)
         self.url = url
+        self._metrics = metrics or Metrics()
         self._root: Path | None = None
         self._store: Any
         if parts.scheme == "file":
@@ -45,52 +49,58 @@ class SegmentStore:
         else:
             self._store = from_url(url, retry_config=_RETRIES)
 
+    @contextmanager
+    def _request(self, operation: str, name: str) -> Iterator[None]:
+        """Measure a request to the store; its error becomes a RemoteStorageError."""
+        began, metrics = monotonic(), self._metrics
+        try:
+            yield
+        except Exception as error:
+            metrics.remote_errors.add(1, operation)
+            raise RemoteStorageError(f"{name}: {operation} failed: {_reason(error)}") from error
+        finally:
+            metrics.remote_request_seconds.of(operation).observe(monotonic() - began)
+
     async def put(self, name: str, data: bytes) -> None:
         """Create the object; fails if it exists. A local file is synced to the disk."""
         import obstore
 
-        try:
+        with self._request("write", name):
             await obstore.put_async(self._store, name, data, mode="create")
             if self._root is not None:
                 await asyncio.to_thread(_sync, self._root / name)
-        except Exception as error:
-            raise RemoteStorageError(f"{name}: write failed: {_reason(error)}") from error
+        self._metrics.remote_written_bytes.add(len(data))
 
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`."""
         import obstore
 
         found: Any
-        try:
+        with self._request("read", name):
             if self._root is not None:
                 found = await _read_file(self._root / name, start, end - start)
             else:
                 found = await obstore.get_range_async(self._store, name, start=start, end=end)
-        except Exception as error:
-            raise RemoteStorageError(f"{name}: read failed: {_reason(error)}") from error
-        if len(found) != end - start:
-            raise RemoteStorageError(f"{name}: {len(found)} bytes in place of {end - start}")
+            if len(found) != end - start:
+                raise ValueError(f"{len(found)} bytes in place of {end - start}")
+        self._metrics.remote_read_bytes.add(len(found))
         return memoryview(found)
 
     async def read(self, name: str) -> bytes:
         """Return the whole object."""
         import obstore
 
-        try:
-            return bytes(await (await obstore.get_async(self._store, name)).bytes_async())
-        except Exception as error:
-            raise RemoteStorageError(f"{name}: read failed: {_reason(error)}") from error
+        with self._request("read", name):
+            found = bytes(await (await obstore.get_async(self._store, name)).bytes_async())
+        self._metrics.remote_read_bytes.add(len(found))
+        return found
 
     async def delete(self, name: str) -> None:
         """Delete the object, if it exists."""
         import obstore
 
-        try:
+        with self._request("deletion", name), suppress(FileNotFoundError):
             await obstore.delete_async(self._store, name)
-        except FileNotFoundError:
-            pass
-        except Exception as error:
-            raise RemoteStorageError(f"{name}: deletion failed: {_reason(error)}") from error
 
     async def names(self, prefix: str) -> list[str]:
         """Return the names of the objects below a prefix, which ends with a whole part."""
@@ -100,10 +110,8 @@ class SegmentStore:
         """Return the last parts of the common prefixes one level below a prefix."""
         import obstore
 
-        try:
+        with self._request("listing", prefix):
             found = await obstore.list_with_delimiter_async(self._store, prefix or None)
-        except Exception as error:
-            raise RemoteStorageError(f"{prefix}: listing failed: {_reason(error)}") from error
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found["common_prefixes"])
 
     async def objects(self, prefix: str) -> list[tuple[str, datetime]]:
@@ -114,15 +122,13 @@ class SegmentStore:
         """Return name, time of writing and bytes of the objects below a prefix."""
         import obstore
 
-        try:
+        with self._request("listing", prefix):
             pages = obstore.list(self._store, prefix or None)
             return [
                 (str(row["path"]), row["last_modified"], int(row["size"]))
                 async for page in pages
                 for row in page
             ]
-        except Exception as error:
-            raise RemoteStorageError(f"{prefix}: listing failed: {_reason(error)}") from error
 
 
 def _reason(error: Exception) -> str:

@@ -10,6 +10,7 @@
 ---          fence     int    the lease's fencing number; 0: another process holds the lease
 ---          first     int    the first offset to copy
 ---          bytes     int    bytes appended from about that offset on
+---          records   int    records appended from about that offset on
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(log index), at most 40 calls
 --- NOTES    Each new holder gets a higher fencing number. log.add_segment refuses earlier ones.
@@ -23,19 +24,20 @@ local topic_id, holder, ttl_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 -- Check. Refusals live here.
 local state = redis.call(
-  "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "start_bytes", "copy_lease"
+  "HMGET", log, "topic_id", "start", "local_start", "tiered", "bytes", "start_bytes", "copy_lease",
+  "records", "start_records"
 )
 if not state[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, 0 }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0, -1, 0, 0 }
 end
 if state[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, 0, -1, 0 }
+  return { codes.UNKNOWN_TOPIC_ID, 0, -1, 0, 0 }
 end
 local now_ms, fence = clock.now_ms(), 1
 if state[7] then
   local number, ends, by = string.match(state[7], "^(%d+) (%d+) (.*)$")
   if by ~= holder and tonumber(ends) > now_ms then
-    return { codes.NONE, 0, -1, 0 }
+    return { codes.NONE, 0, -1, 0, 0 }
   end
   fence = by == holder and tonumber(number) or tonumber(number) + 1
 end
@@ -44,9 +46,10 @@ local row = index_rows.last(index, function(candidate)
   return candidate.offset <= first
 end)
 local bytes = tonumber(state[5]) - (row and row.bytes or tonumber(state[6]))
+local records = tonumber(state[8]) - (row and row.records or tonumber(state[9]))
 
 -- Write. HDEL first: at maxmemory it is allowed, and after it the script's other writes are too.
 -- Copying frees memory.
 redis.call("HDEL", log, "copy_lease")
 redis.call("HSET", log, "copy_lease", num.text(fence) .. " " .. num.text(now_ms + ttl_ms) .. " " .. holder)
-return { codes.NONE, fence, first, bytes }
+return { codes.NONE, fence, first, bytes, records }

@@ -96,6 +96,7 @@ def test_a_segment_begins_where_the_last_one_ended(runner: Runner) -> None:
     rows = part.runner.command("ZRANGE", part.keys.segments, 0, -1)
     assert rows == [b"0:4:0:5:0:100:90:5:id0", b"5:7:5:3:100:100:90:5:id5"]
     assert claim(part).first == 8 and claim(part).bytes == 2 * STEP
+    assert claim(part).records == 2
     assert (part.bounds().tiered, part.bounds().start) == (8, 0)
 
 

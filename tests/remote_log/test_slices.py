@@ -9,6 +9,7 @@ from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
+from korvet.metrics import Metrics
 from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
@@ -65,7 +66,7 @@ async def test_fetches_of_every_size_return_each_batch_once() -> None:
     _, batches = read_segment(data)
     for most in (1, 100_000, 999_999, 1 << 20, 1_500_000, 10 << 20):
         cache = ChunkCache(store, 2 << 20)
-        reader = RemoteLogReader(OneRow(data), Keys(), cache, lambda: "c", lambda: 5)
+        reader = RemoteLogReader(OneRow(data), Keys(), cache, Metrics(), lambda: "c", lambda: 5)
         found: list[bytes] = []
         offset = fetches = 0
         while offset < (BATCHES - 1) * 100:

@@ -13,6 +13,7 @@ class ClaimCopyReply(Reply):
     fence: int
     first: int
     bytes: int
+    records: int
 
 
 class AddSegmentReply(Reply):
