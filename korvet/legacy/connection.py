@@ -11,11 +11,10 @@ Rules
 """
 
 import asyncio
-import random
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -25,15 +24,12 @@ from korvet.broker.connection import LARGE_ANSWERS, Connection
 from korvet.broker.dispatch import CloseConnection
 from korvet.broker.open_connections import OpenConnections
 from korvet.context import Services
-from korvet.errors import TOPIC_GONE, ErrorCode
-from korvet.legacy import fetch, produce
+from korvet.legacy import fetch
+from korvet.legacy.produced_sets import STOPPING, Answer, ProducedSets
 from korvet.legacy.topics import Refusal
 from korvet.log.reader import LogReader
-from korvet.scripts.log import AppendReply
 from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
 from korvet.security.authorizer import RulesUnreadable
-from korvet.store.errors import StoreError
-from korvet.wire.records import BadBatch
 from korvet.wire.requests_v07 import (
     FETCH,
     MULTIFETCH,
@@ -51,11 +47,7 @@ from korvet.wire.requests_v07 import (
     parse,
 )
 
-Answer: TypeAlias = Coroutine[Any, Any, list[Buffer]]
-LEAST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
-"""Pause between two attempts to store sets: it doubles."""
 DENIED = "the client is not authorized for the topic"
-STOPPING = "the broker stops before Redis has applied it"
 MAX_DISCONNECTED_BYTES = 64 << 20
 """Bytes of sets to retry for clients that have disconnected: more are dropped."""
 MAX_CONNECTED_BYTES = 256 << 20
@@ -90,12 +82,8 @@ class LegacyConnection(Connection):
     ) -> None:
         super().__init__(services, connections, max_frame)
         self._reader = reader
-        self._appending: set[asyncio.Future[AppendReply]] = set()
-        self._own_tasks: set[asyncio.Task[list[Buffer]]] = set()
-        self._retried: deque[Produce] = deque()
-        self._retrier: asyncio.Task[list[Buffer]] | None = None
+        self._sets = ProducedSets(services, lambda: self.client, self._may_create)
         self._pending = pending
-        self._may_retry, self._is_logged = True, False
         self._counted_bytes = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -120,19 +108,19 @@ class LegacyConnection(Connection):
 
     def _gone(self) -> None:
         """Store what a disconnected client has sent; a broker that stops waits for that."""
-        left, before = list(self._waiting), self._in_progress()
+        left, before = list(self._waiting), self._sets.in_progress()
         if left or before:
-            self._start(self._store_and_leave(left, before))
+            self._sets.start(self._store_and_leave(left, before))
         else:
             super()._gone()
 
     async def _store_and_leave(
         self, left: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
     ) -> list[Buffer]:
-        waits = [*left, *(each.messages for each in self._retried)]
+        waits = [*left, *(each.messages for each in self._sets.retried)]
         size = CONNECTION_BYTES + self._answers.weight + sum(map(len, waits))
         self._pending.disconnected += size
-        self._may_retry = self._pending.disconnected <= MAX_DISCONNECTED_BYTES
+        self._sets.may_retry = self._pending.disconnected <= MAX_DISCONNECTED_BYTES
         try:
             return await self._store(left, before)
         finally:
@@ -141,22 +129,10 @@ class LegacyConnection(Connection):
 
     def drain(self) -> None:
         """Store the requests received, and close the connection once all have a response."""
-        left, before = list(self._waiting), self._in_progress()
+        left, before = list(self._waiting), self._sets.in_progress()
         super().drain()
         if left:
-            self._start(self._store(left, before))
-
-    def _in_progress(self) -> "list[asyncio.Future[Any]]":
-        """Return the appends in progress. Call it before creating a task that waits for them: two
-        tasks that called it later would wait for each other."""
-        return [*self._appending, *self._own_tasks]
-
-    def _start(self, work: Answer) -> "asyncio.Task[list[Buffer]]":
-        """Run a task that outlives the connection."""
-        task = self._loop.create_task(work)
-        self._own_tasks.add(task)
-        task.add_done_callback(self._own_tasks.discard)
-        return task
+            self._sets.start(self._store(left, before))
 
     async def _store(
         self, frames: Sequence[Buffer], before: Sequence["asyncio.Future[Any]"]
@@ -166,8 +142,8 @@ class LegacyConnection(Connection):
         try:
             if before:
                 await asyncio.wait(before)
-            while self._retrier is not None:
-                await asyncio.wait([self._retrier])
+            while self._sets.retrier is not None:
+                await asyncio.wait([self._sets.retrier])
             while left:
                 try:
                     found = parse(left.popleft())
@@ -193,16 +169,16 @@ class LegacyConnection(Connection):
         if self._services.authorizer.enabled:
             found = self._without_denied(found)
         if not found.requests or isinstance(found.requests[0], Produce):
-            if self._retrier is not None and found.requests:
-                after = [self._retrier]
+            if self._sets.retrier is not None and found.requests:
+                after = [self._sets.retrier]
                 work = self._append_later(list(found.requests), found, began, after)
-                return self._shielded(self._start(work))
-            later = [request for request in found.requests if not self._append(request)]
+                return self._shielded(self._sets.start(work))
+            later = [request for request in found.requests if not self._sets.append(request)]
             if not later and found.kind != MULTIFETCH:
                 self._count(found, "NONE", began)
                 return []
             if later:
-                return self._shielded(self._start(self._append_later(later, found, began)))
+                return self._shielded(self._sets.start(self._append_later(later, found, began)))
         else:
             self._release()
         return self._read(found, began)
@@ -247,40 +223,8 @@ class LegacyConnection(Connection):
             if self._may(Operation.WRITE, ResourceType.TOPIC, request.topic):
                 allowed.append(request)
             elif isinstance(request, Produce):
-                self._refuse_set(request, DENIED)
+                self._sets.refuse(request, DENIED)
         return replace(frame, requests=allowed)
-
-    # Writing.
-
-    def _append(self, request: Any) -> bool:
-        """Send or refuse the set. Returns False if its topic has to be looked up first."""
-        try:
-            future = produce.append(request, self._services)
-        except (Refusal, BadBatch) as refusal:
-            self._refuse_set(request, str(refusal))
-            return True
-        if future is None:
-            return False
-        self._appending.add(future)
-        future.add_done_callback(lambda done: self._appended(request, done))
-        return True
-
-    def _appended(self, request: Produce, done: "asyncio.Future[AppendReply]") -> None:
-        self._appending.discard(done)
-        if done.cancelled():
-            return
-        error = done.exception()
-        if isinstance(error, produce.NOT_APPLIED):
-            self._retry(request, str(error))
-        elif error is not None:
-            self._refuse_set(request, str(error))
-        elif done.result().error:
-            self._reject(request, done.result())
-
-    def _reject(self, request: Produce, reply: AppendReply) -> None:
-        if reply.error in TOPIC_GONE:
-            self._services.topics.invalidate()
-        self._refuse_set(request, ErrorCode(reply.error).message)
 
     async def _append_later(
         self,
@@ -289,80 +233,15 @@ class LegacyConnection(Connection):
         began: float,
         after: Sequence["asyncio.Future[Any]"] = (),
     ) -> list[Buffer]:
-        """Look up or create topics, and store the sets; the client's next request waits."""
-        left = deque(requests)
-        try:
-            if after:
-                await asyncio.wait(after)
-            await self._store_all(left)
-        except asyncio.CancelledError:
-            self._refuse_all(left)
-            raise
+        """Store the sets after those appends; the client's next request waits."""
+        await self._sets.append_later(requests, after)
         self._count(frame, "NONE", began)
         return []
-
-    def _retry(self, request: Produce, reason: str) -> None:
-        """Store the set when Redis is back; later requests wait for it."""
-        self._log_away(reason)
-        self._retried.append(request)
-        if self._retrier is None:
-            self._retrier = self._start(self._store_retried())
-
-    async def _store_retried(self) -> list[Buffer]:
-        try:
-            await self._store_all(self._retried)
-        except asyncio.CancelledError:
-            self._refuse_all(self._retried)
-            raise
-        finally:
-            self._retrier = None
-        return []
-
-    async def _store_all(self, left: "deque[Any]") -> None:
-        """Store every set, however long Redis is unreachable."""
-        pause = LEAST_PAUSE_S
-        while left:
-            try:
-                reply = await produce.create_and_append(left[0], self._services, self._may_create)
-            except produce.StoreAway as away:
-                if self._may_retry:
-                    self._log_away(str(away))
-                    await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                    pause = min(2 * pause, MOST_PAUSE_S)
-                    continue
-                self._refuse_set(left.popleft(), str(away))
-            except (Refusal, BadBatch, StoreError) as refusal:
-                self._refuse_set(left.popleft(), str(refusal))
-            else:
-                request = left.popleft()
-                if reply.error:
-                    self._reject(request, reply)
-            pause, self._is_logged = LEAST_PAUSE_S, False
-
-    def _log_away(self, reason: str) -> None:
-        if not self._is_logged:
-            self._is_logged = True
-            log.warning("produced sets wait for Redis", client=self.client, reason=reason)
-
-    def _refuse_all(self, left: "deque[Any]") -> None:
-        while left:
-            self._refuse_set(left.popleft(), STOPPING)
-
-    def _refuse_set(self, request: Produce, reason: str) -> None:
-        self._services.metrics.requests.add(1, "LegacyProduceSet", "REFUSED")
-        log.warning(
-            "produced set refused",
-            client=f"{self.host}:{self.port}",
-            topic=request.topic,
-            partition=request.partition,
-            bytes=len(request.messages),
-            reason=reason,
-        )
 
     # Reading.
 
     async def _read(self, frame: Frame, began: float) -> list[Buffer]:
-        if before := self._in_progress():
+        if before := self._sets.in_progress():
             await asyncio.wait(before)
         parts = []
         left = fetch.response_limit(self._services)
@@ -396,7 +275,7 @@ class LegacyConnection(Connection):
     def _log_refusal(self, request: Fetch | Offsets, refusal: Refusal) -> None:
         log.warning(
             "request refused",
-            client=f"{self.host}:{self.port}",
+            client=self.client,
             topic=request.topic,
             partition=request.partition,
             error=refusal.error.name,
