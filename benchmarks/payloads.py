@@ -4,13 +4,18 @@ import random
 import struct
 import time
 
+import cramjam
 import crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 WORDS = 512
 CRC_AT, ATTRIBUTES_AT, PRODUCER_AT = 17, 21, 43
+LENGTH_AT, HEADER_SIZE, LOG_OVERHEAD = 8, 61, 12
 TRANSACTIONAL = 0x10
+LZ4_HEADER = bytes.fromhex("04224d18604082")
+"""Header of an lz4 frame as Java's and librdkafka's producers send it: no checksums."""
+LZ4_BLOCK = 65_536
 
 
 def values(count: int, size: int, seed: int = 7) -> list[bytes]:
@@ -30,7 +35,7 @@ def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
     """Build a v2 batch of `records` records of `size` bytes, without keys, timestamped now."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
-        compression_type=CODECS[codec],
+        compression_type=0 if codec == "lz4" else CODECS[codec],
         is_transactional=0,
         producer_id=-1,
         producer_epoch=-1,
@@ -41,7 +46,27 @@ def batch(records: int, size: int, codec: str = "none", seed: int = 7) -> bytes:
     for index, value in enumerate(values(records, size, seed)):
         if builder.append(index, timestamp=now, key=None, value=value, headers=[]) is None:
             raise ValueError(f"a batch of {records} x {size} bytes does not fit into its builder")
-    return bytes(builder.build())
+    made = builder.build()
+    if codec == "lz4":
+        made[HEADER_SIZE:] = lz4_frame(bytes(made[HEADER_SIZE:]))
+        struct.pack_into(">i", made, LENGTH_AT, len(made) - LOG_OVERHEAD)
+        struct.pack_into(">h", made, ATTRIBUTES_AT, CODECS[codec])
+        seal(made)
+    return bytes(made)
+
+
+def lz4_frame(data: bytes) -> bytes:
+    """Compress as Java's producer does; aiokafka's frames have a checksum for each block."""
+    frame = [LZ4_HEADER]
+    for at in range(0, len(data), LZ4_BLOCK):
+        block = bytes(cramjam.lz4.compress_block(data[at : at + LZ4_BLOCK], store_size=False))
+        frame += (struct.pack("<i", len(block)), block)
+    return b"".join((*frame, bytes(4)))
+
+
+def seal(data: bytearray) -> None:
+    """Set the batch's CRC-32C."""
+    struct.pack_into(">I", data, CRC_AT, crc32c.crc32c(memoryview(data)[ATTRIBUTES_AT:]))
 
 
 def stamp(
@@ -52,5 +77,4 @@ def stamp(
     attributes = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if transactional else 0)
     struct.pack_into(">h", data, ATTRIBUTES_AT, attributes)
     struct.pack_into(">qhi", data, PRODUCER_AT, producer_id, epoch, sequence)
-    crc = crc32c.crc32c(memoryview(data)[ATTRIBUTES_AT:])
-    struct.pack_into(">I", data, CRC_AT, crc)
+    seal(data)

@@ -133,6 +133,7 @@ return function(address, size, count, most_headers)
       at = headers(p, at, last, length / 2)
     end
     if at ~= last then return INVALID - i end
+    at = last  -- Equal, but known earlier: the processor begins the next record meanwhile.
     i = i + 1
   end
   if at ~= size then return INVALID - count end
