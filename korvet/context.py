@@ -28,7 +28,9 @@ from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
 from korvet.remote_log.chunk_cache import ChunkCache
+from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
+from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
 from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, ResourceType
@@ -96,6 +98,7 @@ class Services:
         self.apis = apis
         self.metrics = metrics
         self.append_batcher = AppendBatcher(store, keys)
+        self.memory = MemoryBudget(store, lambda: self.settings)
         self.replica_wait = ReplicaWait(store)
         self.transactions = TransactionCoordinator(store, keys, topics)
         self.configs = ConfigTable(store, keys)
@@ -190,6 +193,12 @@ class Services:
             self.metrics,
         )
 
+    def memory_evictor(self, manager: RemoteLogManager, holder: str) -> MemoryEvictor:
+        """Return the task that keeps Redis below local.memory.bytes."""
+        return MemoryEvictor(
+            *(self.store, self.keys, self.topics, manager, self.memory), holder=holder
+        )
+
     def _produce_service(self) -> ProduceService:
         def settings() -> Settings:
             return self.settings
@@ -203,6 +212,7 @@ class Services:
             unknown_producers,
             self.log_reader.cache,
             self.metrics,
+            self.memory,
         )
         return ProduceService(
             self.store,

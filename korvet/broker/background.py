@@ -103,9 +103,11 @@ class BackgroundTasks:
             tasks["compaction"] = self.compaction.run
         for name, seconds, action in repeated:
             tasks[name] = partial(self._repeat, name, seconds, action)
+        tasks["memory budget"] = services.memory.run
         manager = services.remote_log_manager(self.leases.holder)
         if manager is not None:
             tasks["remote log"] = manager.run
+            tasks["memory eviction"] = services.memory_evictor(manager, self.leases.holder).run
             tasks["metadata snapshot"] = self.snapshot_task().run
         audit = services.audit
         if audit.queue is not None:

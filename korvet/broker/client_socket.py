@@ -27,6 +27,8 @@ MAX_CONTROL = 16 << 20
 Real ones are far smaller. Decoding a frame of many tiny elements takes ten times its size in memory
 or more.
 """
+TIMER_S = 0.005
+"""Seconds by which a timer of the event loop may be early."""
 LINGER_S = 10.0
 """Seconds that a client has to read the responses sent before its connection was closed."""
 
@@ -145,8 +147,14 @@ class ClientSocket(asyncio.BufferedProtocol):
         until = self._loop.time() + ms / 1000
         if ms and until > self._muted_until:
             self._muted_until = until
-            self._loop.call_at(until, self._pump)
+            self._loop.call_at(until, self._unmute)
             self.regulate()
+
+    def _unmute(self) -> None:
+        """Continue, unless a later mute began. A timer may be early by the clock's resolution."""
+        if self._muted_until - self._loop.time() < TIMER_S:
+            self._muted_until = 0.0
+            self._pump()
 
     def _is_muted(self) -> bool:
         return self._muted_until > 0 and self._muted_until > self._loop.time()

@@ -76,6 +76,8 @@ class Request(msgspec.Struct):
     """Quotas that the client is charged for this request."""
     received: int = 0
     """Bytes of the request, if it has limits."""
+    slowed: bool = False
+    """Whether the client waits because Redis is nearly full."""
     throttle_ms: int = 0
     """Time for which the client's next request waits, once this one is answered."""
 
@@ -106,14 +108,15 @@ def begin(
         return _unsupported(header.correlation_id, services)
     row, body = _body(frame, header, at)
     limits = services.quotas.limits(session, header.client_id)
+    slowed = row.key == PRODUCE and services.memory.slows
     # The next request of a limited client waits for the charge of this one.
-    released = _no_release if limits else release
+    released = _no_release if limits or slowed else release
     context = Context(services, row.key, version, header.client_id, session, released)
     answer = services.interceptor.response(row, body) if services.interceptor else None
     if answer is None:
         answer = authorization.handle(row, body, context)
     promise = _promise(body, services) if row.key == FETCH else 0
-    if limits:
+    if limits or slowed:
         answer = TimedAwaitable(answer)
     return Request(
         row,
@@ -126,6 +129,7 @@ def begin(
         promise,
         limits,
         len(frame),
+        slowed,
     )
 
 
@@ -198,7 +202,7 @@ async def finish(request: Request, services: Services) -> list[Buffer] | None:
         if not isinstance(error, StoreUnavailable):
             logger.error_again("request failed in Redis", api=row.name, error=error)
         response = error_response(row, request.body, error)
-    if request.limits:
+    if request.limits or request.slowed:
         response = await _throttle(request, response, services)
     parts = None
     if response is not None and _is_long(response):
@@ -215,6 +219,8 @@ async def _throttle(
     request.throttle_ms = await services.quotas.throttle_ms(
         request.limits, request.api.key, request.received, response, request.answer.seconds
     )
+    if request.slowed:
+        request.throttle_ms = max(request.throttle_ms, services.memory.throttle_ms())
     if request.throttle_ms and response is not None and hasattr(response, "throttle_time_ms"):
         longest = max(request.throttle_ms, response.throttle_time_ms)
         return msgspec.structs.replace(response, throttle_time_ms=longest)

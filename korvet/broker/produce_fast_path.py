@@ -214,7 +214,7 @@ class TemplateCache:
 
     def begin(self, frame: Frame, sink: ResponseSink, number: int) -> bool:
         """Send the batch of a frame that matches a template; return whether one does."""
-        if self._services.interceptor:
+        if self._services.interceptor or self._services.memory.slows:
             return False
         if self._quotas != self._services.quotas.version:
             self._quotas = self._services.quotas.version

@@ -44,6 +44,12 @@ BROKER_ROWS = (
         "Memory of a broker process for parts of segments.",
         dynamic=False,
     ),
+    Setting(
+        "local.memory.bytes",
+        long(-1),
+        "-1",
+        "Bytes of each Redis server: old records of tiered topics leave it early; -1: off.",
+    ),
 )
 
 TOPIC_ROWS = (

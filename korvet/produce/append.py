@@ -9,6 +9,7 @@ Rules
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import time
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -25,12 +26,19 @@ from korvet.scripts.call import Call
 from korvet.scripts.log import AppendReply, allow_expired_producer, count_of, sequence_of
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import Topic
-from korvet.wire.records import Buffer
+from korvet.wire.records import BadBatch, Buffer
 
 TOPIC_IDS_SINCE = 13
 """The Produce version from which on topics are named by their ids."""
 MAX_ATTEMPTS = 3
 """Max times a batch of an unknown producer is sent, if other batches always come between."""
+
+
+class Memory(Protocol):
+    """The memory of Redis, as far as an append depends on it."""
+
+    @property
+    def is_full(self) -> bool: ...
 
 
 class PartitionAppend(ABC):
@@ -115,7 +123,9 @@ class PartitionAppender:
         unknown_producers: UnknownProducers,
         read_cache: ReadCache,
         metrics: Metrics,
+        memory: Memory,
     ) -> None:
+        self._memory = memory
         self._store = store
         self._keys = keys
         self._settings = settings
@@ -126,6 +136,9 @@ class PartitionAppender:
 
     def prepare(self, append: PartitionAppend, transaction: int | None = None) -> None:
         """Validate the batch and make its call, or raise BadBatch."""
+        if self._memory.is_full and not append.topic.policy.remote_storage:
+            reason = "Redis has reached local.memory.bytes and the topic is not tiered."
+            raise BadBatch(ErrorCode.KAFKA_STORAGE_ERROR, reason)
         append.call = prepare_append(
             self._keys,
             append.topic,

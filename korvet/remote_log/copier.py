@@ -7,8 +7,10 @@ Rules
 - A crash after the write leaves an object that no manifest names: no reader sees it.
 """
 
+import asyncio
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from time import time
 
 from korvet.config.topic_policy import TopicPolicy
@@ -23,6 +25,7 @@ from korvet.remote_log.store import SegmentStore
 from korvet.scripts import log
 from korvet.scripts.log import ClaimCopyReply
 from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
 from korvet.topics.table import Topic
 from korvet.wire import compression
 from korvet.wire.segments import (
@@ -36,9 +39,12 @@ from korvet.wire.segments import (
 MAX_SEGMENT_BYTES = 32 << 20
 """Max bytes of a segment: it is built in memory."""
 READ_BYTES = 1 << 20
-LEASE_MS = 60_000
+LEASE_MS = 15_000
+"""Duration of the lease; bounds the pause after a crash."""
+RENEW_S = 5.0
+"""Seconds between two renewals of the lease during a copy."""
 LONGEST_S = 20.0
-"""Seconds of reading after which a segment is written as it is: a third of the lease."""
+"""Seconds of reading after which a segment is written as it is."""
 
 
 class PartitionCopier:
@@ -65,10 +71,35 @@ class PartitionCopier:
         self.lag: tuple[int, int] | None = None
         """Records and bytes that are not copied; None if another process holds the lease."""
 
-    async def copy_segment(self) -> int:
-        """Copy the next segment if it is due. Returns its bytes, 0 if there is none."""
+    async def copy_segment(self, at_once: tuple[int, int] | None = None) -> int:
+        """Copy the next segment if it is due. Returns its bytes, 0 if there is none.
+
+        `at_once`: min and max bytes of a segment that is due now, whatever its age.
+        """
+        claim = await self._claim()
+        self.lag = (claim.records, claim.bytes) if claim.fence else None
+        if claim.error or not claim.fence or not await self._is_due(claim, at_once):
+            return 0
+        renewal = asyncio.create_task(self._renew(claim.fence))
+        try:
+            return await self._copy(claim, at_once)
+        finally:
+            renewal.cancel()
+
+    async def _copy(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> int:
+        policy = self._topic.policy
+        most = segment_bytes(policy) if at_once is None else at_once[1]
+        writer = await self._collect(claim.first, most)
+        lag_ms, now_ms = policy.remote_copy_lag_ms, int(time() * 1000)
+        is_early = at_once is None and lag_ms > 0 and writer.max_timestamp > now_ms - lag_ms
+        if not writer.size or is_early:
+            return 0
+        return await self._publish(claim.fence, writer, now_ms)
+
+    async def _claim(self) -> ClaimCopyReply:
+        """Acquire or renew the partition's lease."""
         topic, number = self._topic, self._partition
-        claim = await self._store.run(
+        return await self._store.run(
             log.claim_copy(
                 self._keys,
                 topic.name,
@@ -78,14 +109,14 @@ class PartitionCopier:
                 ttl_ms=LEASE_MS,
             )
         )
-        self.lag = (claim.records, claim.bytes) if claim.fence else None
-        if claim.error or not claim.fence or not await self._is_due(claim):
-            return 0
-        writer = await self._collect(claim.first)
-        lag_ms, now_ms = topic.policy.remote_copy_lag_ms, int(time() * 1000)
-        if not writer.size or (lag_ms > 0 and writer.max_timestamp > now_ms - lag_ms):
-            return 0
-        return await self._publish(claim.fence, writer, now_ms)
+
+    async def _renew(self, fence: int) -> None:
+        """Renew the lease until cancelled, or until another process has it."""
+        held = fence
+        while held == fence:
+            await asyncio.sleep(RENEW_S)
+            with suppress(StoreError):
+                held = (await self._claim()).fence
 
     async def _publish(self, fence: int, writer: SegmentWriter, now_ms: int) -> int:
         """Write the object, then add it to the log; delete it if the script refuses it."""
@@ -127,9 +158,11 @@ class PartitionCopier:
             return 0
         return len(data)
 
-    async def _is_due(self, claim: ClaimCopyReply) -> bool:
+    async def _is_due(self, claim: ClaimCopyReply, at_once: tuple[int, int] | None) -> bool:
         """Return whether there are bytes for a segment, or the first record is old enough."""
         policy = self._topic.policy
+        if at_once is not None:
+            return claim.bytes >= at_once[0]
         if claim.bytes >= segment_bytes(policy):
             return True
         result = await self._read(claim.first, 1)
@@ -142,10 +175,9 @@ class PartitionCopier:
         oldest = max(times, default=0)
         return bool(result.entries) and oldest + policy.segment_ms <= time() * 1000
 
-    async def _collect(self, first: int) -> SegmentWriter:
-        """Read committed records from `first` on into a segment."""
+    async def _collect(self, first: int, most: int) -> SegmentWriter:
+        """Read committed records from `first` on into a segment of about `most` bytes."""
         writer, offset, began = SegmentWriter(first), first, time()
-        most = segment_bytes(self._topic.policy)
         while writer.size < most and time() - began < LONGEST_S:
             result = await self._read(offset, min(READ_BYTES, max(most - writer.size, 1)))
             if result.error or not result.entries:

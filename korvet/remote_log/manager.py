@@ -65,6 +65,7 @@ class RemoteLogManager:
         self._lags: dict[tuple[str, str], tuple[int, int]] = {}
         metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
         metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
+        self._copied: set[tuple[str, int]] = set()
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
 
     async def run(self) -> None:
@@ -79,11 +80,11 @@ class RemoteLogManager:
         try:
             await self.delete_objects(int(time() * 1000))
         except (StoreError, RemoteStorageError) as error:
-            self._log_failure("", -1, error)
+            self.log_failure("", -1, error)
         try:
             topics = await self._topics.all()
         except StoreError as error:
-            return self._log_failure("", -1, error)
+            return self.log_failure("", -1, error)
         present = {topic.name for topic in topics if topic.policy.remote_storage}
         self._lags = {key: lag for key, lag in self._lags.items() if key[0] in present}
         collects = monotonic() >= self._collects_at
@@ -97,7 +98,7 @@ class RemoteLogManager:
                         await self.collect_orphans(topic, partition)
                 # ValueError: a batch of another Redis client is malformed.
                 except (StoreError, RemoteStorageError, ValueError) as error:
-                    self._log_failure(topic.name, partition, error)
+                    self.log_failure(topic.name, partition, error)
 
     async def delete_objects(self, now_ms: int) -> None:
         """Delete the objects of topics deleted TOPIC_DELAY_MS before."""
@@ -123,7 +124,7 @@ class RemoteLogManager:
                 "orphaned segments deleted", topic=topic.name, partition=partition, count=count
             )
 
-    def _log_failure(self, topic: str, partition: int, error: Exception) -> None:
+    def log_failure(self, topic: str, partition: int, error: Exception) -> None:
         """Log it, once in SAY_AGAIN_S for each partition."""
         now, key = monotonic(), (topic, partition)
         if now - self._logged_at.get(key, -SAY_AGAIN_S) >= SAY_AGAIN_S:
@@ -136,25 +137,38 @@ class RemoteLogManager:
 
     async def move(self, topic: Topic, partition: int) -> None:
         """Copy what is due, trim the local part, and remove old segments."""
-        await self._copy(topic, partition)
+        while await self.copy(topic, partition):
+            pass
         await self._trim(topic, partition)
         await self._expire(topic, partition)
 
-    async def _copy(self, topic: Topic, partition: int) -> None:
-        if topic.policy.remote_copy_disable or not await self._is_durable(topic, partition):
-            return
-        copier = PartitionCopier(
-            *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
-            *(topic, partition),
-        )
+    async def copy(
+        self, topic: Topic, partition: int, at_once: tuple[int, int] | None = None
+    ) -> int:
+        """Copy the next segment if it is due. Returns its bytes, 0 if there is none.
+
+        `at_once`: copy now whatever has at least the first number of bytes, up to the second.
+        """
+        place = (topic.id, partition)
+        if topic.policy.remote_copy_disable or place in self._copied:
+            return 0
+        self._copied.add(place)
         key = topic.name, str(partition)
         self._lags.pop(key, None)
         try:
-            while await copier.copy_segment():
-                pass
+            if not await self._is_durable(topic, partition):
+                return 0
+            copier = PartitionCopier(
+                *(self._store, self._keys, self._segments, self._cluster_id(), self._holder),
+                *(topic, partition),
+            )
+            try:
+                return await copier.copy_segment(at_once)
+            finally:
+                if copier.lag is not None:
+                    self._lags[key] = copier.lag
         finally:
-            if copier.lag is not None:
-                self._lags[key] = copier.lag
+            self._copied.discard(place)
 
     def _largest_lags(self, unit: int) -> dict[tuple[str, ...], float]:
         """Return the rows of a metric, largest first: `unit` 0 is records, 1 bytes."""

@@ -21,7 +21,7 @@ from korvet.store.address import Address, BadAddress, Location, parse
 from korvet.store.cluster_router import ClusterRouter
 from korvet.store.connection import PendingCommand, PipelinedConnection
 from korvet.store.errors import RedisUnreachable, StoreUnavailable
-from korvet.store.handshake import ConnectOptions, Server
+from korvet.store.handshake import ConnectOptions, Server, parse_info
 from korvet.store.reconnect import Listener, ReconnectingConnection
 from korvet.store.reply_waiter import ReplyWaiter
 from korvet.store.router import Router, SingleRouter
@@ -182,6 +182,20 @@ class AsyncStore(Listener):
     async def command(self, *command: Arg) -> Any:
         """Return the raw reply to a plain command: bytes, int, None or a list of these."""
         return await self.submit_command(*command)
+
+    async def used_memory(self) -> dict[str, int]:
+        """Return the used_memory of each connected server in bytes, by its run id."""
+        servers = {each.run: each for each in self._router.connections() if each.run}
+        futures: list[asyncio.Future[Any]] = []
+        for connection in servers.values():
+            futures.append(self._loop.create_future())
+            command = PendingCommand(futures[-1], None, ("INFO", "memory"), perf_counter())
+            connection.pipeline.send(command)
+        replies = await _all(futures)
+        return {
+            run: int(parse_info(reply)["used_memory"])
+            for run, reply in zip(servers, replies, strict=True)
+        }
 
     def place_of(self, key: str) -> Address:
         """Return the address of the server that takes writes to the key."""

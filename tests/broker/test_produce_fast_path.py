@@ -88,6 +88,7 @@ class Bench:
             Any, SimpleNamespace(settings=SETTINGS, topics=Table(self.topic), interceptor=None)
         )
         self.services.quotas = cast(Any, SimpleNamespace(version=0))
+        self.services.memory = cast(Any, SimpleNamespace(slows=False, is_full=False))
         self.services.metrics = metrics = Metrics()
         self.services.authorizer = Authorizer(
             cast(Any, None), Keys(), SETTINGS, Audit(SETTINGS, {})
@@ -102,6 +103,7 @@ class Bench:
             unknown_producers,
             cast(Any, SimpleNamespace(add_append=lambda *_: None)),
             metrics,
+            self.services.memory,
         )
         self.services.produce = ProduceService(
             nothing,

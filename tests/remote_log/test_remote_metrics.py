@@ -49,6 +49,6 @@ async def test_a_failure_is_logged_once_for_each_partition(
 ) -> None:
     manager = tier.manager()
     for partition in (0, 1, 0, 1):
-        manager._log_failure("t", partition, RemoteStorageError("unavailable"))
+        manager.log_failure("t", partition, RemoteStorageError("unavailable"))
     lines = [r for r in caplog.records if r.getMessage() == "remote copy failed, retrying"]
     assert len(lines) == 2

@@ -1,0 +1,174 @@
+"""Make room in Redis: copy records of tiered topics at once, and drop the oldest copied ones.
+
+Rules
+- Only on servers above the budget's COPY_MARK, and only until they are below TRIM_MARK. Used memory
+  is read after each step, so that no more leaves than has to.
+- Copies ignore segment.ms, remote.copy.lag.* and the size of a segment; the partition with most
+  bytes in Redis is first. Each copy is under the partition's lease.
+- One process at a time trims, under a lease. log.apply_retention removes copied records only.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Sequence
+
+import msgspec
+
+from korvet.keys import Keys
+from korvet.remote_log.manager import RemoteLogManager
+from korvet.remote_log.memory import COPY_MARK, TRIM_MARK, MemoryBudget
+from korvet.remote_log.store import RemoteStorageError
+from korvet.scripts import broker, log
+from korvet.store.async_store import AsyncStore
+from korvet.store.errors import StoreError
+from korvet.topics.table import Topic, TopicTable
+
+LEASE_MS = 5000
+REST_S = 0.25
+"""Time until the next attempt, if no memory could be freed."""
+COPIES = 2
+"""Partitions copied at once."""
+MIN_COPY_BYTES = 1 << 20
+MAX_COPY_BYTES = 32 << 20
+INDEX_STEP_BYTES = 65536
+
+
+class LocalPart(msgspec.Struct, order=True):
+    """A partition's records in Redis: the time of the oldest, and their bytes."""
+
+    oldest_ms: int
+    bytes: int
+    number: int
+    name: str
+    topic: Topic
+
+
+class MemoryEvictor:
+    """Keeps Redis below its budget; `holder` names this process in the lease."""
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        keys: Keys,
+        topics: TopicTable,
+        manager: RemoteLogManager,
+        memory: MemoryBudget,
+        holder: str,
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._manager = manager
+        self._memory = memory
+        self._holder = holder
+        self._least = MIN_COPY_BYTES
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            await self._memory.wait_for_pressure()
+            try:
+                if await self.make_room():
+                    continue
+            except (StoreError, ValueError) as error:
+                self._manager.log_failure("", -1, error)
+            await asyncio.sleep(REST_S)
+
+    async def make_room(self) -> bool:
+        """Trim, then copy if that was not enough. Returns whether either had an effect."""
+        await self._memory.read()
+        parts = await self._parts()
+        trimmed = await self._trim(parts)
+        if self._memory.level <= COPY_MARK:
+            self._least = MIN_COPY_BYTES
+            return trimmed
+        copied = await self._copy(parts)
+        # Many partitions of few bytes each: copy those too, if nothing else makes room.
+        has_effect = trimmed or copied
+        self._least = MIN_COPY_BYTES if has_effect else max(self._least // 4, 1)
+        return has_effect
+
+    async def _parts(self) -> list[LocalPart]:
+        """Return the tiered partitions on servers that are above COPY_MARK."""
+        found = [
+            (topic, number)
+            for topic in await self._topics.all()
+            for number in range(topic.partitions if topic.policy.remote_storage else 0)
+            if self._level(topic, number) > COPY_MARK
+        ]
+        parts = await asyncio.gather(*(self._part(topic, number) for topic, number in found))
+        return [part for part in parts if part is not None]
+
+    def _level(self, topic: Topic, number: int) -> float:
+        stream = self._keys.partition(topic.name, number).stream
+        return self._memory.level_of(self._store.run_of(stream))
+
+    async def _part(self, topic: Topic, number: int) -> LocalPart | None:
+        """Return the records that a partition has in Redis; None if there are none."""
+        keys = self._keys.partition(topic.name, number)
+        heads, totals = await asyncio.gather(
+            self._store.command("ZRANGE", keys.index, 0, 1),
+            self._store.command("HMGET", keys.log, "bytes", "start_bytes"),
+        )
+        if not heads or totals[0] is None:
+            return None
+        # A row has the newest timestamp below its offset: the second row's is the first step's.
+        oldest = int(heads[-1].split(b":")[1])
+        local = int(totals[0]) - int(totals[1] or 0)
+        return LocalPart(oldest, local, number, topic.name, topic) if local > 0 else None
+
+    async def _trim(self, parts: Sequence[LocalPart]) -> bool:
+        """Drop copied records, the oldest first, until TRIM_MARK; return whether there were any."""
+        lease = broker.lease(self._keys, name="memory", holder=self._holder, ttl_ms=LEASE_MS)
+        trimmed, queue = False, list(parts)
+        heapq.heapify(queue)
+        while queue and (await self._store.run(lease)).held:
+            part = heapq.heappop(queue)
+            if self._level(part.topic, part.number) <= TRIM_MARK:
+                continue
+            reply = await self._store.run(
+                log.apply_retention(
+                    self._keys,
+                    part.topic.name,
+                    part.number,
+                    topic_id=part.topic.id,
+                    retention_ms=-1,
+                    retention_bytes=0,
+                    steps=self._steps(),
+                    is_local=1,
+                )
+            )
+            if not reply.removed:
+                continue
+            trimmed = True
+            await self._memory.read()
+            rest = await self._part(part.topic, part.number)
+            if rest is not None:
+                heapq.heappush(queue, rest)
+        return trimmed
+
+    def _steps(self) -> int:
+        """Return the index steps to trim at once: about 1/64 of the budget, at most 4 MiB."""
+        return min(max(self._memory.bytes // 64 // INDEX_STEP_BYTES, 1), 64)
+
+    async def _copy(self, parts: Sequence[LocalPart]) -> bool:
+        """Copy one segment of the partitions with most bytes; return whether any was copied."""
+        most = min(max(self._memory.bytes // 16, MIN_COPY_BYTES), MAX_COPY_BYTES)
+        queue = sorted(parts, key=lambda part: -part.bytes)
+        for at in range(0, len(queue), COPIES):
+            if queue[at].bytes < self._least:
+                break
+            found = await asyncio.gather(
+                *(self._copy_part(part, most) for part in queue[at : at + COPIES])
+            )
+            if any(found):
+                return True
+        return False
+
+    async def _copy_part(self, part: LocalPart, most: int) -> int:
+        try:
+            return await self._manager.copy(part.topic, part.number, at_once=(self._least, most))
+        # ValueError: a batch of another Redis client is malformed.
+        except (StoreError, RemoteStorageError, ValueError) as error:
+            self._manager.log_failure(part.name, part.number, error)
+            return 0

@@ -1,0 +1,128 @@
+"""The budget local.memory.bytes: records leave Redis early, producers wait, full logs refuse."""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from korvet.broker.server import connected
+from korvet.config.broker_config import load
+from korvet.errors import ErrorCode
+from korvet.remote_log import evictor, memory
+from korvet.remote_log.evictor import MemoryEvictor
+from tests.support.connected_broker import Broker
+from tests.support.exchanges import SHAPES, fetch, packed, produce, told
+from tests.support.redis_servers import TestServer
+
+_namespaces = itertools.count()
+BATCHES = 8
+
+
+@pytest.fixture
+async def broker(valkey_server: TestServer, tmp_path: Path) -> AsyncIterator[Broker]:
+    options = {"redis": valkey_server.url, "namespace": f"memory{next(_namespaces)}"}
+    sets = [
+        "remote.log.storage.system.enable=true",
+        f"remote.storage.url=file://{tmp_path}",
+        "remote.fetch.max.wait.ms=10000",
+        f"local.memory.bytes={1 << 40}",
+    ]
+    async with connected(load(options, sets=sets, environ={})) as services:
+        yield Broker(services)
+
+
+class Used:
+    """A stand-in for the used memory: a base, and the bytes of the partition's records."""
+
+    def __init__(self, broker: Broker, budget: int) -> None:
+        self._broker = broker
+        self.base = 0
+        self.budget = budget
+
+    async def read(self) -> dict[str, int]:
+        services = self._broker.services
+        keys = services.keys.partition("t", 0)
+        size = await services.store.command("MEMORY", "USAGE", keys.stream, "SAMPLES", 0) or 0
+        used = (self.base + size) * (1 << 40) // self.budget
+        return {services.store.run_of(keys.stream): used}
+
+
+async def fill(broker: Broker, **configs: str) -> list[tuple[int, bytes | None]]:
+    sent = []
+    await broker.create("t", partitions=1, retention_ms="-1", **configs)
+    for at in range(BATCHES):
+        rows: list[Any] = [
+            (at * 10 + n, 1000 + at * 10 + n, b"k", b"%04d" % n * 2000, []) for n in range(10)
+        ]
+        answer = await produce(broker, packed([(n, *row[1:]) for n, row in enumerate(rows)], 13))
+        assert answer.error_code == 0
+        sent += [(row[1], row[3]) for row in rows]
+    return sent
+
+
+def evicting(broker: Broker, used: Used, monkeypatch: pytest.MonkeyPatch) -> MemoryEvictor:
+    services = broker.services
+    monkeypatch.setattr(services.store, "used_memory", used.read)
+    monkeypatch.setattr(evictor, "MIN_COPY_BYTES", 1)
+    # One index step at a time.
+    monkeypatch.setattr(evictor, "INDEX_STEP_BYTES", 1 << 40)
+    manager = services.remote_log_manager("one")
+    assert manager is not None
+    return services.memory_evictor(manager, "one")
+
+
+@pytest.mark.parametrize(("form", "mode"), [shape for shape in SHAPES if shape[1] != "bytes"])
+async def test_records_leave_a_nearly_full_redis_before_their_local_retention(
+    broker: Broker, form: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = await fill(broker, storage_format=form, offset_mode=mode, remote_storage_enable="true")
+    used = Used(broker, 10**9)
+    task = evicting(broker, used, monkeypatch)
+    full = (await used.read()).popitem()[1] * 10**9 >> 40
+    used.budget = int(full / 0.95)
+    while await task.make_room():
+        pass
+    services = broker.services
+    assert services.memory.level <= memory.COPY_MARK
+    assert services.memory.level > memory.TRIM_MARK / 2  # no more leaves than has to
+    found: list[tuple[int, bytes | None]] = []
+    offset = 0
+    while len(found) < len(sent):
+        answer = await fetch(broker, offset, size=100_000)
+        rows = [row for row in told(answer.records, 18) if row[0] >= offset]
+        found += [(row[1], row[3]) for row in rows]
+        offset = rows[-1][0] + 1
+    assert found == sent
+
+
+async def test_records_of_a_topic_that_is_not_tiered_stay_and_further_ones_are_refused(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(broker)
+    used = Used(broker, 1000)
+    task = evicting(broker, used, monkeypatch)
+    assert not await task.make_room()
+    answer = await produce(broker, packed([(0, 1, b"k", b"v", [])], 13))
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    used.budget = 10**9
+    await broker.services.memory.read()
+    answer = await produce(broker, packed([(0, 1, b"k", b"v", [])], 13))
+    assert answer.error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("used", "slows", "most_ms"),
+    [(0, False, 0), (90, False, 0), (95, True, 250), (100, True, 1000)],
+)
+async def test_producers_wait_longer_the_fuller_redis_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, used: int, slows: bool, most_ms: int
+) -> None:
+    async def read() -> dict[str, int]:
+        return {"one": used * (1 << 40) // 100}
+
+    monkeypatch.setattr(broker.services.store, "used_memory", read)
+    await broker.services.memory.read()
+    assert broker.services.memory.slows == slows
+    assert broker.services.memory.throttle_ms() == pytest.approx(most_ms, abs=1)
