@@ -10,20 +10,16 @@ Rules
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
 from korvet import logfmt
 from korvet.broker.open_connections import OpenConnections
+from korvet.broker.tls_backlog import CHUNK, RECORD, TlsBacklog
 from korvet.wire.records import Buffer
 
 RECEIVE_BYTES = 64 << 10
-CHUNK = 256 << 10
-"""Encrypted bytes that the socket's transport buffers before encryption pauses."""
-RECORD = 16 << 10
-"""Max bytes of a TLS record; smaller responses are joined up to this size."""
 _HANDSHAKE = 0x16
 """First byte of a TLS client."""
 _NO_TLS = "the client does not use TLS: set its security.protocol to that of the listener"
@@ -61,8 +57,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._transport: Any = None
         self._inner: asyncio.BufferedProtocol | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._backlog: deque[memoryview] = deque()
-        self._backlog_bytes = 0
+        self._backlog = TlsBacklog(self._tls, self._outgoing)
         self._high = CHUNK
         self._received = 0
         self._reading = True
@@ -122,7 +117,6 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._admitted:
             self._connections.leave(self._host)
         self._backlog.clear()
-        self._backlog_bytes = 0
         if self._inner is not None:
             self._inner.connection_lost(exc)
 
@@ -217,11 +211,11 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _send(self) -> None:
         """Encrypt and write, while the socket takes it."""
-        while self._backlog and not self._full:
-            self._transport.writelines(self._encrypt())
+        while self._backlog.parts and not self._full:
+            self._transport.writelines(self._backlog.encrypt())
         if self._inner is not None:
             self._regulate(self._inner, self.get_write_buffer_size())
-        if self._closing and not self._backlog:
+        if self._closing and not self._backlog.parts:
             self._end()
 
     def _regulate(self, inner: asyncio.BufferedProtocol, unsent: int) -> None:
@@ -232,35 +226,6 @@ class TlsTransport(asyncio.BufferedProtocol):
         elif not self._inner_paused and unsent > self._high:
             self._inner_paused = True
             inner.pause_writing()
-
-    def _encrypt(self) -> list[bytes]:
-        """Return records of the next CHUNK bytes: OpenSSL never frees the longest it had."""
-        records: list[bytes] = []
-        left = CHUNK
-        while self._backlog and left > 0:
-            part = self._backlog.popleft()
-            if len(part) < RECORD and self._backlog:
-                part = self._join(part)
-            elif len(part) > RECORD:
-                self._backlog.appendleft(part[RECORD:])
-                part = part[:RECORD]
-            self._tls.write(part)
-            self._backlog_bytes -= len(part)
-            left -= len(part)
-            records.append(self._outgoing.read())
-        return records
-
-    def _join(self, part: memoryview) -> memoryview:
-        """Return one record of this and the next small parts of the backlog."""
-        parts, size = [part], len(part)
-        while self._backlog and size < RECORD:
-            part = self._backlog.popleft()
-            if size + len(part) > RECORD:
-                self._backlog.appendleft(part[RECORD - size :])
-                part = part[: RECORD - size]
-            parts.append(part)
-            size += len(part)
-        return memoryview(b"".join(parts))
 
     def _flush(self) -> None:
         if self._outgoing.pending:
@@ -282,18 +247,15 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._closing:
             return
         size = sum(map(len, parts))
-        if size <= RECORD and not self._backlog and not self._full and not self._inner_paused:
+        if size <= RECORD and not self._backlog.parts and not self._full and not self._inner_paused:
             self._tls.write(b"".join(parts))
             self._transport.write(self._outgoing.read())
             return
-        for part in parts:
-            if len(part):
-                self._backlog.append(memoryview(part))
-                self._backlog_bytes += len(part)
+        self._backlog.add(parts)
         self._send()
 
     def get_write_buffer_size(self) -> int:
-        return self._backlog_bytes + int(self._transport.get_write_buffer_size())
+        return self._backlog.nbytes + int(self._transport.get_write_buffer_size())
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._high = CHUNK if high is None else high
@@ -320,7 +282,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if not self._closing:
             self._closing = True
             self._transport.pause_reading()
-            if not self._backlog:
+            if not self._backlog.parts:
                 self._end()
 
     def abort(self) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from korvet.broker.open_connections import OpenConnections
-from korvet.broker.tls_transport import CHUNK, TlsTransport
+from korvet.broker.tls_backlog import CHUNK
+from korvet.broker.tls_transport import TlsTransport
 from korvet.config.values import Settings
 from tests.support.certificates import Authority
 
