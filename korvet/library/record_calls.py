@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime
 from time import time
 
+from korvet.errors import ErrorCode
 from korvet.groups.lag import find_offset
 from korvet.library.batches import Batcher, encode_batch
 from korvet.library.session import check, check_partition
@@ -121,6 +122,12 @@ class RecordCalls(TopicCalls):
         part = await self.reader.read(
             ReadRequest(found, partition, offset, max_bytes, committed=committed)
         )
+        if part.error == ErrorCode.KAFKA_STORAGE_ERROR and self.reader.remote is None:
+            raise KorvetError(
+                part.error,
+                f"Offset {offset} of partition {partition} of {topic!r} is in the remote store: "
+                "set remote.log.storage.system.enable and remote.storage.url as on the brokers.",
+            )
         check(part.error, f"Partition {partition} of {topic!r} cannot be read from {offset}")
         rows = records_in(found, part.entries, part.aborted)
         records = [StoredRecord(topic, partition, *row) for row in rows if row[0] >= offset]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from time import monotonic
 from typing import cast
 
@@ -14,8 +15,13 @@ from korvet.keys import Keys
 from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError
 from korvet.log.reader import LogReader
+from korvet.metrics import Metrics
+from korvet.remote_log.chunk_cache import ChunkCache
+from korvet.remote_log.inline_reader import InlineLogReader, InlineSegmentStore
+from korvet.remote_log.reader import RemoteLogReader
+from korvet.remote_log.store import SegmentStore
 from korvet.store.async_store import AsyncStore
-from korvet.store.redis_py import LibraryStore
+from korvet.store.redis_py import InlineStore, LibraryStore
 from korvet.topics.lifecycle import Refused
 from korvet.topics.table import Topic, TopicTable
 
@@ -59,6 +65,24 @@ class Session:
             self.topic_configs = TopicConfigs(self.settings)
             self.table.use_configs(self.topic_configs)
         self._fresh_until = monotonic() + _SETTINGS_MAX_AGE_S
+        is_enabled = self.settings.flag("remote.log.storage.system.enable")
+        if is_enabled and self.reader.remote is None:
+            await self._open_segments()
+
+    async def _open_segments(self) -> None:
+        """Let reads below the first record in Redis take segments of remote.storage.url."""
+        url = self.settings.text_of("remote.storage.url")
+        found = await self.store.command("HGET", self.keys.cluster(), "cluster_id") if url else None
+        if not url or found is None:
+            return
+        is_inline = isinstance(self.store, InlineStore)
+        segments = (InlineSegmentStore if is_inline else SegmentStore)(url)
+        cluster_id = found.decode()
+        cache = ChunkCache(segments, self.settings.integer("remote.fetch.cache.bytes"))
+        reader = InlineLogReader if is_inline else RemoteLogReader
+        self.reader.remote = reader(
+            *(self.store, self.keys, cache, Metrics(), lambda: cluster_id, lambda: inf)
+        )
 
     async def find_topic(self, name: str) -> Topic:
         """Return the topic. KorvetError names the topics there are."""

@@ -82,7 +82,7 @@ class TopicCalls(Session):
         return [
             PartitionOffsets(
                 partition=number,
-                earliest=reply.local_first,
+                earliest=reply.first if self.reader.remote else reply.local_first,
                 latest=reply.next,
                 last_stable=reply.next if reply.stable < 0 else reply.stable,
                 records=reply.records,

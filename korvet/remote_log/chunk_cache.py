@@ -47,12 +47,13 @@ class ChunkCache:
         task = self._pending.get(key)
         if task is None:
             self.misses += 1
-            task = asyncio.create_task(self._fetch(name, segment, block))
+            task = asyncio.create_task(self.read(name, segment, block))
             self._pending[key] = task
             task.add_done_callback(lambda done: self._finished(key, done))
         return task
 
-    async def _fetch(self, name: str, segment: Segment, block: int) -> memoryview:
+    async def read(self, name: str, segment: Segment, block: int) -> memoryview:
+        """Return the verified bytes of a block's chunks from the store."""
         first, after = chunks_of(segment, block)
         begin, end = segment.rows[first].position, segment.end_of(after - 1)
         data = await self.store.get(name, begin, end)

@@ -56,7 +56,10 @@ class RemoteLogReader:
         Returns False, and sets the error, if the store failed.
         """
         try:
-            async with asyncio.timeout(self._max_wait_s() if request.batches else None):
+            if request.batches:
+                async with asyncio.timeout(self._max_wait_s()):
+                    await self._read(request, result)
+            else:
                 await self._read(request, result)
         except TimeoutError:
             pass

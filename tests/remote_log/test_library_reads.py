@@ -1,0 +1,57 @@
+"""The library reads records that left Redis, with and without an event loop."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from korvet.library.async_korvet import AsyncKorvet
+from korvet.library.korvet import Korvet
+from korvet.library.values import KorvetError
+from tests.remote_log.test_tiered_log import Tier, tier
+from tests.support.exchanges import SHAPES
+from tests.support.redis_servers import TestServer
+
+__all__ = ["tier"]
+
+
+@pytest.mark.parametrize(("form", "mode"), SHAPES)
+async def test_the_library_reads_segments_and_redis_as_one_log(
+    tier: Tier, valkey_server: TestServer, form: str, mode: str
+) -> None:
+    await tier.broker.services.registration.join()
+    await tier.fill(form, mode)
+    await tier.move()
+    local = (await tier.offset(-4)).offset
+    first = (await tier.offset(-2)).offset
+    namespace = tier.broker.services.keys.namespace
+    settings = {
+        "remote.log.storage.system.enable": "true",
+        "remote.storage.url": f"file://{tier.folder}",
+    }
+    sought = datetime.fromtimestamp(1.017, UTC)
+    with Korvet.connect(valkey_server.url, namespace=namespace, settings=settings) as log:
+        assert log.offsets("t")[0].earliest == first < local
+        assert [(r.timestamp_ms, r.value) for r in log.records("t", 0)] == tier.sent
+        committed = log.records("t", 0, committed=True)
+        assert [(r.timestamp_ms, r.value) for r in committed] == tier.sent
+    url = valkey_server.url
+    async with await AsyncKorvet.connect(url, namespace=namespace, settings=settings) as log_async:
+        found = [(r.timestamp_ms, r.value) async for r in log_async.records("t", 0)]
+        assert found == tier.sent
+        offset = await log_async.find_offset("t", 0, sought)
+        assert first < offset < local
+        assert (await log_async.fetch("t", 0, offset)).records[0].timestamp_ms == 1017
+        assert await log_async.find_offset("t", 0, "earliest") == first
+
+
+async def test_without_the_url_of_the_store_the_log_begins_in_redis(
+    tier: Tier, valkey_server: TestServer
+) -> None:
+    await tier.fill()
+    await tier.move()
+    local = (await tier.offset(-4)).offset
+    namespace = tier.broker.services.keys.namespace
+    with Korvet.connect(valkey_server.url, namespace=namespace) as log:
+        assert log.offsets("t")[0].earliest == local
+        with pytest.raises(KorvetError, match=r"remote\.storage\.url"):
+            log.fetch("t", 0, 0)
