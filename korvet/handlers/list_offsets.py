@@ -113,7 +113,11 @@ async def offset_at(
         return _response(asked, -1, min(first, bounds.stable))
     if moment in (LATEST_TIERED, PENDING_UPLOAD):
         last = bounds.tiered - 1 if bounds.tiered > 0 else -1
-        return _response(asked, -1, last if moment == LATEST_TIERED else last + (last >= 0))
+        if moment == LATEST_TIERED:
+            return _response(asked, -1, last)
+        # As Kafka: -1 once retention has removed all records, too.
+        is_empty = bounds.first >= bounds.next
+        return _response(asked, -1, -1 if last < 0 or is_empty else last + 1)
     reader = context.services.log_reader
     found = await find_time(reader, context.store, context.keys, topic, number, moment)
     if found is None and context.version == 0:

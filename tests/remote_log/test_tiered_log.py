@@ -335,6 +335,7 @@ async def test_retention_by_time_removes_everything(tier: Tier) -> None:
     end = (await tier.offset(-1)).offset
     assert (await tier.offset(-2)).offset == (await tier.offset(-4)).offset == end
     assert tier.objects() == []
+    assert (await tier.offset(-6)).offset == -1
 
 
 async def test_lag_counts_the_records_of_segments(tier: Tier) -> None:
@@ -352,6 +353,7 @@ async def test_a_small_segment_waits_for_segment_ms(tier: Tier) -> None:
     await tier.fill(segment_bytes="1000000", segment_ms=str(10**13))
     await tier.move()
     assert tier.objects() == []
+    assert (await tier.offset(-6)).offset == -1
 
 
 async def test_copying_can_be_disabled(tier: Tier) -> None:
