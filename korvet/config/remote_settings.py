@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from korvet.config.setting import Flag, Setting, Text, Value, Whole, Words, long
+from korvet.config.setting import LONG_MAX, Flag, Setting, Text, Value, Whole, Words, long
 
 BROKER_ROWS = (
     Setting(
@@ -43,6 +43,12 @@ BROKER_ROWS = (
         "67108864",
         "Memory of a broker process for parts of segments.",
         dynamic=False,
+    ),
+    Setting(
+        "remote.log.manager.copy.max.bytes.per.second",
+        long(1),
+        str(LONG_MAX),
+        "Bytes a second that a broker process copies to the remote store.",
     ),
     Setting(
         "local.memory.bytes",

@@ -66,6 +66,7 @@ class RemoteLogManager:
         metrics.remote_copy_lag_records.ask = lambda: self._largest_lags(0)
         metrics.remote_copy_lag_bytes.ask = lambda: self._largest_lags(1)
         self._copied: set[tuple[str, int]] = set()
+        self._may_copy_at = 0.0
         self._collects_at = monotonic() + COLLECT_INTERVAL_S * random()
 
     async def run(self) -> None:
@@ -150,6 +151,7 @@ class RemoteLogManager:
         `at_once`: copy now whatever has at least the first number of bytes, up to the second.
         """
         place = (topic.id, partition)
+        await asyncio.sleep(max(0.0, self._may_copy_at - monotonic()))
         if topic.policy.remote_copy_disable or place in self._copied:
             return 0
         self._copied.add(place)
@@ -163,12 +165,18 @@ class RemoteLogManager:
                 *(topic, partition),
             )
             try:
-                return await copier.copy_segment(at_once)
+                return self._charge(await copier.copy_segment(at_once))
             finally:
                 if copier.lag is not None:
                     self._lags[key] = copier.lag
         finally:
             self._copied.discard(place)
+
+    def _charge(self, size: int) -> int:
+        """Let the next copy wait as remote.log.manager.copy.max.bytes.per.second asks."""
+        rate = self._settings().integer("remote.log.manager.copy.max.bytes.per.second")
+        self._may_copy_at = max(self._may_copy_at, monotonic()) + size / rate
+        return size
 
     def _largest_lags(self, unit: int) -> dict[tuple[str, ...], float]:
         """Return the rows of a metric, largest first: `unit` 0 is records, 1 bytes."""

@@ -18,7 +18,7 @@ COPY_MARK = 0.8
 """Part of the budget above which records are copied at once and leave Redis."""
 TRIM_MARK = 0.75
 """Part of the budget down to which copied records leave Redis."""
-SLOW_MARK = 0.9
+SLOW_MARK = 0.85
 """Part of the budget above which producers are throttled."""
 MAX_THROTTLE_MS = 10_000
 MIN_INTERVAL_S, MAX_INTERVAL_S = 0.02, 0.5

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ async def test_records_of_a_topic_that_is_not_tiered_stay_and_further_ones_are_r
 
 @pytest.mark.parametrize(
     ("used", "slows", "most_ms"),
-    [(0, False, 0), (90, False, 0), (95, True, 250), (100, True, 1000)],
+    [(0, False, 0), (85, False, 0), (90, True, 111), (100, True, 1000)],
 )
 async def test_producers_wait_longer_the_fuller_redis_is(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, used: int, slows: bool, most_ms: int
@@ -126,3 +127,25 @@ async def test_producers_wait_longer_the_fuller_redis_is(
     await broker.services.memory.read()
     assert broker.services.memory.slows == slows
     assert broker.services.memory.throttle_ms() == pytest.approx(most_ms, abs=1)
+
+
+async def test_copies_wait_as_their_rate_limit_asks(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(broker, remote_storage_enable="true")
+    services, waits = broker.services, []
+    manager = services.remote_log_manager("one")
+    topic = await services.topics.get("t")
+    assert manager is not None and topic is not None
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    limited = services.settings.with_dynamic(
+        {"remote.log.manager.copy.max.bytes.per.second": "1000"}
+    )
+    monkeypatch.setattr(manager, "_settings", lambda: limited)
+    monkeypatch.setattr("korvet.remote_log.manager.asyncio", SimpleNamespace(sleep=sleep))
+    size = await manager.copy(topic, 0, at_once=(1, 1))
+    await manager.copy(topic, 0, at_once=(1, 1))
+    assert waits == [0, pytest.approx(size / 1000, rel=0.1)]
