@@ -87,10 +87,13 @@ class BackgroundTasks:
         if services.authorizer.enabled:
             follow, refresh = "ACL refresh", services.authorizer.refresh
             tasks[follow] = partial(self._follow, follow, keys.acls_channel(), CHECK_S, refresh)
-        repeated = [
+        repeated: list[tuple[str, float, Action]] = [
             ("group deadline check", GROUPS_S, self._tick_groups),
-            ("group metrics update", GAUGES_S, look),
         ]
+        # A lease held by a broker without an ops listener hides the gauges from every scrape.
+        is_scraped = services.config.ops_place is not None
+        if is_scraped:
+            repeated.append(("group metrics update", GAUGES_S, look))
         if not services.config.read_only:
             repeated += [
                 ("retention", retention.interval_s, retain),
@@ -98,8 +101,9 @@ class BackgroundTasks:
                 ("topic change recovery", HALF_WAY_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
-                ("consumed retention metric", GAUGES_S, held),
             ]
+            if is_scraped:
+                repeated.append(("consumed retention metric", GAUGES_S, held))
             tasks["compaction"] = self.compaction.run
         for name, seconds, action in repeated:
             tasks[name] = partial(self._repeat, name, seconds, action)

@@ -1,7 +1,7 @@
 """/healthz, /readyz and /metrics over plain HTTP, for probes and Prometheus.
 
 Rules
-- /healthz succeeds if the process can answer; /readyz checks `ready` (Redis, scripts).
+- /healthz and /livez succeed if the process can answer; /readyz checks `ready` (Redis, scripts).
 - Each worker process serves its metrics on a private unix socket (/snapshot). The process with the
   ops port asks all workers, and every row has the label `worker`.
 - One request per connection, with at most 8 KB and 5 seconds.
@@ -46,7 +46,7 @@ class OpsPage:
         self._ready = ready
 
     async def answer(self, path: str) -> Answer:
-        if path == "/healthz":
+        if path in ("/healthz", "/livez"):
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
             return readiness(await self._ready())
@@ -64,7 +64,7 @@ class WorkerPoolPage:
         self._sockets = sockets
 
     async def answer(self, path: str) -> Answer:
-        if path == "/healthz":
+        if path in ("/healthz", "/livez"):
             return 200, _TEXT, b"ok\n"
         if path == "/readyz":
             return readiness(await self._ready())

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from korvet.broker import background
@@ -210,3 +211,16 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
             tasks.cancel_scope.cancel()
     assert rests == [background.REST_S]
     assert "another broker has this node id" in caplog.text
+
+
+@pytest.mark.parametrize("ops_socket", [None, "ops"])
+async def test_only_a_broker_with_an_ops_listener_collects_group_gauges(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, ops_socket: str | None
+) -> None:
+    services = broker.services
+    config = msgspec.structs.replace(services.config, ops=None, ops_socket=ops_socket)
+    monkeypatch.setattr(services, "config", config)
+    tasks = BackgroundTasks(services)._tasks()
+    collects = ops_socket is not None
+    assert ("group metrics update" in tasks) is collects
+    assert ("consumed retention metric" in tasks) is collects

@@ -91,6 +91,7 @@ def test_a_counter_keeps_its_rows_apart() -> None:
     [
         (b"GET /healthz HTTP/1.1\r\n\r\n", b"200 OK", b"ok\n"),
         (b"GET /healthz?x=1 HTTP/1.0\r\n\r\n", b"200 OK", b"ok\n"),
+        (b"GET /livez HTTP/1.1\r\n\r\n", b"200 OK", b"ok\n"),
         (b"HEAD /healthz HTTP/1.1\r\n\r\n", b"200 OK", b""),
         (b"GET /readyz HTTP/1.1\r\n\r\n", b"503 Service Unavailable", b"Redis is away\n"),
         (b"GET / HTTP/1.1\r\n\r\n", b"404 Not Found", b"/healthz, /readyz and /metrics are here\n"),
