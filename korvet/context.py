@@ -177,6 +177,12 @@ class Services:
             lambda: self.settings.integer("remote.fetch.max.wait.ms") / 1000,
         )
 
+    async def publish_remote_storage(self) -> None:
+        """Store the URL of the remote store in Redis: readers of the log need no broker."""
+        url = self.segments.public_url if self.segments is not None else ""
+        if url:
+            await self.store.run(broker.set_remote_storage(self.keys, url=url))
+
     def remote_log_manager(self, holder: str) -> RemoteLogManager | None:
         """Return the copy task of tiered storage; None if there is no remote store."""
         if self.segments is None or self.config.read_only:

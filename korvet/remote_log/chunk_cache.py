@@ -4,8 +4,9 @@ import asyncio
 from bisect import bisect_left
 from collections import OrderedDict
 
+from korvet.remote_log.manifest import checked_footer
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.wire.segments import CorruptSegment, Segment, read_footer
+from korvet.wire.segments import CorruptSegment, Segment
 
 BLOCK_BYTES = 1 << 20
 """Bytes of a range read: the chunks that begin within them."""
@@ -28,7 +29,7 @@ class ChunkCache:
         """Return the footer of an object, which has it at these positions."""
         found = self._footers.get(name)
         if found is None:
-            found = _checked(name, await self.store.get(name, begin, end))
+            found = checked_footer(name, await self.store.get(name, begin, end))
             self._footers[name] = found
             if len(self._footers) > MAX_FOOTERS:
                 self._footers.popitem(last=False)
@@ -83,16 +84,3 @@ def chunks_of(segment: Segment, block: int) -> tuple[int, int]:
     """Return the first chunk of a block and the one after its last."""
     first = bisect_left(segment.positions, block * BLOCK_BYTES)
     return first, bisect_left(segment.positions, (block + 1) * BLOCK_BYTES, first)
-
-
-def _checked(name: str, footer: memoryview) -> Segment:
-    """Return the footer, if it is that of the object's name: objects may have been swapped."""
-    try:
-        segment = read_footer(footer)
-    except CorruptSegment as error:
-        raise RemoteStorageError(f"{name}: {error}") from None
-    header = segment.header
-    own = f"{header.topic_id}/{header.partition}/{header.first:020d}-{header.id}.segment"
-    if not name.endswith(own):
-        raise RemoteStorageError(f"{name}: the object holds another segment, {own}")
-    return segment

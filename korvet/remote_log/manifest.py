@@ -5,6 +5,8 @@ from typing import Any, Protocol
 import msgspec
 
 from korvet.keys import Keys
+from korvet.remote_log.store import RemoteStorageError
+from korvet.wire.segments import CorruptSegment, Segment, read_footer
 
 
 class ManifestStore(Protocol):
@@ -56,3 +58,16 @@ async def find_segment(
             return found
     rows = await store.command("ZRANGEBYSCORE", key, f"({offset}", "+inf", "LIMIT", 0, 1)
     return SegmentRow.parse(rows[0]) if rows else None
+
+
+def checked_footer(name: str, footer: memoryview) -> Segment:
+    """Return the footer, if it is that of the object's name: objects may have been swapped."""
+    try:
+        segment = read_footer(footer)
+    except CorruptSegment as error:
+        raise RemoteStorageError(f"{name}: {error}") from None
+    header = segment.header
+    own = f"{header.topic_id}/{header.partition}/{header.first:020d}-{header.id}.segment"
+    if not name.endswith(own):
+        raise RemoteStorageError(f"{name}: the object holds another segment, {own}")
+    return segment

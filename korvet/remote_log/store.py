@@ -30,9 +30,12 @@ class RemoteStorageError(StoreError):
 
 
 class SegmentStore:
-    """Objects by name below `url`: file:///DIR, s3://, gs://, az:// or memory:///."""
+    """Objects by name below `url`: file:///DIR, s3://, gs://, az:// or memory:///.
 
-    def __init__(self, url: str, metrics: Metrics | None = None) -> None:
+    `create`: make the directory of a file URL. Readers must not: another machine may have it.
+    """
+
+    def __init__(self, url: str, metrics: Metrics | None = None, *, create: bool = True) -> None:
         from obstore.store import LocalStore, MemoryStore, from_url
 
         parts = urlsplit(url)
@@ -42,7 +45,10 @@ class SegmentStore:
         self._store: Any
         if parts.scheme == "file":
             self._root = Path(parts.path)
-            self._root.mkdir(parents=True, exist_ok=True)
+            if create:
+                self._root.mkdir(parents=True, exist_ok=True)
+            elif not self._root.is_dir():
+                raise RemoteStorageError(f"{url}: this machine has no such directory")
             self._store = LocalStore(str(self._root))
         elif parts.scheme == "memory":
             self._store = MemoryStore()
@@ -60,6 +66,17 @@ class SegmentStore:
             raise RemoteStorageError(f"{name}: {operation} failed: {_reason(error)}") from error
         finally:
             metrics.remote_request_seconds.of(operation).observe(monotonic() - began)
+
+    @property
+    def public_url(self) -> str:
+        """Return the URL without credentials; empty if other processes cannot open it."""
+        parts = urlsplit(self.url)
+        if parts.scheme == "memory":
+            return ""
+        # The user of abfss://CONTAINER@ACCOUNT is no credential and has no password.
+        user, at, host = parts.netloc.rpartition("@")
+        place = host if ":" in user else user + at + host
+        return parts._replace(netloc=place, query="", fragment="").geturl()
 
     async def put(self, name: str, data: bytes) -> None:
         """Create the object; fails if it exists. A local file is synced to the disk."""
@@ -84,6 +101,16 @@ class SegmentStore:
             if len(found) != end - start:
                 raise ValueError(f"{len(found)} bytes in place of {end - start}")
         self._metrics.remote_read_bytes.add(len(found))
+        return memoryview(found)
+
+    def get_blocking(self, name: str, start: int, end: int) -> memoryview:
+        """Return the object's bytes from `start` to below `end`; the thread waits for them."""
+        import obstore
+
+        with self._request("read", name):
+            found: Any = obstore.get_range(self._store, name, start=start, end=end)
+            if len(found) != end - start:
+                raise ValueError(f"{len(found)} bytes in place of {end - start}")
         return memoryview(found)
 
     async def read(self, name: str) -> bytes:
@@ -129,6 +156,12 @@ class SegmentStore:
                 async for page in pages
                 for row in page
             ]
+
+
+def _whole(name: str, found: Any, size: int) -> memoryview:
+    if len(found) != size:
+        raise RemoteStorageError(f"{name}: {len(found)} bytes in place of {size}")
+    return memoryview(found)
 
 
 def _reason(error: Exception) -> str:

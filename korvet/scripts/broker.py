@@ -41,11 +41,18 @@ class LeaseReply(Reply):
     held: int
 
 
+class SetRemoteStorageReply(Reply):
+    """The reply has the error only."""
+
+    error: int
+
+
 REGISTER = Script("broker.register", RegisterReply)
 INIT_CLUSTER_ID = Script("broker.init_cluster_id", InitClusterIdReply)
 INIT_LINEAGE = Script("broker.init_lineage", InitLineageReply)
 UNREGISTER = Script("broker.unregister", UnregisterReply)
 LEASE = Script("broker.lease", LeaseReply)
+SET_REMOTE_STORAGE = Script("broker.set_remote_storage", SetRemoteStorageReply)
 
 
 def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[RegisterReply]:
@@ -61,6 +68,11 @@ def init_cluster_id(keys: Keys, *, cluster_id: str) -> Call[InitClusterIdReply]:
 def init_lineage(keys: Keys, *, lineage: str) -> Call[InitLineageReply]:
     """Return the lineage of this Redis's snapshots, after storing `lineage` if there is none."""
     return Call(INIT_LINEAGE, (keys.cluster(),), (lineage,))
+
+
+def set_remote_storage(keys: Keys, *, url: str) -> Call[SetRemoteStorageReply]:
+    """Store the URL of the remote store, without credentials."""
+    return Call(SET_REMOTE_STORAGE, (keys.cluster(),), (url,))
 
 
 def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:

@@ -1,0 +1,165 @@
+"""Read segments without an event loop: for Spark's tasks, the commands and the library.
+
+Rules
+- The manifest's row, then the footer, then runs of chunks; the next run is read ahead.
+- Everything is verified: the object's name, the footer, the chunks. An error names topic,
+  partition and offsets.
+- Segments follow one another without a gap: an offset that none has is an error. The caller checks
+  whether the log start passed it meanwhile.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, Self
+
+from korvet.keys import Keys
+from korvet.log.entry import Entry
+from korvet.remote_log.manifest import SegmentRow, checked_footer
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.remote_log.stored_entries import entries_of
+from korvet.topics.table import Topic
+from korvet.wire.segments import CorruptSegment, Segment
+
+RUN_BYTES = 4 << 20
+"""Bytes of a range read, unless one chunk is larger."""
+MAX_FOOTERS = 100
+CLUSTER_ID, REMOTE_STORAGE_URL = "cluster_id", "remote_storage_url"
+"""Fields of the cluster hash; `lua/broker/set_remote_storage.lua` writes the second one."""
+
+
+class ManifestStore(Protocol):
+    """Store calls that lookups use, such as those of SyncStore."""
+
+    def command(self, *command: Any) -> Any: ...
+
+
+class Run(NamedTuple):
+    """Verified batches of a segment: the first may begin below the requested offset."""
+
+    segment: Segment
+    batches: memoryview
+    next_offset: int
+    """The first offset after the run; batches of the next run begin there or above."""
+
+
+class SyncSegmentReader:
+    """Reads the segments of one cluster. A context manager; one thread may use it."""
+
+    def __init__(
+        self, store: ManifestStore, keys: Keys, segments: SegmentStore, cluster_id: str
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._segments = segments
+        self._cluster_id = cluster_id
+        self._footers: dict[str, Segment] = {}
+        self._reads_ahead = ThreadPoolExecutor(1, "korvet-segments")
+
+    @classmethod
+    def open(cls, store: ManifestStore, keys: Keys, url: str = "") -> Self:
+        """Open the remote store at `url`, or else the one that the brokers use.
+
+        Raises RemoteStorageError if Redis does not have the URL.
+        """
+        cluster_id, stored = store.command("HMGET", keys.cluster(), CLUSTER_ID, REMOTE_STORAGE_URL)
+        if cluster_id is None:
+            raise RemoteStorageError(f"{keys.cluster()}: no broker has stored a cluster id")
+        if not url and stored is None:
+            raise RemoteStorageError(
+                "no broker has stored the URL of the remote store: start a broker with "
+                "remote.storage.url, or give the URL yourself (remoteStorageUrl in Spark)"
+            )
+        segments = SegmentStore(url or stored.decode(), create=False)
+        return cls(store, keys, segments, cluster_id.decode())
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        self._reads_ahead.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def rows(self, topic: str, partition: int, start: int, end: int) -> list[SegmentRow]:
+        """Return the segments with offsets from `start` up to `end` (exclusive), in order."""
+        key = self._keys.partition(topic, partition).segments
+        found = self._store.command(
+            "ZREVRANGEBYSCORE", key, start, "-inf", "LIMIT", 0, 1
+        ) + self._store.command("ZRANGEBYSCORE", key, f"({start}", f"({end}")
+        return [row for row in map(SegmentRow.parse, found) if row.last >= start]
+
+    def footer(self, topic_id: str, partition: int, row: SegmentRow) -> Segment:
+        """Return a segment's footer, verified."""
+        name = row.object_name(self._cluster_id, topic_id, partition)
+        found = self._footers.get(name)
+        if found is None:
+            found = checked_footer(name, self._segments.get_blocking(name, row.data_bytes, row.size))
+            if len(self._footers) >= MAX_FOOTERS:
+                self._footers.clear()
+            self._footers[name] = found
+        return found
+
+    def runs(
+        self, topic: str, topic_id: str, partition: int, start: int, end: int
+    ) -> Iterator[Run]:
+        """Yield the batches with offsets from `start` up to `end` (exclusive), in order."""
+        at = start
+        while at < end:
+            row = next(iter(self.rows(topic, partition, at, at + 1)), None)
+            if row is None:
+                raise RemoteStorageError(
+                    f"{topic}-{partition}: offsets {at} to {end - 1} are in no segment"
+                )
+            last = min(row.last + 1, end)
+            try:
+                segment = self.footer(topic_id, partition, row)
+                name = row.object_name(self._cluster_id, topic_id, partition)
+                yield from self._runs_of(name, segment, at, last)
+            except RemoteStorageError as error:
+                raise RemoteStorageError(
+                    f"{topic}-{partition}: offsets {at} to {last - 1} cannot be read from "
+                    f"{self._segments.url}: {error}"
+                ) from error
+            at = last
+
+    def entries(
+        self, topic: Topic, partition: int, start: int, end: int
+    ) -> Iterator[tuple[Segment, list[Entry]]]:
+        """Yield the entries of each run, as the topic's streams would have them."""
+        for run in self.runs(topic.name, topic.id, partition, start, end):
+            entries = [each for each in entries_of(topic, run.batches) if each.last >= start]
+            yield run.segment, [each for each in entries if each.first < end]
+
+    def _runs_of(self, name: str, segment: Segment, start: int, end: int) -> Iterator[Run]:
+        """Yield a segment's runs; the next one is read while the caller uses one."""
+        edges = _edges(segment, start, end)
+        pending: Future[memoryview] | None = None
+        for first, after in edges:
+            asked = pending or self._ask(name, segment, first, after)
+            data = asked.result()
+            following = next((each for each in edges if each[0] == after), None)
+            pending = self._ask(name, segment, *following) if following else None
+            try:
+                segment.verify(first, data)
+            except CorruptSegment as error:
+                raise RemoteStorageError(f"{name}: {error}") from None
+            rows = segment.rows
+            above = rows[after].offset if after < len(rows) else segment.header.last + 1
+            yield Run(segment, data, above)
+
+    def _ask(self, name: str, segment: Segment, first: int, after: int) -> "Future[memoryview]":
+        begin, stop = segment.rows[first].position, segment.end_of(after - 1)
+        return self._reads_ahead.submit(self._segments.get_blocking, name, begin, stop)
+
+
+def _edges(segment: Segment, start: int, end: int) -> list[tuple[int, int]]:
+    """Return first chunk and the one after the last, for each range read of these offsets."""
+    found: list[tuple[int, int]] = []
+    first, last = segment.chunk_of(start), segment.chunk_of(end - 1)
+    for chunk in range(first, last + 1):
+        if segment.end_of(chunk) - segment.rows[first].position > RUN_BYTES and chunk > first:
+            found.append((first, chunk))
+            first = chunk
+    return [*found, (first, last + 1)]
