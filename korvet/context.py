@@ -33,6 +33,7 @@ from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import MemoryBudget
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
+from korvet.scripts import broker as broker_scripts
 from korvet.security.acl import CLUSTER_NAME, SUPPORTED_BITS, Operation, ResourceType
 from korvet.security.audit import Audit, Decision
 from korvet.security.authorizer import Authorizer
@@ -181,7 +182,7 @@ class Services:
         """Store the URL of the remote store in Redis: readers of the log need no broker."""
         url = self.segments.public_url if self.segments is not None else ""
         if url:
-            await self.store.run(broker.set_remote_storage(self.keys, url=url))
+            await self.store.run(broker_scripts.set_remote_storage(self.keys, url=url))
 
     def remote_log_manager(self, holder: str) -> RemoteLogManager | None:
         """Return the copy task of tiered storage; None if there is no remote store."""

@@ -116,7 +116,7 @@ LAYERS: dict[str, Layer] = {
     # Values on Spark's driver, bytes on its executors.
     "spark": Layer(
         ("spark",),
-        ours=LOG,
+        ours=(*LOG, "remote_log"),
         others=("deltalake", "msgspec", "numpy", "pyarrow", "pyiceberg", "pyspark"),
     ),
     # Jobs between the log and a lake.

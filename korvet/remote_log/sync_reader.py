@@ -90,12 +90,32 @@ class SyncSegmentReader:
         ) + self._store.command("ZRANGEBYSCORE", key, f"({start}", f"({end}")
         return [row for row in map(SegmentRow.parse, found) if row.last >= start]
 
+    def cuts(self, topic: str, partition: int, start: int, end: int, size: int) -> Iterator[int]:
+        """Yield offsets up to `end` that divide the segments into pieces of about `size` bytes."""
+        held = 0
+        for row in self.rows(topic, partition, start, end):
+            held += row.data_bytes
+            if held >= size:
+                yield min(row.last + 1, end)
+                held = 0
+        if held and start < end:
+            yield end
+
+    def bytes_in(self, topic: str, partition: int, start: int, end: int) -> int:
+        """Return about how many bytes segments have of these offsets."""
+        total = 0
+        for row in self.rows(topic, partition, start, end) if start < end else ():
+            share = min(row.last + 1, end) - max(row.first, start)
+            total += row.data_bytes * share // (row.last + 1 - row.first)
+        return total
+
     def footer(self, topic_id: str, partition: int, row: SegmentRow) -> Segment:
         """Return a segment's footer, verified."""
         name = row.object_name(self._cluster_id, topic_id, partition)
         found = self._footers.get(name)
         if found is None:
-            found = checked_footer(name, self._segments.get_blocking(name, row.data_bytes, row.size))
+            data = self._segments.get_blocking(name, row.data_bytes, row.size)
+            found = checked_footer(name, data)
             if len(self._footers) >= MAX_FOOTERS:
                 self._footers.clear()
             self._footers[name] = found
@@ -123,6 +143,50 @@ class SyncSegmentReader:
                     f"{self._segments.url}: {error}"
                 ) from error
             at = last
+
+    def skip_records(
+        self,
+        topic: str,
+        topic_id: str,
+        partition: int,
+        start: int,
+        end: int,
+        records: int,
+        *,
+        exact: bool,
+    ) -> tuple[int, int]:
+        """Return the offset after at most `records` records from `start` on, and their count.
+
+        Goes up to `end`. `exact`: offsets are counted within a chunk, as one per record; else
+        whole chunks, at least one.
+        """
+        at, counted = start, 0
+        for row in self.rows(topic, partition, start, end):
+            segment = self.footer(topic_id, partition, row)
+            edges = [each.offset for each in segment.rows[1:]] + [row.last + 1]
+            for chunk, edge in zip(segment.rows, edges, strict=True):
+                stop = min(edge, end)
+                if stop <= at:
+                    continue
+                held = min(chunk.records, stop - at)
+                if counted + held > records:
+                    if exact:
+                        return at + records - counted, records
+                    return (at, counted) if counted else (stop, held)
+                at, counted = stop, counted + held
+        return max(at, end), counted
+
+    def find_chunk(
+        self, topic: str, topic_id: str, partition: int, start: int, end: int, timestamp: int
+    ) -> int | None:
+        """Return the first offset of the first chunk with a record at or after a timestamp."""
+        for row in self.rows(topic, partition, start, end):
+            if row.max_timestamp >= timestamp:
+                segment = self.footer(topic_id, partition, row)
+                chunk = segment.chunk_since(timestamp)
+                if chunk is not None:
+                    return segment.rows[chunk].offset
+        return None
 
     def entries(
         self, topic: Topic, partition: int, start: int, end: int

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from korvet.spark.errors import DataLoss, TopicChanged
+from korvet.spark.errors import DataLoss, LeftRedis, TopicChanged
 from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog
 from korvet.spark.options import ReadOptions
 from korvet.spark.plan.offset_resolution import batch_ranges
 from korvet.spark.plan.pushdown import Bounds, Pushdown, narrow_bounds, narrow_ranges
-from korvet.spark.plan.splits import group_batch_splits, split_ranges
+from korvet.spark.plan.splits import group_batch_splits, split_batch
 from korvet.spark.worker_process import task_scope
 
 logger = logging.getLogger("korvet.spark")
@@ -92,7 +92,7 @@ class BatchReader(DataSourceReader):
             )
         else:
             archived, hot = self._plan_tiered(metadata, selected)
-        found = split_ranges(metadata, self._options, hot)
+        found = split_batch(metadata, self._options, hot)
         return [
             *map(ArchiveSplit, archived),
             *map(make_split, group_batch_splits(metadata, self._options, found)),
@@ -135,7 +135,7 @@ class BatchReader(DataSourceReader):
 
 
 def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) -> Iterator[Any]:
-    """Read a range from Redis as Arrow record batches with these columns."""
+    """Read a range as Arrow record batches with these columns: from Redis, or from segments."""
     from korvet.spark.decode.decoder import OFFSET_COLUMNS, Decoder
     from korvet.spark.decode.range_scan import RangeScan, aborted_transactions
     from korvet.spark.decode.schema import arrow_schema
@@ -154,6 +154,14 @@ def read_range(options: ReadOptions, names: Sequence[str], wanted: OffsetRange) 
                     yield from decoder.decode(rows)
             if scan.seen_end < wanted.end:
                 _check_log_end(metadata, options, wanted)
+        except LeftRedis as left:
+            from korvet.spark.decode.segment_scan import read_segments
+
+            edge = min(left.local_start, wanted.end)
+            below = OffsetRange(wanted.log, scan.position, edge)
+            yield from read_segments(metadata, options, names, below)
+            if edge < wanted.end:
+                yield from read_range(options, names, OffsetRange(wanted.log, edge, wanted.end))
         except DataLoss:
             if options.archive is None or scan.position >= wanted.end:
                 raise

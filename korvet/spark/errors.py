@@ -24,6 +24,14 @@ class DataLoss(RuntimeError):
     """Requested records are not in the log: they were removed, or lost in a failover."""
 
 
+class LeftRedis(Exception):
+    """Requested records are in segments: Redis has the records from offset `local_start` on."""
+
+    def __init__(self, local_start: int) -> None:
+        super().__init__(local_start)
+        self.local_start = local_start
+
+
 class NotEnoughReplicas(RuntimeError):
     """Too few replicas have the written records. Redis has them; a retry writes no duplicates."""
 

@@ -7,7 +7,7 @@ Rules
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
@@ -29,6 +29,8 @@ MAX_ATTEMPTS = 10
 """Max reads of the topic list if topics are deleted or created again meanwhile."""
 
 T = TypeVar("T")
+if TYPE_CHECKING:
+    from korvet.remote_log.sync_reader import SyncSegmentReader
 
 
 class PartitionLog(msgspec.Struct, frozen=True, order=True):
@@ -40,6 +42,8 @@ class PartitionLog(msgspec.Struct, frozen=True, order=True):
     is_batch: bool
     mode: str
     bits: int
+    is_remote: bool = False
+    """Whether records may be in segments: the topic has or had remote.storage.enable."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -76,6 +80,7 @@ class MetadataClient:
         self.store = store or SyncStore.connect(connection.redis)
         self.store.patience_s = FIRST_CONNECT_TIMEOUT_S
         self.keys = Keys(connection.namespace)
+        self._remote_storage = connection.remote_storage
         self._configs = TopicConfigs(Settings())
 
     def with_reconnect(self) -> Self:
@@ -88,6 +93,25 @@ class MetadataClient:
 
     def __exit__(self, *_: object) -> None:
         self.store.close()
+
+    def open_segments(self) -> "SyncSegmentReader":
+        """Open the remote store, or raise RemoteStorageError if its URL is not known."""
+        from korvet.remote_log.sync_reader import SyncSegmentReader
+
+        return SyncSegmentReader.open(self.store, self.keys, self._remote_storage)
+
+    def local_starts(self, ranges: Sequence["OffsetRange"]) -> list[int]:
+        """Return for each range the offset in it below which Redis has no records."""
+        starts = self.store.commands(
+            [
+                ("HGET", self.keys.partition(each.log.topic, each.log.partition).log, "local_start")
+                for each in ranges
+            ]
+        )
+        return [
+            min(max(each.start, int(found or 0)), each.end)
+            for each, found in zip(ranges, starts, strict=True)
+        ]
 
     def topics(self) -> dict[str, Topic]:
         """Return all topics by name."""
@@ -159,7 +183,7 @@ class MetadataClient:
         return [
             PartitionBounds(
                 reply.start,
-                min(reply.local_first, end),
+                min(reply.first, end),
                 end,
                 max(reply.next, end),
                 reply.newest,
@@ -171,8 +195,16 @@ class MetadataClient:
     def advance(
         self, ranges: Sequence[OffsetRange], records: Sequence[int]
     ) -> list[tuple[int, int]]:
-        """Skip records in each range: return the offset after them and how many were skipped."""
-        found, left = [(each.start, 0) for each in ranges], list(range(len(ranges)))
+        """Skip records in each range: return the offset after them and how many were skipped.
+
+        In segments of a log in time mode this counts whole chunks, of about 64 KiB.
+        """
+        found = self._advance_in_segments(ranges, records)
+        left = [
+            n
+            for n, (at, counted) in enumerate(found)
+            if at < ranges[n].end and counted < records[n]
+        ]
         while left:
             replies = self.store.run_many(
                 log.skip_records(
@@ -197,6 +229,23 @@ class MetadataClient:
             left = going
         return found
 
+    def _advance_in_segments(
+        self, ranges: Sequence[OffsetRange], records: Sequence[int]
+    ) -> list[tuple[int, int]]:
+        """Skip records that left Redis, as `advance` does."""
+        found = [(each.start, 0) for each in ranges]
+        edges = self.local_starts(ranges) if ranges else []
+        cold = [n for n, edge in enumerate(edges) if edge > ranges[n].start]
+        if cold:
+            with self.open_segments() as reader:
+                for n in cold:
+                    part = ranges[n].log
+                    found[n] = reader.skip_records(
+                        part.topic, part.topic_id, part.partition, ranges[n].start, edges[n],
+                        records[n], exact=part.mode != "time",
+                    )  # fmt: skip
+        return found
+
     def count(self, ranges: Sequence[OffsetRange]) -> list[int]:
         """Return the number of records in each range."""
         return [records for _, records in self.advance(ranges, [2**52] * len(ranges))]
@@ -213,7 +262,13 @@ def partitions_of(topic: Topic) -> list[PartitionLog]:
     policy = topic.policy
     return [
         PartitionLog(
-            topic.name, number, topic.id, topic.is_batch, policy.offset_mode, policy.offset_bits
+            topic.name,
+            number,
+            topic.id,
+            topic.is_batch,
+            policy.offset_mode,
+            policy.offset_bits,
+            bool(topic.remote_id),
         )
         for number in range(topic.partitions)
     ]

@@ -44,7 +44,7 @@ _READ = (
     "startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition",
     "maxBytesPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
     "failOnDataLoss", "includeHeaders", "columns", "isolation", "kafka.isolation.level",
-    "archive", "archiveFormat", "joinPartitions",
+    "archive", "archiveFormat", "joinPartitions", "remoteStorageUrl",
 )  # fmt: skip
 _WRITE = (
     "redis", "namespace", "topic", "writeId", "compression", "kafka.compression.type",
@@ -260,7 +260,11 @@ class _OptionText:
         if not url:
             wanted = f"give the Redis URL, here or in {REDIS_VARIABLE}."
             raise InvalidOption("redis", f"{wanted}{self._missing_options_hint()}")
-        return Connection(check_url(url), self.filled("namespace") or "korvet")
+        return Connection(
+            check_url(url),
+            self.filled("namespace") or "korvet",
+            self.filled("remoteStorageUrl") or "",
+        )
 
     def _missing_options_hint(self) -> str:
         """Return a hint for the case that Spark passed no options at all."""

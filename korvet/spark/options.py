@@ -41,10 +41,14 @@ class OffsetSpec(msgspec.Struct, frozen=True):
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """The Redis URL and the namespace of the keys."""
+    """The Redis URL, the namespace of the keys, and the URL of the remote store.
+
+    An empty `remote_storage`: the URL that the brokers stored in Redis.
+    """
 
     redis: str
     namespace: str = "korvet"
+    remote_storage: str = ""
 
 
 class ReadOptions(msgspec.Struct, frozen=True):

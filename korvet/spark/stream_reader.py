@@ -33,7 +33,7 @@ from korvet.spark.options import BATCH_START, ReadOptions
 from korvet.spark.plan.offset_resolution import resolve_offsets
 from korvet.spark.plan.read_limits import TriggerDelay, limit_ends, unread_ranges
 from korvet.spark.plan.split_checkpoint import apply_splitting, plan_splitting
-from korvet.spark.plan.splits import group_stream_splits, split_ranges
+from korvet.spark.plan.splits import group_stream_splits, split_stream
 from korvet.spark.plan.stream_offset import (
     TOPIC_ID,
     StreamOffset,
@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader, _AvailableNow):  # type: ignore[misc]
         ]
         planned = apply_splitting(end, self._options)
         return [
-            *map(make_split, group_stream_splits(planned, split_ranges(metadata, planned, wanted)))
+            *map(make_split, group_stream_splits(planned, split_stream(metadata, planned, wanted)))
         ]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:

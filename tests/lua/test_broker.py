@@ -78,7 +78,7 @@ def test_the_cluster_keeps_its_first_id(runner: Runner) -> None:
 def test_the_last_url_of_the_remote_store_is_stored(runner: Runner) -> None:
     for url in ("s3://old", "s3://new", "s3://new"):
         assert runner.run(broker.set_remote_storage(KEYS, url=url)).error == 0
-    assert runner.run_command("HGET", KEYS.cluster(), "remote_storage_url") == b"s3://new"
+    assert runner.command("HGET", KEYS.cluster(), "remote_storage_url") == b"s3://new"
 
 
 def test_producer_ids_are_handed_out_once(runner: Runner) -> None:

@@ -1,29 +1,76 @@
 """Find the first record at or after a time."""
 
+from typing import Any
+
 from korvet.scripts import log
 from korvet.spark.columns import ALWAYS
 from korvet.spark.decode.decoder import Decoder
 from korvet.spark.decode.range_scan import RangeScan
 from korvet.spark.decode.schema import arrow_schema
+from korvet.spark.decode.segment_scan import decode_segments
+from korvet.spark.errors import LeftRedis
 from korvet.spark.metadata import MetadataClient, OffsetRange, PartitionLog, raise_if_gone
+
+_NAMES = tuple(name for name in ALWAYS if name in ("offset", "timestamp"))
 
 
 def offset_for_time(
     metadata: MetadataClient, part: PartitionLog, moment: int, end: int
 ) -> int | None:
     """Return the offset of the first record at or after `moment` (ms) and below `end`, or None."""
+    while True:
+        try:
+            return _offset_for_time(metadata, part, moment, end)
+        except LeftRedis:
+            continue  # records left Redis during the search: segments have them now
+
+
+def _offset_for_time(
+    metadata: MetadataClient, part: PartitionLog, moment: int, end: int
+) -> int | None:
     sought = metadata.store.run(
         log.find_timestamp(
             metadata.keys, part.topic, part.partition, topic_id=part.topic_id, timestamp=moment
         )
     )
     raise_if_gone(part, sought.error)
+    found = _offset_in_segments(metadata, part, moment, end)
+    if found is not None:
+        return found
     whole = OffsetRange(part, sought.offset, end)
-    decoder = Decoder(whole, arrow_schema(tuple(n for n in ALWAYS if n in ("offset", "timestamp"))))
+    decoder = Decoder(whole, arrow_schema(_NAMES))
     for rows in RangeScan(metadata.store, metadata.keys, whole, fail_on_data_loss=False):
         for batch in decoder.decode(rows):
-            offsets, times = batch.column("offset"), batch.column("timestamp").cast("int64")
-            later = (times.to_numpy() >= moment * 1000).nonzero()[0]
-            if len(later):
-                return int(offsets[int(later[0])].as_py())
+            at = _first_since(batch, moment)
+            if at is not None:
+                return at
     return None
+
+
+def _offset_in_segments(
+    metadata: MetadataClient, part: PartitionLog, moment: int, end: int
+) -> int | None:
+    """Return the offset of the first such record that left Redis, or None."""
+    [bound] = metadata.bounds([part])
+    whole = OffsetRange(part, bound.start, end)
+    [edge] = metadata.local_starts([whole])
+    if edge <= bound.start:
+        return None
+    with metadata.open_segments() as reader:
+        start = reader.find_chunk(
+            part.topic, part.topic_id, part.partition, whole.start, edge, moment
+        )
+        if start is None:
+            return None
+        whole = OffsetRange(part, max(start, whole.start), edge)
+        for _, batch in decode_segments(reader, whole, _NAMES, committed=False):
+            at = _first_since(batch, moment)
+            if at is not None:
+                return at
+    return None
+
+
+def _first_since(batch: Any, moment: int) -> int | None:
+    offsets, times = batch.column("offset"), batch.column("timestamp").cast("int64")
+    later = (times.to_numpy() >= moment * 1000).nonzero()[0]
+    return int(offsets[int(later[0])].as_py()) if len(later) else None

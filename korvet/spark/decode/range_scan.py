@@ -2,7 +2,8 @@
 
 Rules
 - The sparse index gives the offsets at which chunks of about CHUNK_BYTES end.
-- Read the log start offset with each chunk: a trim during the scan is then detected.
+- Read the log start offset with each chunk: a trim during the scan is then detected. LeftRedis is
+  raised if the records left Redis for segments.
 - Request the next chunk before yielding one: Redis and Spark then work in parallel.
 - Yield entries as Redis sent them; those of layout `record` as unparsed bytes.
 - Foreign entries (added by XADD, not by a broker) are not in the index and may have any size. If
@@ -20,6 +21,7 @@ from korvet.log.entry_id import DENSE_MS, entry_id, split_id
 from korvet.scripts.call import Arg
 from korvet.spark.decode.aborted_transactions import AbortedTransaction
 from korvet.spark.decode.xrange_reply import XRangeReply
+from korvet.spark.errors import LeftRedis
 from korvet.spark.metadata import OffsetRange, PartitionLog, data_lost_error, raise_if_gone
 from korvet.store.errors import CommandFailed
 from korvet.store.raw_reply import parsed
@@ -101,14 +103,15 @@ class RangeScan:
         """
         if self._log.is_batch or self._log.mode != "dense":
             return None
-        state = ("HMGET", self._names.log, "topic_id", "start", "stable")
+        state = ("HMGET", self._names.log, "topic_id", "start", "local_start", "stable")
         try:
-            [topic_id, first, stable], flat = self._store.commands(
-                [state, ("XINFO", "STREAM", self._names.stream)]
+            # The state last: records that leave Redis in between are then noticed.
+            flat, [*bounds, stable] = self._store.commands(
+                [("XINFO", "STREAM", self._names.stream), state]
             )
         except CommandFailed:  # an empty log has no stream
             return None
-        self._check([topic_id, first], self.position)
+        self._check(bounds, self.position)
         info = dict(zip(flat[::2], flat[1::2], strict=True))
         if stable is not None or not info[b"length"]:
             return None
@@ -199,11 +202,11 @@ class RangeScan:
         last = "+" if stop is None else self._id(stop - 1)
         return (
             ("XRANGE", self._names.stream, self._id(start), last, "COUNT", most),
-            [("HMGET", self._names.log, "topic_id", "start")],
+            [("HMGET", self._names.log, "topic_id", "start", "local_start")],
         )
 
     def _check(self, state: list[bytes | None], at: int) -> None:
-        topic_id, first = state
+        topic_id, first, local_start = state
         if topic_id is None or first is None:
             raise_if_gone(self._log, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         elif topic_id.decode() != self._log.topic_id:
@@ -213,6 +216,8 @@ class RangeScan:
             if self._strict:
                 raise error
             logger.warning("%s", error)
+        if local_start is not None and int(local_start) > at:
+            raise LeftRedis(int(local_start))
 
     def _id(self, offset: int) -> str:
         return entry_id(self._log.mode, self._log.bits, max(offset, 0))

@@ -20,6 +20,47 @@ STEP_BYTES = 64 << 10
 """Distance of two rows of the sparse index in bytes: the error of an estimated size."""
 
 
+def split_batch(
+    metadata: MetadataClient, options: ReadOptions, ranges: Sequence[OffsetRange]
+) -> list[OffsetRange]:
+    """Divide the ranges of a batch read: those that left Redis by segments."""
+    found: list[OffsetRange] = []
+    edges = metadata.local_starts(ranges) if ranges else []
+    if all(edge <= each.start for each, edge in zip(ranges, edges, strict=True)):
+        return split_ranges(metadata, options, ranges)
+    with metadata.open_segments() as reader:
+        for each, edge in zip(ranges, edges, strict=True):
+            low = each.start
+            for high in reader.cuts(
+                each.log.topic, each.log.partition, low, edge, options.split_bytes
+            ):
+                found.append(OffsetRange(each.log, low, high))
+                low = high
+            found.append(OffsetRange(each.log, low, each.end))
+    return split_ranges(metadata, options, [each for each in found if each.start < each.end])
+
+
+def split_stream(
+    metadata: MetadataClient, options: ReadOptions, ranges: Sequence[OffsetRange]
+) -> list[OffsetRange]:
+    """Divide the ranges of a stream's batch, the same way if they left Redis meanwhile.
+
+    A range of a topic with remote.storage.enable is one split; in dense mode, or one for each
+    maxRecordsPerPartition offsets.
+    """
+    hot = [each for each in ranges if not each.log.is_remote]
+    found = split_ranges(metadata, options, hot) if hot else []
+    for each in ranges:
+        if each.log.is_remote:
+            step = options.max_records if each.log.mode == "dense" else None
+            step = step or each.end - each.start
+            found += [
+                OffsetRange(each.log, low, min(low + step, each.end))
+                for low in range(each.start, each.end, step)
+            ]
+    return sorted(found, key=lambda each: (each.log, each.start))
+
+
 def split_ranges(
     metadata: MetadataClient, options: ReadOptions, ranges: Sequence[OffsetRange]
 ) -> list[OffsetRange]:
@@ -146,6 +187,7 @@ def range_sizes(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list
     their numbers.
     """
     commands: list[tuple[Any, ...]] = []
+    cold = _bytes_in_segments(metadata, ranges)
     for each in ranges:
         index = metadata.keys.partition(each.log.topic, each.log.partition).index
         low, high = f"({each.start}", f"({each.end}"
@@ -154,9 +196,21 @@ def range_sizes(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list
     replies = metadata.store.commands(commands)
     return [
         # A trim between the two reads may remove the last row.
-        max(0, _byte_position(last) - _byte_position(first)) + STEP_BYTES
-        for first, last in zip(replies[::2], replies[1::2], strict=True)
+        max(0, _byte_position(last) - _byte_position(first)) + STEP_BYTES + left
+        for first, last, left in zip(replies[::2], replies[1::2], cold, strict=True)
     ]
+
+
+def _bytes_in_segments(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list[int]:
+    """Return about how many bytes of each range left Redis."""
+    edges = metadata.local_starts(ranges) if ranges else []
+    if all(edge <= each.start for each, edge in zip(ranges, edges, strict=True)):
+        return [0] * len(ranges)
+    with metadata.open_segments() as reader:
+        return [
+            reader.bytes_in(each.log.topic, each.log.partition, each.start, edge)
+            for each, edge in zip(ranges, edges, strict=True)
+        ]
 
 
 def _byte_position(members: list[bytes]) -> int:
