@@ -133,11 +133,9 @@ async def _one(
     topic = await context.topics.get(name)
     if topic is not None:
         return _describe(topic, request, context)
-    if check_topic_name(name, reserved=context.services.topic_configs.reserved_names):
+    if check_topic_name(name, reserved=True):
         return _absent(ErrorCode.INVALID_TOPIC_EXCEPTION, name, request, context)
-    if not (
-        request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
-    ):
+    if not _is_auto_created(name, request, context):
         return _absent(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, request, context)
     if not context.may_create(name):
         return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
@@ -149,6 +147,15 @@ async def _one(
     if topic is None or context.version < 2:
         return _refusal(ErrorCode.LEADER_NOT_AVAILABLE, name)
     return _describe(topic, request, context)
+
+
+def _is_auto_created(name: str, request: MetadataRequest, context: Context) -> bool:
+    """Return whether the request creates this missing topic: not if its name is reserved."""
+    return (
+        request.allow_auto_topic_creation
+        and context.settings.flag("auto.create.topics.enable")
+        and not check_topic_name(name, reserved=context.services.topic_configs.reserved_names)
+    )
 
 
 def _absent(

@@ -116,7 +116,7 @@ async def test_a_topic_named_twice_is_refused_and_the_others_are_made(broker: Br
 async def test_reserved_names_are_for_those_who_ask_for_them(broker: Broker) -> None:
     name = "__debezium-heartbeat.orders"
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-    assert (await broker.ask(asked)).topics[0].error_code == E.INVALID_TOPIC_EXCEPTION
+    assert (await broker.ask(asked)).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     allowed = AlterableConfig(name="reserved.topic.names.enable", config_operation=0, value="true")
     everybody = AlterConfigsResource(resource_type=4, resource_name="", configs=[allowed])
     change = IncrementalAlterConfigsRequest(resources=[everybody], validate_only=False)
