@@ -268,7 +268,7 @@ def partitions_of(topic: Topic) -> list[PartitionLog]:
             topic.is_batch,
             policy.offset_mode,
             policy.offset_bits,
-            bool(topic.remote_id),
+            "remote.storage.enable" in topic.configs,
         )
         for number in range(topic.partitions)
     ]
