@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, list and delete topics.")
 
 _Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+_PARTITION_COLUMNS: tuple[str, ...] = (
+    "partition", "first", "next", "records", "bytes", "newest", "stream",
+)  # fmt: skip
 
 
 @o.command(app, "list")
@@ -70,15 +73,19 @@ def create(
 def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
     """Print a topic's configs and partitions.
 
-    With retention.consumed, also the group that holds a partition's records, and how many.
+    With retention.consumed, also the group that holds a partition's records, and how many. With
+    remote.storage.enable, also the first offset in Redis and what segments hold.
     """
     from korvet.cli.admin_client import on_log
     from korvet.groups.consumed import held_by
+    from korvet.remote_log.manifest import ManifestTotals, totals
 
-    async def run(log: "CommandLog") -> tuple[list[table_output.Row], list[table_output.Row]]:
+    async def run(
+        log: "CommandLog",
+    ) -> tuple[list[table_output.Row], tuple[str, ...], list[table_output.Row]]:
         topic = await log.find_topic(name)
         configs = log.topic_configs.resolve(name, topic.configs).values()
-        parts = [
+        parts: list[table_output.Row] = [
             (
                 *(part.partition, part.earliest, part.latest, part.records, part.bytes),
                 _moment(part.newest_timestamp_ms),
@@ -88,23 +95,20 @@ def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
         ]
         shown = [(c.name, c.value, c.source.name.lower()) for c in configs if c.setting.effect]
         held = {row[0]: row[1:] for row in await held_by(log.store, log.keys, topic)}
+        columns = _PARTITION_COLUMNS
         if topic.policy.consumed_by:
-            parts = [(*row, *held.get(row[0], (None, 0))) for row in parts]
-        return [("id", topic.id, ""), *shown], list(parts)
+            columns = (*columns, "held_by", "held_records")
+            parts = [(*row, *held.get(number, (None, 0))) for number, row in enumerate(parts)]
+        if "remote.storage.enable" in topic.configs:
+            columns = (*columns, *ManifestTotals._fields)
+            parts = [
+                (*row, *await totals(log.store, log.keys, name, number))
+                for number, row in enumerate(parts)
+            ]
+        return [("id", topic.id, ""), *shown], columns, list(parts)
 
-    configs, parts = on_log(run, target)
+    configs, of_part, parts = on_log(run, target)
     of_config = ("config", "value", "source")
-    of_part: tuple[str, ...] = (
-        "partition",
-        "first",
-        "next",
-        "records",
-        "bytes",
-        "newest",
-        "stream",
-    )
-    if parts and len(parts[0]) > len(of_part):
-        of_part = (*of_part, "held_by", "held_records")
     if json:
         table_output.document(
             {

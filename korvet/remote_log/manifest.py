@@ -1,6 +1,6 @@
 """The manifest: one row per segment, in Redis; `lua/log/add_segment.lua` writes it."""
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -39,6 +39,29 @@ class SegmentRow(msgspec.Struct, frozen=True):
     def object_name(self, cluster_id: str, topic_id: str, partition: int) -> str:
         """Return the name of the segment's object."""
         return object_name(cluster_id, topic_id, partition, self.first, self.id)
+
+
+class ManifestTotals(NamedTuple):
+    """Totals of a partition's segments; `local_start`: the first offset in Redis."""
+
+    local_start: int
+    segments: int
+    segment_records: int
+    segment_bytes: int
+
+
+async def totals(store: ManifestStore, keys: Keys, topic: str, partition: int) -> ManifestTotals:
+    """Return the totals of a partition's manifest."""
+    names = keys.partition(topic, partition)
+    start, local_start = await store.command("HMGET", names.log, "start", "local_start")
+    count = await store.command("ZCARD", names.segments)
+    edges = [await store.command("ZRANGE", names.segments, at, at) for at in (0, -1)]
+    held = records = 0
+    if all(edges):
+        first, last = (SegmentRow.parse(rows[0]) for rows in edges)
+        records = last.records_before + last.records - first.records_before
+        held = last.bytes_before + last.size - first.bytes_before
+    return ManifestTotals(int(local_start or start or 0), count, records, held)
 
 
 def object_name(cluster_id: str, topic_id: str, partition: int, first: int, name: str) -> str:

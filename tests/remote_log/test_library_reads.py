@@ -7,6 +7,7 @@ import pytest
 from korvet.library.async_korvet import AsyncKorvet
 from korvet.library.korvet import Korvet
 from korvet.library.values import KorvetError
+from korvet.remote_log.manifest import totals
 from tests.remote_log.test_tiered_log import Tier, tier
 from tests.support.exchanges import SHAPES
 from tests.support.redis_servers import TestServer
@@ -55,3 +56,15 @@ async def test_without_the_url_of_the_store_the_log_begins_in_redis(
         assert log.offsets("t")[0].earliest == local
         with pytest.raises(KorvetError, match=r"remote\.storage\.url"):
             log.fetch("t", 0, 0)
+
+
+async def test_the_totals_of_a_manifest_are_those_of_its_segments(tier: Tier) -> None:
+    await tier.fill()
+    services = tier.broker.services
+    assert await totals(services.store, services.keys, "t", 0) == (0, 0, 0, 0)
+    await tier.move()
+    found = await totals(services.store, services.keys, "t", 0)
+    sizes = [path.stat().st_size for path in tier.objects()]
+    local = (await tier.offset(-4)).offset
+    copied = (await tier.offset(-6)).offset
+    assert found == (local, len(sizes), copied, sum(sizes))
