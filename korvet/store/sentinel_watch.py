@@ -73,9 +73,11 @@ class SentinelWatcher(Listener):
 
     async def close(self) -> None:
         """Unsubscribe."""
-        for task in (*self._starting, self._looking):
-            if task is not None:
-                task.cancel()
+        tasks = [task for task in (*self._starting, self._looking) if task is not None]
+        for task in tasks:
+            task.cancel()
+        # A task that connects closes its socket when it ends.
+        await asyncio.gather(*tasks, return_exceptions=True)
         for pubsub in self._pubsubs:
             await pubsub.close()
 
