@@ -99,6 +99,11 @@ class Settings:
                 )
         return Settings(self._layers[-1][1], dynamic, own)
 
+    def with_start(self, values: Mapping[str, str]) -> "Settings":
+        """Return settings with these start values too, and the same dynamic configs."""
+        own, dynamic, static = (layer for _, layer in self._layers)
+        return Settings({**static, **values}, dynamic, own)
+
     @property
     def listeners(self) -> set[str]:
         """Names of the listeners that have their own settings, in lower case."""

@@ -19,7 +19,7 @@ from korvet.metrics import Metrics
 from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.inline_reader import InlineLogReader, InlineSegmentStore
 from korvet.remote_log.reader import RemoteLogReader
-from korvet.remote_log.store import SegmentStore
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.store.async_store import AsyncStore
 from korvet.store.redis_py import InlineStore, LibraryStore
 from korvet.topics.lifecycle import Refused
@@ -55,12 +55,14 @@ class Session:
         self._started_with = self.settings
         self._changed = ConfigTable(self.store, self.keys)
         self._fresh_until = 0.0
+        self._asked_for_remote = False
 
     async def refresh(self) -> None:
         """Read the settings that were changed while brokers run, unless they are fresh."""
         if monotonic() < self._fresh_until:
             return
-        if await self._changed.refresh():
+        found = not self._asked_for_remote and await self._use_stored_url()
+        if await self._changed.refresh() or found:
             self.settings = self._changed.overlay(self._started_with, _NO_BROKER)
             self.topic_configs = TopicConfigs(self.settings)
             self.table.use_configs(self.topic_configs)
@@ -69,6 +71,21 @@ class Session:
         if is_enabled and self.reader.remote is None:
             await self._open_segments()
 
+    async def _use_stored_url(self) -> bool:
+        """Take the remote store that brokers named in Redis, unless the settings name one."""
+        self._asked_for_remote = True
+        if self.settings.text_of("remote.storage.url"):
+            return False
+        url = await self.store.command("HGET", self.keys.cluster(), "remote_storage_url")
+        if url is not None:
+            self._started_with = self._started_with.with_start(
+                {
+                    "remote.log.storage.system.enable": "true",
+                    "remote.storage.url": url.decode(),
+                }
+            )
+        return url is not None
+
     async def _open_segments(self) -> None:
         """Let reads below the first record in Redis take segments of remote.storage.url."""
         url = self.settings.text_of("remote.storage.url")
@@ -76,7 +93,10 @@ class Session:
         if not url or found is None:
             return
         is_inline = isinstance(self.store, InlineStore)
-        segments = (InlineSegmentStore if is_inline else SegmentStore)(url)
+        try:
+            segments = (InlineSegmentStore if is_inline else SegmentStore)(url, create=False)
+        except RemoteStorageError:
+            return  # a directory of another machine: reads below the local start say what to set
         cluster_id = found.decode()
         cache = ChunkCache(segments, self.settings.integer("remote.fetch.cache.bytes"))
         reader = InlineLogReader if is_inline else RemoteLogReader

@@ -45,6 +45,19 @@ async def test_the_library_reads_segments_and_redis_as_one_log(
         assert await log_async.find_offset("t", 0, "earliest") == first
 
 
+async def test_the_library_takes_the_url_that_brokers_stored(
+    tier: Tier, valkey_server: TestServer
+) -> None:
+    await tier.broker.services.registration.join()
+    await tier.broker.services.publish_remote_storage()
+    await tier.fill()
+    await tier.move()
+    namespace = tier.broker.services.keys.namespace
+    with Korvet.connect(valkey_server.url, namespace=namespace) as log:
+        assert [(r.timestamp_ms, r.value) for r in log.records("t", 0)] == tier.sent
+        log.create_topic("cold", 1, {"remote.storage.enable": "true"})
+
+
 async def test_without_the_url_of_the_store_the_log_begins_in_redis(
     tier: Tier, valkey_server: TestServer
 ) -> None:
