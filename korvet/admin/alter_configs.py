@@ -7,7 +7,8 @@ Rules
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -40,6 +41,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE = 2, 4, 8, 16
 GROUP_RESOURCE = 32
 SETTINGS = {TOPIC_RESOURCE: TOPIC, BROKER_RESOURCE: BROKER, GROUP_RESOURCE: GROUP}
+
+R = TypeVar("R")
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -77,13 +80,22 @@ class ConfigAdmin:
         self._config = config
         self._node_id = node_id
 
-    async def alter_each(self, changes: Sequence[Change]) -> list[tuple[ErrorCode, str | None]]:
-        """Apply the changes of a request; return an error, or NONE, for each."""
+    async def alter_each(self, changes: Sequence[Change], row: Callable[..., R]) -> list[R]:
+        """Apply the changes of a request; return a `row` of the response for each."""
         times = Counter((change.kind, change.name) for change in changes)
         twice = ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
-        return [
+        outcomes = [
             twice if times[change.kind, change.name] > 1 else await outcome(self.alter(change))
             for change in changes
+        ]
+        return [
+            row(
+                error_code=error,
+                error_message=reason,
+                resource_type=change.kind,
+                resource_name=change.name,
+            )
+            for change, (error, reason) in zip(changes, outcomes, strict=True)
         ]
 
     async def alter(self, change: Change) -> None:

@@ -29,14 +29,7 @@ async def alter_configs(request: AlterConfigsRequest, context: Context) -> Alter
         )
         for row in request.resources
     ]
-    outcomes = await context.services.config_admin.alter_each(changes)
-    responses = [
-        AlterConfigsResourceResponse(
-            error_code=error,
-            error_message=reason,
-            resource_type=row.resource_type,
-            resource_name=row.resource_name,
-        )
-        for row, (error, reason) in zip(request.resources, outcomes, strict=True)
-    ]
-    return AlterConfigsResponse(responses=responses)
+    admin = context.services.config_admin
+    return AlterConfigsResponse(
+        responses=await admin.alter_each(changes, AlterConfigsResourceResponse)
+    )

@@ -36,14 +36,7 @@ async def incremental_alter_configs(
         )
         for row in request.resources
     ]
-    outcomes = await context.services.config_admin.alter_each(changes)
-    responses = [
-        AlterConfigsResourceResponse(
-            error_code=error,
-            error_message=reason,
-            resource_type=row.resource_type,
-            resource_name=row.resource_name,
-        )
-        for row, (error, reason) in zip(request.resources, outcomes, strict=True)
-    ]
-    return IncrementalAlterConfigsResponse(responses=responses)
+    admin = context.services.config_admin
+    return IncrementalAlterConfigsResponse(
+        responses=await admin.alter_each(changes, AlterConfigsResourceResponse)
+    )
