@@ -7,13 +7,10 @@
 ---          cluster_id  bytes  the cluster's id
 --- COST     O(1), at most 2 calls
 local codes = require("lib.codes")
+local init_field = require("lib.init_field")
 
 local cluster = KEYS[1]
 local cluster_id = ARGV[1]
 
--- Write. Only if there is none: Redis rejects this at maxmemory, and a broker must start then too.
-local known = redis.call("HGET", cluster, "cluster_id")
-if not known then
-  redis.call("HSET", cluster, "cluster_id", cluster_id)
-end
-return { codes.NONE, known or cluster_id }
+-- Write.
+return { codes.NONE, init_field.once(cluster, "cluster_id", cluster_id) }

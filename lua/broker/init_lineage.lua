@@ -9,13 +9,10 @@
 --- NOTES    A Redis that lost its data has no lineage, or another one than the snapshots have: a
 ---          broker then writes none over them.
 local codes = require("lib.codes")
+local init_field = require("lib.init_field")
 
 local cluster = KEYS[1]
 local lineage = ARGV[1]
 
 -- Write.
-local known = redis.call("HGET", cluster, "lineage")
-if not known then
-  redis.call("HSET", cluster, "lineage", lineage)
-end
-return { codes.NONE, known or lineage }
+return { codes.NONE, init_field.once(cluster, "lineage", lineage) }

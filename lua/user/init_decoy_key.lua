@@ -9,13 +9,10 @@
 --- NOTES    Brokers derive the salt of an unknown user from the key and the name. All brokers use
 ---          one key, so that the salt is the same at each attempt.
 local codes = require("lib.codes")
+local init_field = require("lib.init_field")
 
 local users = KEYS[1]
 local decoy_key = ARGV[1]
 
--- Write. Only if there is none: Redis rejects this at maxmemory.
-local known = redis.call("HGET", users, ":decoy_key")
-if not known then
-  redis.call("HSET", users, ":decoy_key", decoy_key)
-end
-return { codes.NONE, known or decoy_key }
+-- Write.
+return { codes.NONE, init_field.once(users, ":decoy_key", decoy_key) }
