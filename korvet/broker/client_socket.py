@@ -7,6 +7,7 @@ Rules
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Coroutine
 from time import monotonic
 from typing import Any
@@ -35,7 +36,7 @@ LINGER_S = 10.0
 log = logfmt.get("broker.connection")
 
 
-class ClientSocket(asyncio.BufferedProtocol):
+class ClientSocket(asyncio.BufferedProtocol, ABC):
     """A client's socket. A subclass handles the requests; `connections` are all open ones."""
 
     # The listener for Kafka 0.7 overrides these.
@@ -71,9 +72,9 @@ class ClientSocket(asyncio.BufferedProtocol):
         self.port = 0
         self.last_active = monotonic()
 
+    @abstractmethod
     def _pump(self) -> None:
         """Begin the next requests, as far as order and limits allow."""
-        raise NotImplementedError
 
     # Callbacks of the event loop.
 
