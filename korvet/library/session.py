@@ -18,6 +18,7 @@ from korvet.log.reader import LogReader
 from korvet.metrics import Metrics
 from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.inline_reader import InlineLogReader, InlineSegmentStore
+from korvet.remote_log.manifest import CLUSTER_ID, REMOTE_STORAGE_URL
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.store.async_store import AsyncStore
@@ -76,7 +77,7 @@ class Session:
         self._asked_for_remote = True
         if self.settings.text_of("remote.storage.url"):
             return False
-        url = await self.store.command("HGET", self.keys.cluster(), "remote_storage_url")
+        url = await self.store.command("HGET", self.keys.cluster(), REMOTE_STORAGE_URL)
         if url is not None:
             self._started_with = self._started_with.with_start(
                 {
@@ -89,7 +90,7 @@ class Session:
     async def _open_segments(self) -> None:
         """Let reads below the first record in Redis take segments of remote.storage.url."""
         url = self.settings.text_of("remote.storage.url")
-        found = await self.store.command("HGET", self.keys.cluster(), "cluster_id") if url else None
+        found = await self.store.command("HGET", self.keys.cluster(), CLUSTER_ID) if url else None
         if not url or found is None:
             return
         is_inline = isinstance(self.store, InlineStore)

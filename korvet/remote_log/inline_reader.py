@@ -3,8 +3,6 @@
 Its coroutines never suspend: the store is read in the calling thread, without read-ahead.
 """
 
-from typing import Any
-
 from korvet.remote_log.chunk_cache import block_of, chunks_of
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
@@ -16,13 +14,7 @@ class InlineSegmentStore(SegmentStore):
 
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`."""
-        import obstore
-
-        with self._request("read", name):
-            found: Any = obstore.get_range(self._store, name, start=start, end=end)
-            if len(found) != end - start:
-                raise ValueError(f"{len(found)} bytes in place of {end - start}")
-        return memoryview(found)
+        return self.get_blocking(name, start, end)
 
 
 class InlineLogReader(RemoteLogReader):

@@ -8,6 +8,9 @@ from korvet.keys import Keys
 from korvet.remote_log.store import RemoteStorageError
 from korvet.wire.segments import CorruptSegment, Segment, read_footer
 
+CLUSTER_ID, REMOTE_STORAGE_URL = "cluster_id", "remote_storage_url"
+"""Fields of the cluster hash; `lua/broker/set_remote_storage.lua` writes the second one."""
+
 
 class ManifestStore(Protocol):
     """Store calls that lookups use."""
@@ -53,15 +56,18 @@ class ManifestTotals(NamedTuple):
 async def totals(store: ManifestStore, keys: Keys, topic: str, partition: int) -> ManifestTotals:
     """Return the totals of a partition's manifest."""
     names = keys.partition(topic, partition)
-    start, local_start = await store.command("HMGET", names.log, "start", "local_start")
+    fields = ("start", "local_start", "tiered_records", "tiered_bytes")
+    start, local_start, records, size = (
+        int(each or 0) for each in await store.command("HMGET", names.log, *fields)
+    )
     count = await store.command("ZCARD", names.segments)
-    edges = [await store.command("ZRANGE", names.segments, at, at) for at in (0, -1)]
-    held = records = 0
-    if all(edges):
-        first, last = (SegmentRow.parse(rows[0]) for rows in edges)
-        records = last.records_before + last.records - first.records_before
-        held = last.bytes_before + last.size - first.bytes_before
-    return ManifestTotals(int(local_start or start or 0), count, records, held)
+    rows = await store.command("ZRANGE", names.segments, 0, 0)
+    if not rows:
+        return ManifestTotals(local_start or start, 0, 0, 0)
+    first = SegmentRow.parse(rows[0])
+    return ManifestTotals(
+        local_start or start, count, records - first.records_before, size - first.bytes_before
+    )
 
 
 def object_name(cluster_id: str, topic_id: str, partition: int, first: int, name: str) -> str:

@@ -13,18 +13,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol, Self
 
 from korvet.keys import Keys
-from korvet.log.entry import Entry
-from korvet.remote_log.manifest import SegmentRow, checked_footer
+from korvet.remote_log.manifest import (
+    CLUSTER_ID,
+    REMOTE_STORAGE_URL,
+    SegmentRow,
+    checked_footer,
+)
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.remote_log.stored_entries import entries_of
-from korvet.topics.table import Topic
 from korvet.wire.segments import CorruptSegment, Segment
 
 RUN_BYTES = 4 << 20
 """Bytes of a range read, unless one chunk is larger."""
 MAX_FOOTERS = 100
-CLUSTER_ID, REMOTE_STORAGE_URL = "cluster_id", "remote_storage_url"
-"""Fields of the cluster hash; `lua/broker/set_remote_storage.lua` writes the second one."""
 
 
 class ManifestStore(Protocol):
@@ -188,23 +188,14 @@ class SyncSegmentReader:
                     return segment.rows[chunk].offset
         return None
 
-    def entries(
-        self, topic: Topic, partition: int, start: int, end: int
-    ) -> Iterator[tuple[Segment, list[Entry]]]:
-        """Yield the entries of each run, as the topic's streams would have them."""
-        for run in self.runs(topic.name, topic.id, partition, start, end):
-            entries = [each for each in entries_of(topic, run.batches) if each.last >= start]
-            yield run.segment, [each for each in entries if each.first < end]
-
     def _runs_of(self, name: str, segment: Segment, start: int, end: int) -> Iterator[Run]:
         """Yield a segment's runs; the next one is read while the caller uses one."""
         edges = _edges(segment, start, end)
-        pending: Future[memoryview] | None = None
-        for first, after in edges:
-            asked = pending or self._ask(name, segment, first, after)
-            data = asked.result()
-            following = next((each for each in edges if each[0] == after), None)
-            pending = self._ask(name, segment, *following) if following else None
+        pending = self._ask(name, segment, *edges[0])
+        for number, (first, after) in enumerate(edges, 1):
+            data = pending.result()
+            if number < len(edges):
+                pending = self._ask(name, segment, *edges[number])
             try:
                 segment.verify(first, data)
             except CorruptSegment as error:

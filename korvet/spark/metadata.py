@@ -72,6 +72,10 @@ class OffsetRange(msgspec.Struct, frozen=True):
     start: int
     end: int
 
+    def local_edge(self, local_start: bytes | None) -> int:
+        """Return the offset in the range below which Redis has no records."""
+        return min(max(self.start, int(local_start or 0)), self.end)
+
 
 class MetadataClient:
     """Topic metadata and offsets as stored in Redis. A context manager."""
@@ -100,7 +104,7 @@ class MetadataClient:
 
         return SyncSegmentReader.open(self.store, self.keys, self._remote_storage)
 
-    def local_starts(self, ranges: Sequence["OffsetRange"]) -> list[int]:
+    def local_starts(self, ranges: Sequence[OffsetRange]) -> list[int]:
         """Return for each range the offset in it below which Redis has no records."""
         starts = self.store.commands(
             [
@@ -108,10 +112,7 @@ class MetadataClient:
                 for each in ranges
             ]
         )
-        return [
-            min(max(each.start, int(found or 0)), each.end)
-            for each, found in zip(ranges, starts, strict=True)
-        ]
+        return [each.local_edge(found) for each, found in zip(ranges, starts, strict=True)]
 
     def topics(self) -> dict[str, Topic]:
         """Return all topics by name."""

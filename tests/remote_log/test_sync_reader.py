@@ -7,6 +7,7 @@ import pytest
 
 from korvet.log.records_in import records_in
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.remote_log.stored_entries import entries_of
 from korvet.remote_log.sync_reader import SyncSegmentReader
 from korvet.store.sync_store import SyncStore
 from tests.remote_log.test_tiered_log import PER_BATCH, Tier, tier
@@ -34,7 +35,8 @@ async def read(tier: Tier, reader: SyncSegmentReader, start: int, end: int) -> l
     """Timestamp and value of the records of a range."""
     topic = await tier.broker.services.topics.get("t")
     assert topic is not None
-    entries = [each for _, run in reader.entries(topic, 0, start, end) for each in run]
+    runs = reader.runs("t", topic.id, 0, start, end)
+    entries = [each for run in runs for each in entries_of(topic, run.batches)]
     found = [row for row in records_in(topic, entries) if start <= row[0] < end]
     return [(row[1], row[3]) for row in found]
 

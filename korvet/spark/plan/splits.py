@@ -187,23 +187,26 @@ def range_sizes(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list
     their numbers.
     """
     commands: list[tuple[Any, ...]] = []
-    cold = _bytes_in_segments(metadata, ranges)
     for each in ranges:
-        index = metadata.keys.partition(each.log.topic, each.log.partition).index
+        names = metadata.keys.partition(each.log.topic, each.log.partition)
         low, high = f"({each.start}", f"({each.end}"
-        commands.append(("ZRANGEBYSCORE", index, low, high, "LIMIT", 0, 1))
-        commands.append(("ZREVRANGEBYSCORE", index, high, low, "LIMIT", 0, 1))
+        commands.append(("ZRANGEBYSCORE", names.index, low, high, "LIMIT", 0, 1))
+        commands.append(("ZREVRANGEBYSCORE", names.index, high, low, "LIMIT", 0, 1))
+        commands.append(("HGET", names.log, "local_start"))
     replies = metadata.store.commands(commands)
+    cold = _bytes_in_segments(metadata, ranges, replies[2::3])
     return [
         # A trim between the two reads may remove the last row.
         max(0, _byte_position(last) - _byte_position(first)) + STEP_BYTES + left
-        for first, last, left in zip(replies[::2], replies[1::2], cold, strict=True)
+        for first, last, left in zip(replies[::3], replies[1::3], cold, strict=True)
     ]
 
 
-def _bytes_in_segments(metadata: MetadataClient, ranges: Sequence[OffsetRange]) -> list[int]:
-    """Return about how many bytes of each range left Redis."""
-    edges = metadata.local_starts(ranges) if ranges else []
+def _bytes_in_segments(
+    metadata: MetadataClient, ranges: Sequence[OffsetRange], starts: Sequence[bytes | None]
+) -> list[int]:
+    """Return about how many bytes of each range left Redis; `starts` are the local starts."""
+    edges = [each.local_edge(found) for each, found in zip(ranges, starts, strict=True)]
     if all(edge <= each.start for each, edge in zip(ranges, edges, strict=True)):
         return [0] * len(ranges)
     with metadata.open_segments() as reader:
