@@ -1,0 +1,39 @@
+"""AlterShareGroupOffsets (key 91): move the start offsets of an empty share group (KIP-932)."""
+
+from korvet.wire.schema import Message, i16, i32, i64, message, uuid
+
+
+class AlterShareGroupOffsetsRequestPartition(Message):
+    partition_index: i32
+    start_offset: i64
+
+
+class AlterShareGroupOffsetsRequestTopic(Message):
+    topic_name: str
+    partitions: list[AlterShareGroupOffsetsRequestPartition]
+
+
+@message(key=91, versions=(0, 0), flexible=0, request=True)
+class AlterShareGroupOffsetsRequest(Message):
+    group_id: str
+    topics: list[AlterShareGroupOffsetsRequestTopic]
+
+
+class AlterShareGroupOffsetsResponsePartition(Message):
+    partition_index: i32
+    error_code: i16
+    error_message: str | None = None
+
+
+class AlterShareGroupOffsetsResponseTopic(Message):
+    topic_name: str
+    topic_id: uuid
+    partitions: list[AlterShareGroupOffsetsResponsePartition]
+
+
+@message(key=91, versions=(0, 0), flexible=0, request=False)
+class AlterShareGroupOffsetsResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16 = 0
+    error_message: str | None = None
+    responses: list[AlterShareGroupOffsetsResponseTopic]

@@ -1,0 +1,28 @@
+"""DeleteShareGroupOffsets (key 92): delete an empty share group's state of topics (KIP-932)."""
+
+from korvet.wire.schema import Message, i16, i32, message, uuid
+
+
+class DeleteShareGroupOffsetsRequestTopic(Message):
+    topic_name: str
+
+
+@message(key=92, versions=(0, 0), flexible=0, request=True)
+class DeleteShareGroupOffsetsRequest(Message):
+    group_id: str
+    topics: list[DeleteShareGroupOffsetsRequestTopic]
+
+
+class DeleteShareGroupOffsetsResponseTopic(Message):
+    topic_name: str
+    topic_id: uuid
+    error_code: i16
+    error_message: str | None = None
+
+
+@message(key=92, versions=(0, 0), flexible=0, request=False)
+class DeleteShareGroupOffsetsResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16 = 0
+    error_message: str | None = None
+    responses: list[DeleteShareGroupOffsetsResponseTopic]

@@ -1,0 +1,48 @@
+"""ShareGroupDescribe (key 77): state and members of share groups (KIP-932)."""
+
+from korvet.wire.schema import Message, i16, i32, message, uuid
+
+
+@message(key=77, versions=(1, 1), flexible=0, request=True)
+class ShareGroupDescribeRequest(Message):
+    group_ids: list[str]
+    include_authorized_operations: bool
+
+
+class TopicPartitions(Message):
+    topic_id: uuid
+    topic_name: str
+    partitions: list[i32]
+
+
+class Assignment(Message):
+    topic_partitions: list[TopicPartitions]
+
+
+class Member(Message):
+    member_id: str
+    rack_id: str | None = None
+    member_epoch: i32
+    client_id: str
+    client_host: str
+    subscribed_topic_names: list[str]
+    assignment: Assignment
+
+
+class DescribedGroup(Message):
+    error_code: i16
+    error_message: str | None = None
+    group_id: str
+    group_state: str
+    group_epoch: i32
+    assignment_epoch: i32
+    assignor_name: str
+    members: list[Member]
+    authorized_operations: i32 = -2147483648
+    """A bit field; the least number if it was not asked for."""
+
+
+@message(key=77, versions=(1, 1), flexible=0, request=False)
+class ShareGroupDescribeResponse(Message):
+    throttle_time_ms: i32 = 0
+    groups: list[DescribedGroup]

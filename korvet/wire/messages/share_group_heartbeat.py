@@ -1,0 +1,38 @@
+"""ShareGroupHeartbeat (key 76): join, stay in or leave a share group (KIP-932).
+
+The member chooses its own id. Null means unchanged since the last heartbeat. Version 0 was of a
+preview and no longer exists.
+"""
+
+from korvet.wire.schema import Message, i16, i32, message, uuid
+
+
+@message(key=76, versions=(1, 1), flexible=0, request=True)
+class ShareGroupHeartbeatRequest(Message):
+    group_id: str
+    member_id: str
+    member_epoch: i32
+    """0 joins, -1 leaves."""
+    rack_id: str | None = None
+    subscribed_topic_names: list[str] | None = None
+
+
+class TopicPartitions(Message):
+    topic_id: uuid
+    partitions: list[i32]
+
+
+class Assignment(Message):
+    topic_partitions: list[TopicPartitions]
+
+
+@message(key=76, versions=(1, 1), flexible=0, request=False)
+class ShareGroupHeartbeatResponse(Message):
+    throttle_time_ms: i32 = 0
+    error_code: i16
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: i32
+    heartbeat_interval_ms: i32
+    assignment: Assignment | None = None
+    """Null: unchanged."""
