@@ -142,7 +142,7 @@ class Services:
         self.segments: SegmentStore | None = None
         if self.settings.flag("remote.log.storage.system.enable"):
             self._open_remote_log()
-        metrics.strays.ask = lambda: self.log_reader.cache.skipped_entries
+        self._ask_metrics()
         self.enlisted = EnlistedPartitions(self.transactions, lambda: store.connection_epoch)
         self.produce = self._produce_service()
         self.stream_reads = StreamReads(store, keys, self.configs, lambda: self.settings)
@@ -156,6 +156,24 @@ class Services:
             lambda: self.settings,
         )
         self.replica_log = ReplicaLog()
+
+    def _ask_metrics(self) -> None:
+        """Let the metrics read at scrape time what the services hold."""
+        metrics, cache = self.metrics, self.log_reader.cache
+        metrics.strays.ask = lambda: cache.skipped_entries
+        metrics.cache_hits.ask = lambda: cache.hits
+        metrics.cache_misses.ask = lambda: cache.misses
+        metrics.cache_bytes.ask = lambda: {(): cache.held_bytes}
+        metrics.response_bytes.ask = lambda: {(): self.response_memory.bytes}
+        metrics.pending_bytes.ask = lambda: {(): self.store.pending_bytes}
+        metrics.memory_level.ask = lambda: {(): self.memory.level}
+        metrics.traffic.max_topics = lambda: self.settings.integer("monitoring.max.topics")
+        metrics.before_snapshot.append(self._keep_topics)
+
+    def _keep_topics(self) -> None:
+        """Drop the counts of deleted topics, once the topic table is read."""
+        if self.topics.cached_version:
+            self.metrics.traffic.keep({topic.name for topic in self.topics})
 
     def _open_remote_log(self) -> None:
         """Open the store of segments, and let the log reader read from it."""

@@ -5,6 +5,7 @@ Tasks on shared data run in one broker process at a time, which holds a lease.
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from time import perf_counter, time
 
 import anyio
 
@@ -13,12 +14,14 @@ from korvet.broker import consumed_retention
 from korvet.broker.audit_writer import AuditWriter
 from korvet.broker.compaction import Compaction
 from korvet.broker.consumed_retention import ConsumedRetention
-from korvet.broker.group_metrics import GroupGauges
+from korvet.broker.group_metrics import UPDATE_S, GroupGauges
 from korvet.broker.leases import Leases
+from korvet.broker.redis_metrics import RedisGauges
 from korvet.broker.retention import PRODUCERS_S, Retention
 from korvet.cluster.registration import HEARTBEAT_S
 from korvet.context import Services
 from korvet.groups.coordinator import CLAIM_LIMIT
+from korvet.metrics import Labels
 from korvet.recovery.task import SnapshotTask
 from korvet.security.authorizer import CHECK_S
 from korvet.store.errors import StoreError
@@ -27,9 +30,6 @@ from korvet.transactions.coordinator import EXPIRE_BATCH
 
 REST_S = 0.5
 """Min seconds between two heartbeats that channel messages trigger."""
-
-GAUGES_S = 15.0
-"""Seconds between two updates of the group metrics."""
 
 GROUPS_S = 0.5
 """Seconds between two checks for expired group deadlines."""
@@ -60,6 +60,8 @@ class BackgroundTasks:
         self.compaction = Compaction(services, self.leases)
         self.consumed = ConsumedRetention(services, self.leases)
         self._unfinished: dict[str, bytes] = {}
+        self._succeeded: dict[Labels, float] = {}
+        services.metrics.task_times.ask = lambda: self._succeeded
 
     async def run(self) -> None:
         """Run until cancelled. The tasks continue when Redis is available again."""
@@ -70,13 +72,12 @@ class BackgroundTasks:
     def _tasks(self) -> dict[str, Action]:
         """Return the tasks by name. Each runs until cancelled."""
         services, keys = self._services, self._services.keys
-        retention, gauges = self.retention, GroupGauges(services)
+        retention = self.retention
         retain = self._leased("retention", retention.interval_s * 2, retention.retain_all)
         expire = self._leased("producers", PRODUCERS_S * 2, retention.expire_producers)
         finish = self._leased("topics", HALF_WAY_S * 3, self._finish_topics)
-        look = self._leased("group-gauges", GAUGES_S * 2, gauges.look, gauges.clear)
         consumed = self.consumed
-        held = self._leased("held-gauge", GAUGES_S * 2, consumed.look, consumed.clear)
+        held = self._leased("held-gauge", UPDATE_S * 2, consumed.look, consumed.clear)
         due_s = services.settings.integer(TRANSACTION_INTERVAL) / 1000
         tasks: dict[str, Action] = {
             "broker heartbeat": self._beat,
@@ -89,11 +90,9 @@ class BackgroundTasks:
             tasks[follow] = partial(self._follow, follow, keys.acls_channel(), CHECK_S, refresh)
         repeated: list[tuple[str, float, Action]] = [
             ("group deadline check", GROUPS_S, self._tick_groups),
+            ("group metrics update", UPDATE_S, GroupGauges(services, self.leases).update),
+            ("Redis metrics update", UPDATE_S, RedisGauges(services).update),
         ]
-        # A lease held by a broker without an ops listener hides the gauges from every scrape.
-        is_scraped = services.config.ops_place is not None
-        if is_scraped:
-            repeated.append(("group metrics update", GAUGES_S, look))
         if not services.config.read_only:
             repeated += [
                 ("retention", retention.interval_s, retain),
@@ -101,9 +100,8 @@ class BackgroundTasks:
                 ("topic change recovery", HALF_WAY_S, finish),
                 ("transaction check", min(due_s, TRANSACTIONS_S), self.end_due_transactions),
                 ("consumed retention", consumed_retention.CHECK_S, consumed.run_once),
+                ("consumed retention metric", UPDATE_S, self._if_scraped(held, consumed.clear)),
             ]
-            if is_scraped:
-                repeated.append(("consumed retention metric", GAUGES_S, held))
             tasks["compaction"] = self.compaction.run
         for name, seconds, action in repeated:
             tasks[name] = partial(self._repeat, name, seconds, action)
@@ -138,6 +136,7 @@ class BackgroundTasks:
             try:
                 await task()
             except Exception as error:
+                self._services.metrics.task_errors.add(1, name)
                 logger.exception("background task failed", error, task=name)
                 await anyio.sleep(AGAIN_S)
 
@@ -145,10 +144,33 @@ class BackgroundTasks:
         """Run the action after each interval, also while Redis is unavailable."""
         while True:
             await anyio.sleep(seconds)
-            try:
+            await self._run(name, action)
+
+    async def _run(self, name: str, action: Action) -> None:
+        """Run the action once, and count it."""
+        metrics, began = self._services.metrics, perf_counter()
+        try:
+            await action()
+        except StoreError as error:
+            metrics.task_errors.add(1, name)
+            _log_retry(name, error)
+        else:
+            metrics.task_seconds.of(name).observe(perf_counter() - began)
+            self._succeeded[(name,)] = time()
+
+    def _if_scraped(self, action: Action, other: Callable[[], None]) -> Action:
+        """Return an action that runs while a scrape asks this process, else `other`.
+
+        A lease held by a process that is not scraped would hide the rows from every scrape.
+        """
+
+        async def run() -> None:
+            if self._services.metrics.is_scraped:
                 await action()
-            except StoreError as error:
-                _log_retry(name, error)
+            else:
+                other()
+
+        return run
 
     def _leased(
         self, lease: str, seconds: float, action: Action, other: Callable[[], None] = lambda: None
@@ -167,10 +189,7 @@ class BackgroundTasks:
         """Apply what any broker changed: after each message, and after each interval."""
         async with self._services.notifier.listen([channel]) as changes:
             while True:
-                try:
-                    await refresh()
-                except StoreError as error:
-                    _log_retry(name, error)
+                await self._run(name, refresh)
                 await changes.wait(seconds)
 
     async def _beat(self) -> None:

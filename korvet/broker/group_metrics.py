@@ -1,54 +1,69 @@
 """Consumer group metrics for /metrics: members, and lag in records, of a limited number of groups.
 
-One broker process at a time updates them, by lease; the others report none, so that sums are right.
-Rows above the limits are left out, smallest lag first.
+Rules
+- One broker process at a time updates them, by lease, so that sums are right; the others report
+  none. Only a process that a scrape has asked recently takes the lease.
+- Groups and rows above the limits are left out, least lag first; gauges say how many.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from korvet.broker.leases import Leases
 from korvet.context import Services
-from korvet.groups.lag import PartitionLag, list_lags
+from korvet.groups.lag_survey import LagSurvey, Survey
+from korvet.metrics import Gauge, Labels
 
-GROUPS = 200
-"""Max groups per update; of more, those that Redis returns first."""
-ROWS = 1000
-"""Max rows of lag."""
-
-Labels = tuple[str, ...]
+UPDATE_S = 15.0
+"""Seconds between two updates."""
+LEASE = "group-gauges"
 
 
 class GroupGauges:
-    """Rows of the two group metrics as of the last update."""
+    """Rows of the group metrics as of the last update."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, leases: Leases) -> None:
         self._services = services
-        self._members: dict[Labels, float] = {}
-        self._lag: dict[Labels, float] = {}
-        services.metrics.group_members.ask = self.members
-        services.metrics.group_lag.ask = self.lag
+        self._leases = leases
+        self._found: Survey | None = None
+        metrics = services.metrics
+        metrics.group_members.ask = self.members
+        metrics.group_lag.ask = self.lag
+        self._show(metrics.groups, lambda found: found.total_groups)
+        self._show(metrics.groups_not_shown, lambda found: found.hidden_groups)
+        self._show(metrics.group_rows_not_shown, lambda found: found.hidden_rows)
+        self._show(metrics.group_update_seconds, lambda found: found.seconds)
+
+    def _show(self, gauge: Gauge, number: Callable[[Survey], Any]) -> None:
+        """Let the gauge show a number of the last update, and nothing without one."""
+        gauge.ask = lambda: {} if self._found is None else {(): number(self._found)}
 
     def members(self) -> Mapping[Labels, float]:
-        return self._members
+        """Return the members of each group."""
+        groups = self._found.groups if self._found is not None else ()
+        return {(group.group,): group.members for group in groups}
 
     def lag(self) -> Mapping[Labels, float]:
-        return self._lag
+        """Return the lag of each committed partition."""
+        groups = self._found.groups if self._found is not None else ()
+        return {
+            (group.group, row.topic, str(row.partition)): row.lag
+            for group in groups
+            for row in group.rows
+        }
 
-    def clear(self) -> None:
-        """Report no rows: another process does."""
-        self._members, self._lag = {}, {}
-
-    async def look(self) -> None:
-        """Update the rows."""
+    async def update(self) -> None:
+        """Update the rows if this process is scraped and holds the lease, else drop them."""
         services = self._services
-        members: dict[Labels, float] = {}
-        rows: list[tuple[str, PartitionLag]] = []
-        for name in await services.groups.registry.list_some(GROUPS):
-            size = await services.store.command("HGET", services.keys.group(name).group, "size")
-            if size is None:
-                continue
-            members[(name,)] = int(size)
-            found = await list_lags(services.store, services.keys, services.topics, name)
-            rows += ((name, row) for row in found)
-        rows.sort(key=lambda pair: -pair[1].lag)
-        self._members = members
-        self._lag = {(name, row.topic, str(row.partition)): row.lag for name, row in rows[:ROWS]}
+        if not services.metrics.is_scraped or not await self._hold():
+            self._found = None
+            return
+        survey = LagSurvey(services.store, services.keys, services.topics)
+        self._found = await survey.run(
+            max_groups=services.settings.integer("monitoring.max.groups"),
+            max_rows=services.settings.integer("monitoring.max.partitions"),
+            proceed=self._hold,
+        )
+
+    async def _hold(self) -> bool:
+        return await self._leases.hold(LEASE, UPDATE_S * 2)

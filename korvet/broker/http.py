@@ -51,10 +51,17 @@ class OpsPage:
         if path == "/readyz":
             return readiness(await self._ready())
         if path == "/metrics":
-            return 200, _METRICS_TEXT, exposition([(None, self._metrics.snapshot())])
+            return 200, _METRICS_TEXT, exposition([(None, self._snapshot())])
         if path == "/snapshot":
-            return 200, "application/json", msgspec.json.encode(self._metrics.snapshot())
+            return 200, "application/json", msgspec.json.encode(self._snapshot())
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
+
+    def _snapshot(self) -> list[Family]:
+        # Imported here: a broker without --ops does not need prometheus_client.
+        from korvet.broker.process_metrics import process_families
+
+        self._metrics.scraped()
+        return [*self._metrics.snapshot(), *process_families()]
 
 
 class WorkerPoolPage:

@@ -1,8 +1,9 @@
 """Metrics of one or more processes as Prometheus text."""
 
+import platform
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -22,9 +23,6 @@ def text(snapshots: Snapshots) -> bytes:
     """Return the text; rows have the label `worker` if the process has a name."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Counts(snapshots))
-    if all(worker is None for worker, _ in snapshots):
-        # Memory and CPU are those of the answering process: with workers that one is idle.
-        ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
@@ -43,7 +41,8 @@ class _Counts(Collector):
                 metric = found.setdefault(family.name, _empty(family, labels))
                 for sample in family.samples:
                     _add(metric, family, [*process, *sample.labels], sample)
-        yield InfoMetricFamily("korvet_build", "The running version.", {"version": __version__})
+        build = {"version": __version__, "python": platform.python_version()}
+        yield InfoMetricFamily("korvet_build", "The running versions.", build)
         yield from found.values()
 
 

@@ -153,6 +153,8 @@ def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
     def count(name: str, took: float, outcome: str) -> None:
         calls.add()
         seconds.of(name).observe(took)
+        if outcome != "ok":
+            metrics.script_errors.add(1, name, outcome)
 
     return count
 

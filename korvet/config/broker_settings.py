@@ -6,6 +6,7 @@
 from korvet.config.accepted import ACCEPTED_BROKER
 from korvet.config.authorization_settings import ROWS as AUTHORIZATION
 from korvet.config.coordinator_settings import ROWS as COORDINATION
+from korvet.config.monitoring_settings import ROWS as MONITORING
 from korvet.config.remote_settings import BROKER_ROWS as REMOTE
 from korvet.config.sasl_settings import ROWS as SASL
 from korvet.config.setting import (
@@ -241,7 +242,16 @@ _TOPICS = (
 
 
 BROKER = table(
-    _OURS + _TOPICS + SOCKETS + TLS + SASL + COORDINATION + AUTHORIZATION + REMOTE + ACCEPTED_BROKER
+    _OURS
+    + _TOPICS
+    + SOCKETS
+    + TLS
+    + SASL
+    + COORDINATION
+    + AUTHORIZATION
+    + REMOTE
+    + MONITORING
+    + ACCEPTED_BROKER
 )
 LISTENER_PREFIX = "listener.name."
 """Prefix of a listener's own value: `listener.name.NAME.SETTING`, the name in lower case."""

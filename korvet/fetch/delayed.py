@@ -45,6 +45,8 @@ class DelayedFetch:
         self._partitions = partitions
         self._params = params
         self._deadline = monotonic() + max(params.max_wait_ms, 0) / 1000
+        self.waited_s = 0.0
+        """Seconds spent waiting for appends."""
         self._size = 0
         self._is_complete = False
         self._changed: set[int] = set()
@@ -118,7 +120,9 @@ class DelayedFetch:
             while not self._is_complete:
                 self._drop_large()
                 timeout_s = min(self._recheck_at, self._deadline) - monotonic()
+                began = monotonic()
                 news = await subscription.wait(timeout_s)
+                self.waited_s += monotonic() - began
                 await self._try_complete([at for channel in news for at in channels[channel]])
         await self._read([one for one in self._partitions if one.response is None])
 

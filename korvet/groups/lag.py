@@ -55,7 +55,7 @@ async def list_lags(
 ) -> list[PartitionLag]:
     """Return the lag of every committed partition of topics that exist, in order."""
     flat = await store.command("HGETALL", keys.group_offsets(group_id))
-    rows = await _parse(topics, zip(flat[::2], flat[1::2], strict=True))
+    rows = await parse_commits(topics, zip(flat[::2], flat[1::2], strict=True))
     replies = await store.run_many(
         log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
         for topic, number, commit in rows
@@ -70,9 +70,10 @@ async def list_lags(
     return sorted(found, key=lambda row: (row.topic, row.partition))
 
 
-async def _parse(
+async def parse_commits(
     topics: TopicTable, pairs: Iterable[tuple[bytes, bytes]]
 ) -> Sequence[tuple[Topic, int, CommittedOffset]]:
+    """Return the commits of a group's offsets hash, of topics that exist."""
     rows = []
     for field, raw in pairs:
         found, commit = parse_field(field), parse_commit(raw)

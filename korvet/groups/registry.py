@@ -9,6 +9,9 @@ from korvet.scripts.group import RegisterReply
 from korvet.store.async_store import AsyncStore
 from korvet.topics.table import VERSION_FIELD
 
+SCAN_COUNT = 500
+"""Group ids of one step of a scan."""
+
 
 class GroupRegistry:
     """The registry of one namespace."""
@@ -35,13 +38,14 @@ class GroupRegistry:
         """Return all group ids."""
         return _decoded(await self._store.command("HKEYS", self._keys.groups()))
 
-    async def list_some(self, limit: int) -> list[str]:
-        """Return at most `limit` group ids, the same ones until the registry changes."""
-        key = self._keys.groups()
-        if await self._store.command("HLEN", key) <= limit + 1:
-            return sorted(await self.list_all())
-        _, flat = await self._store.command("HSCAN", key, 0, "COUNT", limit)
-        return sorted(_decoded(flat[::2]))[:limit]
+    async def scan_all(self) -> list[str]:
+        """Return all group ids, sorted, read in steps that block Redis for a short time each."""
+        key, cursor, found = self._keys.groups(), b"0", set[str]()
+        while True:
+            cursor, flat = await self._store.command("HSCAN", key, cursor, "COUNT", SCAN_COUNT)
+            found.update(_decoded(flat[::2]))
+            if cursor == b"0":
+                return sorted(found)
 
 
 def _decoded(fields: Iterable[bytes]) -> list[str]:

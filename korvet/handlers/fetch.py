@@ -23,6 +23,7 @@ Left out
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
+from time import monotonic, time
 from typing import Any
 
 from korvet.context import Context
@@ -34,6 +35,8 @@ from korvet.fetch.partition_reader import (
     FetchParams,
     PartitionFetch,
 )
+from korvet.fetch.record_age import max_timestamp_of
+from korvet.metrics import Metrics
 from korvet.store.errors import StoreUnavailable
 from korvet.topics.table import Topic
 from korvet.wire.messages.fetch import (
@@ -62,6 +65,7 @@ def fetch(request: FetchRequest, context: Context) -> Coroutine[Any, Any, FetchR
 
 
 async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
+    began = monotonic()
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
     params = FetchParams(
@@ -79,8 +83,8 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
     await delayed.run()
     if _only_storage_errors(partitions, topics):
         await asyncio.sleep(min(STORAGE_ERROR_PAUSE_S, delayed.remaining_s))
-    services.metrics.records_out.add(sum(one.records for one in partitions))
-    services.metrics.record_bytes_out.add(sum(one.size for one in partitions))
+    _count(partitions, services.metrics)
+    services.metrics.fetch_work_seconds.observe(monotonic() - began - delayed.waited_s)
     return FetchResponse(
         responses=[
             FetchableTopicResponse(
@@ -91,6 +95,18 @@ async def _fetch(request: FetchRequest, context: Context) -> FetchResponse:
             for data, rows in zip(request.topics, topics, strict=True)
         ]
     )
+
+
+def _count(partitions: Iterable[PartitionFetch], metrics: Metrics) -> None:
+    """Count the records of the response by topic, and the age of each partition's first batch."""
+    now_ms = time() * 1000
+    for one in partitions:
+        if one.size and one.response is not None:
+            metrics.fetched(one.topic.name, one.records, one.size)
+            parts = one.response.records
+            timestamp = max_timestamp_of(parts) if isinstance(parts, list) else -1
+            if timestamp >= 0:
+                metrics.fetch_age_seconds.observe(max(0.0, now_ms - timestamp) / 1000)
 
 
 def _only_storage_errors(

@@ -263,7 +263,7 @@ class LegacyConnection(Connection):
                 raise Refusal(LegacyError.UNKNOWN, DENIED)
             if isinstance(request, Fetch):
                 found = await fetch.fetch(request, self._services, self._reader, room)
-                self._services.metrics.record_bytes_out.add(sum(map(len, found[1:])))
+                self._services.metrics.fetched(request.topic, 0, sum(map(len, found[1:])))
                 return found, LegacyError.NO_ERROR
             return await fetch.offsets(request, self._services), LegacyError.NO_ERROR
         except Refusal as refusal:

@@ -60,11 +60,12 @@ def _submit(topic: Topic, request: Produce, services: Services) -> "asyncio.Futu
     call = bytes_layout.append_set(services.keys, topic, partition, request.messages)
     future = services.store.submit(call)
     count, size = count_of(call), len(request.messages)
-    future.add_done_callback(lambda done: _count(done, count, size, services))
+    future.add_done_callback(lambda done: _count(done, topic.name, count, size, services))
     return future
 
 
-def _count(done: "asyncio.Future[AppendReply]", count: int, size: int, services: Services) -> None:
+def _count(
+    done: "asyncio.Future[AppendReply]", topic: str, count: int, size: int, services: Services
+) -> None:
     if not done.cancelled() and done.exception() is None and not done.result().error:
-        services.metrics.records_in.add(count)
-        services.metrics.record_bytes_in.add(size)
+        services.metrics.appended(topic, count, size)

@@ -26,6 +26,8 @@ class ReadCache:
         self.sizes = SizeEstimates()
         self.skipped_entries = 0
         """Foreign entries without an offset or without records, since the process started."""
+        self.hits = self.misses = 0
+        """Reads that found a batch, and those that found none, since the process started."""
         self._batches: BatchCache[Entry] = BatchCache(cache_bytes)
         self._connection_epoch = connection_epoch
         self._epoch = 0
@@ -42,7 +44,17 @@ class ReadCache:
         if not self.is_valid():
             self._epoch = self._connection_epoch()
             self._batches.clear()
-        return self._batches.run(topic.id, partition, offset, max_bytes)
+        found = self._batches.run(topic.id, partition, offset, max_bytes)
+        if found:
+            self.hits += 1
+        else:
+            self.misses += 1
+        return found
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the cached batches."""
+        return self._batches.held
 
     def learn_entries(
         self, topic: Topic, partition: int, offset: int, entries: Sequence[Entry]

@@ -161,7 +161,7 @@ class PartitionAppender:
         call, topic = append.call, append.topic
         if self._unknown_producers:
             self._unknown_producers.forget(append.producer[0])
-        self._metrics.appended(count_of(call) if reply.stored else 0, len(append.data))
+        self._metrics.appended(topic.name, count_of(call) if reply.stored else 0, len(append.data))
         if reply.stored and layout_of(topic).holds_batches and reply.append_time < 0:
             self._read_cache.add_append(topic, append.index, reply.previous, reply.base, call)
 

@@ -185,16 +185,21 @@ class AsyncStore(Listener):
 
     async def used_memory(self) -> dict[str, int]:
         """Return the used_memory of each connected server in bytes, by its run id."""
+        found = await self.info("memory")
+        return {run: int(info["used_memory"]) for run, (_, info) in found.items()}
+
+    async def info(self, section: str) -> dict[str, tuple[Address, dict[str, str]]]:
+        """Return address and INFO section of each connected server, by its run id."""
         servers = {each.run: each for each in self._router.connections() if each.run}
         futures: list[asyncio.Future[Any]] = []
         for connection in servers.values():
             futures.append(self._loop.create_future())
-            command = PendingCommand(futures[-1], None, ("INFO", "memory"), perf_counter())
+            command = PendingCommand(futures[-1], None, ("INFO", section), perf_counter())
             connection.pipeline.send(command)
         replies = await _all(futures)
         return {
-            run: int(parse_info(reply)["used_memory"])
-            for run, reply in zip(servers, replies, strict=True)
+            run: (connection.place, parse_info(reply))
+            for (run, connection), reply in zip(servers.items(), replies, strict=True)
         }
 
     def place_of(self, key: str) -> Address:

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import anyio
-import msgspec
 import pytest
 
 from korvet.broker import background
@@ -213,14 +212,35 @@ async def test_a_broker_that_shares_its_node_id_rests_between_beats_and_says_why
     assert "another broker has this node id" in caplog.text
 
 
-@pytest.mark.parametrize("ops_socket", [None, "ops"])
-async def test_only_a_broker_with_an_ops_listener_collects_group_gauges(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, ops_socket: str | None
+async def test_only_a_process_that_is_scraped_shows_what_retention_holds(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    services = broker.services
-    config = msgspec.structs.replace(services.config, ops=None, ops_socket=ops_socket)
-    monkeypatch.setattr(services, "config", config)
-    tasks = BackgroundTasks(services)._tasks()
-    collects = ops_socket is not None
-    assert ("group metrics update" in tasks) is collects
-    assert ("consumed retention metric" in tasks) is collects
+    tasks = BackgroundTasks(broker.services)
+    seen: list[str] = []
+
+    async def look() -> None:
+        seen.append("look")
+
+    action = tasks._if_scraped(look, lambda: seen.append("clear"))
+    await action()
+    broker.services.metrics.scraped()
+    await action()
+    assert seen == ["clear", "look"]
+
+
+async def test_runs_of_a_background_task_are_counted(broker: Broker) -> None:
+    metrics = broker.services.metrics
+    tasks = BackgroundTasks(broker.services)
+
+    async def succeed() -> None:
+        return
+
+    async def fail() -> None:
+        raise RedisUnreachable("away")
+
+    await tasks._run("retention", succeed)
+    await tasks._run("retention", fail)
+    assert sum(metrics.task_seconds.of("retention").counts) == 1
+    assert metrics.task_errors.values[("retention",)] == 1
+    assert metrics.task_times.ask is not None
+    assert metrics.task_times.ask().keys() == {("retention",)}

@@ -69,6 +69,15 @@ def test_what_is_produced_fetched_and_refused_is_counted(
         assert counted["korvet_connections"] >= 1
     sent = len(bytes(found.responses[0].partitions[0].records))
     assert counted["korvet_produced_records_total"] == 21
+    assert counted[f"korvet_topic_produced_records_total {topic}"] == 21
+    assert counted[f"korvet_topic_produced_bytes_total {topic}"] == 3 * len(data)
+    assert counted[f"korvet_topic_fetched_records_total {topic}"] == 21
+    assert counted[f"korvet_topic_fetched_bytes_total {topic}"] == sent
+    assert counted["korvet_topics_not_shown"] == 0
+    assert counted["korvet_fetch_work_seconds_count"] == 1
+    assert counted["korvet_fetch_record_age_seconds_count"] == 1
+    assert counted["korvet_fetch_record_age_seconds_bucket 86400.0"] == 0, "from the year 2023"
+    assert counted["process_resident_memory_bytes"] > 1e6
     assert counted["korvet_produced_bytes_total"] == 3 * len(data)
     assert counted["korvet_fetched_records_total"] == 21
     assert counted["korvet_fetched_bytes_total"] == sent > 0

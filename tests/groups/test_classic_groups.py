@@ -8,6 +8,7 @@ import pytest
 
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.group_metrics import GroupGauges
+from korvet.broker.leases import Leases
 from korvet.cluster.coordinators import Coordinators
 from korvet.errors import ErrorCode
 from korvet.log.compacted_copy import Superseded
@@ -519,32 +520,16 @@ async def test_the_gauges_show_members_and_lag(broker: Broker) -> None:
     stream = broker.services.keys.partition("t", 0).stream
     await commit(broker, offset=0)
     await stable(broker, "members")
-    gauges = GroupGauges(broker.services)
-    await gauges.look()
+    gauges = GroupGauges(broker.services, Leases(broker.services))
+    broker.services.metrics.scraped()
+    await gauges.update()
     assert broker.services.metrics.group_members.ask is not None
     assert gauges.members() == {("g",): 0, ("members",): 1}
     assert gauges.lag() == {("g", "t", "0"): 0}
     for _ in range(3):
         await broker.services.store.command("XADD", stream, "*", "value", "v")
-    await gauges.look()
+    await gauges.update()
     assert gauges.lag().keys() == {("g", "t", "0")}
-    gauges.clear()
-    assert (gauges.members(), gauges.lag()) == ({}, {})
-
-
-async def test_the_gauges_read_no_more_groups_than_they_show(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await broker.create("t", 1)
-    for name in ("a", "b", "c"):
-        await commit(broker, group_id=name)
-    groups = broker.services.groups
-    assert await groups.registry.list_some(3) == ["a", "b", "c"]
-    assert await groups.registry.list_some(2) == ["a", "b"]
-    monkeypatch.setattr("korvet.broker.group_metrics.GROUPS", 1)
-    gauges = GroupGauges(broker.services)
-    await gauges.look()
-    assert gauges.members() == {("a",): 0}
 
 
 async def test_silent_producers_of_every_partition_are_forgotten(broker: Broker) -> None:

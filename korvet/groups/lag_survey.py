@@ -1,0 +1,207 @@
+"""The lag of all groups at once, for monitoring: those with the most lag, within bounds.
+
+Rules
+- Every group is read: which ones are shown depends on their lag and their ids only.
+- Redis is busy with it for a part of the time: after each pipeline the survey rests for REST_FACTOR
+  times the pipeline's duration.
+- The end of a partition is read once for all groups. Only a group below the end of a log whose
+  offsets have gaps needs a call more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from heapq import nsmallest
+from time import monotonic
+from typing import TypeVar
+
+import msgspec
+
+from korvet.groups.lag import parse_commits
+from korvet.groups.offset_commit import CommittedOffset
+from korvet.groups.registry import GroupRegistry
+from korvet.keys import Keys
+from korvet.scripts import log
+from korvet.scripts.log import ListOffsetsReply
+from korvet.store.async_store import AsyncStore
+from korvet.topics.table import Topic, TopicTable
+
+GROUPS_PER_PIPELINE = 50
+CALLS_PER_PIPELINE = 100
+REST_FACTOR = 4
+"""Rest after a pipeline, in durations of the pipeline."""
+
+T = TypeVar("T")
+
+
+class LagRow(msgspec.Struct, frozen=True):
+    """The committed offset of a group in a partition, and its lag in records."""
+
+    topic: str
+    partition: int
+    committed: int
+    lag: int
+
+
+class GroupLag(msgspec.Struct, frozen=True):
+    """The members of a group, the rows of its partitions, and their total lag."""
+
+    group: str
+    members: int
+    rows: list[LagRow]
+    lag: int
+
+
+class Survey(msgspec.Struct, frozen=True):
+    """The groups with the most lag, most lag first, and what was left out."""
+
+    groups: list[GroupLag] = []
+    total_groups: int = 0
+    hidden_rows: int = 0
+    seconds: float = 0.0
+
+    @property
+    def hidden_groups(self) -> int:
+        """Groups that were left out."""
+        return self.total_groups - len(self.groups)
+
+
+Commit = tuple[Topic, int, CommittedOffset]
+Proceed = Callable[[], Awaitable[bool]]
+
+
+class LagSurvey:
+    """A pass over all groups."""
+
+    def __init__(self, store: AsyncStore, keys: Keys, topics: TopicTable) -> None:
+        self._store = store
+        self._keys = keys
+        self._topics = topics
+        self._ends: dict[tuple[str, int], ListOffsetsReply] = {}
+
+    async def run(
+        self, *, max_groups: int, max_rows: int, proceed: Proceed | None = None
+    ) -> Survey | None:
+        """Read all groups and return those with the most lag.
+
+        `proceed` is asked between pipelines; None is returned once it says no.
+        """
+        began, total = monotonic(), 0
+        kept: list[GroupLag] = []
+        names = await GroupRegistry(self._store, self._keys).scan_all()
+        for some in _chunks(names, GROUPS_PER_PIPELINE):
+            if proceed is not None and not await proceed():
+                return None
+            found = await self._read(some)
+            total += len(found)
+            kept = nsmallest(max_groups, [*kept, *found], key=_rank)
+        groups, hidden = _cut(kept, max_rows)
+        return Survey(groups, total, hidden, monotonic() - began)
+
+    async def _read(self, names: Sequence[str]) -> list[GroupLag]:
+        """Return the groups of these names, with their lag."""
+        submit, keys = self._store.submit_command, self._keys
+        replies = await _rested(
+            asyncio.gather(
+                *(submit("HGET", keys.group(name).group, "size") for name in names),
+                *(submit("HGETALL", keys.group_offsets(name)) for name in names),
+            )
+        )
+        found: list[tuple[str, int, list[Commit]]] = []
+        for name, size, flat in zip(names, replies, replies[len(names) :], strict=False):
+            if size is not None:
+                pairs = zip(flat[::2], flat[1::2], strict=True)
+                found.append((name, int(size), list(await parse_commits(self._topics, pairs))))
+        await self._read_ends([commit for _, _, commits in found for commit in commits])
+        return [await self._lag_of(*each) for each in found]
+
+    async def _read_ends(self, commits: Sequence[Commit]) -> None:
+        """Read the ends of the partitions that are not known yet."""
+        missing = {
+            (topic.name, number): log.list_offsets(
+                self._keys, topic.name, number, topic_id=topic.id
+            )
+            for topic, number, _ in commits
+            if (topic.name, number) not in self._ends
+        }
+        for some in _chunks(list(missing.items()), CALLS_PER_PIPELINE):
+            replies = await _rested(self._store.run_many(call for _, call in some))
+            self._ends.update(zip((place for place, _ in some), replies, strict=True))
+
+    async def _lag_of(self, name: str, members: int, commits: Sequence[Commit]) -> GroupLag:
+        """Return the group's rows, in order of topic and partition."""
+        rows: list[LagRow] = []
+        counted: list[Commit] = []
+        for topic, number, commit in commits:
+            end = self._ends[topic.name, number]
+            lag = _lag_without_call(topic, commit.offset, end)
+            if end.error:
+                continue
+            if lag is None:
+                counted.append((topic, number, commit))
+            else:
+                rows.append(LagRow(topic.name, number, commit.offset, lag))
+        for some in _chunks(counted, CALLS_PER_PIPELINE):
+            replies = await _rested(
+                self._store.run_many(
+                    log.lag(
+                        *(self._keys, topic.name, number),
+                        topic_id=topic.id,
+                        offset=max(commit.offset, 0),
+                    )
+                    for topic, number, commit in some
+                )
+            )
+            rows += (
+                LagRow(topic.name, number, commit.offset, reply.records)
+                for (topic, number, commit), reply in zip(some, replies, strict=True)
+                if not reply.error
+            )
+        rows.sort(key=lambda row: (row.topic, row.partition))
+        return GroupLag(name, members, rows, sum(row.lag for row in rows))
+
+
+def _lag_without_call(topic: Topic, offset: int, end: ListOffsetsReply) -> int | None:
+    """Return the lag in records if the ends of the log give it, else None."""
+    if offset >= end.next:
+        return 0
+    if topic.policy.offset_mode == "dense" and end.records >= end.next - end.first:
+        return end.next - max(offset, end.first)
+    return None
+
+
+def _rank(group: GroupLag) -> tuple[int, str]:
+    """Return the sort key of a group: most lag first, then by id."""
+    return -group.lag, group.group
+
+
+def _cut(groups: list[GroupLag], max_rows: int) -> tuple[list[GroupLag], int]:
+    """Return the groups with at most `max_rows` rows, most lag first, and how many were cut."""
+    total = sum(len(group.rows) for group in groups)
+    if total <= max_rows:
+        return groups, 0
+    ranked = nsmallest(
+        max_rows,
+        ((-row.lag, at, number) for at, group in enumerate(groups) for number, row in
+         enumerate(group.rows)),
+    )  # fmt: skip
+    kept = {(at, number) for _, at, number in ranked}
+    return [
+        msgspec.structs.replace(
+            group,
+            rows=[row for number, row in enumerate(group.rows) if (at, number) in kept],
+        )
+        for at, group in enumerate(groups)
+    ], total - len(kept)
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for at in range(0, len(items), size):
+        yield items[at : at + size]
+
+
+async def _rested(pipeline: Awaitable[T]) -> T:
+    """Await the pipeline, then rest for REST_FACTOR times as long."""
+    began = monotonic()
+    found = await pipeline
+    await asyncio.sleep(REST_FACTOR * (monotonic() - began))
+    return found

@@ -1,0 +1,173 @@
+"""The lag of all groups: right in every offset mode, bounded, and never by chance."""
+
+from typing import Any
+
+import pytest
+
+from korvet.broker.group_metrics import GroupGauges
+from korvet.broker.leases import Leases
+from korvet.context import Services
+from korvet.groups import lag_survey
+from korvet.groups.lag import list_lags
+from korvet.groups.lag_survey import LagSurvey, Survey
+from korvet.scripts.log import list_offsets
+from korvet.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from tests.groups.test_classic_groups import commit
+from tests.support.connected_broker import Broker, broker
+from tests.support.raw_client import batch, to_produce
+
+__all__ = ["broker"]
+
+LAYOUTS = [
+    ("record", "dense"),
+    ("batch", "dense"),
+    ("record", "time"),
+    ("batch", "time"),
+    ("batch", "bytes"),
+]
+
+
+@pytest.fixture(autouse=True)
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag_survey, "REST_FACTOR", 0)
+
+
+async def produce(broker: Broker, topic: str, count: int, partition: int = 0) -> list[int]:
+    """The offsets of so many records, one batch each."""
+    offsets = []
+    for number in range(count):
+        data = batch([b"v%d" % number])
+        answer = await broker.ask(to_produce(topic, data, partition=partition), 9)
+        offsets.append(answer.responses[0].partition_responses[0].base_offset)
+    return offsets
+
+
+async def surveyed(services: Services, *, groups: int = 100, rows: int = 1000) -> Survey:
+    survey = LagSurvey(services.store, services.keys, services.topics)
+    found = await survey.run(max_groups=groups, max_rows=rows)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("form", "mode"), LAYOUTS)
+async def test_lag_is_in_records_and_as_the_commands_show_it(
+    broker: Broker, form: str, mode: str
+) -> None:
+    await broker.create("t", 1, storage_format=form, offset_mode=mode)
+    offsets = await produce(broker, "t", 10)
+    services = broker.services
+    topic = await services.topics.get("t")
+    assert topic is not None
+    end = await services.store.run(list_offsets(services.keys, "t", 0, topic_id=topic.id))
+    for group, offset in (("all", offsets[0]), ("some", offsets[4]), ("none", end.next)):
+        await commit(broker, group_id=group, offset=offset)
+    found = await surveyed(services)
+    by_group = {each.group: each for each in found.groups}
+    if mode != "bytes":  # a batch counts as its bytes
+        assert {name: each.lag for name, each in by_group.items()} == {
+            "all": 10,
+            "some": 6,
+            "none": 0,
+        }
+    for name, each in by_group.items():
+        (shown,) = await list_lags(services.store, services.keys, services.topics, name)
+        assert [(row.topic, row.partition, row.committed, row.lag) for row in each.rows] == [
+            ("t", 0, shown.commit.offset, shown.lag)
+        ]
+    assert by_group["none"].lag == 0 < by_group["some"].lag < by_group["all"].lag
+
+
+async def test_records_that_were_deleted_are_no_lag(broker: Broker) -> None:
+    await broker.create("t", 1, storage_format="record", offset_mode="dense")
+    await produce(broker, "t", 10)
+    await commit(broker, offset=0)
+    await broker.ask(
+        DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsTopic(
+                    name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=7)]
+                )
+            ],
+            timeout_ms=1000,
+        )
+    )
+    assert (await surveyed(broker.services)).groups[0].lag == 3
+
+
+async def test_the_groups_with_the_most_lag_are_kept_whatever_their_names(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag_survey, "GROUPS_PER_PIPELINE", 3)
+    await broker.create("t", 1, offset_mode="dense")
+    await produce(broker, "t", 8)
+    for number in range(8):
+        await commit(broker, group_id=f"g{number}", offset=number)
+    await commit(broker, group_id="f", offset=2)
+    found = await surveyed(broker.services, groups=3)
+    assert [(each.group, each.lag) for each in found.groups] == [("g0", 8), ("g1", 7), ("f", 6)]
+    assert (found.total_groups, found.hidden_groups) == (9, 6)
+
+
+async def test_of_too_many_rows_those_with_the_most_lag_are_kept(broker: Broker) -> None:
+    await broker.create("t", 3, offset_mode="dense")
+    for partition, count in enumerate((1, 5, 3)):
+        await produce(broker, "t", count, partition)
+        await commit(broker, group_id="g", partition=partition, offset=0)
+    await commit(broker, group_id="h", partition=1, offset=1)
+    found = await surveyed(broker.services, rows=2)
+    rows = {(each.group, row.partition): row.lag for each in found.groups for row in each.rows}
+    assert rows == {("g", 1): 5, ("h", 1): 4}
+    assert [each.lag for each in found.groups] == [9, 4], "the sums are of all rows"
+    assert found.hidden_rows == 2
+
+
+async def test_every_group_is_read_however_many_there_are(broker: Broker) -> None:
+    for number in range(1100):
+        await broker.services.store.run(broker.services.groups.registry.add(f"g{number}"))
+        key = broker.services.keys.group(f"g{number}").group
+        await broker.services.store.command("HSET", key, "size", "0")
+    found = await surveyed(broker.services, groups=1)
+    assert (found.total_groups, found.hidden_groups) == (1100, 1099)
+    assert found.groups[0].group == "g0"
+
+
+async def test_a_process_that_is_not_scraped_leaves_the_groups_to_one_that_is(
+    broker: Broker,
+) -> None:
+    await broker.create("t", 1)
+    await commit(broker, group_id="g")
+    services = broker.services
+    unseen = GroupGauges(services, Leases(services))
+    await unseen.update()
+    assert unseen.members() == {}
+    services.metrics.scraped()
+    seen, second = (GroupGauges(services, Leases(services)) for _ in range(2))
+    await seen.update()
+    await second.update()
+    assert (seen.members(), second.members()) == ({("g",): 0}, {})
+
+
+async def test_an_update_ends_when_another_broker_has_the_lease(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag_survey, "GROUPS_PER_PIPELINE", 1)
+    await broker.create("t", 1)
+    for name in ("a", "b", "c"):
+        await commit(broker, group_id=name)
+    services = broker.services
+    services.metrics.scraped()
+    leases = Leases(services)
+    answers = iter([True, True, False])
+
+    async def hold(*_: Any) -> bool:
+        return next(answers)
+
+    monkeypatch.setattr(leases, "hold", hold)
+    gauges = GroupGauges(services, leases)
+    await gauges.update()
+    assert gauges.members() == {}
+    assert services.metrics.groups.family().samples == []
