@@ -6,6 +6,7 @@ Behaviour
 - brokers with their addresses on the client's listener; brokers without that listener are left out
 - TOPIC_AUTHORIZATION_FAILED for a topic that the client may not describe, whether it exists or not,
   and for a missing one that it may not create; other topics are left out of a list of all
+- a missing topic with a reserved name is logged with the setting that permits it
 - UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INVALID_TOPIC_EXCEPTION per topic
 - a missing topic is created if broker and client allow it; the response has it at once, up to
   version 1 LEADER_NOT_AVAILABLE first, as in Kafka 0.8. A topic whose name differs from another's
@@ -43,6 +44,8 @@ from korvet.wire.messages.metadata import (
 from korvet.wire.schema import ZERO_UUID
 
 BY_ID = 12
+KAFKAS_INTERNAL = frozenset({"__consumer_offsets", "__share_group_state", "__transaction_state"})
+"""Names that tools look for in any cluster: their absence is no mistake of an application."""
 
 logger = logfmt.get("handlers.metadata")
 
@@ -151,11 +154,18 @@ async def _one(
 
 def _is_auto_created(name: str, request: MetadataRequest, context: Context) -> bool:
     """Return whether the request creates this missing topic: not if its name is reserved."""
-    return (
-        request.allow_auto_topic_creation
-        and context.settings.flag("auto.create.topics.enable")
-        and not check_topic_name(name, reserved=context.services.topic_configs.reserved_names)
-    )
+    may = request.allow_auto_topic_creation and context.settings.flag("auto.create.topics.enable")
+    if not may or name in KAFKAS_INTERNAL:
+        return False
+    if check_topic_name(name, reserved=context.services.topic_configs.reserved_names):
+        # The response has no place for a reason, and producers retry until they time out.
+        logger.warning_again(
+            "topic not created: reserved name",
+            topic=name,
+            advice="set reserved.topic.names.enable=true if clients need such topics",
+        )
+        return False
+    return True
 
 
 def _absent(

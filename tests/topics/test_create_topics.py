@@ -113,10 +113,19 @@ async def test_a_topic_named_twice_is_refused_and_the_others_are_made(broker: Br
     assert await broker.services.topics.get("a") is None
 
 
-async def test_reserved_names_are_for_those_who_ask_for_them(broker: Broker) -> None:
+async def test_reserved_names_are_for_those_who_ask_for_them(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
     name = "__debezium-heartbeat.orders"
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
     assert (await broker.ask(asked)).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    (line,) = caplog.records
+    assert name in str(vars(line)) and "reserved.topic.names.enable" in str(vars(line))
+    internal = MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")])
+    assert (await broker.ask(internal)).topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(caplog.records) == 1
+    (refused,) = await create(broker, topic(name))
+    assert "reserved.topic.names.enable" in (refused.error_message or "")
     allowed = AlterableConfig(name="reserved.topic.names.enable", config_operation=0, value="true")
     everybody = AlterConfigsResource(resource_type=4, resource_name="", configs=[allowed])
     change = IncrementalAlterConfigsRequest(resources=[everybody], validate_only=False)
