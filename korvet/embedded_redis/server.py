@@ -10,8 +10,10 @@ Rules
 - The server is reached by the socket in the directory only; no port is opened.
 """
 
+import errno
 import fcntl
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -72,10 +74,7 @@ class RedisServer:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = _lock(directory)
         except OSError as error:
-            raise StartError(
-                f"The data directory {directory} cannot be used: {error.strerror}; "
-                "choose another with --data-dir."
-            ) from None
+            raise _unusable(directory, error) from None
         try:
             socket = socket_path(directory)
             _refuse_older(executable, directory)
@@ -83,7 +82,7 @@ class RedisServer:
             return cls(executable, directory, socket, lock)
         except OSError as error:
             os.close(lock)
-            raise StartError(f"{executable} cannot be started: {error.strerror}.") from None
+            raise _unstartable(executable, directory, error) from None
         except BaseException:
             os.close(lock)
             raise
@@ -172,6 +171,27 @@ class RedisServer:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _unstartable(executable: Path, directory: Path, error: OSError) -> StartError:
+    """Return the sentence for a server that the system did not start on the directory."""
+    if error.filename is not None and Path(os.fsdecode(error.filename)).parent == directory:
+        return _unusable(directory, error)
+    why = error.strerror
+    if error.errno == errno.ENOEXEC or (error.errno == errno.ENOENT and executable.exists()):
+        why = (
+            f"it was built for another system than this ({sys.platform}, {platform.machine()}); "
+            "install valkey-server or redis-server here, name one with --redis-server, "
+            "or use a running one with --redis"
+        )
+    return StartError(f"{executable} cannot be started: {why}.")
+
+
+def _unusable(directory: Path, error: OSError) -> StartError:
+    return StartError(
+        f"The data directory {directory} cannot be used: {error.strerror}; "
+        "choose another with --data-dir."
+    )
 
 
 def _lock(directory: Path) -> int:
