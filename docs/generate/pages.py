@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from docs.generate import keys, log_events, needs, protocol, scripts, settings
+from docs.generate import commands, keys, log_events, needs, protocol, scripts, settings
 
 ROOT = Path(__file__).parents[1]
 
 PARTS: dict[str, Callable[[], str]] = {
+    "commands": commands.render,
     "options": settings.options,
     "settings": settings.settings,
     "topic configs": settings.topic_configs,

@@ -6,17 +6,9 @@ from collections.abc import Iterable, Iterator
 from korvet.config.broker_config import OPTIONS, Config
 from korvet.config.broker_settings import BROKER
 from korvet.config.group_settings import GROUP
-from korvet.config.setting import (
-    LONG_MAX,
-    Decimal,
-    Flag,
-    Levels,
-    OneOf,
-    Setting,
-    SomeOf,
-    Whole,
-)
+from korvet.config.setting import Setting
 from korvet.config.topic_settings import FROM_BROKER, TOPIC
+from korvet.config.type_text import type_of
 from korvet.metrics import Metrics
 
 WIDTH = 100
@@ -85,7 +77,7 @@ def code(text: str | None) -> str:
 def _section(setting: Setting, facts: str) -> str:
     fixed = "Fixed when the topic is created." if setting.immutable else ""
     default = "Unset by default." if setting.default is None else f"Default: {_value(setting)}."
-    line = " ".join(filter(None, (f"Type: {type_of(setting)}.", default, facts, fixed)))
+    line = " ".join(filter(None, (f"Type: {type_of(setting, code)}.", default, facts, fixed)))
     text = [f"### `{setting.name}`", "", *wrapped(setting.sentence), "", *wrapped(line), ""]
     return "\n".join(text)
 
@@ -104,25 +96,6 @@ def _default_from(name: str) -> str:
         return ""
     kind = "setting" if len(names) == 1 else "first that is set of"
     return f"Broker {kind}: {', '.join(names)}."
-
-
-def type_of(setting: Setting) -> str:
-    """Return the type of a setting, with its range or its values."""
-    kind = setting.kind.name.lower()
-    match setting.type:
-        case Flag():
-            return "boolean"
-        case OneOf(values=values):
-            return "one of " + ", ".join(map(code, values))
-        case SomeOf(values=values):
-            return "list of " + ", ".join(map(code, values))
-        case Whole(lowest=lowest, highest=highest) if highest >= 2**31 - 9 or highest == LONG_MAX:
-            return f"{kind}, at least {lowest}"
-        case Levels(lowest=lowest, highest=highest):
-            return f"{kind}, {lowest} to {highest}, or -1"
-        case Whole(lowest=lowest, highest=highest) | Decimal(lowest=lowest, highest=highest):
-            return f"{kind}, {lowest} to {highest}"
-    return kind
 
 
 def wrapped(text: str) -> list[str]:

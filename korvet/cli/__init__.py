@@ -13,6 +13,7 @@ import typer
 
 from korvet.cli import (
     acls,
+    brokers,
     check,
     consume,
     doctor,
@@ -26,13 +27,18 @@ from korvet.cli import (
     segments,
     serve,
     serve_from,
+    settings,
+    topic_changes,
     topics,
     users,
 )
 from korvet.cli.errors import complain, sentence
+from korvet.cli.help_text import EXIT_CODES, Group
 
 app = typer.Typer(
     name="korvet",
+    cls=Group,
+    epilog=EXIT_CODES,
     help="A Kafka-protocol broker that keeps its log in Redis Streams. Without a command it serves "
     "clients. Global options are accepted before or after a command.",
     add_completion=True,
@@ -41,9 +47,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.callback(invoke_without_command=True)(serve.serve)
-app.add_typer(scripts.app, name="scripts")
 app.add_typer(topics.app, name="topics")
+options.command(topics.app, "alter")(topic_changes.alter)
+options.command(topics.app, "add-partitions")(topic_changes.add_partitions)
+options.command(topics.app, "trim")(topic_changes.trim)
 app.add_typer(groups.app, name="groups")
+app.add_typer(brokers.app, name="brokers")
+app.add_typer(scripts.app, name="scripts")
 app.add_typer(users.app, name="users")
 app.add_typer(acls.app, name="acls")
 app.add_typer(pipeline.app, name="pipeline")
@@ -55,6 +65,7 @@ options.command(app, "restore")(restore.restore)
 app.command("serve")(serve_from.serve_from)
 options.command(app, "redis-acl")(redis_acl.redis_acl)
 app.command("check")(check.check)
+app.command("settings")(settings.settings)
 
 
 def run(arguments: Sequence[str]) -> int:

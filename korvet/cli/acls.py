@@ -6,11 +6,12 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
     from korvet.security.acl import Rule
 
-app = typer.Typer(help="List, add and delete the ACL rules that authorize clients.")
+app = group("List, add and delete the ACL rules that authorize clients.")
 
 _Principals = Annotated[
     list[str] | None,
@@ -37,7 +38,7 @@ _COLUMNS = ("resource", "name", "pattern", "principal", "host", "operation", "pe
 
 
 @o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False) -> None:
+def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """List the rules."""
     from korvet.cli.redis_target import store
     from korvet.keys import Keys
@@ -46,7 +47,7 @@ def list_(target: o.Target, json: o.Json = False) -> None:
     with store(target) as reached:
         flat = reached.command("HKEYS", Keys(target.namespace).acls())
     rules = read_rules(raw for raw in flat if not raw.startswith(b":"))
-    table_output.listing(_COLUMNS, sorted(map(_row, rules)), as_json=json)
+    table_output.listing(_COLUMNS, sorted(map(_row, rules)), as_json=json, header=header)
 
 
 @o.command(app, "add")

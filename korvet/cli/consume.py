@@ -11,143 +11,169 @@ from korvet.cli import options as o
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
+    from korvet.cli.record_reader import Reader
     from korvet.library.record_calls import Position
     from korvet.library.values import StoredRecord
 
 _RECHECK_S = 0.2
+_LEVELS = ("read_uncommitted", "read_committed")
 
 
 def consume(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
     target: o.Target,
     from_: Annotated[
-        str, typer.Option("--from", metavar="POSITION", help=o.POSITIONS)
-    ] = "earliest",
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="POSITION",
+            help=f"Begin here: {o.POSITIONS} Default: the group's offsets, else earliest.",
+            show_default=False,
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="POSITION", help="End before this position.", show_default=False
+        ),
+    ] = None,
     format_: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="text: values. json: whole records.")
+        str, typer.Option("--format", "-f", metavar="FORMAT", help=o.FORMATS)
     ] = "text",
-    partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", help="Read this partition only.")
+    partition: o.Partitions = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="TEXT", help="Only records with this key.")
     ] = None,
     most: Annotated[
         int | None, typer.Option("--max", metavar="N", help="Stop after N records.", min=1)
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="At the end, wait for new records.")
+        bool, typer.Option("--follow", help="At the end, wait for new records.")
     ] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            metavar="GROUP",
+            help="Begin at this group's offsets and commit what was printed.",
+        ),
+    ] = None,
+    isolation: Annotated[
+        str,
+        typer.Option(
+            "--isolation-level",
+            metavar="LEVEL",
+            help="read_uncommitted, or read_committed: without aborted transactions.",
+        ),
+    ] = _LEVELS[0],
 ) -> None:
     """Print a topic's records.
 
-    Partition by partition, each in the order of its offsets.
+    Partition by partition, each in the order of its offsets. With --group it commits without
+    being a member: a group that has members refuses it.
     """
     from korvet.cli.admin_client import on_log
-    from korvet.cli.record_format import to_json
-    from korvet.log.position import BadPosition, parse_position
+    from korvet.cli.record_reader import Reader
 
-    if format_ not in ("text", "json"):
-        raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
-    try:
-        position = parse_position(from_, datetime.now(UTC))
-    except BadPosition as error:
-        raise typer.BadParameter(f"--from: {error}") from None
-
-    def write(record: "StoredRecord") -> None:
-        if format_ == "json":
-            sys.stdout.buffer.write(to_json(record))
-        else:
-            sys.stdout.buffer.write((record.value or b"") + b"\n")
+    write = _writer(format_)
+    start, stop = _position("--from", from_), _position("--to", to)
+    if isolation not in _LEVELS:
+        raise typer.BadParameter(
+            f"--isolation-level must be {' or '.join(_LEVELS)}, not {isolation!r}"
+        )
+    if follow and to is not None:
+        raise typer.BadParameter("--follow waits for records without end: leave out --to")
+    wanted = None if key is None else key.encode()
 
     async def run(log: "CommandLog") -> None:
-        numbers = _partitions(name, (await log.topic(name)).partitions, partition)
-        reader = _Reader(log, name, write, most)
-        await reader.seek(numbers, position)
-        await reader.read_to_end()
-        if follow:
-            await _follow(log, reader, [log.keys.partition(name, n).channel for n in numbers])
+        numbers = o.chosen_partitions(name, (await log.topic(name)).partitions, partition)
+        reader = Reader(
+            *(log, name, write),
+            most=most,
+            matches=lambda record: wanted is None or record.key == wanted,
+            committed=isolation == "read_committed",
+            group=group,
+        )
+        await reader.seek(numbers, start, stop)
+        channels = [log.keys.partition(name, number).channel for number in numbers]
+        await _read(log, reader, name, channels if follow else None)
 
     on_log(run, target)
 
 
-async def _follow(log: "CommandLog", reader: "_Reader", channels: list[str]) -> None:
+async def _read(log: "CommandLog", reader: "Reader", name: str, channels: list[str] | None) -> None:
+    """Print the records to the end, then those that arrive if `channels` are to be followed."""
+    from korvet.cli.progress import progress
+
+    try:
+        with progress(f"from {name}", reader.records, shown=_writes_file()) as advance:
+            await _explained(log, reader, name, advance)
+        if channels is not None:
+            await _follow(log, reader, name, channels)
+    except BrokenPipeError:
+        raise  # what the reader of our output has not read is not committed
+    except BaseException:
+        await reader.commit()
+        raise
+    await reader.commit()
+
+
+async def _follow(log: "CommandLog", reader: "Reader", name: str, channels: list[str]) -> None:
     from korvet.store.notifications import Notifier
 
-    async with await Notifier.connect(log.url) as wake, wake.listen(channels) as bell:
+    async with await Notifier.connect(log.url) as notifier, notifier.listen(channels) as wake:
         while not reader.is_done:
-            await reader.read_to_end()
-            await bell.wait(_RECHECK_S)
+            await _explained(log, reader, name, lambda count: None)
+            await reader.commit()
+            await wake.wait(_RECHECK_S)
 
 
-class _Reader:
-    """The next offset of each partition, and how many records are still to be printed."""
+async def _explained(
+    log: "CommandLog", reader: "Reader", name: str, advance: Callable[[int], None]
+) -> None:
+    """Read to the end. StartError names the offsets of a partition that cannot be read."""
+    from korvet.config.broker_config import StartError
+    from korvet.errors import ErrorCode
+    from korvet.library.values import KorvetError
 
-    def __init__(
-        self,
-        log: "CommandLog",
-        topic: str,
-        write: "Callable[[StoredRecord], None]",
-        most: int | None,
-    ) -> None:
-        self._log = log
-        self._topic = topic
-        self._write = write
-        self._left = most
-        self._offsets: dict[int, int] = {}
-        self._records = 0
+    try:
+        await reader.read_to_end(advance)
+    except KorvetError as error:
+        if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        ends = (await log.offsets(name))[reader.reading]
+        raise StartError(
+            f"Partition {reader.reading} of {name} cannot be read from offset "
+            f"{reader.position(reader.reading)}: it holds {ends.earliest} to {ends.latest}."
+        ) from None
 
-    @property
-    def is_done(self) -> bool:
-        """Return whether as many records were printed as --max allows."""
-        return self._left == 0
 
-    async def seek(self, numbers: list[int], position: "Position") -> None:
-        """Set each partition's next offset to the position."""
-        for number, ends in enumerate(await self._log.offsets(self._topic)):
-            if number not in numbers:
-                continue
-            self._records += ends.records
-            # An offset out of range is reported when it is read.
-            self._offsets[number] = (
-                position
-                if isinstance(position, int)
-                else await self._log.find_offset(self._topic, number, position)
-            )
+def _writer(text: str) -> "Callable[[StoredRecord], None]":
+    """Return a function that prints a record in the format of --format."""
+    from korvet.cli import record_format, record_template
 
-    async def read_to_end(self) -> None:
-        """Print the records that are there now, as many as --max allows."""
-        from korvet.cli.progress import progress
+    if text not in ("json", "text"):
+        o.check_format(text)
+    encode: Callable[[StoredRecord], bytes] = (
+        record_format.to_json
+        if text == "json"
+        else record_template.writer("%s\\n" if text == "text" else text)
+    )
 
-        with progress(f"from {self._topic}", self._records, shown=_writes_file()) as advance:
-            for number in self._offsets:
-                while not self.is_done and await self._read(number, advance):
-                    pass
-        sys.stdout.flush()
+    def write(record: "StoredRecord") -> None:
+        sys.stdout.buffer.write(encode(record))
 
-    async def _read(self, number: int, advance: Callable[[int], None]) -> bool:
-        """Print the next records of a partition; return whether there may be more."""
-        from korvet.config.broker_config import StartError
-        from korvet.errors import ErrorCode
-        from korvet.library.values import KorvetError
+    return write
 
-        offset = self._offsets[number]
-        try:
-            found = await self._log.fetch(self._topic, number, offset)
-        except KorvetError as error:
-            if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            ends = (await self._log.offsets(self._topic))[number]
-            raise StartError(
-                f"Partition {number} of {self._topic} cannot be read from offset {offset}: "
-                f"it holds {ends.earliest} to {ends.latest}."
-            ) from None
-        records = found.records
-        if self._left is not None:
-            records = records[: self._left]
-            self._left -= len(records)
-        for record in records:
-            self._write(record)
-        advance(len(records))
-        self._offsets[number] = found.next_offset
-        return found.next_offset != offset
+
+def _position(option: str, text: str | None) -> "Position | None":
+    from korvet.log.position import BadPosition, parse_position
+
+    try:
+        return None if text is None else parse_position(text, datetime.now(UTC))
+    except BadPosition as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
 
 
 def _writes_file() -> bool:
@@ -160,13 +186,3 @@ def _writes_file() -> bool:
         return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
     except OSError:
         return False
-
-
-def _partitions(topic: str, count: int, wanted: int | None) -> list[int]:
-    from korvet.config.broker_config import StartError
-
-    if wanted is None:
-        return list(range(count))
-    if not 0 <= wanted < count:
-        raise StartError(f"{topic} has partitions 0 to {count - 1}.")
-    return [wanted]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from korvet.cli import offset_note, table_output
 from korvet.cli import options as o
-from korvet.cli import table_output
 from korvet.cli.advisories import vulnerable
 from korvet.embedded_redis import aof
 from korvet.groups.consumed import EVERY, commit_fields, lowest
@@ -14,7 +14,7 @@ from korvet.keys import Keys, decode_group
 from korvet.scripts import log
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
-from korvet.topics.table import VERSION_FIELD, decode_definition
+from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
@@ -26,7 +26,7 @@ _SYNCING = {
     "everysec": (
         "note",
         "appendfsync is everysec: a power failure loses about a second, and a Redis that is killed "
-        "while the disk is busy up to two (documentation, page Durability)",
+        "while the disk is busy up to two",
     ),
     "no": ("note", "appendfsync is no: a power failure loses what the kernel had not written"),
 }
@@ -40,7 +40,7 @@ class Finding(NamedTuple):
     sentence: str
 
 
-def doctor(target: o.Target, json: o.Json = False) -> None:
+def doctor(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """Check the Redis a broker would use.
 
     Exit code 1 if records could be lost.
@@ -53,7 +53,7 @@ def doctor(target: o.Target, json: o.Json = False) -> None:
         table_output.document(table_output.objects(("grade", "subject", "finding"), findings))
     else:
         rows = [(_MARKS[grade], subject, sentence) for grade, subject, sentence in findings]
-        table_output.table(("", "subject", "finding"), rows)
+        table_output.table(("grade", "subject", "finding"), rows, header=header)
     if any(finding.grade == "bad" for finding in findings):
         raise typer.Exit(1)
 
@@ -68,7 +68,9 @@ def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
     yield _lua(store)
     yield _scripts(store)
     yield from _user(store, namespace)
-    yield from _held(store, Keys(namespace))
+    topics = dict(_topics(store, Keys(namespace)))
+    yield from _offsets(topics)
+    yield from _held(store, Keys(namespace), topics)
 
 
 def parse_info(text: str) -> dict[str, str]:
@@ -228,13 +230,28 @@ def _scripts(store: "SyncStore") -> Finding:
     return Finding("ok", "scripts", found)
 
 
-def _held(store: "SyncStore", keys: Keys) -> Iterator[Finding]:
-    """Yield the groups that hold records of topics with retention.consumed."""
+def _topics(store: "SyncStore", keys: Keys) -> Iterator[tuple[str, Definition]]:
+    """Yield the topics with their stored definitions."""
     flat = store.command("HGETALL", keys.topics())
     for name, raw in zip(map(bytes.decode, flat[::2]), flat[1::2], strict=True):
-        definition = None if name == VERSION_FIELD else decode_definition(raw)
-        names = definition.configs.get("retention.consumed", "") if definition else ""
-        if definition is None or not names:
+        if name != VERSION_FIELD:
+            yield name, decode_definition(raw)
+
+
+def _offsets(topics: Mapping[str, Definition]) -> Iterator[Finding]:
+    """Say whether the lag that other tools show is a number of records."""
+    modes = [each.configs.get("offset.mode") for each in topics.values()]
+    if modes.count("time"):
+        yield Finding("note", "offsets", offset_note.of_topics(modes.count("time"), len(modes)))
+    elif modes:
+        yield Finding("ok", "offsets", "no topic has offsets that are times")
+
+
+def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> Iterator[Finding]:
+    """Yield the groups that hold records of topics with retention.consumed."""
+    for name, definition in topics.items():
+        names = definition.configs.get("retention.consumed", "")
+        if not names:
             continue
         groups = [each.strip() for each in names.split(",")]
         every = EVERY in groups

@@ -42,6 +42,7 @@ def _words(error: BaseException) -> str | None:
     from korvet.scripts.contract import ContractError
     from korvet.store.address import BadAddress
     from korvet.store.errors import StoreError, advice_for
+    from korvet.topics.lifecycle import Refused
 
     if isinstance(error, _Refusal):
         return _usage(error)
@@ -52,9 +53,20 @@ def _words(error: BaseException) -> str | None:
         )
     if isinstance(error, StoreError):
         return advice_for(error)
-    if isinstance(error, StartError | KorvetError | BadAddress | BundleError | ContractError):
+    ours = StartError | KorvetError | BadAddress | BundleError | ContractError | Refused
+    if isinstance(error, ours):
         return str(error)
+    if isinstance(error, ImportError) and not _is_ours(error):
+        return (
+            f"{error}: install Korvet again, with this Python: "
+            f"{sys.executable} -m pip install --force-reinstall korvet"
+        )
     return None
+
+
+def _is_ours(error: ImportError) -> bool:
+    """Return whether a module of Korvet is at fault, and not a package that it needs."""
+    return (error.name or "korvet").partition(".")[0] == "korvet"
 
 
 def _usage(error: Any) -> str:

@@ -8,12 +8,13 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
     from korvet.library.record_calls import Position
 
-app = typer.Typer(help="List, move and delete consumer groups.")
+app = group("List, move and delete consumer groups.")
 
 _Name = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 _Topics = Annotated[
@@ -31,7 +32,7 @@ _OFFSET = ("topic", "partition", "committed", "end", "lag", "behind", "metadata"
 
 
 @o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False) -> None:
+def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """List groups with type, state and members."""
     from korvet.cli.admin_client import on_log
 
@@ -42,11 +43,11 @@ def list_(target: o.Target, json: o.Json = False) -> None:
         ]
 
     columns = ("group", "type", "state", "protocol", "members")
-    table_output.listing(columns, on_log(rows, target), as_json=json)
+    table_output.listing(columns, on_log(rows, target), as_json=json, header=header)
 
 
 @o.command(app, "describe")
-def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
+def describe(name: _Name, target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """Print a group's members, offsets and lag."""
     from korvet.cli.admin_client import on_log
 
@@ -82,9 +83,9 @@ def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
     if found is not None:
         words = (f"{key} {'-' if value is None else value}" for key, value in found.state.items())
         table_output.line(f"{name}: {', '.join(words).removeprefix('state ')}")
-        table_output.table(_MEMBER, found.members)
+        table_output.table(_MEMBER, found.members, header=header)
         table_output.line("")
-    table_output.table(_OFFSET, map(_with_seconds, offsets))
+    table_output.table(_OFFSET, map(_with_seconds, offsets), header=header)
 
 
 def _with_seconds(row: table_output.Row) -> table_output.Row:
@@ -166,7 +167,13 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
 
 
 @o.command(app, "create")
-def create(name: _Name, topic: _Topics, target: o.Target, to: _To = "latest") -> None:
+def create(
+    name: _Name,
+    topic: _Topics,
+    target: o.Target,
+    to: _To = "latest",
+    header: o.Header = True,
+) -> None:
     """Create a group at a position in topics.
 
     It becomes a Redis group of the topics' streams too.
@@ -183,11 +190,17 @@ def create(name: _Name, topic: _Topics, target: o.Target, to: _To = "latest") ->
             )
         return await _reset(log, name, wanted)
 
-    table_output.table(("topic", "partition", "offset"), on_log(run, target))
+    table_output.table(("topic", "partition", "offset"), on_log(run, target), header=header)
 
 
 @o.command(app, "reset")
-def reset(name: _Name, topic: _Topics, target: o.Target, to: _To = None) -> None:
+def reset(
+    name: _Name,
+    topic: _Topics,
+    target: o.Target,
+    to: _To = None,
+    header: o.Header = True,
+) -> None:
     """Move a group to a position in topics.
 
     The group must have no members.
@@ -199,7 +212,7 @@ def reset(name: _Name, topic: _Topics, target: o.Target, to: _To = None) -> None
     async def run(log: "CommandLog") -> list[table_output.Row]:
         return await _reset(log, name, wanted)
 
-    table_output.table(("topic", "partition", "offset"), on_log(run, target))
+    table_output.table(("topic", "partition", "offset"), on_log(run, target), header=header)
 
 
 @o.command(app, "delete")

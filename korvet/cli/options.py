@@ -43,6 +43,17 @@ Sets = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="A broker setting by Kafka's name. Repeat."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
+Header = Annotated[
+    bool, typer.Option("--header/--no-header", help="Print the names of a table's columns.")
+]
+Partitions = Annotated[
+    list[int] | None,
+    typer.Option("--partition", "-p", metavar="N", help="Only this partition. Repeat."),
+]
+FORMATS = (
+    "text: values. json: whole records. Or a format with %k (key), %s (value), %h (headers), "
+    "%t (topic), %p (partition), %o (offset), %T (timestamp), %K and %S (lengths)."
+)
 POSITIONS = (
     "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."
 )
@@ -133,6 +144,23 @@ def _target(after: dict[str, Any], before: dict[str, Any]) -> Target:
     _set_up_log(config, given["log_level"] is not None)
     redis = None if here else config.redis
     return Target(redis, config.data_dir, config.namespace, config.settings)
+
+
+def check_format(text: str) -> None:
+    """Raise BadParameter for a word that is neither a format's name nor has % codes."""
+    if "%" not in text and "\\" not in text:
+        raise typer.BadParameter(
+            f"--format must be text, json or a format with codes such as %k and %s, not {text!r}"
+        )
+
+
+def chosen_partitions(topic: str, count: int, wanted: list[int] | None) -> list[int]:
+    """Return the partitions that --partition chooses, all by default. Raises StartError."""
+    from korvet.config.setting import StartError
+
+    if any(not 0 <= number < count for number in wanted or ()):
+        raise StartError(f"{topic} has partitions 0 to {count - 1}.")
+    return sorted(set(wanted)) if wanted else list(range(count))
 
 
 def _set_up_log(config: Config, is_given: bool) -> None:

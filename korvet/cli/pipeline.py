@@ -7,12 +7,13 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.help_text import group
 from korvet.cli.pipeline_session import need_spark, spark_session
 
 if TYPE_CHECKING:
     from korvet.pipeline.verify import PartitionComparison, Verdict
 
-app = typer.Typer(help="Run Spark jobs: archive, replay, verify.")
+app = group("Run Spark jobs: archive, replay, verify.")
 
 _Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.")]
 _Format = Annotated[
@@ -168,6 +169,7 @@ def verify(
     master: _Master = None,
     conf: _Conf = None,
     json: o.Json = False,
+    header: o.Header = True,
 ) -> None:
     """Compare a table with the log.
 
@@ -185,7 +187,7 @@ def verify(
         connection,
     ):
         verdict = verdict_of(spark, open_table(spark, location), connection, topics)
-    _print(verdict, as_json=json)
+    _print(verdict, as_json=json, header=header)
     if not verdict.equal:
         raise typer.Exit(1)
 
@@ -228,7 +230,7 @@ def stats(
         Path(html).write_text(render_html(found))
 
 
-def _print(verdict: "Verdict", *, as_json: bool) -> None:
+def _print(verdict: "Verdict", *, as_json: bool, header: bool) -> None:
     columns = ("topic", "partition", "log", "table", "compared", "checksum", "waiting", "verdict")
     rows = [_row(each) for each in verdict.partitions]
     if as_json:
@@ -241,7 +243,7 @@ def _print(verdict: "Verdict", *, as_json: bool) -> None:
             }
         )
         return
-    table_output.table(columns, rows)
+    table_output.table(columns, rows, header=header)
     for problem in verdict.problems:
         table_output.line(f"table: {problem}")
     table_output.line(

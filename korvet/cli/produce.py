@@ -4,12 +4,12 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -28,16 +28,27 @@ def produce(
     target: o.Target,
     format_: Annotated[
         str,
-        typer.Option(
-            "--format", metavar="FORMAT", help="text: a line is a value. json: a line is a record."
-        ),
+        typer.Option("--format", "-f", metavar="FORMAT", help=f"What a line is. {o.FORMATS}"),
     ] = "text",
     separator: Annotated[
         str | None,
-        typer.Option("--key-separator", metavar="TEXT", help="Splits a line into key and value."),
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="Splits a line into key and value."
+        ),
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="TEXT", help="The key of records that name none."),
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Add a header. Repeat."),
+    ] = None,
+    tombstones: Annotated[
+        bool, typer.Option("--tombstones", "-Z", help="An empty value is null: a tombstone.")
+    ] = False,
     partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", help="Append to this partition.")
+        int | None, typer.Option("--partition", "-p", metavar="N", help="Append to this partition.")
     ] = None,
 ) -> None:
     """Append each line of stdin as a record.
@@ -45,17 +56,11 @@ def produce(
     Equal keys go to one partition, as with Kafka's own producers.
     """
     from korvet.cli.admin_client import on_log
-    from korvet.cli.record_format import from_json, from_text
 
-    if format_ not in ("text", "json"):
-        raise typer.BadParameter(f"--format must be text or json, not {format_!r}")
-    divider = separator.encode() if separator else None
-
-    def parse(line: bytes, number: int) -> "tuple[int | None, Record]":
-        if format_ == "json":
-            wanted, record = from_json(line, number)
-            return wanted if partition is None else partition, record
-        return partition, from_text(line, divider)
+    parse = _parser(format_, separator)
+    added = _Additions(
+        partition, None if key is None else key.encode(), _headers(header or ()), tombstones
+    )
 
     async def run(log: "CommandLog") -> int:
         from korvet.cli.progress import progress
@@ -66,13 +71,60 @@ def produce(
         with progress(f"to {name}", total, shown=total is not None) as advance:
             reader = _Lines(topic.policy.max_message_bytes)
             while (lines := await _in_thread(reader.read)) is not None:
-                records = [parse(line, next(numbers)) for line in lines if line]
+                rows = [parse(line, next(numbers)) for line in lines if line]
+                records = [added.to(*row) for row in rows]
                 sent += sum(each.records for each in await log.produce_to(name, records))
                 advance(reader.read_bytes)
         return sent
 
     sent = on_log(run, target)
     typer.echo(f"{sent} record{'s' * (sent != 1)} appended to {name}", err=True)
+
+
+def _parser(
+    text: str, separator: str | None
+) -> "Callable[[bytes, int], tuple[int | None, Record]]":
+    """Return a function that reads a line in the format of --format."""
+    from korvet.cli import record_format, record_template
+
+    if text == "json":
+        return record_format.from_json
+    if text == "text":
+        divider = separator.encode() if separator else None
+        return lambda line, number: (None, record_format.from_text(line, divider))
+    o.check_format(text)
+    return record_template.reader(text)
+
+
+def _headers(texts: Iterable[str]) -> list[tuple[str, bytes | None]]:
+    found: list[tuple[str, bytes | None]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise typer.BadParameter(f"--header needs NAME=VALUE, not {text!r}")
+        found.append((name, value.encode()))
+    return found
+
+
+class _Additions(NamedTuple):
+    """Parts that the options add to each record."""
+
+    partition: int | None
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    tombstones: bool
+
+    def to(self, partition: int | None, record: "Record") -> "tuple[int | None, Record]":
+        """Return the partition that the record goes to, and the record with the additions."""
+        import msgspec
+
+        changed = msgspec.structs.replace(
+            record,
+            value=None if self.tombstones and not record.value else record.value,
+            key=self.key if record.key is None else record.key,
+            headers=[*record.headers, *self.headers],
+        )
+        return partition if self.partition is None else self.partition, changed
 
 
 async def _in_thread(read: Callable[[], T]) -> T:

@@ -7,20 +7,22 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
     from korvet.scripts.bundle import Bundle
 
-app = typer.Typer(help="List, export and load the Lua scripts.")
+app = group("List, export and load the Lua scripts.")
 
 
 @app.command("list")
-def list_(json: o.Json = False) -> None:
+def list_(json: o.Json = False, header: o.Header = True) -> None:
     """List the scripts with version and SHA-1."""
     table_output.listing(
         ("name", "version", "sha1", "mode", "description"),
         [(b.name, b.version, b.sha1, _mode(b), b.contract.sentence) for b in _bundles()],
         as_json=json,
+        header=header,
     )
 
 

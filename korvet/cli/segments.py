@@ -8,11 +8,12 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import table_output
+from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
     from korvet.wire.segments import Segment
 
-app = typer.Typer(help="List, show and verify segments of tiered storage.")
+app = group("List, show and verify segments of tiered storage.")
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Segment files.")]
 File = Annotated[Path, typer.Argument(metavar="FILE", help="A segment file.")]
@@ -25,6 +26,7 @@ def show(
         bool, typer.Option("--batches", help="List the record batches in place of the header.")
     ] = False,
     json: o.Json = False,
+    header: o.Header = True,
 ) -> None:
     """Print a segment's header, or its record batches.
 
@@ -37,7 +39,7 @@ def show(
     if batches:
         rows = _batch_rows(file, memoryview(data)[: segment.header.bytes])
         columns = ("position", "first", "last", "records", "max_timestamp", "producer", "bytes")
-        table_output.listing(columns, rows, as_json=json)
+        table_output.listing(columns, rows, as_json=json, header=header)
         return
     values = {
         **msgspec.to_builtins(segment.header),
@@ -47,7 +49,7 @@ def show(
     if json:
         table_output.document(values)
     else:
-        table_output.table(("field", "value"), list(values.items()))
+        table_output.table(("field", "value"), list(values.items()), header=header)
 
 
 @app.command("verify")
@@ -110,6 +112,7 @@ def list_(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic's name.")],
     target: o.Target,
     json: o.Json = False,
+    header: o.Header = True,
 ) -> None:
     """List the segments of a topic by the manifest in Redis."""
     from korvet.cli.redis_target import store
@@ -130,7 +133,7 @@ def list_(
                 counts = (each.records, each.size, each.max_timestamp)
                 rows.append((partition, each.first, each.last, *counts, each.id))
     columns = ("partition", "first", "last", "records", "bytes", "max_timestamp", "id")
-    table_output.listing(columns, rows, as_json=json)
+    table_output.listing(columns, rows, as_json=json, header=header)
 
 
 def _read(file: Path) -> bytes:

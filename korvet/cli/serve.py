@@ -2,8 +2,7 @@
 
 import importlib
 import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,8 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli.options import GLOBAL
+from korvet.cli.start_lines import Announcement, announce_legacy, embedded
 from korvet.config.broker_config import REDIS_VARIABLE, Config, ConfigError, load
-from korvet.config.listeners import Address, Listener
 
 if TYPE_CHECKING:
     from korvet.embedded_redis.server import RedisServer
@@ -88,7 +87,8 @@ def run(config: Config, *, is_password_listed: bool = False) -> None:
         else:
             from korvet.cli.broker_process import run_broker
 
-            run_broker(reachable, announce, server, announce_legacy=announce_legacy)
+            said = Announcement(reachable, embedded(reachable) if server is not None else None)
+            run_broker(reachable, said.listening, server, announce_legacy=announce_legacy)
 
 
 @contextmanager
@@ -117,16 +117,3 @@ def _refuse_options(context: typer.Context) -> None:
             f"--{given[0].replace('_', '-')} is an option of the broker: "
             f"`korvet {context.invoked_subcommand}` does not take it."
         )
-
-
-def announce(listeners: Sequence[Listener]) -> None:
-    """Write the lines on stdout that say clients may connect, one for each listener."""
-    for listener in listeners:
-        sys.stdout.write(f"listening on {listener}\n")
-    sys.stdout.flush()
-
-
-def announce_legacy(host: str, port: int) -> None:
-    """Write the next line, with --legacy-listen: clients of Kafka 0.7 may connect."""
-    sys.stdout.write(f"legacy listening on {Address(host, port)}\n")
-    sys.stdout.flush()

@@ -32,7 +32,7 @@ def serve_from(
     from korvet import logfmt
     from korvet.cli import restore
     from korvet.cli.broker_process import run_broker
-    from korvet.cli.serve import announce
+    from korvet.cli.start_lines import Announcement
     from korvet.config.broker_config import load
     from korvet.embedded_redis.server import RedisServer
 
@@ -63,4 +63,5 @@ def serve_from(
             restore.run(server.url, loaded.namespace, from_, cluster_id, None, only_segments=True)
         )
         private = msgspec.structs.replace(loaded, redis=server.url, workers=1, read_only=True)
-        run_broker(private, announce, server)
+        said = Announcement(private, f"{from_}, read-only; groups are forgotten at the end")
+        run_broker(private, said.listening, server)

@@ -1,4 +1,4 @@
-"""Output of commands: tables on a terminal, tab-separated lines for programs, or JSON."""
+"""Output of commands: tables on a terminal, tab-separated lines elsewhere, or JSON."""
 
 import json
 import re
@@ -10,27 +10,31 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 Row = Sequence[object]
 
 
-def table(columns: Sequence[str], rows: Iterable[Row]) -> None:
-    """Print rows. Off a terminal there is no header, so that `cut` and `awk` fit."""
+def table(columns: Sequence[str], rows: Iterable[Row], *, header: bool = True) -> None:
+    """Print rows below the names of their columns. Off a terminal each is a line with tabs."""
     if not sys.stdout.isatty():
+        if header:
+            sys.stdout.write("\t".join(columns) + "\n")
         for row in rows:
             sys.stdout.write("\t".join(map(_plain, row)) + "\n")
         return
     from rich.console import Console
     from rich.table import Table
 
-    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    shown = Table(*columns, box=None, pad_edge=False, header_style="bold", show_header=header)
     for row in rows:
         shown.add_row(*map(_plain, row))
     Console(markup=False, highlight=False).print(shown)
 
 
-def listing(columns: Sequence[str], rows: Iterable[Row], *, as_json: bool) -> None:
+def listing(
+    columns: Sequence[str], rows: Iterable[Row], *, as_json: bool, header: bool = True
+) -> None:
     """Print rows as a table, or as a JSON array of objects with the columns as names."""
     if as_json:
         document(objects(columns, rows))
     else:
-        table(columns, rows)
+        table(columns, rows, header=header)
 
 
 def objects(columns: Sequence[str], rows: Iterable[Row]) -> list[dict[str, object]]:
@@ -46,6 +50,11 @@ def document(value: Any) -> None:
 def line(text: str) -> None:
     """Print one line."""
     sys.stdout.write(text + "\n")
+
+
+def note(text: str) -> None:
+    """Print a remark on stderr: it is no part of the output."""
+    sys.stderr.write(f"note: {text}\n")
 
 
 def _plain(value: object) -> str:

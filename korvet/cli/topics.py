@@ -1,27 +1,28 @@
-"""`korvet topics`: list, create, describe and delete."""
+"""`korvet topics`: list, create, describe and delete; topic_changes has the others."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from korvet.cli import offset_note, table_output
 from korvet.cli import options as o
-from korvet.cli import table_output
+from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
     from korvet.cli.admin_client import CommandLog
     from korvet.library.values import TopicInfo
 
-app = typer.Typer(help="Create, list and delete topics.")
+app = group("Create, list, change, trim and delete topics.")
 
-_Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 _PARTITION_COLUMNS: tuple[str, ...] = (
     "partition", "first", "next", "records", "bytes", "newest", "stream",
 )  # fmt: skip
 
 
 @o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False) -> None:
+def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """List topics with layout, records and bytes."""
     from korvet.cli.admin_client import on_log
 
@@ -35,12 +36,12 @@ def list_(target: o.Target, json: o.Json = False) -> None:
         return found
 
     columns = ("topic", "partitions", "format", "offsets", "records", "bytes")
-    table_output.listing(columns, on_log(rows, target), as_json=json)
+    table_output.listing(columns, on_log(rows, target), as_json=json, header=header)
 
 
 @o.command(app, "create")
 def create(
-    name: _Name,
+    name: Name,
     target: o.Target,
     partitions: Annotated[
         int | None,
@@ -60,17 +61,20 @@ def create(
     """
     from korvet.cli.admin_client import on_log
 
-    configs = dict(_assignments(config or ()))
+    configs = dict(assignments(config or ()))
 
     async def run(log: "CommandLog") -> "TopicInfo":
         return await log.create_topic(name, partitions, configs)
 
-    count = on_log(run, target).partitions
+    made = on_log(run, target)
+    count = made.partitions
     table_output.line(f"created {name} with {count} partition{'s' * (count != 1)}")
+    if made.offset_mode == "time" and "offset.mode" not in configs:
+        table_output.note(offset_note.of_topic(name))
 
 
 @o.command(app, "describe")
-def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
+def describe(name: Name, target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """Print a topic's configs and partitions.
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
@@ -118,9 +122,9 @@ def describe(name: _Name, target: o.Target, json: o.Json = False) -> None:
             }
         )
         return
-    table_output.table(of_config, configs)
+    table_output.table(of_config, configs, header=header)
     table_output.line("")
-    table_output.table(of_part, parts)
+    table_output.table(of_part, parts, header=header)
 
 
 @o.command(app, "delete")
@@ -144,7 +148,8 @@ def delete(
     on_log(run, target)
 
 
-def _assignments(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
+def assignments(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Yield the name and the value of each NAME=VALUE of --config."""
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:

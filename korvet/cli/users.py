@@ -7,13 +7,14 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli import passwords, table_output
+from korvet.cli.help_text import group
 
 if TYPE_CHECKING:
     from korvet.security.credentials import Credential, Mechanism
     from korvet.security.users import Users
 
 T = TypeVar("T")
-app = typer.Typer(help="Add, change, list and delete users of SASL listeners.")
+app = group("Add, change, list and delete users of SASL listeners.")
 
 _Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 _Mechanisms = Annotated[
@@ -68,7 +69,7 @@ def passwd(
 
 
 @o.command(app, "list")
-def list_(target: o.Target, json: o.Json = False) -> None:
+def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
     """List users with their mechanisms. Salts and keys are not shown."""
     found = _on_users(lambda users: users.list(), target)
     rows = [
@@ -76,7 +77,7 @@ def list_(target: o.Target, json: o.Json = False) -> None:
         for name, credentials in found.items()
         for mechanism, iterations in credentials.items()
     ]
-    table_output.listing(("user", "mechanism", "iterations"), rows, as_json=json)
+    table_output.listing(("user", "mechanism", "iterations"), rows, as_json=json, header=header)
 
 
 @o.command(app, "delete")

@@ -28,7 +28,7 @@ from korvet import logfmt
 from korvet.broker.listeners import unserved
 from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
-from korvet.cli.serve import announce, announce_legacy
+from korvet.cli.start_lines import Announcement, announce_legacy, embedded
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
 from korvet.embedded_redis import aof
@@ -59,7 +59,8 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
             workers = _Workers(shared, sockets, server)
             try:
                 workers.start()
-                announce(listeners)
+                data = embedded(shared) if server is not None else None
+                Announcement(shared, data).listening(listeners)
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
                 workers.supervise()

@@ -234,7 +234,8 @@ def _read(file: Path) -> tuple[dict[str, str], dict[str, str], tuple[Pattern, ..
         advice = hint if "overwrite" in str(error) else ""
         if file.suffix == ".properties":
             advice = (
-                "; Kafka's own file is not read: the documentation shows a file, page Configuration"
+                "; Kafka's own file is not read: write each setting as NAME = VALUE with quotes "
+                "around text, in a file named *.toml"
             )
         raise ConfigError(f"--config {file} is not valid TOML: {error}{advice}.") from None
     try:

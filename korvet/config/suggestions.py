@@ -120,7 +120,7 @@ def hint(name: str, settings: Collection[str]) -> str:
     if reason:
         return f"Kafka has it, but {reason}; leave it out."
     near = nearest(name, settings) or nearest(name.removeprefix("log."), settings)
-    return f"did you mean {near}?" if near else "the documentation lists all, page Configuration."
+    return f"did you mean {near}?" if near else "`korvet settings` lists all."
 
 
 def nearest(name: str, settings: Collection[str]) -> str | None:

@@ -90,6 +90,17 @@ class Korvet:
         """Delete a topic with its records, Redis groups and committed offsets."""
         run_inline(self._log.delete_topic(name))
 
+    def delete_records(self, name: str, partition: int, before: int) -> int:
+        """Delete a partition's records below an offset; return where the partition now starts.
+
+        >>> log = Korvet.connect(redis_url)
+        >>> _ = log.create_topic("trimmed", partitions=1, configs={"offset.mode": "dense"})
+        >>> _ = log.produce("trimmed", [Record(b"a"), Record(b"b")])
+        >>> log.delete_records("trimmed", 0, before=1)
+        1
+        """
+        return run_inline(self._log.delete_records(name, partition, before))
+
     def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return where each partition starts and ends."""
         return run_inline(self._log.offsets(topic))

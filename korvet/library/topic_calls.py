@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from korvet.errors import ErrorCode
-from korvet.library.session import Session, check, refusals
+from korvet.library.session import Session, check, check_partition, refusals
 from korvet.library.values import KorvetError, PartitionOffsets, TopicInfo
 from korvet.scripts import log as log_scripts
 from korvet.topics.lifecycle import (
@@ -69,6 +69,26 @@ class TopicCalls(Session):
             error = await delete_topic(self.store, self.keys, topic)
         self.table.invalidate()
         check(error, f"There is no topic {name!r}.")
+
+    async def delete_records(self, name: str, partition: int, before: int) -> int:
+        """Delete a partition's records below an offset; return where the partition now starts."""
+        topic = await self.find_topic(name)
+        check_partition(topic, partition)
+        if not topic.policy.delete:
+            raise KorvetError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Topic {name!r} is compacted only: its cleanup.policy lacks delete.",
+            )
+        again = before
+        while again >= 0:  # a long range is deleted by several calls
+            reply = await self.store.run(
+                log_scripts.delete_records(
+                    self.keys, name, partition, topic_id=topic.id, before=again
+                )
+            )
+            check(reply.error, f"Partition {partition} of {name!r} cannot be trimmed to {before}")
+            again = reply.again
+        return reply.start
 
     async def offsets(self, topic: str) -> list[PartitionOffsets]:
         """Return where each partition starts and ends."""

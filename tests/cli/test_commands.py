@@ -77,7 +77,10 @@ REFUSED = [
     (("doctor", "--redis", "nonsense"), "redis+sentinel://HOST:PORT/MASTER"),
     (("doctor", "--redis", "redis://h?ssl_ca=/a.pem"), "unknown option 'ssl_ca' (known: ssl_ca_"),
     (("scripts", "show", "log.nothing"), "there is no script 'log.nothing'"),
-    (("produce", "orders", "--format", "xml"), "--format must be text or json, not 'xml'"),
+    (
+        ("produce", "orders", "--format", "xml"),
+        "--format must be text, json or a format with codes such as %k",
+    ),
     (
         ("consume", "orders", "--from", "noon"),
         "--from: 'noon' is no position: earliest, latest, an offset",
@@ -107,7 +110,9 @@ def test_every_command_has_help(korvet: Korvet) -> None:
 
 def test_scripts_are_listed_and_shown_as_redis_gets_them(korvet: Korvet) -> None:
     code, out, _ = korvet("scripts", "list")
-    rows = {row.split("\t")[0]: row.split("\t") for row in out.splitlines()}
+    header, *lines = out.splitlines()
+    assert header == "name\tversion\tsha1\tmode\tdescription"
+    rows = {row.split("\t")[0]: row.split("\t") for row in lines}
     append = bundle.load("log.append")
     assert code == 0 and sorted(rows) == bundle.names()
     assert rows["log.append"][1:4] == [str(append.version), append.sha1, "writes"]
@@ -263,10 +268,14 @@ def test_topics_are_created_listed_described_and_deleted(
 ) -> None:
     at = ("--redis", redis_server.url)
     made = korvet("topics", "create", "orders", "-p", "2", "--config", "retention.ms=5", *at)
-    assert made == (0, "created orders with 2 partitions\n", "")
+    assert made[:2] == (0, "created orders with 2 partitions\n")
+    assert made[2].startswith("note: offsets of orders are times (offset.mode=time)")
+    assert made[2].count("\n") == 1 and "offset.mode=dense" in made[2]
     code, _, err = korvet("topics", "create", "orders", *at)
     assert (code, err) == (2, "korvet: Topic 'orders' exists already.\n")
-    assert korvet("topics", "list", *at) == (0, "orders\t2\trecord\ttime\t0\t0\n", "")
+    listed = "topic\tpartitions\tformat\toffsets\trecords\tbytes\norders\t2\trecord\ttime\t0\t0\n"
+    assert korvet("topics", "list", *at) == (0, listed, "")
+    assert korvet("topics", "list", "--no-header", *at)[1] == listed.splitlines(True)[1]
     _, out, _ = korvet("topics", "describe", "orders", *at)
     assert "retention.ms\t5\tdynamic_topic\n" in out
     assert "1\t0\t0\t0\t0\t-\tkorvet:orders:1\n" in out
@@ -442,7 +451,7 @@ def test_a_command_without_a_broker_starts_the_server_for_itself(
 ) -> None:
     with RedisServer.launch(tmp_path / "korvet-data"):
         assert korvet("topics", "create", "orders")[0] == 0
-    assert korvet("topics", "list")[1].startswith("orders\t1\t")
+    assert korvet("topics", "list", "--no-header")[1].startswith("orders\t1\t")
     with RedisServer.launch(tmp_path / "korvet-data") as server:
         client = redis.Redis.from_url(server.url)
         assert client.hexists("korvet:topics", "orders")

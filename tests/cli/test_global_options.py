@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from korvet.cli import run
+from korvet.cli import app, run
+from korvet.cli.help_text import EXIT_CODES, summary
 from korvet.scripts import bundle
 from tests.support.redis_servers import TestServer
 
@@ -49,18 +51,19 @@ def parsed(korvet: Korvet, *words: str) -> Any:
 def test_global_options_stand_before_or_after_the_command(korvet: Korvet, url: str) -> None:
     before = ("--redis", url, "--namespace", "mine", "--set", "num.partitions=3")
     assert korvet(*before, "topics", "create", "a")[:2] == (0, "created a with 3 partitions\n")
-    after = ("--redis", url, "--namespace", "mine")
+    after = ("--redis", url, "--namespace", "mine", "--no-header")
     assert korvet("topics", "list", *after)[1] == "a\t3\trecord\ttime\t0\t0\n"
-    assert korvet("--namespace", "mine", "topics", "list", "--redis", url)[1].startswith("a\t3")
+    around = ("--namespace", "mine", "topics", "list", "--redis", url, "--no-header")
+    assert korvet(*around)[1].startswith("a\t3")
     assert korvet("--namespace", "other", "topics", "list", *after)[1].startswith("a\t3")
-    assert korvet("topics", "list", "--redis", url)[1] == ""
+    assert korvet("topics", "list", "--redis", url, "--no-header")[1] == ""
 
 
 def test_a_config_file_serves_commands_too(korvet: Korvet, url: str) -> None:
     Path("korvet.toml").write_text(f'redis = "{url}"\nnamespace = "filed"\nnum.partitions = 2\n')
     file = ("--config", "korvet.toml")
     assert korvet(*file, "topics", "create", "a", "--config", "retention.ms=5")[0] == 0
-    assert korvet("topics", "list", *file)[1].startswith("a\t2\t")
+    assert korvet("topics", "list", "--no-header", *file)[1].startswith("a\t2\t")
     _, out, _ = korvet(*file, "topics", "describe", "a")
     assert "retention.ms\t5\tdynamic_topic\n" in out
     assert korvet(*file, "check")[1].splitlines()[1:3] == [
@@ -180,11 +183,39 @@ def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch) -> None:
         assert done.stdout.strip() == offered
 
 
-def test_no_help_text_is_cut(korvet: Korvet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for command in ((), ("topics",), ("groups",), ("scripts",), ("pipeline",)):
-        _, out, _ = korvet(*command, "--help")
-        assert "..." not in out.replace("[ARGS]...", ""), command
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command of the command line, and the words that call it."""
+    yield path, group
+    for name, each in getattr(group, "commands", {}).items():
+        yield from commands(each, (*path, name))
+
+
+@pytest.mark.parametrize("columns", ["44", "80", "200"])
+def test_no_help_text_is_cut(korvet: Korvet, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    for path, command in commands(typer.main.get_command(app)):
+        code, out, _ = korvet(*path, "--help")
+        _, heading, listed = out.partition("Commands:")
+        assert code == 0 and "..." not in listed, path
+        assert bool(heading) == hasattr(command, "commands"), path
+        for name, each in getattr(command, "commands", {}).items():
+            assert " ".join(f"{name} {summary(each.help)}".split()) in " ".join(listed.split())
+
+
+def test_the_help_lists_the_exit_codes(korvet: Korvet) -> None:
+    assert EXIT_CODES in " ".join(korvet("--help")[1].split())
+
+
+def test_settings_are_listed_and_described(korvet: Korvet) -> None:
+    _, listed, _ = korvet("settings", "--of", "topic")
+    header, *rows = [line.split("\t") for line in listed.splitlines()]
+    assert header == ["of", "name", "default", "type", "changes", "description"]
+    assert ["topic", "offset.mode", "time"] in [row[:3] for row in rows]
+    _, out, _ = korvet("settings", "offset.mode", "--of", "topic")
+    assert out.startswith("offset.mode (topic)\n  What an offset is") and "at creation" in out
+    code, _, err = korvet("settings", "offset.mod")
+    assert code == 2 and "did you mean offset.mode?" in err
+    assert korvet("settings", "--of", "disk")[0] == 2
 
 
 def test_a_progress_bar_is_not_drawn_over_piped_records(url: str, tmp_path: Path) -> None:

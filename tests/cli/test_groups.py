@@ -59,7 +59,7 @@ def test_a_group_starts_at_its_position(
 ) -> None:
     with orders:
         code, lines, _ = korvet("groups", "create", "readers", "--topic", "orders", "--to", to)
-        assert (code, lines) == (0, [f"orders\t0\t{offset}"])
+        assert (code, lines) == (0, ["topic\tpartition\toffset", f"orders\t0\t{offset}"])
         found = orders.xreadgroup("readers", "worker", {"korvet:orders:0": ">"})
         rows = found[0][1] if found else []
         assert [int(row[1][b"value"]) for row in rows] == list(range(offset, 5))
@@ -68,13 +68,13 @@ def test_a_group_starts_at_its_position(
 def test_a_group_is_listed_described_reset_and_deleted(korvet: Korvet, orders: redis.Redis) -> None:
     with orders:
         korvet("groups", "create", "readers", "-t", "orders", "--to", "earliest")
-        assert korvet("groups", "list")[1] == ["readers\tclassic\tEmpty\t-\t0"]
+        assert korvet("groups", "list", "--no-header")[1] == ["readers\tclassic\tEmpty\t-\t0"]
         korvet("groups", "reset", "readers", "-t", "orders", "--to", "2")
         lines = korvet("groups", "describe", "readers")[1]
         assert lines[0] == "readers: Empty, generation 0, protocol -"
         assert lines[-1].startswith("orders\t0\t2\t")
         assert korvet("groups", "delete", "readers")[:2] == (0, ["deleted readers"])
-        assert korvet("groups", "list")[1] == []
+        assert korvet("groups", "list", "--no-header")[1] == []
         assert orders.xinfo_groups("korvet:orders:0") == []
 
 
@@ -108,7 +108,7 @@ def test_a_refused_command_says_why(
 def test_each_topic_may_have_its_own_position(korvet: Korvet, orders: redis.Redis) -> None:
     with orders:
         korvet("topics", "create", "logs", "-p", "2", "--config", "offset.mode=dense")
-        words = ("-t", "orders=3", "-t", "logs", "--to", "earliest")
+        words = ("-t", "orders=3", "-t", "logs", "--to", "earliest", "--no-header")
         code, lines, _ = korvet("groups", "create", "readers", *words)
         assert (code, lines) == (0, ["orders\t0\t3", "logs\t0\t0", "logs\t1\t0"])
 
@@ -145,7 +145,7 @@ def test_a_group_with_members_is_not_moved(
         assert code == 2 and "has members" in said
         code, _, said = korvet("groups", "delete", "readers")
         assert code == 2 and "has members" in said
-        lines = korvet("groups", "describe", "readers")[1]
+        lines = korvet("groups", "describe", "readers", "--no-header")[1]
         assert lines[0] == "readers: CompletingRebalance, generation 1, protocol range"
         assert lines[1] == "m1\t-\ttests\t/here"
         assert lines[-1].startswith("orders\t0\t1\t")
@@ -195,7 +195,7 @@ def test_the_member_of_each_partition_is_shown(
             )
         )
         assert synced.error == 0
-        lines = korvet("groups", "describe", "readers")[1]
+        lines = korvet("groups", "describe", "readers", "--no-header")[1]
         shown = [line.split("\t") for line in lines[lines.index("") + 1 :]]
         assert [(row[0], row[1], row[2], row[7]) for row in shown] == [
             ("more", "0", "0", "-"),
@@ -236,8 +236,9 @@ def test_members_of_a_consumer_group_are_shown(
         )
         assert joined.error == 0
         lines = korvet("groups", "describe", "readers")[1]
-        assert lines[:2] == [
+        assert lines[:3] == [
             "readers: Stable, epoch 1, assignor uniform",
+            "member\tinstance\tclient\thost",
             "m1\t-\ttests\t/here",
         ]
         assert lines[-1] == "orders\t0\t-\t5\t-\t-\t-\tm1"
@@ -248,4 +249,5 @@ def test_members_of_a_consumer_group_are_shown(
 def test_a_group_of_any_name_is_one_line(korvet: Korvet, orders: redis.Redis) -> None:
     name = "two\nlines\tand\x1b[2J"
     assert korvet("groups", "create", name, "-t", "orders")[0] == 0
-    assert korvet("groups", "list")[1] == ["two\\nlines\\tand\\x1b[2J\tclassic\tEmpty\t-\t0"]
+    _, row = korvet("groups", "list")[1]
+    assert row == "two\\nlines\\tand\\x1b[2J\tclassic\tEmpty\t-\t0"

@@ -30,7 +30,7 @@ def test_the_header_is_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     )
     assert shown["aborted"][0]["producer_id"] == 7
     assert run(["segments", "show", "--batches", str(file)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 4
 
 
 def test_a_corrupt_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

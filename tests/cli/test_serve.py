@@ -1,7 +1,9 @@
 """`python -m korvet` as a process: its output, signals, workers and crashes."""
 
+import ast
 import asyncio
 import os
+import pty
 import signal
 import socket
 import struct
@@ -17,7 +19,10 @@ import psutil
 import pytest
 import uvloop
 
+import korvet
+from korvet.__main__ import too_old
 from korvet.broker.listeners import bind, open_to_all, unserved
+from korvet.cli.errors import sentence
 from korvet.config.broker_config import StartError, load
 from korvet.config.listeners import Address
 from tests.support.redis_servers import TestServer
@@ -280,3 +285,60 @@ def wait_until_ready(port: int) -> None:
 def get(port: int, path: str) -> str:
     with urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as page:
         return str(page.read().decode())
+
+
+def test_a_terminal_shows_where_data_is_and_what_to_do_next(tmp_path: Path) -> None:
+    terminal, other = pty.openpty()
+    environ = {k: v for k, v in os.environ.items() if k != "KORVET_REDIS_URL"}
+    environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    words = [sys.executable, "-m", "korvet", "--listen", "127.0.0.1:0", "--ops", "127.0.0.1:0"]
+    with subprocess.Popen(words, cwd=tmp_path, env=environ, stdout=other, stderr=other) as process:
+        os.close(other)
+        said = b""
+        while b"offset.mode=dense" not in said:
+            said += os.read(terminal, 10_000)
+        process.terminate()
+        assert process.wait(60) == 0
+    os.close(terminal)
+    lines = said.decode().replace("\r", "").splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("listening on"))
+    port = lines[first].rsplit(":", 1)[1]
+    assert lines[first + 1].startswith(f"data:    {tmp_path}/korvet-data")
+    assert lines[first + 2] == f"connect: bootstrap.servers=127.0.0.1:{port}"
+    assert any("korvet quickstart" in line for line in lines)
+    assert any("offset.mode=time" in line for line in lines)
+
+
+def test_a_redis_for_another_machine_is_one_sentence(tmp_path: Path) -> None:
+    program = tmp_path / "redis-server"
+    program.write_bytes(b"\x7fELF\x02\x01\x01" + bytes(57))
+    program.chmod(0o755)
+    sentence = refusal("--redis-server", str(program), "--listen", "127.0.0.1:0", cwd=tmp_path)
+    assert f"{program} cannot be started: it was built for another system" in sentence
+    assert "--redis" in sentence
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_a_directory_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    sentence = refusal("--data-dir", "/proc/korvet", "--listen", "127.0.0.1:0", cwd=tmp_path)
+    assert "The data directory /proc/korvet cannot be used: " in sentence
+    (tmp_path / "korvet-data" / "redis.log").mkdir(parents=True)
+    sentence = refusal("--listen", "127.0.0.1:0", cwd=tmp_path)
+    assert f"The data directory {tmp_path}/korvet-data cannot be used: " in sentence
+
+
+def test_an_old_python_is_one_sentence() -> None:
+    assert too_old((3, 11, 0)) is None
+    assert "Korvet needs Python 3.11 or newer, and this is Python 3.9" in str(too_old((3, 9, 1)))
+
+
+@pytest.mark.parametrize("name", ["__init__.py", "__main__.py"])
+def test_an_old_python_can_parse_the_first_modules(name: str) -> None:
+    text = (Path(korvet.__file__).parent / name).read_text()
+    assert ast.parse(text, feature_version=(3, 7))
+
+
+def test_a_module_that_cannot_be_loaded_is_one_sentence() -> None:
+    broken = ImportError("cannot load crc32c: wrong ELF class", name="crc32c")
+    assert "wrong ELF class: install Korvet again" in str(sentence(broken))
+    assert sentence(ImportError("no run in korvet.cli", name="korvet.cli")) is None

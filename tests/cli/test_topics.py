@@ -1,13 +1,19 @@
-"""`korvet topics create` under settings that were changed for all brokers."""
+"""`korvet topics`: create under changed settings, alter, add-partitions and trim."""
+
+from collections.abc import Callable
 
 import pytest
 
+import korvet as korvet_log
+from korvet import Record
 from korvet.cli import run
 from korvet.config.dynamic import ALL_BROKERS, encode_configs
 from korvet.keys import Keys
 from korvet.scripts import config
 from korvet.store.sync_store import SyncStore
 from tests.support.redis_servers import TestServer
+
+Korvet = Callable[..., tuple[int, list[str], str]]
 
 
 def test_settings_changed_for_all_brokers_are_the_defaults(
@@ -38,3 +44,90 @@ def test_a_name_that_differs_by_dots_and_underscores_only_is_refused(
     assert "Topic 'a_b' collides with existing topic: a.b" in capfd.readouterr().err
     assert run(["topics", "create", "a.b", *at]) == 2
     assert "Topic 'a.b' exists already." in capfd.readouterr().err
+
+
+@pytest.fixture
+def korvet(valkey_server: TestServer, capfd: pytest.CaptureFixture[str]) -> Korvet:
+    """Run a command line on an empty server; return exit code, lines and stderr."""
+    with valkey_server.client() as client:
+        client.flushall()
+
+    def command(*words: str) -> tuple[int, list[str], str]:
+        code = run([*words, "--redis", valkey_server.url])
+        said = capfd.readouterr()
+        return code, said.out.splitlines(), said.err
+
+    return command
+
+
+def configs(korvet: Korvet, name: str) -> dict[str, tuple[str, str]]:
+    rows = [line.split("\t") for line in korvet("topics", "describe", name)[1]]
+    return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
+
+
+def test_configs_are_set_and_returned_to_their_defaults(korvet: Korvet) -> None:
+    korvet("topics", "create", "a", "--config", "retention.ms=5")
+    changes = ("--config", "segment.ms=9", "--delete-config", "retention.ms")
+    assert korvet("topics", "alter", "a", *changes)[:2] == (
+        0,
+        ["altered a: segment.ms, retention.ms"],
+    )
+    found = configs(korvet, "a")
+    assert found["segment.ms"] == ("9", "dynamic_topic")
+    assert found["retention.ms"] == ("604800000", "default")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("alter", "a"), "no change is given"),
+        (("alter", "a", "--config", "retention.ms"), "--config needs NAME=VALUE"),
+        (("alter", "a", "--config", "retention.ms=x"), "retention.ms must be"),
+        (("alter", "a", "--config", "retention.m=1"), "did you mean retention.ms?"),
+        (("alter", "a", "--config", "offset.mode=bytes"), "offset.mode is fixed when the topic"),
+        (("alter", "b", "--config", "retention.ms=1"), "There is no topic 'b'"),
+        (("add-partitions", "a", "2"), "Topic 'a' has 2 partitions: give a higher number."),
+        (("add-partitions", "a", "10001"), "A topic has from 1 to 10000 partitions"),
+        (("trim", "a", "--before", "noon"), "--before: 'noon' is no position"),
+        (("trim", "a", "--before", "latest", "-p", "2"), "a has partitions 0 to 1."),
+        (("trim", "compacted", "--before", "latest"), "its cleanup.policy lacks delete"),
+    ],
+)
+def test_a_refused_change_says_why(korvet: Korvet, words: tuple[str, ...], sentence: str) -> None:
+    korvet("topics", "create", "a", "-p", "2", "--config", "retention.ms=5")
+    korvet("topics", "create", "compacted", "--config", "cleanup.policy=compact")
+    before = configs(korvet, "a")
+    code, lines, said = korvet("topics", *words)
+    assert (code, lines) == (2, []) and sentence in said
+    assert configs(korvet, "a") == before
+
+
+def test_partitions_are_added_and_records_stay(korvet: Korvet, valkey_server: TestServer) -> None:
+    korvet("topics", "create", "a", "--config", "offset.mode=dense")
+    with valkey_server.client() as client:
+        client.xadd("korvet:a:0", {"value": "x"})
+    assert korvet("topics", "add-partitions", "a", "3")[:2] == (0, ["a has 3 partitions"])
+    assert korvet("topics", "list", "--no-header")[1][0].split("\t")[:5:4] == ["a", "1"]
+    assert korvet("topics", "list", "--no-header")[1][0].split("\t")[1] == "3"
+
+
+@pytest.mark.parametrize("layout", ["record", "batch"])
+def test_records_below_a_position_are_deleted(
+    korvet: Korvet, valkey_server: TestServer, layout: str
+) -> None:
+    chosen = ("--config", "offset.mode=dense", "--config", f"storage.format={layout}")
+    korvet("topics", "create", "a", "-p", "2", *chosen)
+    with korvet_log.Korvet.connect(valkey_server.url) as log:
+        for partition in (0, 1):
+            for _ in range(5):
+                log.append("a", partition, [Record(b"x")])
+    assert korvet("topics", "trim", "a", "--before", "3", "-p", "1") == (
+        0,
+        ["partition\tstarted_at\tstarts_at", "1\t0\t3"],
+        "",
+    )
+    assert korvet("topics", "trim", "a", "--before", "latest", "--no-header")[1] == [
+        "0\t0\t5",
+        "1\t3\t5",
+    ]
+    assert korvet("consume", "a")[1] == []

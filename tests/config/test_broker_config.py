@@ -21,7 +21,7 @@ from korvet.config.values import Settings
 
 REFUSED_SETTINGS = [
     ("num.partitons=3", "Unknown setting 'num.partitons': did you mean num.partitions?"),
-    ("zzz=3", "Unknown setting 'zzz': the documentation lists all, page Configuration."),
+    ("zzz=3", "Unknown setting 'zzz': `korvet settings` lists all."),
     ("num.partitions", "--set needs NAME=VALUE"),
     ("num.partitions=0", "num.partitions must be a whole number from 1 to 10000, not '0'."),
     ("num.partitions=1_0", "num.partitions must be a whole number"),

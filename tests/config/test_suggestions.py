@@ -54,7 +54,7 @@ def test_a_setting_of_kafkas_is_told_as_such(
 @pytest.mark.parametrize("name", ["", "x", "partitions", "a" * 5000, "a." * 2000, "socket"])
 def test_what_is_near_nothing_is_told_where_to_look(name: str) -> None:
     assert nearest(name, TOPIC) is None
-    assert hint(name, TOPIC) == "the documentation lists all, page Configuration."
+    assert hint(name, TOPIC) == "`korvet settings` lists all."
 
 
 def test_a_change_of_such_a_setting_is_refused_with_that() -> None:

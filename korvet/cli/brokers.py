@@ -1,0 +1,52 @@
+"""`korvet brokers`: list the brokers that are registered in Redis."""
+
+from typing import TYPE_CHECKING
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+from korvet.cli.help_text import group
+
+if TYPE_CHECKING:
+    from korvet.store.sync_store import SyncStore
+
+app = group("List the brokers that share a Redis.")
+
+_CONTROLLER = b":controller"
+_COLUMNS = ("id", "controller", "listeners", "rack", "renewed_s")
+
+
+@o.command(app, "list")
+def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+    """List the live brokers with their addresses.
+
+    A broker renews its registration every 3 s, and is gone 10 s after the last time.
+    """
+    from korvet.cli.redis_target import store
+
+    with store(target) as reached:
+        rows = live(reached, target.namespace)
+    table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+
+
+def live(store: "SyncStore", namespace: str) -> list[table_output.Row]:
+    """Return a row for each broker whose registration has not ended."""
+    import msgspec
+
+    from korvet.cluster.registration import TTL_MS, LiveBroker
+    from korvet.keys import Keys
+
+    flat = store.command("HGETALL", Keys(namespace).brokers())
+    seconds, micros = map(int, store.command("TIME"))
+    now_ms = seconds * 1000 + micros // 1000
+    fields = dict(zip(flat[::2], flat[1::2], strict=True))
+    controller = int(fields.pop(_CONTROLLER, b"-1"))
+    rows: list[table_output.Row] = []
+    for raw in fields.values():
+        ends, _, address = raw.partition(b" ")
+        if int(ends) < now_ms:
+            continue
+        broker = msgspec.json.decode(address, type=LiveBroker)
+        age = max(0, now_ms - (int(ends) - TTL_MS)) / 1000
+        is_controller = "yes" if broker.id == controller else "no"
+        rows.append((broker.id, is_controller, broker.addresses, broker.rack, round(age, 1)))
+    return sorted(rows, key=lambda row: int(str(row[0])))

@@ -1,0 +1,134 @@
+"""Read the records of a topic's partitions in order, between positions, for a group or not."""
+
+import sys
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from korvet.cli.admin_client import CommandLog
+    from korvet.library.record_calls import Position
+    from korvet.library.values import StoredRecord
+
+_COMMIT_S = 1.0
+"""Longest time between the printing of a record and the commit of its group."""
+
+
+class Reader:
+    """The next offset of each partition, and how many records are still to be written.
+
+    `stops` are the offsets before which the reading of a partition ends; without one it ends at
+    the end of the log. With `group`, what was written is committed.
+    """
+
+    def __init__(
+        self,
+        log: "CommandLog",
+        topic: str,
+        write: "Callable[[StoredRecord], None]",
+        *,
+        most: int | None = None,
+        matches: "Callable[[StoredRecord], bool]" = lambda record: True,
+        committed: bool = False,
+        group: str | None = None,
+    ) -> None:
+        self._log = log
+        self._topic = topic
+        self._write = write
+        self._left = most
+        self._matches = matches
+        self._committed = committed
+        self._group = group
+        self._offsets: dict[int, int] = {}
+        self._stops: Mapping[int, int] = {}
+        self._in_group: dict[int, int] = {}
+        self._commit_at = monotonic() + _COMMIT_S
+        self.reading = 0
+        """The partition that is read."""
+        self.records = 0
+        """How many records the partitions hold."""
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether as many records were written as wanted."""
+        return self._left == 0
+
+    async def seek(
+        self, numbers: list[int], start: "Position | None", stop: "Position | None"
+    ) -> None:
+        """Set where the reading of each partition begins and ends.
+
+        Without a start it is what the group has committed, else the earliest offset.
+        """
+        held = await self._committed_offsets() if self._group and start is None else {}
+        for ends in await self._log.offsets(self._topic):
+            number = ends.partition
+            if number not in numbers:
+                continue
+            self.records += ends.records
+            self._offsets[number] = await self._find(
+                number, held.get(number, "earliest") if start is None else start
+            )
+        if stop is not None:
+            self._stops = {
+                number: await self._log.find_offset(self._topic, number, stop) for number in numbers
+            }
+        self._in_group = dict(held)
+
+    async def _committed_offsets(self) -> dict[int, int]:
+        rows = await self._log.committed(self._group or "")
+        return {row.partition: row.offset for row in rows if row.topic == self._topic}
+
+    async def _find(self, number: int, position: "Position") -> int:
+        if isinstance(position, int):
+            return position  # an offset out of range is reported when it is read
+        return await self._log.find_offset(self._topic, number, position)
+
+    async def read_to_end(self, advance: Callable[[int], None]) -> None:
+        """Write the records that are there now, as many as wanted."""
+        for number in self._offsets:
+            self.reading = number
+            while not self.is_done and await self._read(number, advance):
+                if monotonic() >= self._commit_at:
+                    await self.commit()
+        sys.stdout.flush()
+
+    async def commit(self) -> None:
+        """Commit for the group what was written and flushed."""
+        sys.stdout.flush()
+        self._commit_at = monotonic() + _COMMIT_S
+        if self._group is None:
+            return
+        moved = {
+            (self._topic, number): offset
+            for number, offset in self._offsets.items()
+            if self._in_group.get(number) != offset
+        }
+        if moved:
+            await self._log.commit(self._group, moved)
+            self._in_group.update(self._offsets)
+
+    async def _read(self, number: int, advance: Callable[[int], None]) -> bool:
+        """Write the next records of a partition; return whether there may be more."""
+        offset, stop = self._offsets[number], self._stops.get(number)
+        if stop is not None and offset >= stop:
+            return False
+        found = await self._log.fetch(self._topic, number, offset, committed=self._committed)
+        following = found.next_offset
+        for count, record in enumerate(found.records):
+            if self.is_done or (stop is not None and record.offset >= stop):
+                following = record.offset
+                advance(count)
+                break
+            if self._matches(record):
+                self._write(record)
+                if self._left is not None:
+                    self._left -= 1
+        else:
+            advance(len(found.records))
+        self._offsets[number] = following
+        return following != offset
+
+    def position(self, number: int) -> int:
+        """Return the next offset of a partition."""
+        return self._offsets[number]

@@ -1,0 +1,74 @@
+"""`korvet settings`: list the settings of brokers, topics and groups, and describe some."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+from korvet.config.setting import Setting
+
+_KINDS = ("broker", "topic", "group")
+_COLUMNS = ("of", "name", "default", "type", "changes", "description")
+
+
+def settings(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")
+    ] = None,
+    of: Annotated[
+        str | None, typer.Option("--of", metavar="KIND", help="broker, topic or group.")
+    ] = None,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """List the settings of brokers, topics and groups.
+
+    With names, print all that is known of each. Settings without an effect here are left out
+    unless they are named.
+    """
+    from korvet.config.broker_settings import BROKER
+    from korvet.config.group_settings import GROUP
+    from korvet.config.setting import find_setting
+    from korvet.config.topic_settings import TOPIC
+
+    if of is not None and of not in _KINDS:
+        raise typer.BadParameter(f"--of must be broker, topic or group, not {of!r}")
+    tables: dict[str, Mapping[str, Setting]] = dict(
+        zip(_KINDS, (BROKER, TOPIC, GROUP), strict=True)
+    )
+    chosen = {kind: each for kind, each in tables.items() if of in (None, kind)}
+    every = {name: each for table in chosen.values() for name, each in table.items()}
+    for name in names or ():
+        find_setting(every, name, "setting")
+    rows = [
+        _row(kind, each)
+        for kind, table in chosen.items()
+        for each in table.values()
+        if (each.name in names if names else each.effect)
+    ]
+    if json or not names:
+        table_output.listing(_COLUMNS, rows, as_json=json, header=header)
+    else:
+        _describe(rows)
+
+
+def _row(kind: str, setting: Setting) -> tuple[str | None, ...]:
+    from korvet.config.type_text import type_of
+
+    changes = "while brokers run" if setting.dynamic else "at start"
+    if setting.immutable:
+        changes = "at creation"
+    return kind, setting.name, setting.default, type_of(setting), changes, setting.documentation
+
+
+def _describe(rows: Iterable[tuple[str | None, ...]]) -> None:
+    """Print each setting as a paragraph."""
+    for row in rows:
+        kind, name, default, kind_of_value, changes, sentence = row
+        table_output.line(f"{name} ({kind})")
+        table_output.line(f"  {sentence}")
+        table_output.line(f"  type: {kind_of_value}")
+        table_output.line(f"  default: {'-' if default is None else default or 'empty'}")
+        table_output.line(f"  changes: {changes}")

@@ -1,0 +1,46 @@
+"""The lines on stdout that say where clients connect; on a terminal, also what to do next."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from korvet.cli import offset_note
+from korvet.config.broker_config import Config
+from korvet.config.listeners import Address, Listener
+
+
+class Announcement:
+    """The lines of one start. A program that starts a broker reads those of `listening`."""
+
+    def __init__(self, config: Config, data: str | None = None) -> None:
+        self._config = config
+        self._data = data or f"the Redis of --redis, in keys that begin with {config.namespace}:"
+
+    def listening(self, listeners: Sequence[Listener]) -> None:
+        """Write a line for each listener, and what to do next if a terminal shows it."""
+        lines = [f"listening on {listener}" for listener in listeners]
+        if sys.stdout.isatty():
+            lines += self._next_steps(listeners[0].address)
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+
+    def _next_steps(self, where: Address) -> Iterator[str]:
+        config = self._config
+        yield f"data:    {self._data}"
+        yield f"connect: bootstrap.servers={where}"
+        if config.ops is not None:
+            yield f"metrics: http://{config.ops}/metrics"
+        yield "next:    `korvet quickstart` in another terminal, `korvet top`, `korvet doctor`"
+        if config.settings.text("offset.mode") == "time":
+            yield f"note:    {offset_note.of_new_topics()}"
+
+
+def embedded(config: Config) -> str:
+    """Return the words for the data of the Redis that the broker started."""
+    return f"{Path(config.data_dir).absolute()} (its Valkey ends with this broker)"
+
+
+def announce_legacy(host: str, port: int) -> None:
+    """Write the next line, with --legacy-listen: clients of Kafka 0.7 may connect."""
+    sys.stdout.write(f"legacy listening on {Address(host, port)}\n")
+    sys.stdout.flush()

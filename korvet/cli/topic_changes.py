@@ -1,0 +1,105 @@
+"""`korvet topics alter`, `add-partitions` and `trim`."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from korvet.cli import options as o
+from korvet.cli import table_output
+from korvet.cli.topics import Name, assignments
+
+if TYPE_CHECKING:
+    from korvet.cli.admin_client import CommandLog
+
+
+def alter(
+    name: Name,
+    target: o.Target,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", metavar="NAME=VALUE", help="Set a topic config. Repeat."),
+    ] = None,
+    delete: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete-config", metavar="NAME", help="Return a config to its default. Repeat."
+        ),
+    ] = None,
+) -> None:
+    """Change a topic's configs.
+
+    All changes are applied, or none. Brokers use them at once.
+    """
+    from korvet.admin.alter_configs import DELETE, SET, TOPIC_RESOURCE, Change, ConfigAdmin, Edit
+    from korvet.cli.admin_client import on_log
+    from korvet.config.dynamic import ConfigTable, DynamicBrokerConfig
+
+    edits: list[Edit] = [Edit(key, value, SET) for key, value in assignments(config or ())]
+    edits += [Edit(key, None, DELETE) for key in delete or ()]
+    if not edits:
+        raise typer.BadParameter("no change is given: use --config or --delete-config")
+
+    async def run(log: "CommandLog") -> None:
+        await log.find_topic(name)
+        table = ConfigTable(log.store, log.keys)
+        configs = DynamicBrokerConfig(
+            table, log.settings, log.topic_configs, (), -1, log.table.use_configs
+        )
+        admin = ConfigAdmin(log.store, log.keys, log.table, configs, -1)
+        await admin.alter(Change(TOPIC_RESOURCE, name, edits, False, False))
+
+    on_log(run, target)
+    table_output.line(f"altered {name}: {', '.join(edit.name for edit in edits)}")
+
+
+def add_partitions(
+    name: Name,
+    count: Annotated[
+        int, typer.Argument(metavar="N", help="Number of partitions that the topic then has.")
+    ],
+    target: o.Target,
+) -> None:
+    """Raise a topic's number of partitions.
+
+    Records stay where they are: a key may go to another partition from then on.
+    """
+    from korvet.cli.admin_client import on_log
+
+    async def run(log: "CommandLog") -> None:
+        await log.add_partitions(name, count)
+
+    on_log(run, target)
+    table_output.line(f"{name} has {count} partitions")
+
+
+def trim(
+    name: Name,
+    before: Annotated[str, typer.Option("--before", metavar="POSITION", help=o.POSITIONS)],
+    target: o.Target,
+    partition: o.Partitions = None,
+    header: o.Header = True,
+) -> None:
+    """Delete a topic's records below a position.
+
+    In topics of layout `batch` readers start at the position, and the batch that reaches past it
+    stays in Redis.
+    """
+    from korvet.cli.admin_client import on_log
+    from korvet.log.position import BadPosition, parse_position
+
+    try:
+        position = parse_position(before, datetime.now(UTC))
+    except BadPosition as error:
+        raise typer.BadParameter(f"--before: {error}") from None
+
+    async def run(log: "CommandLog") -> list[table_output.Row]:
+        count = (await log.topic(name)).partitions
+        first = [part.earliest for part in await log.offsets(name)]
+        rows: list[table_output.Row] = []
+        for number in o.chosen_partitions(name, count, partition):
+            offset = await log.find_offset(name, number, position)
+            rows.append((number, first[number], await log.delete_records(name, number, offset)))
+        return rows
+
+    table_output.table(("partition", "started_at", "starts_at"), on_log(run, target), header=header)
