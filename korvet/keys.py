@@ -67,6 +67,10 @@ class Partition(msgspec.Struct, frozen=True):
     """sorted set: the segments of tiered storage by their first offset."""
     deleted_segments: str
     """sorted set: removed segments by the time from which to delete the object, ms."""
+    share: str
+    """hash: share group -> end of its state, epoch, counters; also the channel of its releases."""
+    share_runs: str
+    """sorted set: share groups' available and acquired records, as runs of offsets."""
     channel: str
     """pub/sub channel, not a key: notified at each append."""
 
@@ -83,6 +87,8 @@ class Partition(msgspec.Struct, frozen=True):
             self.compacted,
             self.segments,
             self.deleted_segments,
+            self.share,
+            self.share_runs,
         )
 
 
@@ -213,6 +219,8 @@ class Keys:
                 f"{tagged}:compacted",
                 f"{tagged}:segments",
                 f"{tagged}:deleted_segments",
+                f"{tagged}:share",
+                f"{tagged}:share_runs",
                 plain,
             )
             if len(self._partitions) > 100_000:

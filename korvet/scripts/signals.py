@@ -22,6 +22,8 @@ class Signal(IntEnum):
     """The topic or the group registry changed after the caller read it: read it, decide again."""
     CONFIGS_CHANGED = 1005
     """The configs changed after the caller read them: read them, decide again."""
+    START_FIRST = 1006
+    """The share group has no state in the partition: resolve its start offset, then call again."""
 
 
 _SIGNALS = frozenset(Signal)

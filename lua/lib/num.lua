@@ -12,4 +12,9 @@ function M.small(n)
   return "" .. n
 end
 
+--- Return 16 digits: texts of offsets or times then sort as their numbers.
+function M.padded(n)
+  return string.format("%016.0f", n)
+end
+
 return M

@@ -3,11 +3,13 @@
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.scripts import bundle, log, topic, transaction
+from korvet.scripts import bundle, log, share, topic, transaction
 from korvet.scripts import group as groups
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID, commit_call
 from tests.lua.groups import Group as ClassicGroup
 from tests.lua.partition import ID, KEYS, Part
+from tests.lua.share import LOCK_MS
+from tests.lua.share import Group as ShareGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member, settle
 from tests.lua.transactions import Coordinator, Logs
@@ -209,6 +211,28 @@ def segments(lua: Doubting) -> None:
     assert lua.run(restore).restored == 1
 
 
+def a_share_group(lua: Doubting) -> None:
+    part = Part(lua, mode="dense").create()
+    part.append(10)
+    group = ShareGroup(part)
+    assert group.acquire("m", (0, 3)) == [(0, 3, 1)]
+    assert group.acquire("n", (4, 7)) == [(4, 7, 1)]
+    assert group.settle("m", (0, 0, 1), (1, 1, 2)) == 0
+    part.truncate(1)
+    lua.tried.clear()
+    assert group.acquire("m", (1, 9), max_locks=8) == [(1, 1, 2), (8, 9, 1)]
+    assert group.settle("m", (1, 1, 1), (8, 9, 1)) == 0
+    lua.advance(LOCK_MS)
+    lua.tried.clear()
+    assert group.release("n") == 0
+    assert group.acquire("n", (1, 9)) == [(2, 7, 2)]
+    assert group.release("n") == 6
+    place = {"group": "g", "topic_id": ID}
+    assert lua.run(share.reset(KEYS, "t", 0, **place, offset=3)).error == 0
+    group.acquire("m", (3, 9))
+    assert lua.run(share.delete(KEYS, "t", 0, **place)).deleted == 1
+
+
 def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: TestServer) -> None:
     tried: set[str] = set()
     for story, *words in (
@@ -224,6 +248,7 @@ def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: Te
         (topics, "time"),
         (topics, "dense"),
         (segments,),
+        (a_share_group,),
     ):
         with redis_server.client() as client:
             lua = Doubting(client)

@@ -1,0 +1,186 @@
+"""The mirror of lua/share: the state of share groups (KIP-932) in one partition.
+
+Offsets are ints, times ms since 1970 of Redis's clock.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from korvet.keys import Keys, encode_group
+from korvet.scripts.call import Call, Reply, Script
+
+
+class Acknowledge(IntEnum):
+    """The types of an acknowledgement."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class AcquireReply(Reply):
+    """`runs` has first offset, last offset and deliveries of each acquired run.
+
+    Read from `next` for the next call. `room` is the number of records that it can acquire above
+    the end of the group's state. `wait_ms` is the time to the next lapsed lock, -1 for none.
+    """
+
+    error: int
+    next: int
+    room: int
+    wait_ms: int
+    runs: list[int]
+
+
+class SettleReply(Reply):
+    """Without an error, all records of the call are acknowledged."""
+
+    error: int
+
+
+class ReleaseReply(Reply):
+    """`released` is the number of records that are available again."""
+
+    error: int
+    released: int
+
+
+class DescribeReply(Reply):
+    """The start and the end of the group's state, and its counters; -1 without a state.
+
+    `runs` has five texts for each acquired run: first offset, last offset, deliveries, end of the
+    lock, member.
+    """
+
+    error: int
+    start: int
+    end: int
+    epoch: int
+    available: int
+    acquired: int
+    acknowledged: int
+    archived: int
+    runs: list[bytes]
+
+
+class ResetReply(Reply):
+    """The group is at the offset."""
+
+    error: int
+
+
+class DeleteReply(Reply):
+    """`deleted` is 1 if the group had a state."""
+
+    error: int
+    deleted: int
+
+
+ACQUIRE = Script("share.acquire", AcquireReply)
+SETTLE = Script("share.settle", SettleReply)
+RELEASE = Script("share.release", ReleaseReply)
+DESCRIBE = Script("share.describe", DescribeReply)
+RESET = Script("share.reset", ResetReply)
+DELETE = Script("share.delete", DeleteReply)
+
+
+def acquire(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    ranges: Sequence[tuple[int, int]],
+    *,
+    group: str,
+    member: str,
+    topic_id: str,
+    start: int,
+    read_from: int,
+    read_to: int,
+    most: int,
+    exact: int,
+    lock_ms: int,
+    delivery_limit: int,
+    max_locks: int,
+) -> Call[AcquireReply]:
+    """Acquire records of `ranges`, which are all of the log's records in `read_from`..`read_to`.
+
+    With `read_from` -1, acquire none: free lapsed locks, and return from where to read.
+    """
+    k = keys.partition(topic, partition)
+    limits = (most, exact, lock_ms, delivery_limit, max_locks)
+    flat = [offset for pair in ranges for offset in pair]
+    return Call(
+        ACQUIRE,
+        (k.log, k.share, k.share_runs),
+        (encode_group(group), member, topic_id, start, read_from, read_to, *limits, *flat),
+    )
+
+
+def settle(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    ranges: Sequence[tuple[int, int, int]],
+    *,
+    group: str,
+    member: str,
+    topic_id: str,
+    lock_ms: int,
+    delivery_limit: int,
+    backoff_ms: int,
+    max_backoff_ms: int,
+) -> Call[SettleReply]:
+    """Acknowledge `ranges`: first offset, last offset and type, ascending."""
+    k = keys.partition(topic, partition)
+    limits = (lock_ms, delivery_limit, backoff_ms, max_backoff_ms)
+    flat = [int(number) for row in ranges for number in row]
+    return Call(
+        SETTLE,
+        (k.log, k.share, k.share_runs),
+        (encode_group(group), member, topic_id, *limits, *flat),
+    )
+
+
+def release(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    group: str,
+    member: str,
+    topic_id: str,
+    delivery_limit: int,
+) -> Call[ReleaseReply]:
+    """Make the member's acquired records available; the delivery does not count."""
+    k = keys.partition(topic, partition)
+    return Call(
+        RELEASE,
+        (k.log, k.share, k.share_runs),
+        (encode_group(group), member, topic_id, delivery_limit),
+    )
+
+
+def describe(
+    keys: Keys, topic: str, partition: int, *, group: str, topic_id: str, most: int
+) -> Call[DescribeReply]:
+    """Return the group's state, with at most `most` of its acquired runs."""
+    k = keys.partition(topic, partition)
+    return Call(DESCRIBE, (k.log, k.share, k.share_runs), (encode_group(group), topic_id, most))
+
+
+def reset(
+    keys: Keys, topic: str, partition: int, *, group: str, topic_id: str, offset: int
+) -> Call[ResetReply]:
+    """Move the group to `offset`, whatever its state."""
+    k = keys.partition(topic, partition)
+    return Call(RESET, (k.log, k.share, k.share_runs), (encode_group(group), topic_id, offset))
+
+
+def delete(
+    keys: Keys, topic: str, partition: int, *, group: str, topic_id: str
+) -> Call[DeleteReply]:
+    """Delete the group's state."""
+    k = keys.partition(topic, partition)
+    return Call(DELETE, (k.log, k.share, k.share_runs), (encode_group(group), topic_id))

@@ -1,0 +1,284 @@
+--- The state of share groups in a partition (KIP-932): a hash and a sorted set for all groups.
+---
+--- A field of the hash is a group, its value "end:floor:epoch:available:acquired:acknowledged:
+--- archived:full". Records from `end` on have no state yet. `floor` is the log start that the state
+--- knows. Then the number of records that are available and acquired, and of those ever acknowledged
+--- and archived. `full` is 1 if a consumer may wait for a settled record.
+---
+--- The sorted set has a row for each run of records with one state. All scores are 0, so that rows
+--- are in the order of their bytes; offsets and times have 16 digits.
+---   <group>:a:<first>:<last>:<deliveries>                   available
+---   <group>:b:<first>:<last>:<deliveries>:<time>:<member>   acquired until `time`; without a
+---                                                           member: available from `time` on
+---   <group>:c:<time>:<first>                                the b rows by time
+--- An offset below `end` in no run is finished, or holds no record.
+local num = require("lib.num")
+
+local M = {}
+
+M.AVAILABLE, M.ACQUIRED, M.TIMES = "a", "b", "c"
+-- Lua's stack holds 8,000 values.
+local CHUNK = 1000
+local FIRST_PAGE, LAST_PAGE = 8, 128
+
+--- Return the group's state as a table, or nil if it has none.
+function M.open(share, runs, group)
+  local text = redis.call("HGET", share, group)
+  if not text then
+    return nil
+  end
+  local ends, floor, epoch, available, acquired, acknowledged, archived, full = string.match(
+    text, "^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d)$"
+  )
+  return {
+    share = share, runs = runs, group = group, text = text, ends = tonumber(ends),
+    floor = tonumber(floor), epoch = tonumber(epoch), available = tonumber(available),
+    acquired = tonumber(acquired), acknowledged = tonumber(acknowledged),
+    archived = tonumber(archived), full = tonumber(full), added = {}, removed = {},
+  }
+end
+
+--- Return a new state whose first record is `start`; nothing is written yet.
+function M.create(share, runs, group, start, floor, epoch)
+  return {
+    share = share, runs = runs, group = group, text = "", ends = start, floor = floor,
+    epoch = epoch, available = 0, acquired = 0, acknowledged = 0, archived = 0, full = 0,
+    added = {}, removed = {},
+  }
+end
+
+local function prefix(state, kind)
+  return state.group .. ":" .. kind .. ":"
+end
+
+local function parse(text, size)
+  local rest = string.sub(text, size + 1)
+  local first, last, deliveries, more = string.match(rest, "^(%d+):(%d+):(%d+)(.*)$")
+  local row = {
+    text = text, first = tonumber(first), last = tonumber(last), deliveries = tonumber(deliveries),
+  }
+  if more ~= "" then
+    local time, member = string.match(more, "^:(%d+):(.*)$")
+    row.time, row.member = tonumber(time), member
+  end
+  return row
+end
+
+--- Return at most `count` rows of the kind whose first offset is in first..last.
+function M.rows(state, kind, first, last, count)
+  local start = prefix(state, kind)
+  local found = redis.call(
+    "ZRANGE", state.runs, "[" .. start .. num.padded(first), "(" .. start .. num.padded(last) .. ";",
+    "BYLEX", "LIMIT", 0, count
+  )
+  for i = 1, #found do
+    found[i] = parse(found[i], #start)
+  end
+  return found
+end
+
+--- Return the row of the kind that holds the offset, or nil.
+function M.covering(state, kind, offset)
+  local start = prefix(state, kind)
+  local text = redis.call(
+    "ZRANGE", state.runs, "(" .. start .. num.padded(offset) .. ";", "[" .. start, "BYLEX", "REV",
+    "LIMIT", 0, 1
+  )[1]
+  local row = text and parse(text, #start)
+  return row and row.last >= offset and row or nil
+end
+
+--- Return a function that returns the next row of the kind that holds an offset of first..last; nil
+--- after the last one. It reads the sorted set in pages: changes must not be written meanwhile.
+function M.overlapping(state, kind, first, last)
+  local page, at, size, from, done = {}, 0, FIRST_PAGE, first, false
+  local covering = M.covering(state, kind, first)
+  if covering then
+    page[1] = covering
+    from = covering.last + 1
+  end
+  return function()
+    at = at + 1
+    if at > #page and not done and from <= last then
+      page, at = M.rows(state, kind, from, last, size), 1
+      done, size = #page < size, math.min(2 * size, LAST_PAGE)
+      if #page > 0 then
+        from = page[#page].last + 1
+      end
+    end
+    return page[at]
+  end
+end
+
+--- Return the first row of the kind, or nil.
+function M.first(state, kind)
+  return M.rows(state, kind, 0, state.ends, 1)[1]
+end
+
+--- Return the share-partition start offset: the first that is not finished.
+function M.start(state)
+  local available, acquired = M.first(state, M.AVAILABLE), M.first(state, M.ACQUIRED)
+  return math.min(
+    state.ends, available and available.first or state.ends,
+    acquired and acquired.first or state.ends
+  )
+end
+
+--- Return the time of the next lapsed lock or ended delay, or nil.
+function M.next_time(state)
+  local start = prefix(state, M.TIMES)
+  local text = redis.call(
+    "ZRANGE", state.runs, "[" .. start, "(" .. state.group .. ":d", "BYLEX", "LIMIT", 0, 1
+  )[1]
+  return text and tonumber(string.sub(text, #start + 1, #start + 16))
+end
+
+local function time_text(state, time, first)
+  return prefix(state, M.TIMES) .. num.padded(time) .. ":" .. num.padded(first)
+end
+
+--- Remove a row.
+function M.remove(state, row)
+  state.removed[#state.removed + 1] = row.text
+  if row.time then
+    state.removed[#state.removed + 1] = time_text(state, row.time, row.first)
+  end
+end
+
+-- Add a row; join it to the row added before if that ends just below and has the same `rest`.
+local function add(state, kind, first, last, rest, time)
+  local before = state.before
+  if before and before.kind == kind and before.rest == rest and before.last + 1 == first then
+    before.last = last
+  else
+    before = { kind = kind, first = first, last = last, rest = rest, time = time }
+    state.added[#state.added + 1], state.before = before, before
+  end
+end
+
+--- Add a run of available records.
+function M.add_available(state, first, last, deliveries)
+  if first <= last then
+    add(state, M.AVAILABLE, first, last, num.text(deliveries))
+  end
+end
+
+--- Add a run of records acquired by the member until `time`; without a member: available from then.
+function M.add_acquired(state, first, last, deliveries, time, member)
+  if first <= last then
+    local rest = num.text(deliveries) .. ":" .. num.text(time) .. ":" .. member
+    add(state, M.ACQUIRED, first, last, rest, time)
+  end
+end
+
+-- Run a command of many values on the sorted set.
+local function run_chunks(command, key, values)
+  for from = 1, #values, CHUNK do
+    redis.call(command, key, unpack(values, from, math.min(from + CHUNK - 1, #values)))
+  end
+end
+
+--- Write the rows removed and added so far.
+function M.flush(state)
+  run_chunks("ZREM", state.runs, state.removed)
+  local values = {}
+  local function put(text)
+    values[#values + 1], values[#values + 2] = 0, text
+  end
+  for _, row in ipairs(state.added) do
+    put(
+      prefix(state, row.kind) .. num.padded(row.first) .. ":" .. num.text(row.last) .. ":"
+        .. row.rest
+    )
+    if row.time then
+      put(time_text(state, row.time, row.first))
+    end
+  end
+  run_chunks("ZADD", state.runs, values)
+  state.removed, state.added, state.before = {}, {}, nil
+end
+
+--- Write the rows and the group's field, if they changed.
+function M.save(state)
+  M.flush(state)
+  local numbers = {
+    state.ends, state.floor, state.epoch, state.available, state.acquired, state.acknowledged,
+    state.archived, state.full,
+  }
+  for i = 1, #numbers do
+    numbers[i] = num.text(numbers[i])
+  end
+  local text = table.concat(numbers, ":")
+  if text ~= state.text then
+    redis.call("HSET", state.share, state.group, text)
+  end
+end
+
+--- Return records of an ended lock or a release to the group, from `time` on if given; archive those
+--- that were delivered `limit` times.
+function M.free(state, first, last, deliveries, limit, time)
+  local count = last - first + 1
+  if deliveries >= limit then
+    state.archived = state.archived + count
+    return
+  end
+  state.available = state.available + count
+  if time then
+    M.add_acquired(state, first, last, deliveries, time, "")
+  else
+    M.add_available(state, first, last, deliveries)
+  end
+end
+
+--- Free records whose lock has lapsed or whose delay has ended, at most `most` runs, and write them.
+--- Return whether there were as many.
+function M.free_lapsed(state, now_ms, limit, most)
+  local start = prefix(state, M.TIMES)
+  local found = redis.call(
+    "ZRANGE", state.runs, "[" .. start, "(" .. start .. num.padded(now_ms) .. ";", "BYLEX",
+    "LIMIT", 0, most
+  )
+  for _, text in ipairs(found) do
+    local first = tonumber(string.sub(text, #start + 18))
+    local row = M.rows(state, M.ACQUIRED, first, first, 1)[1]
+    M.remove(state, row)
+    if row.member == "" then
+      M.add_available(state, row.first, row.last, row.deliveries)
+    else
+      state.acquired = state.acquired - (row.last - row.first + 1)
+      M.free(state, row.first, row.last, row.deliveries, limit)
+    end
+  end
+  if #found > 0 then
+    M.flush(state)
+  end
+  return #found == most
+end
+
+--- Drop the records below the log start, which are deleted, and write that.
+function M.drop_below(state, start)
+  if start <= state.floor then
+    return
+  end
+  state.floor = start
+  for _, kind in ipairs({ M.AVAILABLE, M.ACQUIRED }) do
+    for row in M.overlapping(state, kind, 0, start - 1) do
+      local gone = math.min(row.last, start - 1) - row.first + 1
+      M.remove(state, row)
+      if kind == M.AVAILABLE then
+        M.add_available(state, start, row.last, row.deliveries)
+      else
+        M.add_acquired(state, start, row.last, row.deliveries, row.time, row.member)
+      end
+      if kind == M.AVAILABLE or row.member == "" then
+        state.available = state.available - gone
+      else
+        state.acquired = state.acquired - gone
+      end
+    end
+  end
+  M.flush(state)
+  state.ends = math.max(state.ends, start)
+end
+
+return M

@@ -1,0 +1,114 @@
+--- Acquire records that a broker has read, for a member of a share group.
+local share_runs = require("lib.share_runs")
+
+local M = {}
+
+--- Return the first available record of `rows` at or above `from`, as a cursor over them all.
+local function cursor(state, from, to)
+  local rows = share_runs.overlapping(state, share_runs.AVAILABLE, from, to)
+  local c = {}
+  -- Load the next row, whose records below `from` stay available.
+  function c.advance()
+    c.row = rows()
+    if c.row then
+      share_runs.remove(state, c.row)
+      share_runs.add_available(state, c.row.first, from - 1, c.row.deliveries)
+      c.at = math.max(c.row.first, from)
+    end
+  end
+  -- Pass the records up to `last`, which are no longer available.
+  function c.pass(last)
+    state.available = state.available - (last - c.at + 1)
+    c.at = last + 1
+    if c.at > c.row.last then
+      c.advance()
+    end
+  end
+  -- Pass the offsets up to `last`: the log has no record there.
+  function c.drop(last)
+    while c.row and c.at <= last do
+      c.pass(math.min(c.row.last, last))
+    end
+  end
+  c.advance()
+  return c
+end
+
+-- Return a function that adds a run to `taken`; it joins adjacent runs with the same deliveries.
+local function collector(taken)
+  return function(first, last, deliveries)
+    local before = taken[#taken]
+    if before and before[2] + 1 == first and before[3] == deliveries then
+      before[2] = last
+    else
+      taken[#taken + 1] = { first, last, deliveries }
+    end
+  end
+end
+
+--- Acquire available records, and records above the state's end, of the ranges in args[at..]: pairs
+--- of first and last offset, ascending, all records of the log from `from` to `to`. An offset
+--- between them holds no record. Take at most `most`, but without `exact` whole ranges; and at most
+--- `room` above the end, by the same rule. Return the runs: first, last, deliveries.
+function M.from_ranges(state, args, at, from, to, most, room, exact)
+  local taken = {}
+  local take = collector(taken)
+  local c = cursor(state, from, to)
+  -- Records between the end and `from` would be lost.
+  local continues = from <= state.ends
+  local reached, stopped = from, false
+  for i = at, #args, 2 do
+    local first, last = tonumber(args[i]), tonumber(args[i + 1])
+    if most <= 0 then
+      stopped = true
+      break
+    end
+    c.drop(first - 1)
+    reached = first
+    while c.row and c.at <= last and not (exact and most <= 0) do
+      local upto = math.min(c.row.last, last)
+      if exact then
+        upto = math.min(upto, c.at + most - 1)
+      end
+      local begin = c.at
+      take(begin, upto, c.row.deliveries + 1)
+      most, reached = most - (upto - begin + 1), upto + 1
+      c.pass(upto)
+    end
+    if exact and most <= 0 then
+      stopped = true
+      break
+    end
+    local begin, upto = math.max(first, state.ends), last
+    if continues and begin <= last then
+      reached = begin
+      if room <= 0 then
+        stopped = true
+        break
+      end
+      if exact then
+        upto = math.min(upto, begin + math.min(most, room) - 1)
+      end
+      take(begin, upto, 1)
+      most, room = most - (upto - begin + 1), room - (upto - begin + 1)
+    end
+    reached = upto + 1
+    if upto < last then
+      stopped = true
+      break
+    end
+  end
+  if not stopped then
+    c.drop(to)
+    reached = to + 1
+  end
+  if c.row then
+    share_runs.add_available(state, c.at, c.row.last, c.row.deliveries)
+  end
+  if continues then
+    state.ends = math.max(state.ends, reached)
+  end
+  return taken
+end
+
+return M

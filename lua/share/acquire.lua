@@ -1,0 +1,94 @@
+--- share.acquire  version 1  writes
+--- Acquire records that a broker has read, for a member of a share group (KIP-932).
+---
+--- KEYS     log             hash   the partition's state
+---          share           hash   share group -> end of its state, epoch, counters
+---          share_runs      zset   the groups' available and acquired records
+--- ARGV     group           bytes  the encoded group id
+---          member          bytes  the member that acquires
+---          topic_id        bytes  the topic id the caller expects, 32 hex digits
+---          start           int    the first record of a group without state; -1: unknown
+---          read_from       int    the first offset the broker has read; -1: it has read none
+---          read_to         int    the last offset
+---          most            int    records at most
+---          exact           int    1: no more than `most`; 0: whole ranges until there are as many
+---          lock_ms         int    how long the member may keep the records, in ms
+---          delivery_limit  int    deliveries of a record at most
+---          max_locks       int    records that are available or acquired at most
+---          first...        int    the first offset of each run of records read, ascending: in
+---                                 layout `batch` of each batch
+---          last...         int    the last offset of the run
+--- RETURNS  error           int    a lib.codes value
+---          next            int    the offset to read from for the next call
+---          room            int    records above the end of the group's state that a call can acquire
+---          wait_ms         int    time to the next lapsed lock or ended delay; -1: there is none
+---          runs            list   first offset, last offset and deliveries of each acquired run
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
+--- COST     O(runs read, acquired and freed), at most 17 calls + 2 per freed_run + 2 per page
+--- NOTES    Offsets of read_from..read_to in no run hold no record for the group: it never gets them. First
+---          frees records whose lock has lapsed, 100 runs per call, and drops those below the log
+---          start. START_FIRST: the group has no state; the caller resolves share.auto.offset.reset
+---          and calls with `start`. If `next` is the end of the log, there is nothing to acquire
+---          before an append.
+local clock = require("lib.clock")
+local codes = require("lib.codes")
+local share_runs = require("lib.share_runs")
+local share_take = require("lib.share_take")
+
+local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
+local group, member, topic_id, start = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local from, to, most, exact = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1"
+local lock_ms, limit, max_locks = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local RANGES, FREED = 12, 100
+
+-- Check. Refusals live here.
+local before = from
+for i = RANGES, #ARGV, 2 do
+  local first, last = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
+  if not (first and last and before <= first and first <= last and last <= to) then
+    error("share.acquire: the runs are not ascending, or not between from and to", 0)
+  end
+  before = last + 1
+end
+local place = redis.call("HMGET", log, "topic_id", "start")
+if not place[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, {} }
+end
+if place[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1, {} }
+end
+local log_start = tonumber(place[2])
+local state = share_runs.open(share, runs, group)
+if not state then
+  if start < 0 then
+    return { codes.START_FIRST, -1, 0, -1, {} }
+  end
+  state = share_runs.create(share, runs, group, math.max(start, log_start), log_start, 0)
+end
+
+-- Write.
+local now_ms = clock.now_ms()
+local more = share_runs.free_lapsed(state, now_ms, limit, FREED)
+share_runs.drop_below(state, log_start)
+local taken = {}
+if from >= 0 and to >= from then
+  local room = max_locks - state.available - state.acquired
+  taken = share_take.from_ranges(state, ARGV, RANGES, from, to, most, room, exact)
+  for _, run in ipairs(taken) do
+    share_runs.add_acquired(state, run[1], run[2], run[3], now_ms + lock_ms, member)
+    state.acquired = state.acquired + run[2] - run[1] + 1
+  end
+end
+local room = math.max(0, max_locks - state.available - state.acquired)
+state.full = room == 0 and 1 or 0
+share_runs.save(state)
+
+local reply = {}
+for _, run in ipairs(taken) do
+  reply[#reply + 1], reply[#reply + 2], reply[#reply + 3] = run[1], run[2], run[3]
+end
+local available, time = share_runs.first(state, share_runs.AVAILABLE), share_runs.next_time(state)
+local wait_ms = time and math.max(0, time - now_ms) or -1
+return {
+  codes.NONE, available and available.first or state.ends, room, more and 0 or wait_ms, reply,
+}

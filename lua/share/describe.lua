@@ -1,0 +1,53 @@
+--- share.describe  version 1  reads
+--- Return the state of a share group in a partition.
+---
+--- KEYS     log           hash   the partition's state
+---          share         hash   share group -> end of its state, epoch, counters
+---          share_runs    zset   the groups' available and acquired records
+--- ARGV     group         bytes  the encoded group id
+---          topic_id      bytes  the topic id the caller expects, 32 hex digits
+---          most          int    acquired runs to return at most
+--- RETURNS  error         int    a lib.codes value
+---          start         int    the share-partition start offset; -1: the group has no state
+---          end           int    records from here on have no state yet
+---          epoch         int    the state epoch: changes of the start offset by an administrator
+---          available     int    records that are available, or will be after a delay
+---          acquired      int    records that members have acquired
+---          acknowledged  int    records ever accepted
+---          archived      int    records ever rejected, or delivered too often
+---          runs          list   first offset, last offset, deliveries, time of the lock's end in ms
+---                               and member of each acquired run; member empty: a delay
+--- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
+--- COST     O(runs returned), at most 6 calls
+--- NOTES    The lag is the number of records from `end` on, as log.lag returns it, plus `available`
+---          and `acquired`. A record whose lock has lapsed counts as acquired until the next
+---          share.acquire.
+local codes = require("lib.codes")
+local num = require("lib.num")
+local share_runs = require("lib.share_runs")
+
+local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
+local group, topic_id, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local place = redis.call("HMGET", log, "topic_id", "start")
+if not place[1] then
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, 0, 0, 0, 0, {} }
+end
+if place[1] ~= topic_id then
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, 0, 0, 0, 0, {} }
+end
+local state = share_runs.open(share, runs, group)
+if not state then
+  return { codes.NONE, -1, -1, -1, 0, 0, 0, 0, {} }
+end
+local reply = {}
+for _, row in ipairs(most > 0 and share_runs.rows(state, "b", 0, state.ends, most) or {}) do
+  reply[#reply + 1], reply[#reply + 2] = num.text(row.first), num.text(row.last)
+  reply[#reply + 1], reply[#reply + 2] = num.text(row.deliveries), num.text(row.time)
+  reply[#reply + 1] = row.member
+end
+local log_start = tonumber(place[2])
+return {
+  codes.NONE, math.max(share_runs.start(state), log_start), math.max(state.ends, log_start),
+  state.epoch, state.available, state.acquired, state.acknowledged, state.archived, reply,
+}

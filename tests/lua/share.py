@@ -1,0 +1,132 @@
+"""A share group in partition 0 as the tests of lua/share see it, through any runner."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from korvet.errors import ErrorCode
+from korvet.scripts import share
+from korvet.scripts.share import Acknowledge, AcquireReply, DescribeReply
+from tests.lua.partition import ID, KEYS, Part
+
+LOCK_MS = 30_000
+LIMIT = 5
+MAX_LOCKS = 2_000
+
+Runs = list[tuple[int, int, int]]
+
+
+def triples(reply: AcquireReply) -> Runs:
+    """The acquired runs: first, last, deliveries."""
+    flat = iter(reply.runs)
+    return list(zip(flat, flat, flat, strict=True))
+
+
+@dataclass
+class Group:
+    """A share group that reads partition 0 of `part`."""
+
+    part: Part
+    name: str = "g"
+    limit: int = LIMIT
+    max_locks: int = MAX_LOCKS
+    start: int = 0
+
+    def call(
+        self,
+        member: str,
+        ranges: list[tuple[int, int]],
+        read_from: int = -1,
+        read_to: int = -1,
+        **changes: Any,
+    ) -> Any:
+        words: dict[str, Any] = {
+            "topic_id": ID,
+            "start": self.start,
+            "most": 500,
+            "exact": 0,
+            "lock_ms": LOCK_MS,
+            "delivery_limit": self.limit,
+            "max_locks": self.max_locks,
+        }
+        if ranges and read_from < 0:
+            read_from, read_to = ranges[0][0], ranges[-1][1]
+        return share.acquire(
+            KEYS,
+            self.part.topic,
+            0,
+            ranges,
+            group=self.name,
+            member=member,
+            read_from=read_from,
+            read_to=read_to,
+            **{**words, **changes},
+        )
+
+    def probe(self, member: str = "m", **changes: Any) -> AcquireReply:
+        """An acquire without records."""
+        reply: AcquireReply = self.part.runner.run(self.call(member, [], **changes))
+        return reply
+
+    def acquire(
+        self,
+        member: str,
+        *ranges: tuple[int, int],
+        read: tuple[int, int] = (-1, -1),
+        **changes: Any,
+    ) -> Runs:
+        """The runs that the member has acquired of the ranges."""
+        reply = self.part.runner.run(self.call(member, list(ranges), *read, **changes))
+        assert reply.error == 0
+        return triples(reply)
+
+    def settle(
+        self, member: str, *ranges: tuple[int, int, int], topic_id: str = ID, **changes: Any
+    ) -> ErrorCode:
+        """The error of an acknowledgement."""
+        words: dict[str, Any] = {
+            "lock_ms": LOCK_MS,
+            "delivery_limit": self.limit,
+            "backoff_ms": 0,
+            "max_backoff_ms": 0,
+        }
+        call = share.settle(
+            KEYS,
+            self.part.topic,
+            0,
+            list(ranges),
+            group=self.name,
+            member=member,
+            topic_id=topic_id,
+            **{**words, **changes},
+        )
+        return ErrorCode(self.part.runner.run(call).error)
+
+    def accept(self, member: str, first: int, last: int) -> ErrorCode:
+        return self.settle(member, (first, last, Acknowledge.ACCEPT))
+
+    def release(self, member: str) -> int:
+        """The number of records that the end of the member's session releases."""
+        call = share.release(
+            KEYS,
+            self.part.topic,
+            0,
+            group=self.name,
+            member=member,
+            topic_id=ID,
+            delivery_limit=self.limit,
+        )
+        return self.part.runner.run(call).released
+
+    def describe(self, most: int = 100) -> DescribeReply:
+        call = share.describe(KEYS, self.part.topic, 0, group=self.name, topic_id=ID, most=most)
+        return self.part.runner.run(call)
+
+    def counts(self) -> tuple[int, int, int, int, int, int]:
+        """Start, end, available, acquired, acknowledged, archived."""
+        d = self.describe()
+        return d.start, d.end, d.available, d.acquired, d.acknowledged, d.archived
+
+    def rows(self) -> list[bytes]:
+        """The rows of every group in the sorted set."""
+        rows: Any = self.part.runner.command("ZRANGE", self.part.keys.share_runs, 0, -1)
+        return list(rows)

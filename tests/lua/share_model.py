@@ -1,0 +1,165 @@
+"""A share group in plain Python: one state for each offset, and no runs."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from korvet.scripts.share import Acknowledge
+
+AVAILABLE, ACQUIRED, DELAYED = "available", "acquired", "delayed"
+
+
+@dataclass
+class Cell:
+    """A record that is not finished."""
+
+    state: str
+    deliveries: int
+    member: str = ""
+    until: int = 0
+
+
+@dataclass
+class ShareModel:
+    """What a share group must do. Times are the caller's."""
+
+    limit: int
+    max_locks: int
+    lock_ms: int
+    end: int = 0
+    cells: dict[int, Cell] = field(default_factory=dict)
+    acknowledged: int = 0
+    archived: int = 0
+
+    @property
+    def start(self) -> int:
+        return min([*self.cells, self.end])
+
+    def counts(self, log_start: int) -> tuple[int, int, int, int, int, int]:
+        acquired = sum(cell.state == ACQUIRED for cell in self.cells.values())
+        return (
+            max(self.start, log_start),
+            max(self.end, log_start),
+            len(self.cells) - acquired,
+            acquired,
+            self.acknowledged,
+            self.archived,
+        )
+
+    def _free(self, offset: int, until: int = 0) -> None:
+        cell = self.cells[offset]
+        if cell.deliveries >= self.limit:
+            del self.cells[offset]
+            self.archived += 1
+        elif until:
+            self.cells[offset] = Cell(DELAYED, cell.deliveries, until=until)
+        else:
+            self.cells[offset] = Cell(AVAILABLE, cell.deliveries)
+
+    def free_lapsed(self, now: int) -> None:
+        for offset, cell in list(self.cells.items()):
+            if cell.state == ACQUIRED and cell.until <= now:
+                self._free(offset)
+            elif cell.state == DELAYED and cell.until <= now:
+                self.cells[offset] = Cell(AVAILABLE, cell.deliveries)
+
+    def drop_below(self, log_start: int) -> None:
+        self.cells = {at: cell for at, cell in self.cells.items() if at >= log_start}
+        self.end = max(self.end, log_start)
+
+    def _take(
+        self,
+        taken: list[tuple[int, int]],
+        first: int,
+        last: int,
+        end: int,
+        most: int | None,
+        room: int,
+    ) -> int:
+        """The offset at which it stops; `most` None: a range that has begun is taken whole."""
+        for offset in range(first, last + 1):
+            cell, is_new = self.cells.get(offset), offset >= end
+            if most is not None and len(taken) >= most:
+                return offset
+            if is_new and room <= 0 and (most is not None or offset == max(first, end)):
+                return offset
+            if (cell and cell.state == AVAILABLE) or is_new:
+                taken.append((offset, cell.deliveries + 1 if cell else 1))
+                room -= is_new
+        return last + 1
+
+    def acquire(
+        self,
+        member: str,
+        ranges: list[tuple[int, int]],
+        read: tuple[int, int],
+        now: int,
+        most: int,
+        exact: int,
+    ) -> list[tuple[int, int]]:
+        """The offsets with their deliveries; free and drop first."""
+        taken: list[tuple[int, int]] = []
+        room = self.max_locks - len(self.cells)
+        end = self.end if read[0] <= self.end else read[1] + 1
+        reached, behind = read[1] + 1, read[0]
+        for first, last in ranges:
+            if len(taken) >= most:
+                reached = behind
+                break
+            behind = last + 1
+            stop = self._take(taken, first, last, end, most if exact else None, room)
+            if stop <= last:
+                reached = stop
+                break
+            room -= max(0, last + 1 - max(first, end))
+        for offset in range(read[0], reached):
+            cell = self.cells.get(offset)
+            if cell and cell.state == AVAILABLE:
+                del self.cells[offset]
+        for offset, deliveries in taken:
+            self.cells[offset] = Cell(ACQUIRED, deliveries, member, now + self.lock_ms)
+        if read[0] <= self.end:
+            self.end = max(self.end, reached)
+        return taken
+
+    def settle(
+        self, member: str, ranges: list[tuple[int, int, int]], now: int, backoff_ms: int
+    ) -> str:
+        """NONE, or the name of the error."""
+        changes: list[tuple[int, int]] = []
+        start = self.start
+        for first, last, type in ranges:
+            if last >= self.end and max(first, start) <= last:
+                return "INVALID_REQUEST"
+            for offset in range(max(first, start), last + 1):
+                cell = self.cells.get(offset)
+                if not (cell and cell.state == ACQUIRED and cell.member == member):
+                    return "INVALID_RECORD_STATE"
+                if cell.until <= now:
+                    return "INVALID_RECORD_STATE"
+                changes.append((offset, type))
+        for offset, type in changes:
+            self._settle(offset, type, now, backoff_ms)
+        return "NONE"
+
+    def _settle(self, offset: int, type: int, now: int, backoff_ms: int) -> None:
+        cell = self.cells[offset]
+        if type == Acknowledge.RENEW:
+            cell.until = now + self.lock_ms
+        elif type == Acknowledge.RELEASE:
+            delay = min(backoff_ms * 2 ** (cell.deliveries - 1), 4 * backoff_ms)
+            self._free(offset, now + delay if delay else 0)
+        else:
+            del self.cells[offset]
+            self.acknowledged += type == Acknowledge.ACCEPT
+            self.archived += type != Acknowledge.ACCEPT
+
+    def release(self, member: str) -> int:
+        """The number of records the end of the member's session releases; free lapsed first."""
+        owned: list[Any] = [
+            at
+            for at, cell in self.cells.items()
+            if cell.state == ACQUIRED and cell.member == member
+        ]
+        for at in owned:
+            self.cells[at] = Cell(AVAILABLE, self.cells[at].deliveries - 1)
+        return len(owned)
