@@ -28,6 +28,7 @@ from korvet.cli import (
     serve,
     serve_from,
     settings,
+    top,
     topic_changes,
     topics,
     users,
@@ -60,6 +61,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(segments.app, name="segments")
 options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)
+options.command(app, "top")(top.top)
 options.command(app, "doctor")(doctor.doctor)
 options.command(app, "restore")(restore.restore)
 app.command("serve")(serve_from.serve_from)

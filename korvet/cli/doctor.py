@@ -1,13 +1,14 @@
 """`korvet doctor`: check whether a Redis is fit to hold a log."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from korvet.cli import offset_note, table_output
 from korvet.cli import options as o
 from korvet.cli.advisories import vulnerable
+from korvet.cli.redis_info import parse_info, size
 from korvet.embedded_redis import aof
 from korvet.groups.consumed import EVERY, commit_fields, lowest
 from korvet.keys import Keys, decode_group
@@ -40,14 +41,27 @@ class Finding(NamedTuple):
     sentence: str
 
 
-def doctor(target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
+def doctor(
+    target: o.Target,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Correct what can be corrected safely, then check."),
+    ] = False,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
     """Check the Redis a broker would use.
 
-    Exit code 1 if records could be lost.
+    Exit code 1 if records could be lost. --fix sets maxmemory-policy to noeviction, turns on the
+    append-only file, loads the scripts, and saves the settings in the file that Redis started
+    with.
     """
+    from korvet.cli.doctor_fixes import fixed
     from korvet.cli.redis_target import store
 
     with store(target) as reached:
+        for sentence in fixed(reached) if fix else ():
+            table_output.note(sentence)
         findings = list(examine(reached, target.namespace))
     if json:
         table_output.document(table_output.objects(("grade", "subject", "finding"), findings))
@@ -71,12 +85,6 @@ def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
     topics = dict(_topics(store, Keys(namespace)))
     yield from _offsets(topics)
     yield from _held(store, Keys(namespace), topics)
-
-
-def parse_info(text: str) -> dict[str, str]:
-    """Return the fields of an INFO reply by name."""
-    pairs = (line.partition(":") for line in text.splitlines() if not line.startswith("#"))
-    return {name: value.strip() for name, colon, value in pairs if colon}
 
 
 def _server(info: Mapping[str, str]) -> Iterator[Finding]:
@@ -155,9 +163,9 @@ def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     total = int(info.get("total_system_memory", 0))
     room = (limit or total) - used
-    found = f"{_size(used)} used, {_size(room)} free of {_size(limit or total)}"
+    found = f"{size(used)} used, {size(room)} free of {size(limit or total)}"
     if not limit and not total:
-        yield Finding("note", "memory", f"{_size(used)} used; this Redis reports no limit")
+        yield Finding("note", "memory", f"{size(used)} used; this Redis reports no limit")
     elif room < (limit or total) // 10:
         yield Finding("bad", "memory", f"{found}: less than a tenth is free")
     else:
@@ -278,12 +286,3 @@ def _held(store: "SyncStore", keys: Keys, topics: Mapping[str, Definition]) -> I
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-
-
-def _size(count: int) -> str:
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if abs(size) < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -1,8 +1,9 @@
 """`korvet groups`: list, describe, create, reset and delete."""
 
 import os
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,8 +28,6 @@ _Topics = Annotated[
     ),
 ]
 _To = Annotated[str | None, typer.Option("--to", metavar="POSITION", help=o.POSITIONS)]
-_MEMBER = ("member", "instance", "client", "host")
-_OFFSET = ("topic", "partition", "committed", "end", "lag", "behind", "metadata", "member")
 
 
 @o.command(app, "list")
@@ -47,123 +46,39 @@ def list_(target: o.Target, json: o.Json = False, header: o.Header = True) -> No
 
 
 @o.command(app, "describe")
-def describe(name: _Name, target: o.Target, json: o.Json = False, header: o.Header = True) -> None:
-    """Print a group's members, offsets and lag."""
+def describe(
+    name: _Name,
+    target: o.Target,
+    watch: o.Watch = None,
+    json: o.Json = False,
+    header: o.Header = True,
+) -> None:
+    """Print a group's members, offsets and lag.
+
+    Lag is a number of records in every offset mode. `behind` is the time between the committed
+    offset and the newest record.
+    """
+    from korvet.cli import group_view
     from korvet.cli.admin_client import on_log
+    from korvet.cli.live import repeat
 
-    async def run(log: "CommandLog") -> "tuple[_Described | None, list[table_output.Row]]":
-        from korvet.config.broker_config import StartError
+    async def run(log: "CommandLog") -> None:
+        if json:
+            table_output.document((await group_view.read(log, name)).document())
+            return
+        if watch is None:
+            for part in (await group_view.read(log, name)).parts():
+                part.print(header=header)
+            return
 
-        found = await _described(log, name)
-        rows: dict[tuple[str, int], tuple[object, ...]] = {
-            (row.topic, row.partition): (
-                row.offset,
-                row.log_end_offset,
-                row.lag,
-                None if row.lag_ms < 0 else row.lag_ms,
-                row.metadata or None,
-            )
-            for row in await log.committed(name)
-        }
-        if found is None and not rows:
-            raise StartError(f"There is no group {name!r}.")
-        owners = found.owners if found else {}
-        for place in owners.keys() - rows.keys():
-            rows[place] = (None, await _end(log, *place), None, None, None)
-        return found, [(*at, *row, owners.get(at)) for at, row in sorted(rows.items())]
+        async def parts() -> "Iterable[table_output.Part]":
+            return (await group_view.read(log, name)).parts()
 
-    found, offsets = on_log(run, target)
-    if json:
-        members = [] if found is None else table_output.objects(_MEMBER, found.members)
-        state = {} if found is None else found.state
-        columns = [{"behind": "behind_ms"}.get(name, name) for name in _OFFSET]
-        rows = table_output.objects(columns, offsets)
-        table_output.document({"group": name, **state, "members": members, "offsets": rows})
-        return
-    if found is not None:
-        words = (f"{key} {'-' if value is None else value}" for key, value in found.state.items())
-        table_output.line(f"{name}: {', '.join(words).removeprefix('state ')}")
-        table_output.table(_MEMBER, found.members, header=header)
-        table_output.line("")
-    table_output.table(_OFFSET, map(_with_seconds, offsets), header=header)
+        await repeat(parts, watch, header=header)
 
-
-def _with_seconds(row: table_output.Row) -> table_output.Row:
-    """Show the time a group is behind in seconds."""
-    at = _OFFSET.index("behind")
-    return [
-        *row[:at],
-        None if row[at] is None else f"{cast(int, row[at]) / 1000:g} s",
-        *row[at + 1 :],
-    ]
-
-
-class _Described(NamedTuple):
-    """A group's state, its members, and the member that each partition is assigned to."""
-
-    state: dict[str, object]
-    members: list[table_output.Row]
-    owners: dict[tuple[str, int], str]
-
-
-async def _end(log: "CommandLog", topic: str, partition: int) -> int | None:
-    """Return the partition's log end offset, None if there is no such partition."""
-    found = await log.table.get(topic)
-    if found is None or not 0 <= partition < found.partitions:
-        return None
-    return (await log.offsets(topic))[partition].latest
-
-
-async def _assigned(log: "CommandLog", assignment: bytes) -> list[tuple[str, int]]:
-    """Return the partitions of existing topics that a KIP-848 member is assigned."""
-    from uuid import UUID
-
-    from korvet.groups.assignment import decode_assignment
-
-    found = []
-    for topic_id, numbers in decode_assignment(assignment).items():
-        topic = await log.table.get_id(UUID(topic_id))
-        found += [(topic.name, number) for number in numbers] if topic else []
-    return found
-
-
-async def _described(log: "CommandLog", name: str) -> _Described | None:
-    """Read the group, of either protocol; None if there is none."""
-    from korvet.groups.consumer_protocol import assigned_partitions
-    from korvet.scripts import group as scripts
-
-    keys, coordinator = log.keys, log.coordinator
-    found = await coordinator.run(name, lambda _: scripts.describe(keys, name, full=1))
-    if found.error:
-        return None
-    state: dict[str, object] = {
-        "state": found.state.decode(),
-        "generation": found.generation,
-        "protocol": found.protocol.decode() or None,
-    }
-    rows = [found.members[at : at + 6] for at in range(0, len(found.members), 6)]
-    members = [(row[0], row[1], row[2], row[3]) for row in rows]
-    # An assignment can be read if its protocol type is "consumer": Connect's holds tasks.
-    parts = [
-        assigned_partitions(row[5]) if found.protocol_type == b"consumer" else [] for row in rows
-    ]
-    if found.type == b"consumer":
-        newer = await coordinator.run(name, lambda _: scripts.consumer_describe(keys, name))
-        if newer.error:
-            return None
-        state = {
-            "state": newer.state.decode(),
-            "epoch": newer.epoch,
-            "assignor": newer.assignor.decode(),
-        }
-        rows = [newer.members[at : at + 10] for at in range(0, len(newer.members), 10)]
-        members = [(row[0], row[1], row[3], row[4]) for row in rows]
-        parts = [await _assigned(log, row[8]) for row in rows]
-    shown: list[Any] = [tuple(cell.decode() or None for cell in member) for member in members]
-    owners = {
-        place: member[0] for member, places in zip(shown, parts, strict=True) for place in places
-    }
-    return _Described(state, shown, owners)
+    if json and watch is not None:
+        raise typer.BadParameter("--watch prints tables: leave out --json")
+    on_log(run, target)
 
 
 @o.command(app, "create")

@@ -54,6 +54,10 @@ FORMATS = (
     "text: values. json: whole records. Or a format with %k (key), %s (value), %h (headers), "
     "%t (topic), %p (partition), %o (offset), %T (timestamp), %K and %S (lengths)."
 )
+Watch = Annotated[
+    float | None,
+    typer.Option("--watch", metavar="SECONDS", help="Print it again at this interval.", min=0.1),
+]
 POSITIONS = (
     "earliest, latest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d)."
 )

@@ -4,10 +4,37 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 Row = Sequence[object]
+
+
+class Part(NamedTuple):
+    """A line of text, or a table if there is no text."""
+
+    text: str | None
+    columns: Sequence[str] = ()
+    rows: Sequence[Row] = ()
+
+    def print(self, *, header: bool) -> None:
+        """Print it as the commands print lines and tables."""
+        if self.text is None:
+            table(self.columns, self.rows, header=header)
+        else:
+            line(_plain(self.text))
+
+    def shown(self, *, header: bool) -> "RenderableType":
+        """Return it for a terminal."""
+        from rich.text import Text
+
+        if self.text is None:
+            return _shown(self.columns, self.rows, header=header)
+        return Text(_plain(self.text))
 
 
 def table(columns: Sequence[str], rows: Iterable[Row], *, header: bool = True) -> None:
@@ -19,12 +46,19 @@ def table(columns: Sequence[str], rows: Iterable[Row], *, header: bool = True) -
             sys.stdout.write("\t".join(map(_plain, row)) + "\n")
         return
     from rich.console import Console
+
+    Console(markup=False, highlight=False).print(_shown(columns, rows, header=header))
+
+
+def _shown(columns: Sequence[str], rows: Iterable[Row], *, header: bool) -> "Table":
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(*columns, box=None, pad_edge=False, header_style="bold", show_header=header)
     for row in rows:
-        shown.add_row(*map(_plain, row))
-    Console(markup=False, highlight=False).print(shown)
+        # As text: a name with brackets is no markup.
+        shown.add_row(*(Text(_plain(cell)) for cell in row))
+    return shown
 
 
 def listing(

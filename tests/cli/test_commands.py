@@ -10,14 +10,19 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 import redis
 
 from korvet.cli import run
 from korvet.cli.advisories import vulnerable
+from korvet.cluster.registration import Endpoint, LiveBroker
 from korvet.embedded_redis.server import RedisServer
-from korvet.scripts import bundle
+from korvet.keys import Keys
+from korvet.scripts import broker, bundle
+from korvet.store.sync_store import SyncStore
 from tests.support.raw_client import until
 from tests.support.redis_servers import TestServer, server
 
@@ -456,3 +461,99 @@ def test_a_command_without_a_broker_starts_the_server_for_itself(
         client = redis.Redis.from_url(server.url)
         assert client.hexists("korvet:topics", "orders")
         client.close()
+
+
+def test_doctor_corrects_what_loses_records(korvet: Korvet) -> None:
+    with server("valkey", "--appendonly", "no", "--maxmemory-policy", "allkeys-lru") as theirs:
+        assert korvet("doctor", "--redis", theirs.url)[0] == 1
+        code, out, err = korvet("doctor", "--fix", "--redis", theirs.url)
+        assert (code, "WARNING" in out) == (0, False), out
+        assert "note: maxmemory-policy is noeviction now\n" in err
+        assert "note: appendonly is yes now\n" in err
+        assert "the settings are lost when Redis restarts" in err  # it was started without a file
+        assert f"note: {len(bundle.names())} scripts loaded\n" in err
+        assert korvet("doctor", "--fix", "--redis", theirs.url)[2] == ""
+        with theirs.client() as client:
+            assert client.config_get("appendonly") == {"appendonly": "yes"}
+            client.execute_command(
+                "ACL", "SETUSER", "shy", "on", "nopass", "+@all", "-config", "~*"
+            )
+            client.config_set("maxmemory-policy", "allkeys-lru")
+        shy = theirs.url.replace("://", "://shy:x@", 1)
+        code, _, err = korvet("doctor", "--fix", "--redis", shy)
+        assert code == 1 and "maxmemory-policy could not be set to noeviction: " in err
+
+
+def test_doctor_says_whether_offsets_are_times(korvet: Korvet, redis_server: TestServer) -> None:
+    at = ("--redis", redis_server.url)
+    assert "\toffsets\t" not in korvet("doctor", *at)[1]
+    korvet("topics", "create", "a", "--config", "offset.mode=dense", *at)
+    assert "ok\toffsets\tno topic has offsets that are times\n" in korvet("doctor", *at)[1]
+    korvet("topics", "create", "b", *at)
+    assert "note\toffsets\toffsets of 1 of 2 topics are times" in korvet("doctor", *at)[1]
+
+
+def test_lag_is_a_number_of_records_in_every_offset_mode(
+    korvet: Korvet, redis_server: TestServer
+) -> None:
+    at = ("--redis", redis_server.url)
+    for mode in ("time", "dense"):
+        for layout in ("record", "batch"):
+            name = f"{mode}-{layout}"
+            configs = ("--config", f"offset.mode={mode}", "--config", f"storage.format={layout}")
+            korvet("topics", "create", name, *configs, *at)
+            korvet("groups", "create", "readers", "-t", name, "--to", "earliest", *at)
+            korvet("groups", "reset", "readers", "-t", name, "--to", "earliest", *at)
+            korvet("produce", name, *at, stdin=b"x\n" * 10)
+    found = json.loads(korvet("groups", "describe", "readers", "--json", *at)[1])
+    assert [row["lag"] for row in found["offsets"]] == [10] * 4
+
+
+def test_brokers_are_listed(korvet: Korvet, redis_server: TestServer) -> None:
+    at = ("--redis", redis_server.url)
+    header = "id\tcontroller\tlisteners\track\trenewed_s\n"
+    assert korvet("brokers", "list", *at) == (0, header, "")
+    with redis_server.client() as client:
+        store = SyncStore(client)
+        for number in (2, 1):
+            me = LiveBroker(number, (Endpoint("PLAINTEXT", "h", 9092),), "a")
+            address = msgspec.json.encode(me)
+            store.run(broker.register(Keys(), node_id=number, address=address, ttl_ms=9000))
+        client.hset(Keys().brokers(), "3", b"1 " + address)  # its registration has ended
+        _, out, _ = korvet("brokers", "list", *at)
+    rows = [line.split("\t")[:4] for line in out.splitlines()[1:]]
+    assert rows == [["1", "no", "PLAINTEXT://h:9092", "a"], ["2", "yes", "PLAINTEXT://h:9092", "a"]]
+
+
+def test_top_shows_rates_and_lag(korvet: Korvet, redis_server: TestServer) -> None:
+    at = ("--redis", redis_server.url)
+    korvet("topics", "create", "orders", "-p", "2", *at)
+    korvet("groups", "create", "readers", "-t", "orders", "--to", "earliest", *at)
+    korvet("produce", "orders", *at, stdin=b"x\n" * 10)
+    code, out, err = korvet("top", "--times", "2", "--interval", "0.1", *at)
+    assert (code, err) == (0, "")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[:3] for row in rows if row[0] == "orders"] == [["orders", "2", "10"]] * 2
+    assert [row[:4] for row in rows if row[0] == "readers"] == [["readers", "Empty", "0", "10"]] * 2
+    assert out.startswith("0 brokers, Redis: ")
+
+
+def test_a_group_is_described_again_at_an_interval(
+    korvet: Korvet, redis_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ("--redis", redis_server.url)
+    korvet("topics", "create", "orders", *at)
+    korvet("groups", "create", "readers", "-t", "orders", *at)
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("korvet.cli.live.asyncio", SimpleNamespace(sleep=sleep))
+    code, out, _ = korvet("groups", "describe", "readers", "--watch", "5", *at)
+    assert (code, slept) == (130, [5, 5, 5])
+    assert out.count("readers: Empty") == 3 and out.count("topic\tpartition") == 1
+    code, _, err = korvet("groups", "describe", "readers", "--watch", "5", "--json", *at)
+    assert code == 2 and "leave out --json" in err

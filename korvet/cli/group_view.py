@@ -1,0 +1,139 @@
+"""A consumer group as `korvet groups describe` shows it: state, members, offsets, lag."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from korvet.cli import table_output
+from korvet.config.setting import StartError
+
+if TYPE_CHECKING:
+    from korvet.cli.admin_client import CommandLog
+
+_MEMBER = ("member", "instance", "client", "host")
+_OFFSET = ("topic", "partition", "committed", "end", "lag", "behind", "metadata", "member")
+
+
+class _Described(NamedTuple):
+    """A group's state, its members, and the member that each partition is assigned to."""
+
+    state: dict[str, object]
+    members: list[table_output.Row]
+    owners: dict[tuple[str, int], str]
+
+
+class GroupView(NamedTuple):
+    """A group; `described` is None if only its offsets are stored."""
+
+    name: str
+    described: _Described | None
+    offsets: list[table_output.Row]
+
+    def document(self) -> dict[str, object]:
+        """Return the group for JSON."""
+        found = self.described
+        members = [] if found is None else table_output.objects(_MEMBER, found.members)
+        state = {} if found is None else found.state
+        columns = [{"behind": "behind_ms"}.get(name, name) for name in _OFFSET]
+        rows = table_output.objects(columns, self.offsets)
+        return {"group": self.name, **state, "members": members, "offsets": rows}
+
+    def parts(self) -> Iterable[table_output.Part]:
+        """Yield a line with the state, a table of the members and one of the offsets."""
+        found = self.described
+        if found is not None:
+            words = (f"{key} {'-' if held is None else held}" for key, held in found.state.items())
+            yield table_output.Part(f"{self.name}: {', '.join(words).removeprefix('state ')}")
+            yield table_output.Part(None, _MEMBER, found.members)
+            yield table_output.Part("")
+        yield table_output.Part(None, _OFFSET, list(map(_with_seconds, self.offsets)))
+
+
+async def read(log: "CommandLog", name: str) -> GroupView:
+    """Read a group. StartError if there is none."""
+    found = await _described(log, name)
+    rows: dict[tuple[str, int], tuple[object, ...]] = {
+        (row.topic, row.partition): (
+            row.offset,
+            row.log_end_offset,
+            row.lag,
+            None if row.lag_ms < 0 else row.lag_ms,
+            row.metadata or None,
+        )
+        for row in await log.committed(name)
+    }
+    if found is None and not rows:
+        raise StartError(f"There is no group {name!r}.")
+    owners = found.owners if found else {}
+    for place in owners.keys() - rows.keys():
+        rows[place] = (None, await _end(log, *place), None, None, None)
+    return GroupView(name, found, [(*at, *row, owners.get(at)) for at, row in sorted(rows.items())])
+
+
+def _with_seconds(row: table_output.Row) -> table_output.Row:
+    """Show the time a group is behind in seconds."""
+    at = _OFFSET.index("behind")
+    return [
+        *row[:at],
+        None if row[at] is None else f"{cast(int, row[at]) / 1000:g} s",
+        *row[at + 1 :],
+    ]
+
+
+async def _end(log: "CommandLog", topic: str, partition: int) -> int | None:
+    """Return the partition's log end offset, None if there is no such partition."""
+    found = await log.table.get(topic)
+    if found is None or not 0 <= partition < found.partitions:
+        return None
+    return (await log.offsets(topic))[partition].latest
+
+
+async def _assigned(log: "CommandLog", assignment: bytes) -> list[tuple[str, int]]:
+    """Return the partitions of existing topics that a KIP-848 member is assigned."""
+    from uuid import UUID
+
+    from korvet.groups.assignment import decode_assignment
+
+    found = []
+    for topic_id, numbers in decode_assignment(assignment).items():
+        topic = await log.table.get_id(UUID(topic_id))
+        found += [(topic.name, number) for number in numbers] if topic else []
+    return found
+
+
+async def _described(log: "CommandLog", name: str) -> _Described | None:
+    """Read the group, of either protocol; None if there is none."""
+    from korvet.groups.consumer_protocol import assigned_partitions
+    from korvet.scripts import group as scripts
+
+    keys, coordinator = log.keys, log.coordinator
+    found = await coordinator.run(name, lambda _: scripts.describe(keys, name, full=1))
+    if found.error:
+        return None
+    state: dict[str, object] = {
+        "state": found.state.decode(),
+        "generation": found.generation,
+        "protocol": found.protocol.decode() or None,
+    }
+    rows = [found.members[at : at + 6] for at in range(0, len(found.members), 6)]
+    members = [(row[0], row[1], row[2], row[3]) for row in rows]
+    # An assignment can be read if its protocol type is "consumer": Connect's holds tasks.
+    parts = [
+        assigned_partitions(row[5]) if found.protocol_type == b"consumer" else [] for row in rows
+    ]
+    if found.type == b"consumer":
+        newer = await coordinator.run(name, lambda _: scripts.consumer_describe(keys, name))
+        if newer.error:
+            return None
+        state = {
+            "state": newer.state.decode(),
+            "epoch": newer.epoch,
+            "assignor": newer.assignor.decode(),
+        }
+        rows = [newer.members[at : at + 10] for at in range(0, len(newer.members), 10)]
+        members = [(row[0], row[1], row[3], row[4]) for row in rows]
+        parts = [await _assigned(log, row[8]) for row in rows]
+    shown: list[Any] = [tuple(cell.decode() or None for cell in member) for member in members]
+    owners = {
+        place: member[0] for member, places in zip(shown, parts, strict=True) for place in places
+    }
+    return _Described(state, shown, owners)

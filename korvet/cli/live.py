@@ -1,0 +1,41 @@
+"""Output that is printed again at an interval: in place on a terminal, else one after another."""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import count
+
+from korvet.cli.table_output import Part
+
+
+async def repeat(
+    parts: Callable[[], Awaitable[Iterable[Part]]],
+    seconds: float,
+    *,
+    header: bool = True,
+    screen: bool = False,
+    times: int | None = None,
+) -> None:
+    """Print the parts every `seconds`, for ever or `times` times.
+
+    `screen`: use the whole screen of a terminal, which shows what it had before at the end.
+    """
+    if not sys.stdout.isatty():
+        for number in count(1):
+            for part in await parts():
+                part.print(header=header and number == 1)
+            sys.stdout.flush()
+            if number == times:
+                return
+            await asyncio.sleep(seconds)
+    from rich.console import Console, Group
+    from rich.live import Live
+
+    console = Console(markup=False, highlight=False)
+    with Live(console=console, screen=screen, auto_refresh=False, transient=False) as live:
+        for number in count(1):
+            shown = [part.shown(header=header) for part in await parts()]
+            live.update(Group(*shown), refresh=True)
+            if number == times:
+                return
+            await asyncio.sleep(seconds)
