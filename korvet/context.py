@@ -27,7 +27,7 @@ from korvet.metrics import Metrics
 from korvet.produce.append import PartitionAppender
 from korvet.produce.service import ProduceService
 from korvet.produce.unknown_producers import UnknownProducers
-from korvet.remote_log.chunk_cache import ChunkCache
+from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import MemoryBudget
@@ -184,13 +184,14 @@ class Services:
                 "or the URL of a bucket."
             )
         self.segments = SegmentStore(url, self.metrics)
-        cache = ChunkCache(self.segments, self.settings.integer("remote.fetch.cache.bytes"))
-        self.metrics.remote_cache_hits.ask = lambda: cache.hits
-        self.metrics.remote_cache_misses.ask = lambda: cache.misses
+        source = chunk_source(self.segments, self.settings.integer("remote.fetch.cache.bytes"))
+        self.metrics.remote_cache_hits.ask = lambda: source.hits
+        self.metrics.remote_cache_misses.ask = lambda: source.misses
         self.log_reader.remote = RemoteLogReader(
             self.store,
             self.keys,
-            cache,
+            self.segments,
+            source,
             self.metrics,
             lambda: self.registration.cluster_id,
             lambda: self.settings.integer("remote.fetch.max.wait.ms") / 1000,

@@ -41,7 +41,7 @@ BROKER_ROWS = (
         "remote.fetch.cache.bytes",
         long(0),
         "67108864",
-        "Memory of a broker process for parts of segments.",
+        "Memory of a broker process for parts of segments in an object store.",
         dynamic=False,
     ),
     Setting(

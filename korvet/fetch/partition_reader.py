@@ -26,7 +26,6 @@ from korvet.store.errors import StoreError
 from korvet.topics.table import Topic, TopicTable
 from korvet.wire.messages.fetch import AbortedTransaction, FetchPartition, PartitionData
 from korvet.wire.records import BadBatch, Buffer
-from korvet.wire.segments import count_records
 
 READ_COMMITTED = 1
 TOPIC_IDS_SINCE = 13
@@ -174,7 +173,7 @@ class PartitionReader:
         )
         fetch.records = 0
         if parts and result.remote:
-            fetch.records = sum(map(count_records, parts))
+            fetch.records = result.remote_records
         elif parts:
             fetch.records = layout_of(fetch.topic).count_records(result.entries)
         fetch.size = sum(map(len, parts))

@@ -16,8 +16,8 @@ from korvet.library.batches import Batcher
 from korvet.library.values import KorvetError
 from korvet.log.reader import LogReader
 from korvet.metrics import Metrics
-from korvet.remote_log.chunk_cache import ChunkCache
-from korvet.remote_log.inline_reader import InlineLogReader, InlineSegmentStore
+from korvet.remote_log.chunk_cache import chunk_source
+from korvet.remote_log.inline_reader import InlineChunks, InlineSegmentStore
 from korvet.remote_log.manifest import CLUSTER_ID, REMOTE_STORAGE_URL
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
@@ -99,10 +99,10 @@ class Session:
         except RemoteStorageError:
             return  # a directory of another machine: reads below the local start say what to set
         cluster_id = found.decode()
-        cache = ChunkCache(segments, self.settings.integer("remote.fetch.cache.bytes"))
-        reader = InlineLogReader if is_inline else RemoteLogReader
-        self.reader.remote = reader(
-            *(self.store, self.keys, cache, Metrics(), lambda: cluster_id, lambda: inf)
+        capacity = self.settings.integer("remote.fetch.cache.bytes")
+        source = InlineChunks(segments) if is_inline else chunk_source(segments, capacity)
+        self.reader.remote = RemoteLogReader(
+            *(self.store, self.keys, segments, source, Metrics(), lambda: cluster_id, lambda: inf)
         )
 
     async def find_topic(self, name: str) -> Topic:

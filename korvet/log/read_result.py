@@ -57,6 +57,7 @@ class ReadResult(msgspec.Struct):
     """Stored batches of a segment, in place of entries, if the request takes `batches`."""
     remote_next: int = -1
     """The offset after them."""
+    remote_records: int = 0
     appended: int = 0
     """Bytes ever appended to the log, just before the entries were read."""
 

@@ -1,41 +1,44 @@
 """Blocks of segments in memory: each is read once for all its readers, verified, and cached."""
 
 import asyncio
-from bisect import bisect_left
 from collections import OrderedDict
 
-from korvet.remote_log.manifest import checked_footer
-from korvet.remote_log.store import RemoteStorageError, SegmentStore
-from korvet.wire.segments import CorruptSegment, Segment
+from korvet.remote_log.local_chunks import LocalChunks, verified
+from korvet.remote_log.store import SegmentStore
+from korvet.store.async_store import let_go
+from korvet.wire.segments import Segment
 
 BLOCK_BYTES = 1 << 20
 """Bytes of a range read: the chunks that begin within them."""
-MAX_FOOTERS = 1000
 
 
 class ChunkCache:
-    """Footers and up to `capacity` bytes of blocks, least recently used first out."""
+    """Up to `capacity` bytes of blocks of an object store, least recently used first out."""
 
     def __init__(self, store: SegmentStore, capacity: int) -> None:
-        self.store = store
         self.hits = self.misses = 0
+        self._store = store
         self._capacity = capacity
         self._size = 0
         self._blocks: OrderedDict[tuple[str, int], memoryview] = OrderedDict()
-        self._footers: OrderedDict[str, Segment] = OrderedDict()
         self._pending: dict[tuple[str, int], asyncio.Task[memoryview]] = {}
 
-    async def footer(self, name: str, begin: int, end: int) -> Segment:
-        """Return the footer of an object, which has it at these positions."""
-        found = self._footers.get(name)
-        if found is None:
-            found = checked_footer(name, await self.store.get(name, begin, end))
-            self._footers[name] = found
-            if len(self._footers) > MAX_FOOTERS:
-                self._footers.popitem(last=False)
-        return found
+    def limit(self, segment: Segment, chunk: int) -> int:
+        """Return the chunk after the last one of the chunk's block."""
+        return chunks_of(segment, block_of(segment, chunk))[1]
 
-    def load(self, name: str, segment: Segment, block: int) -> "asyncio.Future[memoryview]":
+    async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
+        """Return the verified bytes of chunks of one block; read the next block ahead."""
+        block = block_of(segment, first)
+        # Shielded by its task: other readers wait for it, and the cache keeps it.
+        loading = asyncio.shield(self._load(name, segment, block))
+        begin, following = chunks_of(segment, block)
+        if following < len(segment.rows):
+            let_go(self._load(name, segment, block_of(segment, following)))
+        data, start = await loading, segment.rows.positions[begin]
+        return data[segment.rows.positions[first] - start : segment.end_of(after - 1) - start]
+
+    def _load(self, name: str, segment: Segment, block: int) -> "asyncio.Future[memoryview]":
         """Return the verified bytes of a block's chunks; concurrent calls share one read."""
         key = (name, block)
         cached = self._blocks.get(key)
@@ -48,21 +51,15 @@ class ChunkCache:
         task = self._pending.get(key)
         if task is None:
             self.misses += 1
-            task = asyncio.create_task(self.read(name, segment, block))
+            task = asyncio.create_task(self._read_block(name, segment, block))
             self._pending[key] = task
             task.add_done_callback(lambda done: self._finished(key, done))
         return task
 
-    async def read(self, name: str, segment: Segment, block: int) -> memoryview:
-        """Return the verified bytes of a block's chunks from the store."""
+    async def _read_block(self, name: str, segment: Segment, block: int) -> memoryview:
         first, after = chunks_of(segment, block)
-        begin, end = segment.rows[first].position, segment.end_of(after - 1)
-        data = await self.store.get(name, begin, end)
-        try:
-            segment.verify(first, data)
-        except CorruptSegment as error:
-            raise RemoteStorageError(f"{name}: {error}") from None
-        return data
+        begin, end = segment.rows.positions[first], segment.end_of(after - 1)
+        return verified(name, segment, first, await self._store.get(name, begin, end))
 
     def _finished(self, key: tuple[str, int], task: "asyncio.Task[memoryview]") -> None:
         del self._pending[key]
@@ -75,12 +72,18 @@ class ChunkCache:
             self._size -= len(dropped)
 
 
+def chunk_source(store: SegmentStore, capacity: int) -> "ChunkCache | LocalChunks":
+    """Return the reader of the store's chunks, with a cache of `capacity` bytes if it needs one."""
+    return LocalChunks(store) if store.files is not None else ChunkCache(store, capacity)
+
+
 def block_of(segment: Segment, chunk: int) -> int:
     """Return the block that a chunk belongs to."""
-    return segment.rows[chunk].position // BLOCK_BYTES
+    position: int = segment.rows.positions[chunk]
+    return position // BLOCK_BYTES
 
 
 def chunks_of(segment: Segment, block: int) -> tuple[int, int]:
     """Return the first chunk of a block and the one after its last."""
-    first = bisect_left(segment.positions, block * BLOCK_BYTES)
-    return first, bisect_left(segment.positions, (block + 1) * BLOCK_BYTES, first)
+    first = segment.rows.at_position(block * BLOCK_BYTES)
+    return first, segment.rows.at_position((block + 1) * BLOCK_BYTES, first)

@@ -4,9 +4,9 @@ Its coroutines never suspend: the store is read in the calling thread, without r
 """
 
 from korvet.remote_log.chunk_cache import block_of, chunks_of
-from korvet.remote_log.reader import RemoteLogReader
+from korvet.remote_log.local_chunks import verified
 from korvet.remote_log.store import SegmentStore
-from korvet.wire.segments import Segment, find_batches
+from korvet.wire.segments import Segment
 
 
 class InlineSegmentStore(SegmentStore):
@@ -17,26 +17,24 @@ class InlineSegmentStore(SegmentStore):
         return self.get_blocking(name, start, end)
 
 
-class InlineLogReader(RemoteLogReader):
-    """Reads segments of an InlineSegmentStore, a block at a time; the last block is kept."""
+class InlineChunks:
+    """Reads chunks of an InlineSegmentStore, a block at a time; the last block is kept."""
 
-    _block: tuple[tuple[str, int], memoryview] | None = None
+    def __init__(self, store: SegmentStore) -> None:
+        self._store = store
+        self._block: tuple[tuple[str, int], memoryview] | None = None
 
-    async def _slices(
-        self, name: str, segment: Segment, offset: int, max_bytes: int
-    ) -> tuple[list[memoryview], int]:
-        chunk = segment.chunk_of(offset)
-        while True:
-            block = block_of(segment, chunk)
-            first, next_chunk = chunks_of(segment, block)
-            key = (name, block)
-            if self._block is None or self._block[0] != key:
-                self._block = key, await self._cache.read(name, segment, block)
-            data = self._block[1]
-            at = segment.positions[max(chunk, first)] - segment.positions[first]
-            begin, end, after = find_batches(data, at, offset, max_bytes)
-            if begin < end:
-                return [data[begin:end]], after
-            if next_chunk >= len(segment.rows):
-                return [], -1
-            chunk = next_chunk
+    def limit(self, segment: Segment, chunk: int) -> int:
+        """Return the chunk after the last one of the chunk's block."""
+        return chunks_of(segment, block_of(segment, chunk))[1]
+
+    async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
+        """Return the verified bytes of chunks of one block."""
+        key = (name, block_of(segment, first))
+        begin, following = chunks_of(segment, key[1])
+        start = segment.rows.positions[begin]
+        if self._block is None or self._block[0] != key:
+            data = await self._store.get(name, start, segment.end_of(following - 1))
+            self._block = key, verified(name, segment, begin, data)
+        data = self._block[1]
+        return data[segment.rows.positions[first] - start : segment.end_of(after - 1) - start]

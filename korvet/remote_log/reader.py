@@ -1,10 +1,10 @@
 """Read records below a partition's local start, from segments.
 
 Rules
-- The manifest's row, then the footer, then blocks of 1 MiB; all of them are cached.
-- The next block is read ahead, and awaited if the response has room for it. A read that takes
-  longer than remote.fetch.max.wait.ms returns no records; its block is cached for the client's next
-  fetch.
+- The manifest's row, then the footer, then the batches: of a local directory as many as the fetch
+  takes, of an object store blocks of 1 MiB. Rows, footers and blocks are cached.
+- The next part is read ahead. A read that takes longer than remote.fetch.max.wait.ms returns no
+  records; the client's next fetch finds its bytes in the cache, or in the page cache.
 - A failed read is a RemoteStorageError, which clients get as KAFKA_STORAGE_ERROR: they retry.
 """
 
@@ -18,33 +18,34 @@ from korvet.log.entry import Entry
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.metrics import Metrics
-from korvet.remote_log.chunk_cache import ChunkCache, block_of, chunks_of
+from korvet.remote_log.footers import Footers
 from korvet.remote_log.manifest import ManifestStore, SegmentRow, find_segment
-from korvet.remote_log.store import RemoteStorageError
+from korvet.remote_log.slices import ChunkSource, read_slices
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.remote_log.stored_entries import entries_of
-from korvet.store.async_store import let_go
 from korvet.topics.table import Topic
-from korvet.wire.segments import Segment, find_batches
 
 MAX_ROWS = 10_000
 logger = logfmt.get("remote_log.reader")
 
 
 class RemoteLogReader:
-    """Reads segments for LogReader: blocks and manifest rows are cached."""
+    """Reads segments for LogReader; `source` reads their chunks."""
 
     def __init__(
         self,
         store: ManifestStore,
         keys: Keys,
-        cache: ChunkCache,
+        segments: SegmentStore,
+        source: ChunkSource,
         metrics: Metrics,
         cluster_id: Callable[[], str],
         max_wait_s: Callable[[], float],
     ) -> None:
         self._store = store
         self._keys = keys
-        self._cache = cache
+        self._footers = Footers(segments)
+        self.source = source
         self._metrics = metrics
         self._cluster_id = cluster_id
         self._max_wait_s = max_wait_s
@@ -82,8 +83,10 @@ class RemoteLogReader:
             if row is None:
                 raise RemoteStorageError(f"no segment has offset {offset}")
             name = row.object_name(self._cluster_id(), request.topic.id, request.partition)
-            segment = await self._cache.footer(name, row.data_bytes, row.size)
-            parts, after = await self._slices(name, segment, offset, request.max_bytes)
+            segment = await self._footers.get(name, row.data_bytes, row.size)
+            parts, after, count = await read_slices(
+                self.source, name, segment, offset, request.max_bytes
+            )
             if parts:
                 break
             offset = row.last + 1
@@ -91,7 +94,7 @@ class RemoteLogReader:
             result.aborted = segment.aborted_in(offset, after - 1)
         result.size = sum(map(len, parts))
         if request.batches:
-            result.remote, result.remote_next = parts, after
+            result.remote, result.remote_next, result.remote_records = parts, after, count
         else:
             first = offset
             result.entries = [entry for entry in _entries(request, parts) if entry.last >= first]
@@ -111,7 +114,7 @@ class RemoteLogReader:
             if timestamp < 0 or row.max_timestamp < timestamp:
                 continue
             name = row.object_name(self._cluster_id(), topic.id, partition)
-            segment = await self._cache.footer(name, row.data_bytes, row.size)
+            segment = await self._footers.get(name, row.data_bytes, row.size)
             chunk = segment.chunk_since(timestamp)
             if chunk is not None:
                 return timestamp, segment.rows[chunk].offset
@@ -130,31 +133,6 @@ class RemoteLogReader:
                 if len(self._rows) > MAX_ROWS:
                     self._rows.popitem(last=False)
         return known
-
-    async def _slices(
-        self, name: str, segment: Segment, offset: int, max_bytes: int
-    ) -> tuple[list[memoryview], int]:
-        """Return batches from the offset on, of as many blocks as max_bytes needs."""
-        parts: list[memoryview] = []
-        chunk, after, room = segment.chunk_of(offset), -1, max_bytes
-        block = block_of(segment, chunk)
-        while True:
-            first, next_chunk = chunks_of(segment, block)
-            # Shielded by its task: other readers wait for it, and the cache keeps it.
-            loading = asyncio.shield(self._cache.load(name, segment, block))
-            if next_chunk < len(segment.rows):
-                block = block_of(segment, next_chunk)
-                let_go(self._cache.load(name, segment, block))
-            data = await loading
-            at = segment.positions[max(chunk, first)] - segment.positions[first]
-            begin, end, last = find_batches(data, at, offset, room)
-            if begin < end:
-                if parts and end - begin > room:
-                    return parts, after
-                parts.append(data[begin:end])
-                room, after, offset = room - (end - begin), last, last
-            if next_chunk >= len(segment.rows) or end < len(data) or (parts and room <= 0):
-                return parts, after
 
 
 def _entries(request: ReadRequest, parts: list[memoryview]) -> list[Entry]:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from korvet.metrics import Metrics
+from korvet.remote_log.local_files import LocalFiles
 from korvet.store.errors import StoreError
 
 _RETRIES: Any = {
@@ -42,6 +43,8 @@ class SegmentStore:
         self.url = url
         self._metrics = metrics or Metrics()
         self._root: Path | None = None
+        self.files: LocalFiles | None = None
+        """The reads of a directory; None for an object store."""
         self._store: Any
         if parts.scheme == "file":
             self._root = Path(parts.path)
@@ -50,6 +53,7 @@ class SegmentStore:
             elif not self._root.is_dir():
                 raise RemoteStorageError(f"{url}: this machine has no such directory")
             self._store = LocalStore(str(self._root))
+            self.files = LocalFiles(self._root)
         elif parts.scheme == "memory":
             self._store = MemoryStore()
         else:
@@ -94,8 +98,8 @@ class SegmentStore:
 
         found: Any
         with self._request("read", name):
-            if self._root is not None:
-                found = await _read_file(self._root / name, start, end - start)
+            if self.files is not None:
+                found = await self.files.read(name, start, end - start)
             else:
                 found = await obstore.get_range_async(self._store, name, start=start, end=end)
             if len(found) != end - start:
@@ -167,21 +171,6 @@ def _whole(name: str, found: Any, size: int) -> memoryview:
 def _reason(error: Exception) -> str:
     """Return the first line: the library adds its own value, for debugging, below it."""
     return str(error).partition("\n")[0]
-
-
-async def _read_file(path: Path, start: int, size: int) -> bytes | bytearray:
-    """Return bytes of a file: at once if the page cache has them, else read in a thread."""
-    if hasattr(os, "RWF_NOWAIT"):
-        with suppress(OSError), path.open("rb", buffering=0) as file:
-            data = bytearray(size)
-            if os.preadv(file.fileno(), [data], start, os.RWF_NOWAIT) == size:
-                return data
-    return await asyncio.to_thread(_pread, path, start, size)
-
-
-def _pread(path: Path, start: int, size: int) -> bytes:
-    with path.open("rb", buffering=0) as file:
-        return os.pread(file.fileno(), size, start)
 
 
 def _sync(path: Path) -> None:

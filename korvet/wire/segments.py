@@ -14,7 +14,6 @@ Rules
 """
 
 import struct
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -22,12 +21,12 @@ import msgspec
 
 from korvet.wire import records
 from korvet.wire.records import BatchHeader, Buffer
+from korvet.wire.segment_index import ROW, IndexRow, IndexRows
 
 CHUNK_BYTES = 64 * 1024
 """Min bytes of a chunk, the smallest part of a segment that can be verified."""
 MAGIC = b"KORVSEG1"
 FORMAT = 1
-_ROW = struct.Struct(">qqqII")
 _ABORTED = struct.Struct(">qqqq")
 _COUNTS = struct.Struct(">III")
 _TRAILER = struct.Struct(">IIII8s")
@@ -63,16 +62,6 @@ class SegmentHeader(msgspec.Struct, frozen=True):
     format: int = FORMAT
 
 
-class IndexRow(NamedTuple):
-    """A chunk: its first offset, its position, its records and the CRC-32C of its bytes."""
-
-    offset: int
-    position: int
-    max_timestamp: int
-    records: int
-    crc: int
-
-
 class AbortedRow(NamedTuple):
     """An aborted transaction with a record in the segment; `last` is its marker's offset."""
 
@@ -86,17 +75,15 @@ class Segment:
     """The footer of a segment: where its chunks are, and what they hold."""
 
     def __init__(
-        self, header: SegmentHeader, rows: Sequence[IndexRow], aborted: Sequence[AbortedRow]
+        self, header: SegmentHeader, rows: IndexRows, aborted: Sequence[AbortedRow]
     ) -> None:
         self.header = header
         self.rows = rows
         self.aborted = aborted
-        self.positions = [row.position for row in rows]
-        self._offsets = [row.offset for row in rows]
 
     def chunk_of(self, offset: int) -> int:
         """Return the number of the chunk to read the offset from."""
-        return max(0, bisect_right(self._offsets, offset) - 1)
+        return self.rows.at_offset(offset)
 
     def chunk_since(self, timestamp: int) -> int | None:
         """Return the first chunk with a record at or after the timestamp, or None."""
@@ -108,25 +95,41 @@ class Segment:
     def end_of(self, chunk: int) -> int:
         """Return the position after a chunk."""
         after = chunk + 1
-        return self.rows[after].position if after < len(self.rows) else self.header.bytes
+        positions = self.rows.positions
+        return positions[after] if after < len(positions) else self.header.bytes
+
+    def offset_after(self, chunk: int) -> int:
+        """Return an offset above those of the chunk, at or below those of the next one."""
+        after = chunk + 1
+        offsets = self.rows.offsets
+        return offsets[after] if after < len(offsets) else self.header.last + 1
+
+    def chunks_within(self, first: int, size: int) -> int:
+        """Return the chunk after those from `first` on that fit the size; at least `first` does."""
+        rows = self.rows
+        end = rows.positions[first] + size
+        if end >= self.header.bytes:
+            return len(rows)
+        return max(first + 1, rows.at_position(end + 1, first) - 1)
 
     def verify(self, first: int, data: Buffer) -> int:
         """Check the chunks in `data`, from number `first` on; return the number after the last.
 
         Raises CorruptSegment with the offsets of the first chunk that differs.
         """
-        view, at, chunk = memoryview(data), 0, first
-        while at < len(view):
-            row, size = self.rows[chunk], self.end_of(chunk) - self.rows[chunk].position
-            part = view[at : at + size]
-            if len(part) < size or _crc(part) != row.crc or _base_offset(part) != row.offset:
-                above = self.rows[chunk + 1].offset if chunk + 1 < len(self.rows) else None
-                last = self.header.last if above is None else above - 1
+        rows, view, chunk = self.rows, memoryview(data), first
+        begin = position = rows.positions[first]
+        while position - begin < len(view):
+            end = self.end_of(chunk)
+            part = view[position - begin : end - begin]
+            is_whole = len(part) == end - position and _crc(part) == rows.crcs[chunk]
+            if not is_whole or _base_offset(part) != rows.offsets[chunk]:
                 raise CorruptSegment(
-                    f"offsets {row.offset} to {last} of {self.header.topic}-"
-                    f"{self.header.partition}: checksum differs at position {row.position}"
+                    f"offsets {rows.offsets[chunk]} to {self.offset_after(chunk) - 1} of "
+                    f"{self.header.topic}-{self.header.partition}: "
+                    f"checksum differs at position {position}"
                 )
-            at, chunk = at + size, chunk + 1
+            position, chunk = end, chunk + 1
         return chunk
 
     def aborted_in(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -197,7 +200,7 @@ class SegmentWriter:
             bytes=self.size,
             max_timestamp=self.max_timestamp,
         )
-        rows = b"".join(_ROW.pack(*row) for row in self._rows)
+        rows = b"".join(ROW.pack(*row) for row in self._rows)
         dropped = [_ABORTED.pack(*row) for row in aborted]
         text = msgspec.json.encode(whole)
         counts = (len(self._rows), len(dropped), len(text))
@@ -211,7 +214,7 @@ def footer_size(trailer: Buffer) -> int:
     rows, aborted, header, _, magic = _unpack_trailer(trailer)
     if magic != MAGIC:
         raise CorruptSegment("not a segment: the magic number at its end differs")
-    return rows * _ROW.size + aborted * _ABORTED.size + header + TRAILER_BYTES
+    return rows * ROW.size + aborted * _ABORTED.size + header + TRAILER_BYTES
 
 
 def read_footer(footer: Buffer) -> Segment:
@@ -222,7 +225,7 @@ def read_footer(footer: Buffer) -> Segment:
     view = memoryview(footer)[:-TRAILER_BYTES]
     if _footer_crc(view, (rows, aborted, header)) != crc:
         raise CorruptSegment("the footer's checksum differs")
-    split = rows * _ROW.size
+    split = rows * ROW.size
     after = split + aborted * _ABORTED.size
     try:
         found = msgspec.json.decode(view[after:], type=SegmentHeader)
@@ -232,7 +235,7 @@ def read_footer(footer: Buffer) -> Segment:
         raise CorruptSegment(f"format {found.format} is unknown; this version reads {FORMAT}")
     return Segment(
         found,
-        [IndexRow._make(row) for row in _ROW.iter_unpack(view[:split])],
+        IndexRows(view[:split]),
         [AbortedRow._make(row) for row in _ABORTED.iter_unpack(view[split:after])],
     )
 
@@ -287,6 +290,17 @@ def slice_from(batches: Buffer, offset: int, max_bytes: int) -> tuple[memoryview
     return memoryview(batches)[begin:end], after
 
 
+def skip_batches(batches: Buffer, offset: int) -> int:
+    """Return where the first batch begins that does not end below the offset."""
+    at = 0
+    while at < len(batches):
+        base, length, delta = _SPAN.unpack_from(batches, at)
+        if base + delta >= offset:
+            break
+        at += length + records.LOG_OVERHEAD
+    return at
+
+
 def find_batches(batches: Buffer, at: int, offset: int, max_bytes: int) -> tuple[int, int, int]:
     """Return where those batches begin and end, searched from position `at` on, and the offset."""
     begin, after = -1, -1
@@ -321,5 +335,4 @@ def _base_offset(batch: Buffer) -> int:
 def _crc(data: Buffer, before: int = 0) -> int:
     import crc32c
 
-    found: int = crc32c.crc32c(data, before)
-    return found
+    return crc32c.crc32c(data, before)

@@ -1,16 +1,18 @@
 """A fetch from a segment takes as many blocks as its bytes allow, without a gap."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
 from korvet.log.read_request import ReadRequest
 from korvet.log.read_result import ReadResult
 from korvet.metrics import Metrics
-from korvet.remote_log.chunk_cache import ChunkCache
+from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
 from korvet.wire import batch_builder
@@ -58,18 +60,21 @@ class OneRow:
         return [self.row]
 
 
-async def test_fetches_of_every_size_return_each_batch_once() -> None:
+@pytest.mark.parametrize("kind", ["memory", "file"])
+async def test_fetches_of_every_size_return_each_batch_once(kind: str, tmp_path: Path) -> None:
     data = written()
     topic: Any = SimpleNamespace(id=TOPIC_ID, name="t")
-    store = SegmentStore("memory:///")
+    store = SegmentStore("memory:///" if kind == "memory" else f"file://{tmp_path}")
     await store.put(f"c/{TOPIC_ID}/0/{0:020d}-ab.segment", data)
     _, batches = read_segment(data)
     for most in (1, 100_000, 999_999, 1 << 20, 1_500_000, 10 << 20):
-        cache = ChunkCache(store, 2 << 20)
-        reader = RemoteLogReader(OneRow(data), Keys(), cache, Metrics(), lambda: "c", lambda: 5)
+        source = chunk_source(store, 2 << 20)
+        reader = RemoteLogReader(
+            *(OneRow(data), Keys(), store, source, Metrics(), lambda: "c", lambda: 5)
+        )
         found: list[bytes] = []
         offset = fetches = 0
-        while offset < (BATCHES - 1) * 100:
+        while offset <= (BATCHES - 1) * 100:
             request = ReadRequest(topic, 0, offset, most, batches=True)
             result = ReadResult(ErrorCode.NONE, start=0)
             assert await reader.read(request, result)

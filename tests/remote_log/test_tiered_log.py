@@ -15,8 +15,10 @@ from korvet.errors import ErrorCode
 from korvet.log.read_request import ReadRequest
 from korvet.log.records_in import records_in
 from korvet.remote_log import copier
+from korvet.remote_log.chunk_cache import ChunkCache
 from korvet.remote_log.manager import RemoteLogManager
-from korvet.remote_log.store import RemoteStorageError
+from korvet.remote_log.reader import RemoteLogReader
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import log
 from korvet.topics.lifecycle import delete_topic
 from korvet.wire.messages.create_topics import (
@@ -58,6 +60,14 @@ class Tier:
         found = self.broker.services.remote_log_manager(holder)
         assert found is not None
         return found
+
+    def use_cache(self) -> SegmentStore:
+        """Read blocks through the cache, as of an object store; return the store."""
+        services = self.broker.services
+        assert services.segments is not None
+        assert isinstance(services.log_reader.remote, RemoteLogReader)
+        services.log_reader.remote.source = ChunkCache(services.segments, 64 << 20)
+        return services.segments
 
     async def fill(self, form: str = "batch", mode: str = "dense", **configs: str) -> None:
         """Create the topic and produce; nothing is copied yet."""
@@ -194,8 +204,7 @@ async def test_a_store_that_is_away_is_a_retriable_error(tier: Tier) -> None:
 async def test_concurrent_fetches_share_a_read(tier: Tier, monkeypatch: pytest.MonkeyPatch) -> None:
     await tier.fill()
     await tier.move()
-    segments = tier.broker.services.segments
-    assert segments is not None
+    segments = tier.use_cache()
     get, reads = segments.get, list[tuple[str, int, int]]()
 
     async def noted(name: str, start: int, end: int) -> memoryview:
@@ -217,9 +226,7 @@ async def test_a_slow_store_delays_no_fetch_and_the_next_one_has_the_records(
 ) -> None:
     await tier.fill()
     await tier.move()
-    services = tier.broker.services
-    segments = services.segments
-    assert segments is not None
+    services, segments = tier.broker.services, tier.use_cache()
     get, arrived, count = segments.get, asyncio.Event(), 0
 
     async def slow(name: str, start: int, end: int) -> memoryview:

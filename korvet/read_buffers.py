@@ -1,0 +1,51 @@
+"""Buffers for large reads that are used again and again.
+
+A fresh buffer costs a page fault per 4 KiB and is in no processor cache; a fresh bytearray is also
+filled with zeros.
+"""
+
+UNIT = 256 * 1024
+"""Sizes of buffers are multiples of this."""
+LARGEST = 2 << 20
+"""Bytes of the largest read that gets a buffer of the pool."""
+
+
+class ReadBuffers:
+    """Lends buffers, of at most `capacity` bytes. One thread uses it.
+
+    Python itself counts the views of a bytearray: a buffer is lent again only without any.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._size = 0
+        self._buffers: list[bytearray] = []
+
+    def take(self, size: int) -> memoryview:
+        """Return that many writable bytes of any content, until all views of them are gone."""
+        if size > LARGEST:
+            return memoryview(bytearray(size))
+        for buffer in self._buffers:
+            if len(buffer) >= size and _is_free(buffer):
+                return memoryview(buffer)[:size]
+        made = bytearray(max(1, -(-size // UNIT)) * UNIT)
+        if self._size + len(made) > self._capacity:
+            self._drop_smaller(len(made))
+        if self._size + len(made) <= self._capacity:
+            self._size += len(made)
+            self._buffers.append(made)
+        return memoryview(made)[:size]
+
+    def _drop_smaller(self, size: int) -> None:
+        """Drop free buffers that were too small for a read of that size."""
+        self._buffers = [each for each in self._buffers if len(each) >= size or not _is_free(each)]
+        self._size = sum(map(len, self._buffers))
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Return whether no view of the buffer exists: Python refuses to resize it else."""
+    try:
+        buffer.append(buffer.pop())
+    except BufferError:
+        return False
+    return True

@@ -1,0 +1,48 @@
+"""Verified chunks of segments in a local directory; nothing is cached but in the page cache."""
+
+import asyncio
+
+from korvet.remote_log.store import RemoteStorageError, SegmentStore
+from korvet.wire.segments import CorruptSegment, Segment
+
+PART_BYTES = 1 << 20
+"""Bytes of a read, unless one chunk is larger: other tasks run between two of them."""
+
+
+class LocalChunks:
+    """Reads chunks of files, as many at a time as a fetch needs."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        self._store = store
+
+    @property
+    def hits(self) -> int:
+        """Reads that the page cache had all bytes of."""
+        return self._store.files.hits if self._store.files is not None else 0
+
+    @property
+    def misses(self) -> int:
+        """Reads that waited for the disk."""
+        return self._store.files.misses if self._store.files is not None else 0
+
+    def limit(self, segment: Segment, chunk: int) -> int:
+        """Return the chunk after the last one that a read from `chunk` on can return."""
+        return segment.chunks_within(chunk, PART_BYTES)
+
+    async def read(self, name: str, segment: Segment, first: int, after: int) -> memoryview:
+        """Return the verified bytes of the chunks from `first` to below `after`."""
+        await asyncio.sleep(0)
+        begin, end = segment.rows.positions[first], segment.end_of(after - 1)
+        return verified(name, segment, first, await self._store.get(name, begin, end))
+
+
+def verified(name: str, segment: Segment, first: int, data: memoryview) -> memoryview:
+    """Return the bytes of chunks from number `first` on. Raises RemoteStorageError if they differ.
+
+    The caller's log line names topic, partition and offset; the error has the chunk's offsets.
+    """
+    try:
+        segment.verify(first, data)
+    except CorruptSegment as error:
+        raise RemoteStorageError(f"{name}: {error}") from None
+    return data
