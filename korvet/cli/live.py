@@ -16,7 +16,7 @@ async def repeat(
     screen: bool = False,
     times: int | None = None,
 ) -> None:
-    """Print the parts every `seconds`, for ever or `times` times.
+    """Print the parts every `seconds`, without end or `times` times.
 
     `screen`: use the whole screen of a terminal, which shows what it had before at the end.
     """
