@@ -92,6 +92,8 @@ TABLE: tuple[Api, ...] = (
     _api(69, "ConsumerGroupDescribe", (0, 1)),
     _api(74, "ListConfigResources", (0, 1)),
     _api(75, "DescribeTopicPartitions", (0, 0)),
+    _api(76, "ShareGroupHeartbeat", (1, 1)),
+    _api(77, "ShareGroupDescribe", (1, 1)),
 )
 
 BY_KEY: dict[int, Api] = {row.key: row for row in TABLE}

@@ -126,11 +126,13 @@ class Group(msgspec.Struct, frozen=True):
     txn_offsets: str
     """hash: producer id -> its newest transaction; with a partition -> a pending commit."""
     consumer_members: str
-    """hash: consumer group (KIP-848): member id -> its epoch, subscription and partitions."""
+    """hash: consumer or share group: member id -> its epoch, subscription and partitions."""
     target_assignment: str
-    """hash: consumer group (KIP-848): member id -> its target assignment."""
+    """hash: consumer or share group: member id -> its target assignment."""
     partition_owners: str
     """hash: consumer group (KIP-848): partition -> its owner and since which epoch."""
+    share_topics: str
+    """hash: share group (KIP-932): topic with state of the group in its partitions -> topic id."""
 
 
 class Keys:
@@ -251,6 +253,7 @@ class Keys:
                 f"{tagged}:consumer_members",
                 f"{tagged}:target_assignment",
                 f"{tagged}:partition_owners",
+                f"{tagged}:share_topics",
             )
             if len(self._groups) > 100_000:
                 self._groups.clear()

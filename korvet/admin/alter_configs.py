@@ -22,7 +22,7 @@ from korvet.config.dynamic import (
     group_resource,
     select_valid,
 )
-from korvet.config.group_settings import FROM_BROKER, GROUP
+from korvet.config.group_settings import GROUP, bound
 from korvet.config.setting import ConfigError, Kind, Setting, find_setting
 from korvet.config.topic_policy import validate_all, validate_change
 from korvet.config.topic_settings import IMMUTABLE, TOPIC
@@ -184,6 +184,7 @@ class ConfigAdmin:
             for edit in change.edits:
                 if edit.name in configs:
                     _check_group_config(edit.name, configs[edit.name], config.settings)
+            _check_heartbeats(configs, config.settings)
             if await self._write(change, resource, config.table.raw(resource), configs):
                 return
         raise _too_many_conflicts(change)
@@ -315,10 +316,24 @@ def _check_group_config(name: str, value: str, settings: Settings) -> None:
     if not isinstance(number, int):
         return
     for word, sign in (("min", 1), ("max", -1)):
-        bound = FROM_BROKER[name].replace("group.consumer.", f"group.consumer.{word}.")
-        if bound in BROKER and number * sign < settings.integer(bound) * sign:
-            limit = settings.integer(bound)
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is {number}, but {bound} is {limit}.")
+        setting_name = bound(name, word)
+        if setting_name and number * sign < settings.integer(setting_name) * sign:
+            limit = settings.integer(setting_name)
+            reason = f"{name} is {number}, but {setting_name} is {limit}."
+            raise Refused(ErrorCode.INVALID_CONFIG, reason)
+
+
+def _check_heartbeats(configs: Mapping[str, str], settings: Settings) -> None:
+    """Refuse a session timeout of a group that no heartbeat can renew."""
+    own = select_valid(configs, GROUP)
+    for kind in ("consumer", "share"):
+        names = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        session, interval = (
+            int(own[name]) if name in own else settings.integer(f"group.{name}") for name in names
+        )
+        if session <= interval and not configs.keys().isdisjoint(names):
+            reason = f"{names[0]} ({session}) must be greater than {names[1]} ({interval})."
+            raise Refused(ErrorCode.INVALID_CONFIG, reason)
 
 
 def strip_leading_zeros(name: str) -> str:

@@ -270,6 +270,14 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         Each("group_ids", GROUP, DESCRIBE),
         InHandler(TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"),
     ),
+    "ShareGroupHeartbeat": (
+        Whole(GROUP, (READ,), "group_id"),
+        Whole(TOPIC, (DESCRIBE,), "subscribed_topic_names", note="each topic subscribed to"),
+    ),
+    "ShareGroupDescribe": (
+        Each("group_ids", GROUP, DESCRIBE),
+        InHandler(TOPIC, (DESCRIBE,), "each topic of the members, else the group has the error"),
+    ),
     "ListConfigResources": (_cluster(DESCRIBE_CONFIGS),),
     "DescribeTopicPartitions": (InHandler(TOPIC, (DESCRIBE,), _LISTING),),
 }

@@ -121,7 +121,9 @@ async def _described(log: "CommandLog", name: str) -> _Described | None:
         assigned_partitions(row[5]) if found.protocol_type == b"consumer" else [] for row in rows
     ]
     if found.type == b"consumer":
-        newer = await coordinator.run(name, lambda _: scripts.consumer_describe(keys, name))
+        newer = await coordinator.run(
+            name, lambda _: scripts.consumer_describe(keys, name, type="consumer")
+        )
         if newer.error:
             return None
         state = {

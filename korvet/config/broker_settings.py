@@ -24,6 +24,7 @@ from korvet.config.setting import (
     long,
     table,
 )
+from korvet.config.share_settings import ROWS as SHARE_GROUPS
 from korvet.config.socket_settings import ROWS as SOCKETS
 from korvet.config.tls_settings import ROWS as TLS
 
@@ -248,6 +249,7 @@ BROKER = table(
     + TLS
     + SASL
     + COORDINATION
+    + SHARE_GROUPS
     + AUTHORIZATION
     + REMOTE
     + MONITORING

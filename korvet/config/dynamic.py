@@ -108,7 +108,7 @@ class ConfigTable:
     def group(self, group_id: str, settings: Settings) -> dict[str, ConfigValue]:
         """Return every config of a group by name; defaults come from the broker."""
         explicit = select_valid(self.explicit(group_resource(group_id)), GROUP)
-        return {name: _group_value(name, explicit, settings) for name in GROUP}
+        return group_values(explicit, settings)
 
 
 class DynamicBrokerConfig:
@@ -140,8 +140,16 @@ class DynamicBrokerConfig:
             self._on_change(self.topic_configs)
 
 
+def group_values(explicit: Mapping[str, str], settings: Settings) -> dict[str, ConfigValue]:
+    """Return every config of a group by name, given its valid dynamic configs."""
+    return {name: _group_value(name, explicit, settings) for name in GROUP}
+
+
 def _group_value(name: str, explicit: Mapping[str, str], settings: Settings) -> ConfigValue:
-    synonyms = settings.synonyms(FROM_BROKER[name])
+    if name in FROM_BROKER:
+        synonyms = settings.synonyms(FROM_BROKER[name])
+    else:
+        synonyms = (Synonym(name, GROUP[name].default, Source.DEFAULT),)
     if name in explicit:
         synonyms = (Synonym(name, explicit[name], Source.DYNAMIC_GROUP), *synonyms)
     return ConfigValue(GROUP[name], synonyms[0].value, synonyms[0].source, synonyms)

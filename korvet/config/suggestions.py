@@ -17,7 +17,6 @@ _NEAR = 0.8
 _LONGEST = 100
 
 _KAFKAS: dict[str, tuple[str, ...]] = {
-    "share groups are not served": ("group.share.*", "share.*"),
     "streams groups are not served": ("group.streams.*", "streams.*"),
     "there are no delegation tokens here": ("delegation.token.*",),
     "key stores are PEM here, and only ssl.key.password protects a key": (
@@ -85,6 +84,11 @@ _KAFKAS: dict[str, tuple[str, ...]] = {
     ),
     "it belongs to the inside of Kafka's brokers": (
         "add.partitions.to.txn.*",
+        "group.share.assignor*",
+        "group.share.persister.class.name",
+        "share.assignor*",
+        "share.coordinator.*",
+        "share.fetch.purgatory.purge.interval.requests",
         "alter.config.policy.class.name",
         "auto.include.jmx.reporter",
         "config.providers",

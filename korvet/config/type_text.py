@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from korvet.config.setting import LONG_MAX, Decimal, Flag, Levels, OneOf, Setting, SomeOf, Whole
+from korvet.config.share_settings import BY_DURATION, OffsetReset
 
 
 def type_of(setting: Setting, quoted: Callable[[str], str] = str) -> str:
@@ -13,6 +14,9 @@ def type_of(setting: Setting, quoted: Callable[[str], str] = str) -> str:
             return "boolean"
         case OneOf(values=values):
             return "one of " + ", ".join(map(quoted, values))
+        case OffsetReset():
+            words = ("latest", "earliest", f"{BY_DURATION}PnDTnHnMn.nS")
+            return "one of " + ", ".join(map(quoted, words))
         case SomeOf(values=values):
             return "list of " + ", ".join(map(quoted, values))
         case Whole(lowest=lowest, highest=highest) if highest >= 2**31 - 9 or highest == LONG_MAX:

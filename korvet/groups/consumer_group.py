@@ -1,11 +1,10 @@
 """Consumer groups (KIP-848): settings, subscriptions, and the lists that scripts exchange."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from korvet.config.dynamic import ConfigTable, group_resource
 from korvet.config.values import Settings
 from korvet.re2.matcher import compile_pattern
-from korvet.scripts.group import ConsumerHeartbeatReply
 from korvet.topics.table import TopicTable
 
 CELLS = 10
@@ -36,26 +35,29 @@ def unpack(packed: bytes) -> list[str]:
 
 
 def group_timeout_ms(configs: ConfigTable, settings: Settings, group_id: str, name: str) -> int:
-    """Return the group's `consumer.session.timeout.ms` or `consumer.heartbeat.interval.ms`."""
+    """Return a group's config of that name whose default is a broker's `group.<name>`."""
     resource = group_resource(group_id)
     own = configs.explicit(resource).get(name) if configs.raw(resource) else None
     return int(own) if own else settings.integer(f"group.{name}")
 
 
-def encode_subscription(reply: ConsumerHeartbeatReply) -> bytes:
+def encode_subscription(names: Iterable[bytes], patterns: Iterable[bytes] = ()) -> bytes:
     """Encode the names and patterns of a reply with `need_topics`, for the repeated call."""
-    return pack_bytes((pack_bytes(reply.names), pack_bytes(reply.regexes)))
+    return pack_bytes((pack_bytes(names), pack_bytes(patterns)))
 
 
 async def find_topics(
-    reply: ConsumerHeartbeatReply, topics: TopicTable, may_describe: Callable[[str], bool]
+    topics: TopicTable,
+    subscribed: Iterable[bytes],
+    regexes: Sequence[bytes] = (),
+    may_describe: Callable[[str], bool] = lambda name: True,
 ) -> TopicRows:
-    """Return the topics that the names and patterns of the reply match.
+    """Return the topics that the names and patterns match.
 
     A pattern matches topics only that the client may describe.
     """
-    patterns = [(raw.decode(), compile_pattern(raw.decode())) for raw in reply.regexes]
-    names = {raw.decode() for raw in reply.names}
+    patterns = [(raw.decode(), compile_pattern(raw.decode())) for raw in regexes]
+    names = {raw.decode() for raw in subscribed}
     rows: TopicRows = []
     for topic in await topics.all():
         matched = [text for text, pattern in patterns if pattern.matches(topic.name)]

@@ -54,7 +54,7 @@ async def _group(
     if not group_id:
         return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
     reply = await context.services.groups.run(
-        group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
+        group_id, lambda _: scripts.consumer_describe(context.keys, group_id, type="consumer")
     )
     if reply.error:
         return _error(group_id, ErrorCode(reply.error), f"Group {group_id} not found.")

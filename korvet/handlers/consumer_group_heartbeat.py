@@ -183,9 +183,12 @@ async def _heartbeat(
         # Read before the rows: these may be of a later version of the table, not of an earlier one.
         version = _topics_version(context)
         rows = await find_topics(
-            reply, context.topics, lambda name: context.may_describe(name, audit=False)
+            context.topics,
+            reply.names,
+            reply.regexes,
+            lambda name: context.may_describe(name, audit=False),
         )
-        resolved = encode_subscription(reply)
+        resolved = encode_subscription(reply.names, reply.regexes)
 
 
 def _topics_version(context: Context) -> bytes:

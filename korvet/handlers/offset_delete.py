@@ -34,6 +34,8 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
         )
         if group.error:
             return _error(ErrorCode(group.error))
+        if group.type == b"share":
+            return _error(ErrorCode.GROUP_ID_NOT_FOUND)
         if group.state != b"Empty" and group.protocol_type != CONSUMER:
             return _error(ErrorCode.NON_EMPTY_GROUP)
         subscribed: set[str] | None = set()
@@ -49,7 +51,7 @@ async def offset_delete(request: OffsetDeleteRequest, context: Context) -> Offse
 async def _subscribed(group_id: str, context: Context) -> set[str]:
     """Return the topics that KIP-848 members subscribe to, by name and by pattern."""
     reply = await context.services.groups.run(
-        group_id, lambda _: scripts.consumer_describe(context.keys, group_id)
+        group_id, lambda _: scripts.consumer_describe(context.keys, group_id, type="consumer")
     )
     names = {name for packed in reply.members[6::CELLS] for name in unpack(packed)}
     patterns = [compile_pattern(text.decode()) for text in {*reply.members[7::CELLS]} if text]

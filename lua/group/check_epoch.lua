@@ -7,10 +7,10 @@
 --- ARGV     member            bytes  the member id
 ---          epoch             int    the member epoch
 --- RETURNS  error             int    a lib.codes value
---- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH
+--- REFUSES  TICK_FIRST UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH GROUP_ID_NOT_FOUND
 --- COST     O(1), at most 4 calls
 --- NOTES    NONE for a classic group, and for one that does not exist: members of these name no
----          epoch.
+---          epoch. GROUP_ID_NOT_FOUND for a share group: it has no committed offsets.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
 local consumer_group = require("lib.consumer_group")
@@ -19,8 +19,9 @@ local deadlines = require("lib.deadlines")
 local group, members, moments = KEYS[1], KEYS[2], KEYS[3]
 local id, epoch = ARGV[1], tonumber(ARGV[2])
 
-if redis.call("HGET", group, "type") ~= "consumer" then
-  return { codes.NONE }
+local type = redis.call("HGET", group, "type")
+if type ~= "consumer" then
+  return { type == "share" and codes.GROUP_ID_NOT_FOUND or codes.NONE }
 end
 if deadlines.passed(moments, clock.now_ms()) then
   return { codes.TICK_FIRST }

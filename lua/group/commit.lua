@@ -29,7 +29,8 @@
 ---          FENCED_INSTANCE_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS REGISTER_FIRST
 --- COST     O(partitions), at most 9 calls + 2 per field
 --- NOTES    Does not load the group: a busy group runs this script more than any other.
----          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist.
+---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is a
+---          share group.
 ---          Without rows it only checks, and renews the session of a classic member.
 ---          A classic member's session is renewed exactly, not up to a tenth longer as by a
 ---          heartbeat: a commit is the last request of a static member that stops.
@@ -54,7 +55,7 @@ if moment and wait_ms <= 0 then
 end
 local row = redis.call("HMGET", group, "type", "state", "generation")
 local kind, state = row[1], row[2] or "Empty"
-if not kind and generation >= 0 then
+if kind == "share" or not kind and generation >= 0 then
   return { codes.GROUP_ID_NOT_FOUND, -1 }
 end
 local simple = generation < 0 and state == "Empty"

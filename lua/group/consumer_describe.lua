@@ -1,15 +1,16 @@
 --- group.consumer_describe  version 1  reads
---- Return a consumer group (KIP-848) with its members.
+--- Return a consumer group (KIP-848) or a share group (KIP-932) with its members.
 ---
 --- KEYS     group              hash   state, generation, protocol, counters, votes
 ---          consumer_members   hash   member id -> epoch, subscription and partitions
 ---          target_assignment  hash   member id -> the partitions it should own
 ---          deadlines          zset   member id or phase -> moment, ms
+--- ARGV     type               bytes  consumer or share
 --- RETURNS  error              int    a lib.codes value
 ---          state              bytes  Empty, Assigning, Reconciling or Stable
 ---          epoch              int    the group epoch
 ---          assignment_epoch   int    the epoch of the target assignment
----          assignor           bytes  uniform or range
+---          assignor           bytes  uniform, range or simple
 ---          members            list   id, instance, rack, client id, client host, epoch, names,
 ---                                    regex, assignment, target, flat; names are packed,
 ---                                    partitions encoded by lib.consumer_group
@@ -26,7 +27,7 @@ local group, consumer_members, target_assignment, moments = KEYS[1], KEYS[2], KE
 local head = redis.call(
   "HMGET", group, "type", "state", "generation", "assignment_epoch", "assignor"
 )
-if head[1] ~= "consumer" then
+if head[1] ~= ARGV[1] then
   return { codes.GROUP_ID_NOT_FOUND, "", -1, -1, "", {} }
 end
 if deadlines.passed(moments, clock.now_ms()) then

@@ -47,11 +47,11 @@
 ---          writes one deadline.
 local codes = require("lib.codes")
 local clock = require("lib.clock")
+local consumer_assign = require("lib.consumer_assign")
 local consumer_group = require("lib.consumer_group")
 local consumer_reconcile = require("lib.consumer_reconcile")
 local deadlines = require("lib.deadlines")
 local key_types = require("lib.key_types")
-local pack = require("lib.pack")
 
 local group, members, moments = KEYS[1], KEYS[2], KEYS[6]
 local id, epoch, instance = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -63,17 +63,6 @@ local LEAVE, LEAVE_STATIC = -1, -2
 
 local function refuse(code)
   return { code, -1, 0, "", 0, 0, {}, {}, -1, 0 }
-end
-
--- Return whether the encoded subscription `one` contains `other`.
-local function contains(one, other)
-  if one == other then
-    return true
-  end
-  local names, regexes = consumer_reconcile.decode_subscription(other)
-  local known_names, known_regexes = consumer_reconcile.decode_subscription(one)
-  return #consumer_group.filter(names, consumer_group.to_set(known_names), false) == 0
-    and #consumer_group.filter(regexes, consumer_group.to_set(known_regexes), false) == 0
 end
 
 local now_ms = clock.now_ms()
@@ -94,11 +83,11 @@ if text and epoch > 0 and instance == "" and assignor == "" and mask == 0 then
     return { codes.NONE, epoch, 0, "", next_ms, 0, {}, {}, -1, 0 }
   end
 end
-local g = consumer_group.load(KEYS)
+local g = consumer_group.load(KEYS, consumer_group.CONSUMER)
 local m, replaced = consumer_group.parse_member(text), nil
 
 -- Check. Refusals live here.
-if g.type and g.type ~= "consumer" and g.state ~= consumer_group.EMPTY then
+if g.type == "share" or g.type == "classic" and g.state ~= consumer_group.EMPTY then
   return refuse(codes.GROUP_ID_NOT_FOUND)
 end
 if g.type ~= "consumer" and epoch ~= 0 then
@@ -190,7 +179,7 @@ if bumps_epoch then
   is_covered = consumer_reconcile.add_subscription(g, m)
 end
 -- A member that joined between the two calls may subscribe to topics that the rows do not have.
-local has_topics = resolved ~= "" and contains(resolved, g.subscription)
+local has_topics = consumer_reconcile.contains(resolved, g.subscription)
 local is_current = topics_version == g.topics_version and is_covered
 if resolved ~= "" and not has_topics or resolved == "" and not is_current then
   local all_names, all_regexes = consumer_reconcile.decode_subscription(g.subscription)
@@ -228,23 +217,14 @@ if joins then
   end
 end
 if has_topics then
-  local list = {}
-  for i = ROWS, #ARGV do
-    list[#list + 1] = ARGV[i]
-  end
-  local rows = pack.pack(list)
-  if rows ~= (redis.call("HGET", group, "topics") or "") then
-    redis.call("HSET", group, "topics", rows)
-    bumps_epoch = true
-  end
-  g.topics_version = topics_version
+  bumps_epoch = consumer_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
 end
 if bumps_epoch then
   consumer_group.bump_epoch(g, now_ms)
 end
 consumer_group.put_member(g, id, m, now_ms)
-if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms) then
-  consumer_reconcile.assign_targets(g, now_ms)
+if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms, 0) then
+  consumer_reconcile.assign_targets(g, now_ms, consumer_assign.assign)
 end
 local reported = owned and consumer_group.to_set(owned) or joins and {}
 local changed = consumer_reconcile.reconcile_member(g, id, m, reported, now_ms)

@@ -13,6 +13,7 @@
 ---          consumer_members   hash  member id -> epoch, subscription and partitions
 ---          target_assignment  hash  member id -> the partitions it should own
 ---          partition_owners   hash  partition -> epoch and member id of its owner
+---          share_topics       hash  topic -> topic id
 --- RETURNS  error              int   a lib.codes value
 ---          fields             list  fields of the deleted commits
 --- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND NON_EMPTY_GROUP

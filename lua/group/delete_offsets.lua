@@ -32,7 +32,7 @@ local g = classic_group.load(KEYS)
 if deadlines.passed(g.deadlines, clock.now_ms()) then
   return { codes.TICK_FIRST, 0 }
 end
-if not g.exists then
+if not g.exists or g.type == "share" then
   return { codes.GROUP_ID_NOT_FOUND, 0 }
 end
 if g.state ~= state or g.generation ~= generation then

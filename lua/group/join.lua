@@ -55,7 +55,7 @@ local delay_ms, max_size = tonumber(ARGV[12]), tonumber(ARGV[13])
 local PROTOCOLS = 14
 
 local g = classic_group.load(KEYS)
-if g.state == classic_group.EMPTY then
+if g.state == classic_group.EMPTY and g.type ~= "share" then
   g.type = "classic"
 end
 local now_ms = clock.now_ms()
@@ -80,6 +80,9 @@ end
 -- Check. Refusals live here.
 if deadlines.passed(g.deadlines, now_ms) then
   return refuse(codes.TICK_FIRST, id)
+end
+if g.type == "share" then
+  return refuse(codes.INCONSISTENT_GROUP_PROTOCOL, "")
 end
 if not g.exists and id ~= "" then
   return refuse(codes.UNKNOWN_MEMBER_ID, id)

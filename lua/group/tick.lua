@@ -66,7 +66,8 @@ local function was_absent(g, now_ms)
   return false
 end
 
--- Remove a member of a consumer group, or a pending member of the classic group that it was.
+-- Remove a member of a consumer or share group, or a pending member of the classic group that it
+-- was.
 local function expire_in_consumer_group(consumer, g, name, now_ms)
   if classic_group.is_pending(g, name) then
     classic_membership.remove_pending(g, name)
@@ -115,8 +116,8 @@ if not g.exists and not deadlines.first(g.deadlines) then
   return { codes.NONE, -1, 0, {}, 2 }
 end
 local expired, changed = {}, false
-local consumer = g.type == "consumer"
-  and consumer_group.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] })
+local consumer = consumer_group.is_stored(g.type)
+  and consumer_group.load({ KEYS[1], KEYS[10], KEYS[11], KEYS[12], KEYS[5], KEYS[7] }, g.type)
 key_types.hashes(KEYS, 2, 6)
 key_types.hashes(KEYS, 8, 12)
 

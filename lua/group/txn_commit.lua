@@ -31,7 +31,8 @@
 ---          STALE_MEMBER_EPOCH INVALID_PRODUCER_EPOCH INVALID_TXN_STATE REGISTER_FIRST
 --- COST     O(partitions), at most 36 calls + 2 per field
 --- NOTES    Older versions of the request have no member: membership is not checked then.
----          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist.
+---          GROUP_ID_NOT_FOUND: the request has a generation and the group does not exist, or it is a
+---          share group.
 ---          INVALID_TXN_STATE: the transaction, or a later one, has ended in this group.
 ---          A pending commit is never older than the committed one, even if the clock was set back:
 ---          group.txn_complete compares their times.
@@ -59,7 +60,7 @@ local now_ms = clock.now_ms()
 if deadlines.passed(g.deadlines, now_ms) then
   return { codes.TICK_FIRST, 0 }
 end
-if not g.exists and generation >= 0 then
+if g.type == "share" or not g.exists and generation >= 0 then
   return { codes.GROUP_ID_NOT_FOUND, -1 }
 end
 local has_member = generation >= 0 or id ~= "" or instance ~= ""

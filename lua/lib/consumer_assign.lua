@@ -210,17 +210,10 @@ local function assign_by_load(members, topics)
   end
 end
 
---- Compute every member's target. Return the assignor that most members name, and the number of
---- partitions.
-function M.assign(members, topics)
-  local votes, chosen, known, subscriptions, total = {}, "uniform", {}, {}, 0
+-- Return the assignor that most members name.
+local function choose_assignor(members)
+  local votes, chosen = {}, "uniform"
   for _, m in ipairs(members) do
-    local text = m.names .. " " .. m.regex
-    if not known[text] then
-      known[text] = { topics = subscribed_topics(m, topics), classes = {} }
-      subscriptions[#subscriptions + 1] = known[text]
-    end
-    m.subscription, m.target = known[text], {}
     if m.assignor ~= "" then
       votes[m.assignor] = (votes[m.assignor] or 0) + 1
     end
@@ -230,16 +223,41 @@ function M.assign(members, topics)
       chosen = assignor
     end
   end
-  table.sort(members, chosen == "range" and by_instance or by_id)
+  return chosen
+end
+
+--- Order the members by `compare`, by id without it, and give each an empty target. Return the
+--- topics that they subscribe to (list_topics), the number of different subscriptions, and of
+--- partitions.
+function M.prepare(members, topics, compare)
+  local known, subscriptions, total = {}, {}, 0
+  for _, m in ipairs(members) do
+    local text = m.names .. " " .. m.regex
+    if not known[text] then
+      known[text] = { topics = subscribed_topics(m, topics), classes = {} }
+      subscriptions[#subscriptions + 1] = known[text]
+    end
+    m.subscription, m.target = known[text], {}
+  end
+  table.sort(members, compare or by_id)
   local subscribed = list_topics(members, subscriptions)
   for _, row in ipairs(subscribed) do
     total = total + row.count
   end
+  return subscribed, #subscriptions, total
+end
+
+--- Compute every member's target. Return the assignor that most members name, and the number of
+--- partitions.
+function M.assign(members, topics)
+  local chosen = choose_assignor(members)
+  local compare = chosen == "range" and by_instance or by_id
+  local subscribed, subscriptions, total = M.prepare(members, topics, compare)
   if chosen == "range" then
     assign_ranges(subscribed)
-  elseif #subscriptions == 1 then
+  elseif subscriptions == 1 then
     assign_evenly(members, subscribed)
-  elseif #subscriptions > 1 then
+  elseif subscriptions > 1 then
     assign_by_load(members, subscribed)
   end
   return chosen, total

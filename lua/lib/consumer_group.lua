@@ -1,4 +1,6 @@
 --- The stored state of a consumer group (KIP-848): its hash, its members, its partitions' owners.
+--- A share group (KIP-932) is stored alike, without instances and owners: its members share
+--- partitions.
 ---
 --- group              generation: the group epoch, grows with the members and their topics.
 ---                    assignment_epoch: the epoch of the target assignment; assigned_at_ms: when it
@@ -21,6 +23,7 @@ local pack = require("lib.pack")
 
 local M = {}
 
+M.CONSUMER, M.SHARE = "consumer", "share"
 M.EMPTY, M.ASSIGNING, M.RECONCILING, M.STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 
 -- Arguments of one command at most: Lua's stack holds some 8,000.
@@ -98,13 +101,21 @@ function M.filter(list, set, wanted)
   return found
 end
 
---- Load the group; KEYS are group, consumer_members, target_assignment, partition_owners,
---- instances, deadlines.
-function M.load(keys)
+--- Return whether groups of the type are stored as here.
+function M.is_stored(type)
+  return type == M.CONSUMER or type == M.SHARE
+end
+
+--- Load the group of that type; KEYS are group, consumer_members, target_assignment,
+--- partition_owners, instances, deadlines. A share group has no owners and instances.
+function M.load(keys, type)
   local g = {
-    group = keys[1], members = keys[2], targets = keys[3], owners = keys[4],
-    instances = keys[5], deadlines = keys[6], rebalances = 0,
+    group = keys[1], members = keys[2], targets = keys[3], deadlines = keys[6], rebalances = 0,
+    wanted_type = type,
   }
+  if type == M.CONSUMER then
+    g.owners, g.instances = keys[4], keys[5]
+  end
   local row = redis.call(
     "HMGET", g.group,
     "type", "state", "topics_version", "assignor", "subscription", unpack(COUNTERS)
@@ -114,7 +125,7 @@ function M.load(keys)
   for i, name in ipairs(COUNTERS) do
     g[name] = tonumber(row[5 + i] or 0)
   end
-  if g.type ~= "consumer" then
+  if g.type ~= type then
     -- A classic group without members is converted: group epochs continue after its generations.
     g.size, g.converged, g.assignment_epoch, g.topics_version, g.subscription = 0, 0, 0, "", ""
   end
@@ -126,28 +137,34 @@ function M.bump_epoch(g, now_ms)
   g.generation, g.epoch_at_ms, g.rebalances = g.generation + 1, now_ms, 1
 end
 
---- Store the group. Without members it becomes Empty, and a check for expired offsets is scheduled.
+--- Store the group. Without members it becomes Empty; for a consumer group a check for expired
+--- offsets is then scheduled.
 function M.save(g, now_ms)
   if g.size == 0 then
-    if g.state ~= M.EMPTY or g.type ~= "consumer" then
+    if g.state ~= M.EMPTY or g.type ~= g.wanted_type then
       redis.call("HSET", g.group, "since", num.text(now_ms))
     end
     g.state, g.converged = M.EMPTY, 0
-    redis.call("UNLINK", g.members, g.targets, g.owners, g.instances)
-    deadlines.check_offsets(g.deadlines, now_ms)
+    redis.call("UNLINK", g.members, g.targets)
+    if g.owners then
+      redis.call("UNLINK", g.owners, g.instances)
+      deadlines.check_offsets(g.deadlines, now_ms)
+    end
   else
-    if g.state == M.EMPTY then
+    if g.state == M.EMPTY and g.owners then
       redis.call("ZREM", g.deadlines, deadlines.OFFSETS)
     end
     g.state = M.STABLE
-    if g.assignment_epoch < g.generation then
+    if not g.owners then
+      g.converged = 0
+    elseif g.assignment_epoch < g.generation then
       g.state = M.ASSIGNING
     elseif g.converged < g.size then
       g.state = M.RECONCILING
     end
   end
   local fields = {
-    "type", "consumer", "protocol_type", "consumer", "state", g.state,
+    "type", g.wanted_type, "protocol_type", g.wanted_type, "state", g.state,
     "topics_version", g.topics_version, "assignor", g.assignor, "subscription", g.subscription,
   }
   for _, name in ipairs(COUNTERS) do
@@ -253,8 +270,10 @@ end
 
 --- Remove a member. The caller increases the group epoch.
 function M.remove_member(g, id, m)
-  M.release_partitions(g, M.decode(m.assigned))
-  M.release_partitions(g, M.decode(m.revoking))
+  if g.owners then
+    M.release_partitions(g, M.decode(m.assigned))
+    M.release_partitions(g, M.decode(m.revoking))
+  end
   redis.call("HDEL", g.members, id)
   redis.call("HDEL", g.targets, id)
   redis.call("ZREM", g.deadlines, "m:" .. id)

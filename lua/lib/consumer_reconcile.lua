@@ -1,5 +1,4 @@
 --- The two steps of a consumer group (KIP-848): the target assignment, and reconciliation with it.
-local consumer_assign = require("lib.consumer_assign")
 local consumer_group = require("lib.consumer_group")
 local pack = require("lib.pack")
 
@@ -48,6 +47,32 @@ function M.add_subscription(g, m)
   return known
 end
 
+--- Return whether the encoded subscription `one`, empty for none, contains `other`.
+function M.contains(one, other)
+  if one == "" or one == other then
+    return one ~= ""
+  end
+  local names, regexes = M.decode_subscription(other)
+  local known_names, known_regexes = M.decode_subscription(one)
+  return #consumer_group.filter(names, consumer_group.to_set(known_names), false) == 0
+    and #consumer_group.filter(regexes, consumer_group.to_set(known_regexes), false) == 0
+end
+
+--- Store the topic rows args[from..] of a heartbeat. Return whether they changed.
+function M.store_topics(g, args, from, topics_version)
+  local list = {}
+  for i = from, #args do
+    list[#list + 1] = args[i]
+  end
+  local rows = pack.pack(list)
+  g.topics_version = topics_version
+  if rows == (redis.call("HGET", g.group, "topics") or "") then
+    return false
+  end
+  redis.call("HSET", g.group, "topics", rows)
+  return true
+end
+
 -- Decode the topic rows of a heartbeat: kind, key, value, packed.
 local function decode_topics(text)
   local topics, list = { by_name = {}, by_regex = {} }, pack.unpack(text)
@@ -64,11 +89,11 @@ local function decode_topics(text)
   return topics
 end
 
---- Return whether a target assignment may be computed now: that of a large group covers many joins.
-function M.may_assign(g, now_ms)
-  return g.assignment_epoch == 0
-    or g.assignment_size < SMALL
-    or now_ms - g.assigned_at_ms >= g.assignment_size / SIZE_PER_MS
+--- Return whether a target assignment may be computed now: at most one in `interval_ms`, and that
+--- of a large group covers many joins.
+function M.may_assign(g, now_ms, interval_ms)
+  local size_ms = g.assignment_size < SMALL and 0 or g.assignment_size / SIZE_PER_MS
+  return g.assignment_epoch == 0 or now_ms - g.assigned_at_ms >= math.max(size_ms, interval_ms)
 end
 
 -- Load all members with their former targets. Also return the sets of names and patterns they
@@ -93,8 +118,9 @@ local function load_members(g, former)
   return members, names, regexes
 end
 
---- Compute the target assignment of the group epoch, and write the targets that changed.
-function M.assign_targets(g, now_ms)
+--- Compute the target assignment of the group epoch by `assign`, and write the targets that
+--- changed. Return the assigned topics: name -> {topic id, partitions}.
+function M.assign_targets(g, now_ms, assign)
   local targets, former = redis.call("HGETALL", g.targets), {}
   for i = 1, #targets, 2 do
     former[targets[i]] = targets[i + 1]
@@ -102,7 +128,7 @@ function M.assign_targets(g, now_ms)
   local members, names, regexes = load_members(g, former)
   local topics = decode_topics(redis.call("HGET", g.group, "topics") or "")
   local partitions
-  g.assignor, partitions = consumer_assign.assign(members, topics)
+  g.assignor, partitions = assign(members, topics)
   local changed = {}
   for _, m in ipairs(members) do
     local text = consumer_group.encode(m.target)
@@ -116,6 +142,7 @@ function M.assign_targets(g, now_ms)
   g.subscription = encode_subscription(names, regexes)
   g.assignment_epoch, g.converged = g.generation, 0
   g.assigned_at_ms, g.assignment_size = now_ms, #members + partitions
+  return topics.by_name
 end
 
 --- Reconcile the member: revoke what its target lacks, then advance its epoch, then assign what

@@ -13,7 +13,7 @@ from korvet.config.topic_settings import FROM_BROKER as OF_TOPICS
 from korvet.config.topic_settings import TOPIC
 
 PACKAGE = Path(korvet.__file__).parent
-TABLES = {"accepted", "broker", "coordinator", "topic", "group"}
+TABLES = {"accepted", "broker", "coordinator", "share", "topic", "group"}
 CODE = "".join(
     path.read_text()
     for path in sorted(PACKAGE.rglob("*.py"))

@@ -71,7 +71,13 @@ class Group:
             if between:
                 between()
             reply = self._run(
-                member, epoch, {**words, "resolved": encode_subscription(reply), "rows": rows}
+                member,
+                epoch,
+                {
+                    **words,
+                    "resolved": encode_subscription(reply.names, reply.regexes),
+                    "rows": rows,
+                },
             )
         return reply
 
@@ -161,11 +167,11 @@ def test_a_member_that_joins_as_another_instance_releases_the_first(group: Group
     third = Member(group, "m3", instance="i")
     settle([other, third])
     assert len(other.held) == len(third.held) == 3 and not other.held & third.held
-    described = group.runner.run(scripts.consumer_describe(KEYS, "g"))
+    described = group.runner.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
     assert (described.state, len(described.members)) == (b"Stable", 20)
     for member in (other, third):
         group.beat(member.name, -1)
-    assert group.runner.run(scripts.consumer_describe(KEYS, "g")).state == b"Empty"
+    assert group.runner.run(scripts.consumer_describe(KEYS, "g", type="consumer")).state == b"Empty"
 
 
 def test_partitions_of_a_former_instance_are_assigned_again(
@@ -215,7 +221,7 @@ def test_a_commit_of_an_old_epoch_is_stale(group: Group) -> None:
     assert commit("m1", one.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("m2", two.epoch - 1, other) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit("unknown", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    described = group.runner.run(scripts.consumer_describe(KEYS, "g"))
+    described = group.runner.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
     assert (described.state, len(described.members)) == (b"Stable", 20)
 
 
@@ -326,7 +332,7 @@ def test_no_partition_has_two_owners(  # noqa: C901
     assert held == sorted(f"{TOPIC}:{number}" for number in range(group.partitions))
     shares = [len(member.held) for member in members]
     assert max(shares) - min(shares) <= 1
-    described = lua.run(scripts.consumer_describe(KEYS, "g"))
+    described = lua.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
     # No removed member has left rows.
     k = KEYS.group("g")
@@ -463,7 +469,7 @@ def test_a_target_assignment_of_a_large_group_covers_many_joins(lua: LuaRunner) 
         for member in members:
             member.step()
     assert [len(member.held) for member in members] == [50] * 20
-    described = lua.run(scripts.consumer_describe(KEYS, "g"))
+    described = lua.run(scripts.consumer_describe(KEYS, "g", type="consumer"))
     assert (described.state, described.epoch) == (b"Stable", described.assignment_epoch)
 
 

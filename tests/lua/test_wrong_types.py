@@ -12,6 +12,7 @@ from tests.lua.share import LOCK_MS
 from tests.lua.share import Group as ShareGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member, settle
+from tests.lua.test_group_share_heartbeat import Group as ShareMembers
 from tests.lua.transactions import Coordinator, Logs
 from tests.lua.wrong_type_runner import Doubting
 from tests.support.redis_servers import TestServer
@@ -86,6 +87,16 @@ def a_consumer_group(lua: Doubting) -> None:
         lua.advance(ms)
         lua.tried.clear()
         group.tick()
+
+
+def members_of_a_share_group(lua: Doubting) -> None:
+    group = ShareMembers(lua)
+    assert group.alter(("t", "a" * 32), creates=1) == 0
+    for member in ("m1", "m2"):
+        lua.tried.clear()
+        assert group.beat(member, 0).error == 0
+    lua.tried.clear()
+    assert group.beat("m1", 1).error == group.beat("m2", -1).error == 0
 
 
 def transactions_in(lua: Doubting, mode: str) -> None:
@@ -238,6 +249,7 @@ def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: Te
     for story, *words in (
         (a_classic_group,),
         (a_consumer_group,),
+        (members_of_a_share_group,),
         (transactions_in, "time"),
         (transactions_in, "dense"),
         (a_log, "record", "time"),

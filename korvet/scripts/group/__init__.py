@@ -48,6 +48,14 @@ from korvet.scripts.group.registry import (
     schedule_tick,
     unregister,
 )
+from korvet.scripts.group.share_group import (
+    ShareAlterTopicsReply,
+    ShareHeartbeatReply,
+    ShareTopicsReply,
+    share_alter_topics,
+    share_heartbeat,
+    share_topics,
+)
 
 __all__ = [
     "CheckEpochReply",
@@ -65,6 +73,9 @@ __all__ = [
     "RegisterReply",
     "ReleaseClaimReply",
     "ScheduleTickReply",
+    "ShareAlterTopicsReply",
+    "ShareHeartbeatReply",
+    "ShareTopicsReply",
     "SyncReply",
     "TickReply",
     "TxnCompleteReply",
@@ -85,6 +96,9 @@ __all__ = [
     "register",
     "release_claim",
     "schedule_tick",
+    "share_alter_topics",
+    "share_heartbeat",
+    "share_topics",
     "sync",
     "tick",
     "txn_commit",

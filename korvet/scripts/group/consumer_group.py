@@ -98,7 +98,11 @@ def consumer_heartbeat(
     )
 
 
-def consumer_describe(keys: Keys, group_id: str) -> Call[ConsumerDescribeReply]:
-    """Return a consumer group with its members."""
+def consumer_describe(keys: Keys, group_id: str, *, type: str) -> Call[ConsumerDescribeReply]:
+    """Return a consumer or share group with its members."""
     k = keys.group(group_id)
-    return Call(CONSUMER_DESCRIBE, (k.group, k.consumer_members, k.target_assignment, k.deadlines))
+    return Call(
+        CONSUMER_DESCRIBE,
+        (k.group, k.consumer_members, k.target_assignment, k.deadlines),
+        (type,),
+    )

@@ -280,5 +280,6 @@ def delete(keys: Keys, group_id: str) -> Call[DeleteReply]:
             k.consumer_members,
             k.target_assignment,
             k.partition_owners,
+            k.share_topics,
         ),
     )

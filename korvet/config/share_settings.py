@@ -1,0 +1,207 @@
+"""The settings of share groups (KIP-932): those of brokers, and those that only a group has."""
+
+import re
+from fractions import Fraction
+
+import msgspec
+
+from korvet.config.setting import Flag, Kind, OneOf, Setting, Whole
+
+_DURATION = re.compile(
+    r"([-+]?)P(?:([-+]?\d{1,9})D)?"
+    r"(?:T(?=[-+\d])(?:([-+]?\d{1,9})H)?(?:([-+]?\d{1,9})M)?(?:([-+]?\d{1,9}(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE,
+)
+BY_DURATION = "by_duration:"
+
+
+class OffsetReset(msgspec.Struct, frozen=True):
+    """The start of a share group in a partition: one of its ends, or a duration before now."""
+
+    kind: Kind = Kind.STRING
+
+    def parse(self, text: str) -> str:
+        if text in ("latest", "earliest") or _duration_ms(text) is not None:
+            return text
+        raise ValueError("latest, earliest or by_duration:PnDTnHnMn.nS")
+
+
+def reset_duration_ms(text: str) -> int | None:
+    """Return the duration of a valid `share.auto.offset.reset`, ms; None without one."""
+    return _duration_ms(text)
+
+
+def _duration_ms(text: str) -> int | None:
+    match = _DURATION.fullmatch(text.removeprefix(BY_DURATION))
+    if not text.startswith(BY_DURATION) or match is None or not any(match.groups()[1:]):
+        return None
+    sign, *parts = match.groups()
+    units = (86_400_000, 3_600_000, 60_000, 1000)
+    total = sum(
+        Fraction((part or "0").replace(",", ".").removesuffix(".")) * unit
+        for part, unit in zip(parts, units, strict=True)
+    )
+    total = -total if sign == "-" else total
+    return int(total) if total >= 0 else None
+
+
+ROWS = (
+    Setting(
+        "group.share.session.timeout.ms",
+        Whole(1),
+        "45000",
+        "Session timeout of the members of share groups.",
+    ),
+    Setting(
+        "group.share.min.session.timeout.ms",
+        Whole(1),
+        "45000",
+        "The shortest session timeout that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.max.session.timeout.ms",
+        Whole(1),
+        "60000",
+        "The longest session timeout that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.heartbeat.interval.ms",
+        Whole(1),
+        "5000",
+        "Heartbeat interval given to the members of share groups.",
+    ),
+    Setting(
+        "group.share.min.heartbeat.interval.ms",
+        Whole(1),
+        "5000",
+        "The shortest heartbeat interval that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.max.heartbeat.interval.ms",
+        Whole(1),
+        "15000",
+        "The longest heartbeat interval that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.assignment.interval.ms",
+        Whole(0),
+        "1000",
+        "The shortest time between two target assignments of a share group.",
+    ),
+    Setting(
+        "group.share.min.assignment.interval.ms",
+        Whole(0),
+        "0",
+        "The shortest assignment interval that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.max.assignment.interval.ms",
+        Whole(0),
+        "15000",
+        "The longest assignment interval that a group's own config may set.",
+    ),
+    Setting("group.share.max.size", Whole(1, 1000), "200", "Members a share group may have."),
+    Setting(
+        "group.share.record.lock.duration.ms",
+        Whole(1000, 3_600_000),
+        "30000",
+        "How long an acquired record is locked for its member.",
+    ),
+    Setting(
+        "group.share.min.record.lock.duration.ms",
+        Whole(1000, 30_000),
+        "15000",
+        "The shortest lock that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.max.record.lock.duration.ms",
+        Whole(30_000, 3_600_000),
+        "60000",
+        "The longest lock that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.delivery.count.limit",
+        Whole(2, 10),
+        "5",
+        "How often a record is delivered to a share group, at most.",
+    ),
+    Setting(
+        "group.share.min.delivery.count.limit",
+        Whole(2, 5),
+        "2",
+        "The lowest limit of deliveries that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.max.delivery.count.limit",
+        Whole(5, 25),
+        "10",
+        "The highest limit of deliveries that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.partition.max.record.locks",
+        Whole(100, 10_000),
+        "2000",
+        "Records of a partition that are locked for a share group at once, at most.",
+    ),
+    Setting(
+        "group.share.min.partition.max.record.locks",
+        Whole(100, 2000),
+        "100",
+        "The lowest limit of locks that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.max.partition.max.record.locks",
+        Whole(2000, 10_000),
+        "4000",
+        "The highest limit of locks that a group's own config may set.",
+    ),
+    Setting(
+        "group.share.max.share.sessions",
+        Whole(1),
+        "2000",
+        "Share sessions that a broker has at once, at most.",
+        effect=False,
+    ),
+)
+
+GROUP_TYPES = {
+    "share.record.lock.duration.ms": Whole(1000),
+    "share.delivery.count.limit": Whole(2),
+    "share.partition.max.record.locks": Whole(100),
+}
+"""Group configs whose range is limited only by the broker's bounds, as in Kafka."""
+
+GROUP_ROWS = (
+    Setting(
+        "share.auto.offset.reset",
+        OffsetReset(),
+        "latest",
+        "Where the group starts in a partition that it has not read: `latest`, `earliest`, or "
+        "`by_duration:` and an ISO 8601 duration before now.",
+    ),
+    Setting(
+        "share.isolation.level",
+        OneOf(("read_uncommitted", "read_committed")),
+        "read_uncommitted",
+        "Whether the group gets records of open and aborted transactions.",
+    ),
+    Setting(
+        "share.renew.acknowledge.enable",
+        Flag(),
+        "true",
+        "Whether members may renew the locks of their records.",
+    ),
+    Setting(
+        "share.retry.backoff.ms",
+        Whole(0),
+        "0",
+        "How long a released record waits for its second delivery, in milliseconds. The time "
+        "doubles with each further delivery; 0: it does not wait.",
+    ),
+    Setting(
+        "share.retry.backoff.max.ms",
+        Whole(0),
+        "60000",
+        "The longest time that a released record waits, in milliseconds.",
+    ),
+)

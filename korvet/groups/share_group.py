@@ -1,0 +1,65 @@
+"""Share groups (KIP-932): the configs in effect."""
+
+from functools import lru_cache
+
+import msgspec
+
+from korvet.config.dynamic import ConfigTable, group_resource, group_values, select_valid
+from korvet.config.group_settings import GROUP
+from korvet.config.share_settings import reset_duration_ms
+from korvet.config.values import Settings
+
+
+class ShareGroupConfig(msgspec.Struct, frozen=True):
+    """The configs of one share group in effect."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    record_lock_duration_ms: int
+    delivery_count_limit: int
+    partition_max_record_locks: int
+    auto_offset_reset: str
+    """`earliest`, `latest` or `by_duration`."""
+    reset_duration_ms: int
+    """With `by_duration`: how long before now the group starts."""
+    read_committed: bool
+    renew_acknowledge_enable: bool
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+def share_group_config(configs: ConfigTable, settings: Settings, group_id: str) -> ShareGroupConfig:
+    """Return the configs of the share group in effect. Cheap: an equal result is kept."""
+    resource = group_resource(group_id)
+    if not configs.raw(resource):
+        return _config((), settings)
+    return _config(tuple(sorted(configs.explicit(resource).items())), settings)
+
+
+@lru_cache(maxsize=256)
+def _config(explicit: tuple[tuple[str, str], ...], settings: Settings) -> ShareGroupConfig:
+    values = group_values(select_valid(dict(explicit), GROUP), settings)
+    found = {name: value.parsed for name, value in values.items()}
+
+    def number(name: str) -> int:
+        value = found[name]
+        assert isinstance(value, int)
+        return value
+
+    reset = str(found["share.auto.offset.reset"])
+    duration = reset_duration_ms(reset)
+    return ShareGroupConfig(
+        session_timeout_ms=number("share.session.timeout.ms"),
+        heartbeat_interval_ms=number("share.heartbeat.interval.ms"),
+        assignment_interval_ms=number("share.assignment.interval.ms"),
+        record_lock_duration_ms=number("share.record.lock.duration.ms"),
+        delivery_count_limit=number("share.delivery.count.limit"),
+        partition_max_record_locks=number("share.partition.max.record.locks"),
+        auto_offset_reset=reset if duration is None else "by_duration",
+        reset_duration_ms=duration or 0,
+        read_committed=found["share.isolation.level"] == "read_committed",
+        renew_acknowledge_enable=bool(found["share.renew.acknowledge.enable"]),
+        retry_backoff_ms=number("share.retry.backoff.ms"),
+        retry_backoff_max_ms=number("share.retry.backoff.max.ms"),
+    )

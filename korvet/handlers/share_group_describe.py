@@ -1,0 +1,111 @@
+"""ShareGroupDescribe (key 77), version 1. State and members of share groups (KIP-932).
+
+Behaviour
+- INVALID_GROUP_ID for an empty id, INVALID_REQUEST for one that is listed more than ten times
+- TOPIC_AUTHORIZATION_FAILED for a group with a topic that the client may not describe
+- GROUP_ID_NOT_FOUND for a group that does not exist or is of another type
+- "Stable" with members, else "Empty"; the assignor is `simple`
+"""
+
+import uuid
+
+from korvet.bounded import TOO_OFTEN, RepeatLimit
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups.assignment import decode_assignment
+from korvet.groups.consumer_group import CELLS, unpack
+from korvet.scripts import group as scripts
+from korvet.security.acl import UNASKED, ResourceType
+from korvet.wire.messages.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+
+HIDDEN_TOPICS = "The group has topics that the client is not authorized to describe."
+ASSIGNOR = "simple"
+
+
+async def share_group_describe(
+    request: ShareGroupDescribeRequest, context: Context
+) -> ShareGroupDescribeResponse:
+    asked = request.include_authorized_operations
+    names = {topic.id: topic.name for topic in await context.topics.all()}
+    times = RepeatLimit()
+    return ShareGroupDescribeResponse(
+        groups=[
+            _error(group, ErrorCode.INVALID_REQUEST, TOO_OFTEN)
+            if times.too_many(group)
+            else await _group(group, names, asked, context)
+            for group in request.group_ids
+        ]
+    )
+
+
+async def _group(
+    group_id: str, names: dict[str, str], asked: bool, context: Context
+) -> DescribedGroup:
+    if not group_id:
+        return _error(group_id, ErrorCode.INVALID_GROUP_ID, None)
+    reply = await context.services.groups.run(
+        group_id, lambda _: scripts.consumer_describe(context.keys, group_id, type="share")
+    )
+    if reply.error:
+        return _error(group_id, ErrorCode(reply.error), f"Share group {group_id} not found.")
+    rows = reply.members
+    members = [_member(rows[at : at + CELLS], names) for at in range(0, len(rows), CELLS)]
+    topics = {row.topic_name for member in members for row in member.assignment.topic_partitions}
+    if not all(context.may_describe(topic) for topic in topics):
+        return _error(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, HIDDEN_TOPICS)
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=reply.state.decode(),
+        group_epoch=reply.epoch,
+        assignment_epoch=reply.assignment_epoch,
+        assignor_name=ASSIGNOR,
+        members=members,
+        authorized_operations=(
+            context.authorized_operations(ResourceType.GROUP, group_id) if asked else UNASKED
+        ),
+    )
+
+
+def _error(group_id: str, error: ErrorCode, reason: str | None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=reason,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+    )
+
+
+def _member(row: list[bytes], names: dict[str, str]) -> Member:
+    member, _, rack, client_id, host, epoch, topics, _, assigned, _ = row
+    return Member(
+        member_id=member.decode(),
+        rack_id=rack.decode() or None,
+        member_epoch=int(epoch),
+        client_id=client_id.decode(),
+        client_host=host.decode(),
+        subscribed_topic_names=unpack(topics),
+        # Topics that are deleted are left out, as in Kafka.
+        assignment=Assignment(
+            topic_partitions=[
+                TopicPartitions(
+                    topic_id=uuid.UUID(hex=topic_id),
+                    topic_name=names[topic_id],
+                    partitions=numbers,
+                )
+                for topic_id, numbers in decode_assignment(assigned).items()
+                if topic_id in names
+            ]
+        ),
+    )

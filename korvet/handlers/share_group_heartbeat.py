@@ -1,0 +1,143 @@
+"""ShareGroupHeartbeat (key 76), version 1. Renew a share group member's session (KIP-932).
+
+Behaviour
+- the broker assigns by the assignor `simple`, as Kafka does: if there are more members than
+  partitions, a partition has several members; a member gets a new assignment at once
+- while a group is not stable, members get a shorter heartbeat interval: 500 ms, or 5 ms per member
+- INVALID_REQUEST for an empty group id, a member id that is empty or longer than 36 characters, and
+  for a join without topic names
+- GROUP_ID_NOT_FOUND for a group of another type, and without epoch 0 for one that does not exist;
+  UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED (group.share.max.size)
+- a member that sends no heartbeat within its session timeout is removed; records that it has
+  acquired stay locked until their own deadline
+- a share group is kept until it is deleted, even without members
+"""
+
+import uuid
+
+from korvet.context import Context
+from korvet.errors import ErrorCode
+from korvet.groups.assignment import decode_assignment
+from korvet.groups.consumer_group import (
+    TopicRows,
+    encode_subscription,
+    find_topics,
+    pack,
+)
+from korvet.groups.share_group import ShareGroupConfig, share_group_config
+from korvet.scripts import group as scripts
+from korvet.scripts.call import Call
+from korvet.scripts.group import ShareHeartbeatReply
+from korvet.wire.messages.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+JOIN, LEAVE = 0, -1
+"""Member epochs with a special meaning."""
+LONGEST_MEMBER_ID = 36
+
+
+async def share_group_heartbeat(
+    request: ShareGroupHeartbeatRequest, context: Context
+) -> ShareGroupHeartbeatResponse:
+    reason = _invalid(request)
+    if reason:
+        return _error(ErrorCode.INVALID_REQUEST, reason)
+    config = share_group_config(context.services.configs, context.settings, request.group_id)
+    if request.member_epoch > 0 and request.subscribed_topic_names is None:
+        async with context.services.groups.heartbeats.next_batch():
+            reply = await _heartbeat(request, config, context)
+    else:
+        reply = await _heartbeat(request, config, context)
+    if reply.error:
+        return _error(ErrorCode(reply.error))
+    interval = config.heartbeat_interval_ms if request.member_epoch >= 0 else 0
+    return ShareGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=request.member_id,
+        member_epoch=reply.epoch,
+        heartbeat_interval_ms=min(interval, reply.next_heartbeat_ms or interval),
+        assignment=_assignment(reply.assignment) if reply.has_assignment else None,
+    )
+
+
+def _invalid(request: ShareGroupHeartbeatRequest) -> str | None:
+    """Return why the request is invalid, None if it is not."""
+    if not 0 < len(request.member_id) <= LONGEST_MEMBER_ID:
+        return f"The member id must have from 1 to {LONGEST_MEMBER_ID} characters."
+    for value, name in (
+        (request.member_id, "member id"),
+        (request.group_id, "group id"),
+        (request.rack_id, "rack"),
+    ):
+        if value is not None and not value.strip():
+            return f"The {name} must not be empty."
+    if request.member_epoch == JOIN and not request.subscribed_topic_names:
+        return "Topic names are required when joining."
+    if request.member_epoch < LEAVE:
+        return f"Invalid member epoch {request.member_epoch}."
+    return None
+
+
+async def _heartbeat(
+    request: ShareGroupHeartbeatRequest, config: ShareGroupConfig, context: Context
+) -> ShareHeartbeatReply:
+    rows: TopicRows = []
+    resolved = b""
+    await context.topics.all()
+    version = context.topics.cached_version
+    names = request.subscribed_topic_names
+
+    def make(is_registered: int) -> Call[ShareHeartbeatReply]:
+        return scripts.share_heartbeat(
+            context.keys,
+            request.group_id,
+            member=request.member_id,
+            epoch=request.member_epoch,
+            rack=request.rack_id or "",
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_host}",
+            session_ms=config.session_timeout_ms,
+            interval_ms=config.assignment_interval_ms,
+            max_size=context.settings.integer("group.share.max.size"),
+            is_registered=is_registered,
+            has_names=int(names is not None),
+            names=pack(sorted(set(names or ()))),
+            topics_version=version,
+            resolved=resolved,
+            rows=rows,
+        )
+
+    while True:
+        reply = await context.services.groups.run(
+            request.group_id, make, creates=request.member_epoch == JOIN
+        )
+        if reply.error or not reply.need_topics:
+            return reply
+        # The group may have topics from another broker, whose table is newer than this one.
+        await context.topics.refresh()
+        # Read before the rows: these may be of a later version of the table, not of an earlier one.
+        version = context.topics.cached_version
+        rows = await find_topics(context.topics, reply.names)
+        resolved = encode_subscription(reply.names)
+
+
+def _assignment(encoded: bytes) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=uuid.UUID(hex=topic_id), partitions=numbers)
+            for topic_id, numbers in decode_assignment(encoded).items()
+        ]
+    )
+
+
+def _error(error: ErrorCode, reason: str | None = None) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(
+        error_code=error,
+        error_message=reason or error.message,
+        member_epoch=0,
+        heartbeat_interval_ms=0,
+    )

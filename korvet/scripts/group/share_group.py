@@ -1,0 +1,105 @@
+"""Calls on a share group (KIP-932)."""
+
+from collections.abc import Iterable
+
+from korvet.keys import Keys
+from korvet.scripts.call import Arg, Call, Reply, Script
+
+
+class ShareHeartbeatReply(Reply):
+    """`need_topics`: call again with rows of these topics. `has_assignment`: send `assignment`."""
+
+    error: int
+    epoch: int
+    has_assignment: int
+    assignment: bytes
+    next_heartbeat_ms: int
+    need_topics: int
+    names: list[bytes]
+    wait_ms: int
+    rebalances: int
+
+
+class ShareTopicsReply(Reply):
+    """`topics` is flat: name, topic id."""
+
+    error: int
+    state: bytes
+    topics: list[bytes]
+
+
+class ShareAlterTopicsReply(Reply):
+    error: int
+
+
+SHARE_HEARTBEAT = Script("group.share_heartbeat", ShareHeartbeatReply)
+SHARE_TOPICS = Script("group.share_topics", ShareTopicsReply)
+SHARE_ALTER_TOPICS = Script("group.share_alter_topics", ShareAlterTopicsReply)
+
+
+def share_heartbeat(
+    keys: Keys,
+    group_id: str,
+    *,
+    member: str,
+    epoch: int,
+    rack: str,
+    client_id: str,
+    client_host: str,
+    session_ms: int,
+    interval_ms: int,
+    max_size: int,
+    is_registered: int,
+    has_names: int,
+    names: bytes,
+    topics_version: bytes,
+    resolved: bytes,
+    rows: Iterable[tuple[str, str, str]],
+) -> Call[ShareHeartbeatReply]:
+    """Handle a ShareGroupHeartbeat. Rows are kind, key and value: the topics of what `resolved`
+    lists."""
+    k = keys.group(group_id)
+    return Call(
+        SHARE_HEARTBEAT,
+        (k.group, k.consumer_members, k.target_assignment, k.share_topics, k.deadlines),
+        (
+            member,
+            epoch,
+            rack,
+            client_id,
+            client_host,
+            session_ms,
+            interval_ms,
+            max_size,
+            is_registered,
+            has_names,
+            names,
+            topics_version,
+            resolved,
+            *(cell for row in rows for cell in row),
+        ),
+    )
+
+
+def share_topics(keys: Keys, group_id: str) -> Call[ShareTopicsReply]:
+    """Return the topics of a share group."""
+    k = keys.group(group_id)
+    return Call(SHARE_TOPICS, (k.group, k.share_topics, k.deadlines))
+
+
+def share_alter_topics(
+    keys: Keys,
+    group_id: str,
+    topics: Iterable[tuple[str, str]],
+    *,
+    creates: int,
+    is_registered: int,
+) -> Call[ShareAlterTopicsReply]:
+    """Add topics with their ids to an empty share group, or remove those with an empty id."""
+    k = keys.group(group_id)
+    flat: list[Arg] = [cell for row in topics for cell in row]
+    return Call(
+        SHARE_ALTER_TOPICS,
+        (k.group, k.consumer_members, k.target_assignment, k.share_topics, k.deadlines),
+        (creates, is_registered, *flat),
+    )

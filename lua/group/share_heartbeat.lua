@@ -1,0 +1,164 @@
+--- group.share_heartbeat  version 1  writes
+--- Handle a ShareGroupHeartbeat (KIP-932): renew the session, return the assignment.
+---
+--- KEYS     group              hash   state, generation, protocol, counters, votes
+---          consumer_members   hash   member id -> epoch, subscription and partitions
+---          target_assignment  hash   member id -> the partitions it should own
+---          share_topics       hash   topic -> topic id
+---          deadlines          zset   member id or phase -> moment, ms
+--- ARGV     member             bytes  the member id
+---          epoch              int    0: join, -1: leave, else its epoch
+---          rack               bytes  its rack, empty: unchanged
+---          client_id          bytes  the client id of the request
+---          client_host        bytes  the client's address
+---          session_ms         int    session timeout
+---          interval_ms        int    share.assignment.interval.ms
+---          max_size           int    group.share.max.size
+---          is_registered      int    1: the group is in the registry
+---          has_names          int    1: `names` is given
+---          names              bytes  packed topic names
+---          topics_version     bytes  the topics table's version
+---          resolved           bytes  the names of a reply with need_topics, packed twice as
+---                                    lib.consumer_reconcile encodes them: their topics follow
+---          kind...            bytes  t
+---          key...             bytes  a topic's name
+---          value...           bytes  topic id:partitions
+--- RETURNS  error              int    a lib.codes value
+---          epoch              int    the member's epoch
+---          has_assignment     int    1: send `assignment` to the member
+---          assignment         bytes  its partitions, as lib.consumer_group encodes them
+---          next_heartbeat_ms  int    ms until its next heartbeat, 0: the configured interval
+---          need_topics        int    1: nothing was written, call again with the topics of these:
+---          names              list   topic names members subscribe to
+---          wait_ms            int    until the group's next deadline, -1: no new one
+---          rebalances         int    1: the group epoch has grown
+--- REFUSES  TICK_FIRST GROUP_ID_NOT_FOUND GROUP_MAX_SIZE_REACHED UNKNOWN_MEMBER_ID
+---          FENCED_MEMBER_EPOCH REGISTER_FIRST
+--- COST     O(the member's partitions), and O(members + partitions) for a target assignment, at
+---          most 30 calls + 8 per thousand
+--- NOTES    The heartbeat of a member that sends no news reads two rows and writes one deadline.
+---          GROUP_ID_NOT_FOUND: there is no share group of that id, but maybe one of another type.
+---          share_topics: the topics that have been assigned, until their offsets are deleted.
+local codes = require("lib.codes")
+local clock = require("lib.clock")
+local consumer_group = require("lib.consumer_group")
+local consumer_reconcile = require("lib.consumer_reconcile")
+local deadlines = require("lib.deadlines")
+local key_types = require("lib.key_types")
+local share_assign = require("lib.share_assign")
+
+local group, members, share_topics, moments = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
+local id, epoch, rack = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local session_ms, interval_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+local max_size, is_registered, has_names = tonumber(ARGV[8]), ARGV[9] == "1", ARGV[10] == "1"
+local topics_version, resolved = ARGV[12], ARGV[13]
+local ROWS = 14
+
+local function refuse(code)
+  return { code, -1, 0, "", 0, 0, {}, -1, 0 }
+end
+
+local now_ms = clock.now_ms()
+if deadlines.passed(moments, now_ms) then
+  return refuse(codes.TICK_FIRST)
+end
+local text = redis.call("HGET", members, id)
+if text and epoch > 0 and not has_names then
+  local stored_epoch, converged = consumer_group.parse_epoch(text)
+  local head = redis.call(
+    "HMGET", group, "generation", "assignment_epoch", "topics_version", "epoch_at_ms", "size"
+  )
+  if converged and stored_epoch == epoch and tonumber(head[1]) == epoch and head[1] == head[2]
+    and head[3] == topics_version then
+    redis.call("ZADD", moments, clock.about(now_ms, session_ms), "m:" .. id)
+    local g = { epoch_at_ms = tonumber(head[4]), size = tonumber(head[5]) }
+    local next_ms = consumer_reconcile.heartbeat_ms(g, true, now_ms)
+    return { codes.NONE, epoch, 0, "", next_ms, 0, {}, -1, 0 }
+  end
+end
+local g = consumer_group.load(
+  { group, members, KEYS[3], "", "", moments }, consumer_group.SHARE
+)
+local m = consumer_group.parse_member(text)
+
+-- Check. Refusals live here.
+if g.type ~= consumer_group.SHARE and (g.type or epoch ~= 0) then
+  return refuse(codes.GROUP_ID_NOT_FOUND)
+end
+if not m and epoch >= 0 and g.size >= max_size then
+  return refuse(codes.GROUP_MAX_SIZE_REACHED)
+end
+if not m and epoch ~= 0 then
+  return refuse(codes.UNKNOWN_MEMBER_ID)
+end
+-- The response with its newest epoch may have been lost: the previous epoch is valid.
+if epoch > 0 and epoch ~= m.epoch and (epoch > m.epoch or epoch ~= m.previous) then
+  return refuse(codes.FENCED_MEMBER_EPOCH)
+end
+if not g.type and not is_registered then
+  return refuse(codes.REGISTER_FIRST)
+end
+key_types.hashes(KEYS, 3, 4)
+
+if epoch < 0 then
+  -- Write.
+  consumer_group.remove_member(g, id, m)
+  consumer_group.bump_epoch(g, now_ms)
+  consumer_group.save(g, now_ms)
+  return { codes.NONE, epoch, 0, "", 0, 0, {}, deadlines.wait_ms(moments, now_ms), 1 }
+end
+
+-- Change `g` and `m` only: nothing is written before the topics are known.
+local bumps_epoch, is_covered = false, true
+m = m or {
+  epoch = 0, previous = 0, rebalance = 0, revoke_by = 0, converged = false, assignor = "",
+  regex = "", names = "", assigned = "", revoking = "", rack = "", instance = "",
+}
+m.session, m.client_id, m.client_host = session_ms, ARGV[4], ARGV[5]
+m.rack = rack ~= "" and rack or m.rack
+if has_names and m.names ~= ARGV[11] then
+  m.names, bumps_epoch = ARGV[11], true
+  is_covered = consumer_reconcile.add_subscription(g, m)
+end
+-- A member that joined between the two calls may subscribe to topics that the rows do not have.
+local has_topics = consumer_reconcile.contains(resolved, g.subscription)
+local is_current = topics_version == g.topics_version and is_covered
+if resolved ~= "" and not has_topics or resolved == "" and not is_current then
+  local names = consumer_reconcile.decode_subscription(g.subscription)
+  return { codes.NONE, -1, 0, "", 0, 1, names, -1, 0 }
+end
+
+-- Write.
+if not text then
+  g.size, bumps_epoch = g.size + 1, true
+end
+if has_topics then
+  bumps_epoch = consumer_reconcile.store_topics(g, ARGV, ROWS, topics_version) or bumps_epoch
+end
+if bumps_epoch then
+  consumer_group.bump_epoch(g, now_ms)
+end
+consumer_group.put_member(g, id, m, now_ms)
+if g.assignment_epoch < g.generation and consumer_reconcile.may_assign(g, now_ms, interval_ms) then
+  local topics, flat = consumer_reconcile.assign_targets(g, now_ms, share_assign.assign), {}
+  for name, topic in pairs(topics) do
+    flat[#flat + 1], flat[#flat + 2] = name, topic[1]
+  end
+  for from = 1, #flat, 1000 do
+    redis.call("HSET", share_topics, unpack(flat, from, math.min(from + 999, #flat)))
+  end
+end
+local changed = m.epoch ~= g.assignment_epoch
+if changed then
+  local target = redis.call("HGET", g.targets, id) or ""
+  m.previous, m.epoch, m.converged = m.epoch, g.assignment_epoch, true
+  changed, m.assigned = m.assigned ~= target, target
+  consumer_group.put_member(g, id, m, now_ms)
+end
+consumer_group.save(g, now_ms)
+local has_assignment = changed or epoch == 0 or has_names
+return {
+  codes.NONE, m.epoch, has_assignment and 1 or 0, has_assignment and m.assigned or "",
+  consumer_reconcile.heartbeat_ms(g, m.epoch == g.generation, now_ms), 0, {},
+  deadlines.wait_ms(moments, now_ms), g.rebalances,
+}
