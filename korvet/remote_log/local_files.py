@@ -1,7 +1,7 @@
 """Reads of segments in a local directory: from the page cache at once, else in a thread.
 
 The page cache is the cache: the broker keeps no bytes of files. After a read that found less there,
-the kernel is asked to read ahead, as long as a consumer goes on.
+the kernel is asked to read ahead, as long as a consumer continues.
 """
 
 import asyncio

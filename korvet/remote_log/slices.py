@@ -1,7 +1,7 @@
 """Take batches out of a segment, chunk by chunk, as many as fit a fetch.
 
 Whole chunks are sent as they are: their batches are looked at only where an offset, or the limit in
-bytes, lies inside a chunk.
+bytes, is inside a chunk.
 """
 
 from typing import NamedTuple, Protocol
