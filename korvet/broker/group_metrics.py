@@ -11,7 +11,7 @@ from typing import Any
 
 from korvet.broker.leases import Leases
 from korvet.context import Services
-from korvet.groups.lag_survey import LagSurvey, Survey
+from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
 from korvet.metrics import Gauge, Labels
 
 UPDATE_S = 15.0
@@ -26,12 +26,14 @@ class GroupGauges:
         self._services = services
         self._leases = leases
         self._found: Survey | None = None
+        self._rows: list[tuple[str, LagRow]] = []
+        self._hidden_rows = 0
         metrics = services.metrics
         metrics.group_members.ask = self.members
         metrics.group_lag.ask = self.lag
         self._show(metrics.groups, lambda found: found.total_groups)
         self._show(metrics.groups_not_shown, lambda found: found.hidden_groups)
-        self._show(metrics.group_rows_not_shown, lambda found: found.hidden_rows)
+        self._show(metrics.group_rows_not_shown, lambda _: self._hidden_rows)
         self._show(metrics.group_update_seconds, lambda found: found.seconds)
 
     def _show(self, gauge: Gauge, number: Callable[[Survey], Any]) -> None:
@@ -45,25 +47,20 @@ class GroupGauges:
 
     def lag(self) -> Mapping[Labels, float]:
         """Return the lag of each committed partition."""
-        groups = self._found.groups if self._found is not None else ()
-        return {
-            (group.group, row.topic, str(row.partition)): row.lag
-            for group in groups
-            for row in group.rows
-        }
+        return {(group, row.topic, str(row.partition)): row.lag for group, row in self._rows}
 
     async def update(self) -> None:
         """Update the rows if this process is scraped and holds the lease, else drop them."""
         services = self._services
         if not services.metrics.is_scraped or not await self._hold():
-            self._found = None
-            return
-        survey = LagSurvey(services.store, services.keys, services.topics)
-        self._found = await survey.run(
-            max_groups=services.settings.integer("monitoring.max.groups"),
-            max_rows=services.settings.integer("monitoring.max.partitions"),
-            proceed=self._hold,
-        )
+            found = None
+        else:
+            survey = LagSurvey(services.store, services.keys, services.topics)
+            most = services.settings.integer("monitoring.max.groups")
+            found = await survey.run(most, self._hold)
+        most = services.settings.integer("monitoring.max.partitions")
+        self._rows, self._hidden_rows = found.rows(most) if found is not None else ([], 0)
+        self._found = found
 
     async def _hold(self) -> bool:
         return await self._leases.hold(LEASE, UPDATE_S * 2)

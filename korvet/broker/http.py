@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics over plain HTTP, for probes and Prometheus.
+"""/healthz, /readyz, /metrics and /metrics/kafka over plain HTTP, for probes and Prometheus.
 
 Rules
 - /healthz and /livez succeed if the process can answer; /readyz checks `ready` (Redis, scripts).
@@ -10,6 +10,7 @@ Rules
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import msgspec
@@ -17,6 +18,7 @@ from anyio.abc import ByteStream, Listener, SocketStream, TaskStatus
 
 from korvet import logfmt
 from korvet.broker import listeners
+from korvet.broker.kafka_metrics import NoPage
 from korvet.config.broker_config import Address
 from korvet.config.setting import StartError
 from korvet.metrics import Family, Metrics
@@ -38,12 +40,19 @@ Ready = Callable[[], Awaitable[str | None]]
 Answer = tuple[int, str, bytes]
 
 
+class KafkaMetrics(Protocol):
+    """The page /metrics/kafka."""
+
+    async def text(self) -> bytes: ...
+
+
 class OpsPage:
     """The pages of one broker process."""
 
-    def __init__(self, metrics: Metrics, ready: Ready) -> None:
+    def __init__(self, metrics: Metrics, ready: Ready, kafka: KafkaMetrics | None = None) -> None:
         self._metrics = metrics
         self._ready = ready
+        self._kafka = kafka
 
     async def answer(self, path: str) -> Answer:
         if path in ("/healthz", "/livez"):
@@ -52,6 +61,8 @@ class OpsPage:
             return readiness(await self._ready())
         if path == "/metrics":
             return 200, _METRICS_TEXT, exposition([(None, self._snapshot())])
+        if path == "/metrics/kafka" and self._kafka is not None:
+            return await _kafka_metrics(self._kafka)
         if path == "/snapshot":
             return 200, "application/json", msgspec.json.encode(self._snapshot())
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
@@ -78,6 +89,8 @@ class WorkerPoolPage:
         if path == "/metrics":
             found = [(str(n), await self._snapshot(s)) for n, s in enumerate(self._sockets)]
             return 200, _METRICS_TEXT, exposition([(n, f) for n, f in found if f is not None])
+        if path == "/metrics/kafka":
+            return await self._kafka_metrics()
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
 
     async def _ready(self) -> str | None:
@@ -88,9 +101,27 @@ class WorkerPoolPage:
                 return f"worker {number}: {why}"
         return None
 
+    async def _kafka_metrics(self) -> Answer:
+        """Return the page of the first worker that answers: every worker has the same rows."""
+        status, body = 0, b""
+        for socket in self._sockets:
+            status, body = await get(socket, "/metrics/kafka")
+            if status:
+                break
+        if status == 200:
+            return 200, _METRICS_TEXT, body
+        return 503, _TEXT, body or b"no worker answers\n"
+
     async def _snapshot(self, socket: Path) -> list[Family] | None:
         status, body = await get(socket, "/snapshot")
         return msgspec.json.decode(body, type=list[Family]) if status == 200 else None
+
+
+async def _kafka_metrics(page: KafkaMetrics) -> Answer:
+    try:
+        return 200, _METRICS_TEXT, await page.text()
+    except NoPage as reason:
+        return 503, _TEXT, f"{reason}\n".encode()
 
 
 def readiness(sentence: str | None) -> Answer:

@@ -14,6 +14,7 @@ from korvet import apis, logfmt
 from korvet.broker import http, listeners
 from korvet.broker.background import BackgroundTasks
 from korvet.broker.connection import Connection
+from korvet.broker.kafka_metrics import KafkaPage
 from korvet.broker.open_connections import OpenConnections
 from korvet.broker.read_only import ReadOnly
 from korvet.broker.readiness import ready
@@ -86,7 +87,9 @@ async def serve(
             tasks.start_soon(_close_idle, services, connections)
             tasks.start_soon(_refresh_tls, [each.tls for each in bound if each.tls is not None])
             if config.ops_place is not None:
-                page = http.OpsPage(services.metrics, lambda: ready(services.store))
+                page = http.OpsPage(
+                    services.metrics, lambda: ready(services.store), KafkaPage(services)
+                )
                 await tasks.start(http.serve, page, config.ops_place)
             for each in bound:
                 await listeners.open_to_all("--listen", each.listener.address, each.server)

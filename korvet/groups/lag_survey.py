@@ -9,7 +9,7 @@ Rules
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from heapq import nsmallest
 from time import monotonic
 from typing import TypeVar
@@ -34,11 +34,12 @@ T = TypeVar("T")
 
 
 class LagRow(msgspec.Struct, frozen=True):
-    """The committed offset of a group in a partition, and its lag in records."""
+    """The committed offset of a group in a partition, the log's end, and the lag in records."""
 
     topic: str
     partition: int
     committed: int
+    end: int
     lag: int
 
 
@@ -52,11 +53,10 @@ class GroupLag(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """The groups with the most lag, most lag first, and what was left out."""
+    """The groups with the most lag, most lag first, and the number of all groups."""
 
     groups: list[GroupLag] = []
     total_groups: int = 0
-    hidden_rows: int = 0
     seconds: float = 0.0
 
     @property
@@ -64,23 +64,59 @@ class Survey(msgspec.Struct, frozen=True):
         """Groups that were left out."""
         return self.total_groups - len(self.groups)
 
+    def rows(self, max_rows: int) -> tuple[list[tuple[str, LagRow]], int]:
+        """Return the rows with the most lag, with their groups, and how many were left out."""
+        found = [(group.group, row) for group in self.groups for row in group.rows]
+        if len(found) <= max_rows:
+            return found, 0
+        kept = nsmallest(max_rows, enumerate(found), key=lambda each: (-each[1][1].lag, each[0]))
+        return [found[at] for at, _ in sorted(kept)], len(found) - max_rows
+
 
 Commit = tuple[Topic, int, CommittedOffset]
 Proceed = Callable[[], Awaitable[bool]]
 
 
+class PartitionEnds:
+    """The ends of partitions, each read once."""
+
+    def __init__(self, store: AsyncStore, keys: Keys) -> None:
+        self._store = store
+        self._keys = keys
+        self._found: dict[tuple[str, int], ListOffsetsReply] = {}
+
+    def __getitem__(self, place: tuple[str, int]) -> ListOffsetsReply:
+        return self._found[place]
+
+    async def read(self, partitions: Iterable[tuple[Topic, int]]) -> None:
+        """Read the ends of the partitions that are not known yet."""
+        missing = {
+            (topic.name, number): topic
+            for topic, number in partitions
+            if (topic.name, number) not in self._found
+        }
+        for some in chunks(list(missing.items()), CALLS_PER_PIPELINE):
+            replies = await rested(
+                self._store.run_many(
+                    log.list_offsets(self._keys, topic.name, number, topic_id=topic.id)
+                    for (_, number), topic in some
+                )
+            )
+            self._found.update(zip((place for place, _ in some), replies, strict=True))
+
+
 class LagSurvey:
     """A pass over all groups."""
 
-    def __init__(self, store: AsyncStore, keys: Keys, topics: TopicTable) -> None:
+    def __init__(
+        self, store: AsyncStore, keys: Keys, topics: TopicTable, ends: PartitionEnds | None = None
+    ) -> None:
         self._store = store
         self._keys = keys
         self._topics = topics
-        self._ends: dict[tuple[str, int], ListOffsetsReply] = {}
+        self._ends = ends or PartitionEnds(store, keys)
 
-    async def run(
-        self, *, max_groups: int, max_rows: int, proceed: Proceed | None = None
-    ) -> Survey | None:
+    async def run(self, max_groups: int, proceed: Proceed | None = None) -> Survey | None:
         """Read all groups and return those with the most lag.
 
         `proceed` is asked between pipelines; None is returned once it says no.
@@ -88,44 +124,32 @@ class LagSurvey:
         began, total = monotonic(), 0
         kept: list[GroupLag] = []
         names = await GroupRegistry(self._store, self._keys).scan_all()
-        for some in _chunks(names, GROUPS_PER_PIPELINE):
+        for some in chunks(names, GROUPS_PER_PIPELINE):
             if proceed is not None and not await proceed():
                 return None
             found = await self._read(some)
             total += len(found)
             kept = nsmallest(max_groups, [*kept, *found], key=_rank)
-        groups, hidden = _cut(kept, max_rows)
-        return Survey(groups, total, hidden, monotonic() - began)
+        return Survey(kept, total, monotonic() - began)
 
     async def _read(self, names: Sequence[str]) -> list[GroupLag]:
         """Return the groups of these names, with their lag."""
         submit, keys = self._store.submit_command, self._keys
-        replies = await _rested(
+        replies = await rested(
             asyncio.gather(
                 *(submit("HGET", keys.group(name).group, "size") for name in names),
                 *(submit("HGETALL", keys.group_offsets(name)) for name in names),
             )
         )
-        found: list[tuple[str, int, list[Commit]]] = []
+        found: list[tuple[str, int, Sequence[Commit]]] = []
         for name, size, flat in zip(names, replies, replies[len(names) :], strict=False):
             if size is not None:
                 pairs = zip(flat[::2], flat[1::2], strict=True)
-                found.append((name, int(size), list(await parse_commits(self._topics, pairs))))
-        await self._read_ends([commit for _, _, commits in found for commit in commits])
+                found.append((name, int(size), await parse_commits(self._topics, pairs)))
+        await self._ends.read(
+            (topic, number) for _, _, commits in found for topic, number, _ in commits
+        )
         return [await self._lag_of(*each) for each in found]
-
-    async def _read_ends(self, commits: Sequence[Commit]) -> None:
-        """Read the ends of the partitions that are not known yet."""
-        missing = {
-            (topic.name, number): log.list_offsets(
-                self._keys, topic.name, number, topic_id=topic.id
-            )
-            for topic, number, _ in commits
-            if (topic.name, number) not in self._ends
-        }
-        for some in _chunks(list(missing.items()), CALLS_PER_PIPELINE):
-            replies = await _rested(self._store.run_many(call for _, call in some))
-            self._ends.update(zip((place for place, _ in some), replies, strict=True))
 
     async def _lag_of(self, name: str, members: int, commits: Sequence[Commit]) -> GroupLag:
         """Return the group's rows, in order of topic and partition."""
@@ -133,31 +157,35 @@ class LagSurvey:
         counted: list[Commit] = []
         for topic, number, commit in commits:
             end = self._ends[topic.name, number]
-            lag = _lag_without_call(topic, commit.offset, end)
             if end.error:
                 continue
+            lag = _lag_without_call(topic, commit.offset, end)
             if lag is None:
                 counted.append((topic, number, commit))
             else:
-                rows.append(LagRow(topic.name, number, commit.offset, lag))
-        for some in _chunks(counted, CALLS_PER_PIPELINE):
-            replies = await _rested(
-                self._store.run_many(
-                    log.lag(
-                        *(self._keys, topic.name, number),
-                        topic_id=topic.id,
-                        offset=max(commit.offset, 0),
-                    )
-                    for topic, number, commit in some
-                )
-            )
-            rows += (
-                LagRow(topic.name, number, commit.offset, reply.records)
-                for (topic, number, commit), reply in zip(some, replies, strict=True)
-                if not reply.error
-            )
+                rows.append(LagRow(topic.name, number, commit.offset, end.next, lag))
+        for some in chunks(counted, CALLS_PER_PIPELINE):
+            rows += await self._counted(some)
         rows.sort(key=lambda row: (row.topic, row.partition))
         return GroupLag(name, members, rows, sum(row.lag for row in rows))
+
+    async def _counted(self, commits: Sequence[Commit]) -> list[LagRow]:
+        """Return the rows of these commits, with records counted by Redis."""
+        replies = await rested(
+            self._store.run_many(
+                log.lag(
+                    *(self._keys, topic.name, number),
+                    topic_id=topic.id,
+                    offset=max(commit.offset, 0),
+                )
+                for topic, number, commit in commits
+            )
+        )
+        return [
+            LagRow(topic.name, number, commit.offset, reply.next, reply.records)
+            for (topic, number, commit), reply in zip(commits, replies, strict=True)
+            if not reply.error
+        ]
 
 
 def _lag_without_call(topic: Topic, offset: int, end: ListOffsetsReply) -> int | None:
@@ -174,32 +202,13 @@ def _rank(group: GroupLag) -> tuple[int, str]:
     return -group.lag, group.group
 
 
-def _cut(groups: list[GroupLag], max_rows: int) -> tuple[list[GroupLag], int]:
-    """Return the groups with at most `max_rows` rows, most lag first, and how many were cut."""
-    total = sum(len(group.rows) for group in groups)
-    if total <= max_rows:
-        return groups, 0
-    ranked = nsmallest(
-        max_rows,
-        ((-row.lag, at, number) for at, group in enumerate(groups) for number, row in
-         enumerate(group.rows)),
-    )  # fmt: skip
-    kept = {(at, number) for _, at, number in ranked}
-    return [
-        msgspec.structs.replace(
-            group,
-            rows=[row for number, row in enumerate(group.rows) if (at, number) in kept],
-        )
-        for at, group in enumerate(groups)
-    ], total - len(kept)
-
-
-def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in runs of that size."""
     for at in range(0, len(items), size):
         yield items[at : at + size]
 
 
-async def _rested(pipeline: Awaitable[T]) -> T:
+async def rested(pipeline: Awaitable[T]) -> T:
     """Await the pipeline, then rest for REST_FACTOR times as long."""
     began = monotonic()
     found = await pipeline

@@ -9,7 +9,7 @@ from korvet.broker.leases import Leases
 from korvet.context import Services
 from korvet.groups import lag_survey
 from korvet.groups.lag import list_lags
-from korvet.groups.lag_survey import LagSurvey, Survey
+from korvet.groups.lag_survey import LagRow, LagSurvey, Survey
 from korvet.scripts.log import list_offsets
 from korvet.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -46,9 +46,9 @@ async def produce(broker: Broker, topic: str, count: int, partition: int = 0) ->
     return offsets
 
 
-async def surveyed(services: Services, *, groups: int = 100, rows: int = 1000) -> Survey:
+async def surveyed(services: Services, *, groups: int = 100) -> Survey:
     survey = LagSurvey(services.store, services.keys, services.topics)
-    found = await survey.run(max_groups=groups, max_rows=rows)
+    found = await survey.run(groups)
     assert found is not None
     return found
 
@@ -75,9 +75,7 @@ async def test_lag_is_in_records_and_as_the_commands_show_it(
         }
     for name, each in by_group.items():
         (shown,) = await list_lags(services.store, services.keys, services.topics, name)
-        assert [(row.topic, row.partition, row.committed, row.lag) for row in each.rows] == [
-            ("t", 0, shown.commit.offset, shown.lag)
-        ]
+        assert each.rows == [LagRow("t", 0, shown.commit.offset, shown.end, shown.lag)]
     assert by_group["none"].lag == 0 < by_group["some"].lag < by_group["all"].lag
 
 
@@ -118,11 +116,11 @@ async def test_of_too_many_rows_those_with_the_most_lag_are_kept(broker: Broker)
         await produce(broker, "t", count, partition)
         await commit(broker, group_id="g", partition=partition, offset=0)
     await commit(broker, group_id="h", partition=1, offset=1)
-    found = await surveyed(broker.services, rows=2)
-    rows = {(each.group, row.partition): row.lag for each in found.groups for row in each.rows}
-    assert rows == {("g", 1): 5, ("h", 1): 4}
-    assert [each.lag for each in found.groups] == [9, 4], "the sums are of all rows"
-    assert found.hidden_rows == 2
+    found = await surveyed(broker.services)
+    rows, hidden = found.rows(2)
+    assert [(group, row.partition, row.lag) for group, row in rows] == [("g", 1, 5), ("h", 1, 4)]
+    assert hidden == 2
+    assert [each.lag for each in found.groups] == [9, 4]
 
 
 async def test_every_group_is_read_however_many_there_are(broker: Broker) -> None:

@@ -44,3 +44,9 @@ def test_the_metrics_are_named_as_prometheus_advises(used: int) -> None:
     status, text = page(used, "/metrics")
     assert status == 200 and "korvet_topic_produced_records_total" in text
     assert promtool("check", "metrics", stdin=text) == ""
+
+
+def test_the_page_of_kafka_exporters_names_is_served_and_parsed(used: int) -> None:
+    status, text = page(used, "/metrics/kafka")
+    assert status == 200 and "kafka_topic_partition_current_offset{" in text
+    assert promtool("check", "metrics", stdin=text) == ""
