@@ -197,11 +197,17 @@ class Services:
             lambda: self.settings.integer("remote.fetch.max.wait.ms") / 1000,
         )
 
-    async def publish_remote_storage(self) -> None:
-        """Store the URL of the remote store in Redis: readers of the log need no broker."""
-        url = self.segments.public_url if self.segments is not None else ""
-        if url:
-            await self.store.run(broker_scripts.set_remote_storage(self.keys, url=url))
+    async def publish_storage(self) -> None:
+        """Store remote store and memory budget in Redis: readers of the log need no broker."""
+        has_default = self.segments is not None and self.settings.flag("log.remote.storage.enable")
+        await self.store.run(
+            broker_scripts.set_storage(
+                self.keys,
+                url=self.segments.public_url if self.segments is not None else "",
+                topics="true" if has_default else "false",
+                memory=self.settings.integer("local.memory.bytes"),
+            )
+        )
 
     def remote_log_manager(self, holder: str) -> RemoteLogManager | None:
         """Return the copy task of tiered storage; None if there is no remote store."""

@@ -247,7 +247,7 @@ async def _join(services: Services, endpoints: Sequence[Endpoint]) -> None:
                 id=registration.cluster_id,
                 given=given.value,
             )
-        await services.publish_remote_storage()
+        await services.publish_storage()
         await services.dynamic_config.refresh()
         await services.authorizer.refresh()
         await services.topics.refresh()

@@ -9,9 +9,14 @@ from korvet.cli import offset_note, table_output
 from korvet.cli import options as o
 from korvet.cli.advisories import vulnerable
 from korvet.cli.redis_info import parse_info, size
+from korvet.config.broker_settings import BROKER
+from korvet.config.dynamic import ALL_BROKERS, decode_configs, select_valid
+from korvet.config.stored_settings import FIELDS, with_stored
+from korvet.config.values import Settings
 from korvet.embedded_redis import aof
 from korvet.groups.consumed import EVERY, commit_fields, lowest
 from korvet.keys import Keys, decode_group
+from korvet.remote_log.memory import SLOW_MARK
 from korvet.scripts import log
 from korvet.store import redis_user
 from korvet.store.errors import CommandFailed, advice_for
@@ -20,6 +25,7 @@ from korvet.topics.table import VERSION_FIELD, Definition, decode_definition
 if TYPE_CHECKING:
     from korvet.store.sync_store import SyncStore
 
+BUDGET = "local.memory.bytes"
 _MARKS = {"ok": "ok", "note": "note", "bad": "WARNING"}
 
 _SYNCING = {
@@ -79,6 +85,7 @@ def examine(store: "SyncStore", namespace: str = "korvet") -> Iterator[Finding]:
     yield from _persistence(info)
     yield from _syncing(store, info)
     yield from _memory(info)
+    yield from _budget(store, Keys(namespace), info)
     yield _lua(store)
     yield _scripts(store)
     yield from _user(store, namespace)
@@ -170,6 +177,25 @@ def _memory(info: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("bad", "memory", f"{found}: less than a tenth is free")
     else:
         yield Finding("ok", "memory", found if limit else f"{found} (maxmemory is not set)")
+
+
+def _budget(store: "SyncStore", keys: Keys, info: Mapping[str, str]) -> Iterator[Finding]:
+    """Compare the used memory with the budget of the brokers, if they have one."""
+    stored = store.command("HMGET", keys.cluster(), *FIELDS)
+    settings = with_stored(Settings(), stored)
+    changed = store.command("HGET", keys.configs(), ALL_BROKERS)
+    if changed:
+        settings = settings.with_dynamic(select_valid(decode_configs(ALL_BROKERS, changed), BROKER))
+    budget, used = settings.integer(BUDGET), int(info.get("used_memory", 0))
+    if budget < 0:
+        return
+    found = f"{size(used)} used of {BUDGET} {size(budget)}"
+    if used >= budget:
+        yield Finding("bad", "budget", f"{found}: topics that are not tiered refuse records")
+    elif used > SLOW_MARK * budget:
+        yield Finding("note", "budget", f"{found}: producers are throttled")
+    else:
+        yield Finding("ok", "budget", found)
 
 
 def _lua(store: "SyncStore") -> Finding:

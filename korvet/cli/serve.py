@@ -104,9 +104,17 @@ def _redis(config: Config) -> "Iterator[tuple[Config, RedisServer | None]]":
         # Redis loads its data while this process imports the broker.
         importlib.import_module("korvet.broker.server")
         server.wait_ready()
-        yield msgspec.structs.replace(config, redis=server.url), server
+        yield _embedded(config, server), server
     finally:
         server.stop()
+
+
+def _embedded(config: Config, server: "RedisServer") -> Config:
+    """Return the configuration with the embedded server and its defaults."""
+    from korvet.embedded_redis.defaults import defaults
+
+    settings = config.settings.with_start(defaults(config.settings, server.data_dir))
+    return msgspec.structs.replace(config, redis=server.url, settings=settings)
 
 
 def _refuse_options(context: typer.Context) -> None:

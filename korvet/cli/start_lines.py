@@ -4,9 +4,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from korvet import logfmt
 from korvet.cli import offset_note
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
+
+BUDGET = "local.memory.bytes"
+log = logfmt.get("serve")
 
 
 class Announcement:
@@ -23,10 +27,30 @@ class Announcement:
             lines += self._next_steps(listeners[0].address)
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
+        settings = self._config.settings
+        if not sys.stdout.isatty() and settings.integer(BUDGET) >= 0:
+            log.info(
+                "memory budget of Redis",
+                local_memory_bytes=settings.integer(BUDGET),
+                segments=self._segments or "off",
+            )
+
+    @property
+    def _segments(self) -> str | None:
+        """The URL of the segments, None if tiered storage is off."""
+        settings = self._config.settings
+        if not settings.flag("remote.log.storage.system.enable"):
+            return None
+        return settings.text_of("remote.storage.url")
 
     def _next_steps(self, where: Address) -> Iterator[str]:
         config = self._config
         yield f"data:    {self._data}"
+        budget = config.settings.integer(BUDGET)
+        if budget >= 0:
+            place = self._segments
+            then = "no further records" if place is None else f"older records are in {place}"
+            yield f"memory:  {budget / 2**30:.1f} GiB for Redis; {then}"
         yield f"connect: bootstrap.servers={where}"
         if config.ops is not None:
             yield f"metrics: http://{config.ops}/metrics"

@@ -78,7 +78,7 @@ def describe(name: Name, target: o.Target, json: o.Json = False, header: o.Heade
     """Print a topic's configs and partitions.
 
     With retention.consumed, also the group that holds a partition's records, and how many. With
-    remote.storage.enable, also the first offset in Redis and what segments hold.
+    remote.storage.enable, or with segments, also the first offset in Redis and what segments hold.
     """
     from korvet.cli.admin_client import on_log
     from korvet.groups.consumed import held_by
@@ -103,12 +103,10 @@ def describe(name: Name, target: o.Target, json: o.Json = False, header: o.Heade
         if topic.policy.consumed_by:
             columns = (*columns, "held_by", "held_records")
             parts = [(*row, *held.get(number, (None, 0))) for number, row in enumerate(parts)]
-        if "remote.storage.enable" in topic.configs:
+        cold = [await totals(log.store, log.keys, name, n) for n in range(topic.partitions)]
+        if topic.policy.remote_storage or any(each.segments for each in cold):
             columns = (*columns, *ManifestTotals._fields)
-            parts = [
-                (*row, *await totals(log.store, log.keys, name, number))
-                for number, row in enumerate(parts)
-            ]
+            parts = [(*row, *each) for row, each in zip(parts, cold, strict=True)]
         return [("id", topic.id, ""), *shown], columns, list(parts)
 
     configs, of_part, parts = on_log(run, target)

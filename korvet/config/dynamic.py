@@ -72,7 +72,7 @@ class ConfigTable:
         rows = dict(zip(flat[::2], flat[1::2], strict=True))
         self.version = rows.pop(VERSION_FIELD, b"0")
         self._rows = {name.decode(): raw for name, raw in rows.items()}
-        self._parsed = {name: _parse(name, raw) for name, raw in self._rows.items()}
+        self._parsed = {name: decode_configs(name, raw) for name, raw in self._rows.items()}
         self.has_groups = bool(self.groups())
         return True
 
@@ -155,7 +155,8 @@ def _group_value(name: str, explicit: Mapping[str, str], settings: Settings) -> 
     return ConfigValue(GROUP[name], synonyms[0].value, synonyms[0].source, synonyms)
 
 
-def _parse(resource: str, raw: bytes) -> dict[str, str]:
+def decode_configs(resource: str, raw: bytes) -> dict[str, str]:
+    """Decode the configs of a resource that Redis stores; none if they are malformed."""
     try:
         return msgspec.json.decode(raw, type=dict[str, str])
     except msgspec.MsgspecError as error:

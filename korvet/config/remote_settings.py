@@ -9,14 +9,23 @@ BROKER_ROWS = (
         "remote.log.storage.system.enable",
         Flag(),
         "false",
-        "Whether topics may have remote.storage.enable; needs remote.storage.url.",
+        "Whether topics may have remote.storage.enable; needs remote.storage.url. With the "
+        "embedded server the default is true.",
         dynamic=False,
+    ),
+    Setting(
+        "log.remote.storage.enable",
+        Flag(),
+        "false",
+        "Default of remote.storage.enable, for the topics that can be copied: not those with "
+        "cleanup.policy=compact or offset.mode=bytes. With the embedded server it is true.",
     ),
     Setting(
         "remote.storage.url",
         Text(1000),
         None,
-        "Where segments are written: file:///DIR, s3://BUCKET/PREFIX, gs://, az:// or memory:///.",
+        "Where segments are written: file:///DIR, s3://BUCKET/PREFIX, gs://, az:// or memory:///. "
+        "With the embedded server the default is the folder `segments` of the data directory.",
         dynamic=False,
     ),
     Setting(
@@ -54,7 +63,8 @@ BROKER_ROWS = (
         "local.memory.bytes",
         long(-1),
         "-1",
-        "Bytes of each Redis server: old records of tiered topics leave it early; -1: off.",
+        "Bytes of each Redis server: old records of tiered topics leave it early; -1: off. With "
+        "the embedded server the default is half of the memory.",
     ),
 )
 

@@ -4,6 +4,7 @@ Rules
 - A topic's explicit config overrides `[[topics]]` patterns, which override the broker's settings.
 - If several patterns match, the later one in the file wins, name by name. BUILT_IN patterns come
   before all of the file.
+- `remote.storage.enable` of the broker or a pattern does not apply to topics that cannot be copied.
 - `storage.format`, `offset.mode` and `offset.bits` are stored when a topic is created (`pinned`): a
   changed default never changes an existing topic.
 """
@@ -38,6 +39,11 @@ BUILT_IN = (
     Pattern("*-changelog", {"offset.mode": "dense"}),
 )
 """Defaults for topics of known tools that rely on undocumented behaviour of Kafka."""
+
+REMOTE = "remote.storage.enable"
+_NOT_REMOTE = ConfigValue(
+    TOPIC[REMOTE], "false", Source.DEFAULT, (Synonym(REMOTE, "false", Source.DEFAULT),)
+)
 
 
 class TopicPolicy(msgspec.Struct, frozen=True):
@@ -143,7 +149,10 @@ class TopicConfigs:
         A stored config that this version does not know is left out.
         """
         patterns = [pattern for expression, pattern in self._patterns if expression.match(topic)]
-        return {name: self._resolve(name, explicit, patterns) for name in TOPIC}
+        resolved = {name: self._resolve(name, explicit, patterns) for name in TOPIC}
+        if REMOTE not in explicit and not self._can_be_remote(resolved):
+            resolved[REMOTE] = _NOT_REMOTE
+        return resolved
 
     def policy(self, topic: str, explicit: Mapping[str, str]) -> TopicPolicy:
         """Return the topic's configs, typed, as the broker uses them."""
@@ -159,14 +168,18 @@ class TopicConfigs:
         fields["log_append_time"] = value("message.timestamp.type") == "LogAppendTime"
         fields["delete"] = "delete" in cleanup
         fields["compact"] = "compact" in cleanup
-        fields["remote_storage"] = self._is_remote(fields)
+        fields["remote_storage"] = value(REMOTE) and self._can_be_remote(resolved)
         return msgspec.convert(fields, TopicPolicy)
 
-    def _is_remote(self, fields: Mapping[str, Value]) -> bool:
-        """Return whether the topic's records are copied to the remote store."""
-        excluded = fields["compact"] or fields["offset_mode"] == "bytes"
-        enabled = self._settings.flag("remote.log.storage.system.enable")
-        return bool(enabled and fields["remote_storage"] and not excluded)
+    def _can_be_remote(self, resolved: Mapping[str, ConfigValue]) -> bool:
+        """Return whether a topic with these configs can be copied to the remote store."""
+        cleanup = resolved["cleanup.policy"].parsed
+        return (
+            self._settings.flag("remote.log.storage.system.enable")
+            and isinstance(cleanup, tuple)
+            and "compact" not in cleanup
+            and resolved["offset.mode"].value != "bytes"
+        )
 
     def find_conflict(self, topic: str, explicit: Mapping[str, str]) -> str | None:
         """Return why a topic may not have these configs together, or None if it may."""

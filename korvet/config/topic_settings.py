@@ -156,6 +156,7 @@ _RENAMED: dict[str, tuple[FromBroker, ...]] = {
     "index.interval.bytes": (FromBroker("log.index.interval.bytes"),),
     "file.delete.delay.ms": (FromBroker("log.segment.delete.delay.ms"),),
     "preallocate": (FromBroker("log.preallocate"),),
+    "remote.storage.enable": (FromBroker("log.remote.storage.enable"),),
     "local.retention.ms": (FromBroker("log.local.retention.ms"),),
     "local.retention.bytes": (FromBroker("log.local.retention.bytes"),),
 }

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from korvet import logfmt
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.fetch.leader_epoch import check_leader_epoch
@@ -31,6 +32,7 @@ READ_COMMITTED = 1
 TOPIC_IDS_SINCE = 13
 """The first version of Fetch that names topics by their ids."""
 GROWTH = ("topic_id", "start", "bytes")
+logger = logfmt.get("fetch.partition_reader")
 
 
 class FetchParams(msgspec.Struct, frozen=True):
@@ -117,12 +119,23 @@ class PartitionReader:
                     return await self._read_delivered(wanted, *delivered)
             while True:
                 result = await self._log_reader.read(wanted)
+                if result.error == ErrorCode.KAFKA_STORAGE_ERROR:
+                    self._log_missing_store(wanted)
                 # A message set cannot say that offsets hold no records: skip those here.
                 if params.version >= BATCHES_SINCE or not _holds_nothing(wanted, result.entries):
                     return result
                 wanted = msgspec.structs.replace(wanted, offset=result.entries[-1].last + 1)
         except StoreError:
             return ReadResult(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _log_missing_store(self, wanted: ReadRequest) -> None:
+        if self._log_reader.remote is None:
+            logger.error_again(
+                "remote read failed: this broker has no remote store",
+                topic=wanted.topic.name,
+                partition=wanted.partition,
+                advice="set remote.log.storage.system.enable and remote.storage.url as before",
+            )
 
     async def _read_delivered(self, wanted: ReadRequest, first: int, last: int) -> ReadResult:
         """Read the entries that a Redis group has delivered to this client, and no others."""

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import cast
 
 from korvet.config.dynamic import ConfigTable
+from korvet.config.stored_settings import FIELDS, with_stored
 from korvet.config.topic_policy import TopicConfigs
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
@@ -18,7 +19,7 @@ from korvet.log.reader import LogReader
 from korvet.metrics import Metrics
 from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.inline_reader import InlineChunks, InlineSegmentStore
-from korvet.remote_log.manifest import CLUSTER_ID, REMOTE_STORAGE_URL
+from korvet.remote_log.manifest import CLUSTER_ID
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.store.async_store import AsyncStore
@@ -56,13 +57,13 @@ class Session:
         self._started_with = self.settings
         self._changed = ConfigTable(self.store, self.keys)
         self._fresh_until = 0.0
-        self._asked_for_remote = False
+        self._asked_for_stored = False
 
     async def refresh(self) -> None:
         """Read the settings that were changed while brokers run, unless they are fresh."""
         if monotonic() < self._fresh_until:
             return
-        found = not self._asked_for_remote and await self._use_stored_url()
+        found = not self._asked_for_stored and await self._use_stored_settings()
         if await self._changed.refresh() or found:
             self.settings = self._changed.overlay(self._started_with, _NO_BROKER)
             self.topic_configs = TopicConfigs(self.settings)
@@ -72,20 +73,14 @@ class Session:
         if is_enabled and self.reader.remote is None:
             await self._open_segments()
 
-    async def _use_stored_url(self) -> bool:
-        """Take the remote store that brokers named in Redis, unless the settings name one."""
-        self._asked_for_remote = True
-        if self.settings.text_of("remote.storage.url"):
-            return False
-        url = await self.store.command("HGET", self.keys.cluster(), REMOTE_STORAGE_URL)
-        if url is not None:
-            self._started_with = self._started_with.with_start(
-                {
-                    "remote.log.storage.system.enable": "true",
-                    "remote.storage.url": url.decode(),
-                }
-            )
-        return url is not None
+    async def _use_stored_settings(self) -> bool:
+        """Take the remote store that brokers stored in Redis, unless the settings name one."""
+        self._asked_for_stored = True
+        values = await self.store.command("HMGET", self.keys.cluster(), *FIELDS)
+        before = self._started_with
+        if any(value is not None for value in values):
+            self._started_with = with_stored(before, values)
+        return self._started_with is not before
 
     async def _open_segments(self) -> None:
         """Let reads below the first record in Redis take segments of remote.storage.url."""

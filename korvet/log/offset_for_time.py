@@ -69,7 +69,7 @@ async def _find_remote(
     timestamp: int | None,
 ) -> tuple[int, int] | None:
     """Return the first record in segments at or after the timestamp; None: the newest."""
-    if reader.remote is None or not topic.policy.remote_storage:
+    if reader.remote is None:
         return None
     start = await reader.remote.find_timestamp(topic, partition, timestamp)
     if start is None:

@@ -74,6 +74,10 @@ class PartitionRead:
         self._remote = remote
         self._local_start = 0
         """The offset from which on Redis has the records; those below are in segments."""
+        self._is_fresh = False
+        """Whether the local start was read after the entries."""
+        self._has_gap = False
+        """Whether records before or between the entries may have left Redis meanwhile."""
         self._topic = topic
         self._partition = request.partition
         self._layout = layout_of(topic)
@@ -85,7 +89,7 @@ class PartitionRead:
         self._cleaned: bytes | None = None
 
     async def run(self) -> ReadResult:
-        if self._topic.policy.remote_storage:
+        if self._cache.sizes.is_remote(self._topic, self._partition, self._offset):
             await self._read_state()
         while True:
             if self._is_in_segments():
@@ -94,8 +98,7 @@ class PartitionRead:
             result = self._result
             if result.error:
                 return result
-            # The records may have left Redis after the state was read.
-            if self._topic.policy.remote_storage and self._has_gap():
+            if self._remote is not None and self._may_have_gap():
                 await self._read_local_start()
             if self._is_in_segments():
                 return await self._read_remote()
@@ -134,13 +137,17 @@ class PartitionRead:
     def _is_in_segments(self) -> bool:
         return max(self._result.start, 0) <= self._request.offset < self._local_start
 
-    def _has_gap(self) -> bool:
-        entries = self._result.entries
-        return not entries or entries[0].first > self._request.offset
+    def _may_have_gap(self) -> bool:
+        """Return whether records may have left Redis after the local start was read."""
+        is_empty = not self._result.entries and self._offset < self._known_end
+        return self._has_gap or (is_empty and not self._is_fresh)
 
     async def _read_local_start(self) -> None:
-        found = await self._store.submit_command("HGET", self._key.log, "local_start")
+        found = await self._submit_local_start()
         self._local_start = int(found or 0)
+
+    def _submit_local_start(self) -> "asyncio.Future[Any]":
+        return self._store.submit_command("HGET", self._key.log, "local_start")
 
     async def _read_remote(self) -> ReadResult:
         """Read records that left Redis; an error is retriable, whatever its cause."""
@@ -207,17 +214,24 @@ class PartitionRead:
         """Read the state and entries. Returns rows, and whether there may be more of them."""
         count = self._first_count()
         submit, request = self._store.submit_command, self._request
-        state = submit("HMGET", self._key.log, *STATE)
+        pending = [submit("HMGET", self._key.log, *STATE)]
+        # In time mode almost each read begins in a gap.
+        self._is_fresh = bool(count) and self._remote is not None and self._has_times
         if count:
             start = self._id(self._offset)
-            reading = submit("XRANGE", self._key.stream, start, "+", "COUNT", count)
+            pending.append(submit("XRANGE", self._key.stream, start, "+", "COUNT", count))
         else:
-            reading = self._submit_index(self._offset, request.max_bytes)
+            pending.append(self._submit_index(self._offset, request.max_bytes))
+        if self._is_fresh:
+            pending.append(self._submit_local_start())
         try:
-            self._use_state(await state)
-            rows = await reading
+            self._use_state(await pending[0])
+            rows = await pending[1]
+            if self._is_fresh:
+                self._local_start = int(await pending[2] or 0)
         except BaseException:
-            let_go(reading)
+            for each in pending:
+                let_go(each)
             raise
         if self._result.error:
             return [], False
@@ -255,6 +269,7 @@ class PartitionRead:
         """
         known, end = self._cache.sizes.get(self._topic, self._partition), None
         count = count_for(max_bytes, average, most)
+        self._is_fresh = False
         if known is None or known.may_exceed(count, max_bytes):
             if index is None:
                 index = await self._submit_index(offset, max_bytes)
@@ -306,6 +321,8 @@ class PartitionRead:
         self._cache.sizes.learn(self._topic, self._partition, average, largest, end, stable)
         self._known_end, self._cleaned = end, state[8]
         self._local_start = int(state[9] or 0)
+        if self._local_start:
+            self._cache.sizes.learn_local_start(self._topic, self._partition, self._local_start)
         self._result = ReadResult(
             ErrorCode.NONE, start, end, epoch, [], stable=stable, appended=size
         )
@@ -332,6 +349,10 @@ class PartitionRead:
 
     # Entries.
 
+    @property
+    def _has_times(self) -> bool:
+        return self._topic.policy.offset_mode == "time"
+
     def _id(self, offset: int) -> str:
         policy = self._topic.policy
         return entry_id(policy.offset_mode, policy.offset_bits, max(offset, 0))
@@ -340,7 +361,7 @@ class PartitionRead:
         """Add the entries of an XRANGE reply that fit. Returns whether one did not."""
         result, request, layout = self._result, self._request, self._layout
         policy, parse = self._topic.policy, layout.parse_entry
-        is_time, bits = policy.offset_mode == "time", policy.offset_bits
+        is_time, bits = self._has_times, policy.offset_bits
         has_tail = layout.has_tail and not request.raw
         had, now_ms, full = len(result.entries), int(time() * 1000), False
         for raw_id, fields in rows:
@@ -365,6 +386,8 @@ class PartitionRead:
                 break
             result.entries.append(entry)
             result.size += entry.size
+        if len(result.entries) > had and result.entries[had].first > offset:
+            self._has_gap |= not self._is_fresh
         if result.entries:
             result.end = max(result.end, result.entries[-1].last + 1)
             self._cache.learn_entries(self._topic, self._partition, offset, result.entries[had:])

@@ -93,6 +93,7 @@ class SizeEstimates:
     def __init__(self) -> None:
         self._by_partition: dict[tuple[str, int], SizeEstimate] = {}
         self._by_offset: dict[tuple[str, int, int], float] = {}
+        self._local_starts: dict[tuple[str, int], int] = {}
 
     def learn(
         self,
@@ -109,6 +110,16 @@ class SizeEstimates:
         self._by_partition[topic.id, partition] = SizeEstimate(
             average, largest, end, stable, monotonic()
         )
+
+    def learn_local_start(self, topic: Topic, partition: int, offset: int) -> None:
+        """Store from which offset on Redis has the records; those below are in segments."""
+        if len(self._local_starts) > MAX_PARTITIONS:
+            self._local_starts.clear()
+        self._local_starts[topic.id, partition] = offset
+
+    def is_remote(self, topic: Topic, partition: int, offset: int) -> bool:
+        """Return whether the records at the offset are known to be in segments only."""
+        return offset < self._local_starts.get((topic.id, partition), 0)
 
     def note_read(self, topic: Topic, partition: int, offset: int, average: float) -> None:
         """Store the average size of the entries just below `offset`."""

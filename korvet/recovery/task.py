@@ -49,10 +49,12 @@ class SnapshotTask:
         self._rests_until = 0.0
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Run until cancelled. The library of the store is imported after the broker's start."""
+        await asyncio.sleep(CHECK_S)
+        await self._segments.load()
         while True:
-            await asyncio.sleep(CHECK_S)
             await self.run_once()
+            await asyncio.sleep(CHECK_S)
 
     async def run_once(self) -> None:
         """Write a snapshot if one is due and this process has the lease; log a failure."""

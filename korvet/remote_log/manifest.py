@@ -9,7 +9,7 @@ from korvet.remote_log.store import RemoteStorageError
 from korvet.wire.segments import CorruptSegment, Segment, read_footer
 
 CLUSTER_ID, REMOTE_STORAGE_URL = "cluster_id", "remote_storage_url"
-"""Fields of the cluster hash; `lua/broker/set_remote_storage.lua` writes the second one."""
+"""Fields of the cluster hash; `lua/broker/set_storage.lua` writes the second one."""
 
 
 class ManifestStore(Protocol):

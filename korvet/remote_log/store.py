@@ -5,10 +5,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from korvet.metrics import Metrics
 from korvet.remote_log.local_files import LocalFiles
@@ -37,27 +38,36 @@ class SegmentStore:
     """
 
     def __init__(self, url: str, metrics: Metrics | None = None, *, create: bool = True) -> None:
-        from obstore.store import LocalStore, MemoryStore, from_url
-
         parts = urlsplit(url)
         self.url = url
         self._metrics = metrics or Metrics()
         self._root: Path | None = None
         self.files: LocalFiles | None = None
         """The reads of a directory; None for an object store."""
-        self._store: Any
         if parts.scheme == "file":
-            self._root = Path(parts.path)
+            self._root = Path(unquote(parts.path))
             if create:
                 self._root.mkdir(parents=True, exist_ok=True)
             elif not self._root.is_dir():
                 raise RemoteStorageError(f"{url}: this machine has no such directory")
-            self._store = LocalStore(str(self._root))
             self.files = LocalFiles(self._root)
-        elif parts.scheme == "memory":
-            self._store = MemoryStore()
         else:
-            self._store = from_url(url, retry_config=_RETRIES)
+            _ = self._store  # raise for an invalid URL here
+
+    @cached_property
+    def _store(self) -> Any:
+        """The library's store. Importing the library takes longer than other parts of a start."""
+        from obstore.store import LocalStore, MemoryStore, from_url
+
+        if self._root is not None:
+            return LocalStore(str(self._root))
+        if self.url.startswith("memory:"):
+            return MemoryStore()
+        return from_url(self.url, retry_config=_RETRIES)
+
+    async def load(self) -> None:
+        """Import the library in a thread, before the first request."""
+        await asyncio.to_thread(lambda: self._store)
 
     @contextmanager
     def _request(self, operation: str, name: str) -> Iterator[None]:
@@ -94,13 +104,13 @@ class SegmentStore:
 
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`."""
-        import obstore
-
         found: Any
         with self._request("read", name):
             if self.files is not None:
                 found = await self.files.read(name, start, end - start)
             else:
+                import obstore
+
                 found = await obstore.get_range_async(self._store, name, start=start, end=end)
             if len(found) != end - start:
                 raise ValueError(f"{len(found)} bytes in place of {end - start}")
@@ -160,12 +170,6 @@ class SegmentStore:
                 async for page in pages
                 for row in page
             ]
-
-
-def _whole(name: str, found: Any, size: int) -> memoryview:
-    if len(found) != size:
-        raise RemoteStorageError(f"{name}: {len(found)} bytes in place of {size}")
-    return memoryview(found)
 
 
 def _reason(error: Exception) -> str:

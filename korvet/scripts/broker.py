@@ -41,7 +41,7 @@ class LeaseReply(Reply):
     held: int
 
 
-class SetRemoteStorageReply(Reply):
+class SetStorageReply(Reply):
     """The reply has the error only."""
 
     error: int
@@ -52,7 +52,7 @@ INIT_CLUSTER_ID = Script("broker.init_cluster_id", InitClusterIdReply)
 INIT_LINEAGE = Script("broker.init_lineage", InitLineageReply)
 UNREGISTER = Script("broker.unregister", UnregisterReply)
 LEASE = Script("broker.lease", LeaseReply)
-SET_REMOTE_STORAGE = Script("broker.set_remote_storage", SetRemoteStorageReply)
+SET_STORAGE = Script("broker.set_storage", SetStorageReply)
 
 
 def register(keys: Keys, *, node_id: int, address: bytes, ttl_ms: int) -> Call[RegisterReply]:
@@ -70,9 +70,9 @@ def init_lineage(keys: Keys, *, lineage: str) -> Call[InitLineageReply]:
     return Call(INIT_LINEAGE, (keys.cluster(),), (lineage,))
 
 
-def set_remote_storage(keys: Keys, *, url: str) -> Call[SetRemoteStorageReply]:
-    """Store the URL of the remote store, without credentials."""
-    return Call(SET_REMOTE_STORAGE, (keys.cluster(),), (url,))
+def set_storage(keys: Keys, *, url: str, topics: str, memory: int) -> Call[SetStorageReply]:
+    """Store the URL of the remote store, whether topics use it by default, and the budget."""
+    return Call(SET_STORAGE, (keys.cluster(),), (url, topics, memory))
 
 
 def unregister(keys: Keys, *, node_id: int, address: bytes) -> Call[UnregisterReply]:

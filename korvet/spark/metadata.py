@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
-from korvet.config.topic_policy import TopicConfigs
+from korvet.config.stored_settings import FIELDS, with_stored
+from korvet.config.topic_policy import REMOTE, TopicConfigs
 from korvet.config.values import Settings
 from korvet.errors import ErrorCode
 from korvet.keys import Keys
@@ -43,7 +44,8 @@ class PartitionLog(msgspec.Struct, frozen=True, order=True):
     mode: str
     bits: int
     is_remote: bool = False
-    """Whether records may be in segments: the topic has or had remote.storage.enable."""
+    """Whether records may be in segments: the topic has or had remote.storage.enable, or the
+    brokers give it to topics by default."""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -85,7 +87,7 @@ class MetadataClient:
         self.store.patience_s = FIRST_CONNECT_TIMEOUT_S
         self.keys = Keys(connection.namespace)
         self._remote_storage = connection.remote_storage
-        self._configs = TopicConfigs(Settings())
+        self._stored: TopicConfigs | None = None
 
     def with_reconnect(self) -> Self:
         """Tolerate RECONNECT_TIMEOUT_S without Redis from now on, and return self."""
@@ -114,13 +116,20 @@ class MetadataClient:
         )
         return [each.local_edge(found) for each, found in zip(ranges, starts, strict=True)]
 
+    def _configs(self) -> TopicConfigs:
+        """Return the defaults of topics, as far as the brokers stored them."""
+        if self._stored is None:
+            found = self.store.command("HMGET", self.keys.cluster(), *FIELDS)
+            self._stored = TopicConfigs(with_stored(Settings(), found))
+        return self._stored
+
     def topics(self) -> dict[str, Topic]:
         """Return all topics by name."""
         flat = self.store.command("HGETALL", self.keys.topics())
         found: dict[str, Topic] = {}
         for field, raw in zip(flat[::2], flat[1::2], strict=True):
             name = field.decode()
-            topic = None if name == VERSION_FIELD else read_topic(name, raw, self._configs)
+            topic = None if name == VERSION_FIELD else read_topic(name, raw, self._configs())
             if topic is not None:
                 found[name] = topic
         return dict(sorted(found.items()))
@@ -128,7 +137,7 @@ class MetadataClient:
     def topic(self, name: str) -> Topic:
         """Return the topic of this name, or raise UnknownTopic."""
         raw = self.store.command("HGET", self.keys.topics(), name)
-        topic = None if raw is None else read_topic(name, raw, self._configs)
+        topic = None if raw is None else read_topic(name, raw, self._configs())
         if topic is None:
             raise UnknownTopic(f"There is no topic {name!r}{self._known_topics_hint()}")
         return topic
@@ -269,7 +278,7 @@ def partitions_of(topic: Topic) -> list[PartitionLog]:
             topic.is_batch,
             policy.offset_mode,
             policy.offset_bits,
-            "remote.storage.enable" in topic.configs,
+            policy.remote_storage or REMOTE in topic.configs,
         )
         for number in range(topic.partitions)
     ]

@@ -147,9 +147,10 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
 
     Returns UNKNOWN_TOPIC_OR_PARTITION if it was already deleted.
     """
+    remote_id = await _find_remote_id(store, keys, topic)
     groups = 0 if store.is_cluster else int(await store.command("HLEN", keys.groups()))
     if store.is_cluster or topic.partitions > AT_ONCE or groups > GROUPS_AT_ONCE:
-        error = await stepwise.delete(store, keys, topic)
+        error = await stepwise.delete(store, keys, topic, has_segments=bool(remote_id))
         if error == Signal.TOPIC_CHANGED:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
         return ErrorCode(error)
@@ -164,7 +165,7 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
                 topic=topic.name,
                 expected=topic.raw,
                 registry_version=version,
-                remote_id=topic.definition().remote_id,
+                remote_id=remote_id,
                 partitions=topic.partitions,
             )
         )
@@ -175,3 +176,14 @@ async def delete_topic(store: Store, keys: Keys, topic: Topic) -> ErrorCode:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if raw != topic.raw:
             raise Refused(ErrorCode.REQUEST_TIMED_OUT, _CHANGED)
+
+
+async def _find_remote_id(store: Store, keys: Keys, topic: Topic) -> str:
+    """Return the topic's id if it may have segments in a remote store, else empty."""
+    if topic.policy.remote_storage or topic.definition().remote_id:
+        return topic.id
+    # It may have had the broker's default: each copy begins with this lease.
+    for number in range(topic.partitions):
+        if await store.command("HEXISTS", keys.partition(topic.name, number).log, "copy_lease"):
+            return topic.id
+    return ""

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from korvet.config.topic_policy import REMOTE
 from korvet.errors import ErrorCode
 from korvet.keys import Keys, decode_group
 from korvet.scripts import group as group_scripts
@@ -77,12 +78,17 @@ async def grow(store: Store, keys: Keys, topic: Topic, partitions: int) -> int:
     return error
 
 
-async def delete(store: Store, keys: Keys, topic: Topic) -> int:
+async def delete(store: Store, keys: Keys, topic: Topic, *, has_segments: bool) -> int:
     """Delete the topic with its logs and offsets.
 
-    Returns TOPIC_CHANGED as `grow` does.
+    `has_segments`: it may have objects in a remote store. Returns TOPIC_CHANGED as `grow` does.
     """
-    begun = encode_definition(msgspec.structs.replace(decode_definition(topic.raw), state=DELETING))
+    definition = topic.definition(state=DELETING)
+    if has_segments:
+        # The broker that completes the deletion finds no log that says so.
+        configs = {**definition.configs, REMOTE: "true"}
+        definition = msgspec.structs.replace(definition, configs=configs)
+    begun = encode_definition(definition)
     error = await _replace(store, keys, topic.name, topic.raw, begun)
     if error == ErrorCode.NONE:
         await finish(store, keys, topic.name, begun)

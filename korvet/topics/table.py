@@ -21,7 +21,7 @@ import msgspec
 
 from korvet import logfmt
 from korvet.config.setting import ConfigError
-from korvet.config.topic_policy import TopicConfigs, TopicPolicy
+from korvet.config.topic_policy import REMOTE, TopicConfigs, TopicPolicy
 from korvet.keys import Keys
 
 FRESH_S = 1.0
@@ -65,8 +65,11 @@ class Definition(msgspec.Struct, frozen=True):
 
     @property
     def remote_id(self) -> str:
-        """The topic's id if it may have segments in a remote store, else empty."""
-        return self.id if "remote.storage.enable" in self.configs else ""
+        """The topic's id if its own config says that it may have segments, else empty.
+
+        A tombstone always has the config if the topic may have segments: see `stepwise.delete`.
+        """
+        return self.id if REMOTE in self.configs else ""
 
     @property
     def is_unfinished(self) -> bool:

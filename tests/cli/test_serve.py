@@ -2,8 +2,10 @@
 
 import ast
 import asyncio
+import json
 import os
 import pty
+import re
 import signal
 import socket
 import struct
@@ -18,6 +20,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 import uvloop
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 import korvet
 from korvet.__main__ import too_old
@@ -304,7 +307,11 @@ def test_a_terminal_shows_where_data_is_and_what_to_do_next(tmp_path: Path) -> N
     first = next(number for number, line in enumerate(lines) if line.startswith("listening on"))
     port = lines[first].rsplit(":", 1)[1]
     assert lines[first + 1].startswith(f"data:    {tmp_path}/korvet-data")
-    assert lines[first + 2] == f"connect: bootstrap.servers=127.0.0.1:{port}"
+    assert re.fullmatch(
+        rf"memory:  \d+\.\d GiB for Redis; older records are in file://{tmp_path}/\S+/segments",
+        lines[first + 2],
+    )
+    assert lines[first + 3] == f"connect: bootstrap.servers=127.0.0.1:{port}"
     assert any("korvet quickstart" in line for line in lines)
     assert any("offset.mode=time" in line for line in lines)
 
@@ -342,3 +349,49 @@ def test_a_module_that_cannot_be_loaded_is_one_sentence() -> None:
     broken = ImportError("cannot load crc32c: wrong ELF class", name="crc32c")
     assert "wrong ELF class: install Korvet again" in str(sentence(broken))
     assert sentence(ImportError("no run in korvet.cli", name="korvet.cli")) is None
+
+
+def described(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, str]:
+    """Return the configs of a resource."""
+    resource = ConfigResource(kind, name)
+    found = admin.describe_configs([resource])[resource].result(60)
+    return {key: row.value for key, row in found.items()}
+
+
+def create_topic(admin: AdminClient, name: str, **configs: str) -> None:
+    given = {key.replace("_", "."): value for key, value in configs.items()}
+    admin.create_topics([NewTopic(name, 1, 1, config=given)])[name].result(60)
+
+
+def test_the_embedded_redis_has_a_budget_and_tiered_storage(tmp_path: Path) -> None:
+    with broker("--data-dir", "data", cwd=tmp_path) as it:
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{it.port}"})
+        found = described(admin, ResourceType.BROKER, "0")
+        assert found["remote.storage.url"] == f"file://{tmp_path}/data/segments"
+        assert found["remote.log.storage.system.enable"] == "true"
+        assert int(found["local.memory.bytes"]) > 0
+        budget = int(found["local.memory.bytes"])
+        create_topic(admin, "plain")
+        create_topic(admin, "compact", cleanup_policy="compact")
+        for name, is_remote in (("plain", "true"), ("compact", "false")):
+            rows = described(admin, ResourceType.TOPIC, name)
+            assert rows["remote.storage.enable"] == is_remote
+        doctor = [sys.executable, "-m", "korvet", "doctor", "--json", "--data-dir", "data"]
+        said = subprocess.run(doctor, cwd=tmp_path, capture_output=True, text=True, check=False)
+        findings = {row["subject"]: row["finding"] for row in json.loads(said.stdout)}
+        assert f"local.memory.bytes {budget / 2**30:.1f} GiB" in findings["budget"]
+        assert it.process.stderr is not None
+        it.process.send_signal(signal.SIGTERM)
+        _, log = it.process.communicate(timeout=60)
+        assert f"local_memory_bytes={budget}" in log
+
+
+def test_tiered_storage_can_be_switched_off(tmp_path: Path) -> None:
+    off = ("--set", "remote.log.storage.system.enable=false")
+    with broker("--data-dir", "data", *off, cwd=tmp_path) as it:
+        admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{it.port}"})
+        create_topic(admin, "plain")
+        rows = described(admin, ResourceType.TOPIC, "plain")
+        assert rows["remote.storage.enable"] == "false"
+        assert it.stop() == 0
+    assert not (tmp_path / "data" / "segments").exists()

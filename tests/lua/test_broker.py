@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from korvet.config.stored_settings import FIELDS
 from korvet.scripts import broker, producer
 from korvet.testing import LuaRunner
 from tests.lua.partition import KEYS
@@ -75,10 +76,18 @@ def test_the_cluster_keeps_its_first_id(runner: Runner) -> None:
         assert reply.cluster_id == b"first"
 
 
-def test_the_last_url_of_the_remote_store_is_stored(runner: Runner) -> None:
-    for url in ("s3://old", "s3://new", "s3://new"):
-        assert runner.run(broker.set_remote_storage(KEYS, url=url)).error == 0
-    assert runner.command("HGET", KEYS.cluster(), "remote_storage_url") == b"s3://new"
+def test_the_last_storage_settings_are_stored_and_a_url_stays(runner: Runner) -> None:
+    def store(url: str, topics: str, memory: int) -> list[bytes | None]:
+        call = broker.set_storage(KEYS, url=url, topics=topics, memory=memory)
+        assert runner.run(call).error == 0
+        found: list[bytes | None] = runner.command("HMGET", KEYS.cluster(), *FIELDS)
+        return found
+
+    assert store("", "false", -1) == [None, None, None]
+    assert store("s3://old", "false", -1) == [b"s3://old", None, None]
+    for _ in range(2):
+        assert store("s3://new", "true", 1 << 40) == [b"s3://new", b"true", b"1099511627776"]
+    assert store("", "false", -1) == [b"s3://new", b"false", b"-1"]
 
 
 def test_producer_ids_are_handed_out_once(runner: Runner) -> None:

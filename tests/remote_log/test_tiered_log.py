@@ -69,8 +69,8 @@ class Tier:
         services.log_reader.remote.source = ChunkCache(services.segments, 64 << 20)
         return services.segments
 
-    async def fill(self, form: str = "batch", mode: str = "dense", **configs: str) -> None:
-        """Create the topic and produce; nothing is copied yet."""
+    async def fill(self, form: str = "batch", mode: str = "dense", **configs: str | None) -> None:
+        """Create the topic and produce; nothing is copied yet. A config of None is not given."""
         wanted = {
             "storage_format": form,
             "offset_mode": mode,
@@ -80,7 +80,8 @@ class Tier:
             "local_retention_bytes": "1",
             "file_delete_delay_ms": "0",
         }
-        await self.broker.create("t", partitions=1, **{**wanted, **configs})
+        given = {key: value for key, value in {**wanted, **configs}.items() if value is not None}
+        await self.broker.create("t", partitions=1, **given)
         for at in range(BATCHES):
             made: list[Record] = [
                 (n, 1000 + at * PER_BATCH + n, b"k", b"%04d" % (at * PER_BATCH + n) * 1700, [])

@@ -1,0 +1,32 @@
+"""Settings whose default differs with the embedded server: tiered storage and its budget.
+
+Rules
+- A value that is given, in a file or by --set, is never replaced.
+- remote.log.storage.system.enable=false switches tiered storage off. The memory budget stays:
+  without it the log could grow until the system ends processes.
+"""
+
+from pathlib import Path
+
+from korvet.config.values import Settings
+from korvet.embedded_redis.memory import available_memory
+
+SYSTEM = "remote.log.storage.system.enable"
+BUDGET = "local.memory.bytes"
+FOLDER = "segments"
+"""Folder of the data directory for segments and snapshots of the metadata."""
+
+
+def defaults(settings: Settings, data_dir: Path) -> dict[str, str]:
+    """Return the values of settings that are not given."""
+    wanted: dict[str, str] = {}
+    memory = available_memory()
+    if memory is not None:
+        wanted[BUDGET] = str(memory // 2)
+    if settings.describe(SYSTEM).is_default or settings.flag(SYSTEM):
+        wanted |= {
+            SYSTEM: "true",
+            "remote.storage.url": (data_dir / FOLDER).absolute().as_uri(),
+            "log.remote.storage.enable": "true",
+        }
+    return {name: value for name, value in wanted.items() if settings.describe(name).is_default}
