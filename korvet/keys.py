@@ -71,6 +71,12 @@ class Partition(msgspec.Struct, frozen=True):
     """hash: share group -> end of its state, epoch, counters; also the channel of its releases."""
     share_runs: str
     """sorted set: share groups' available and acquired records, as runs of offsets."""
+    scheduled: str
+    """sorted set: number of a scheduled record -> its due time, ms."""
+    scheduled_records: str
+    """hash: number of a scheduled record -> its schedule id, and what to append."""
+    scheduled_ids: str
+    """hash: schedule id -> number of its scheduled record."""
     channel: str
     """pub/sub channel, not a key: notified at each append."""
 
@@ -89,6 +95,9 @@ class Partition(msgspec.Struct, frozen=True):
             self.deleted_segments,
             self.share,
             self.share_runs,
+            self.scheduled,
+            self.scheduled_records,
+            self.scheduled_ids,
         )
 
 
@@ -185,6 +194,10 @@ class Keys:
         """Name the sorted set: encoded group id -> time of its next tick, ms."""
         return f"{self.namespace}:groups:due"
 
+    def schedule_channel(self) -> str:
+        """Name the channel: the stream of a partition whose first scheduled record is new."""
+        return f"{self.namespace}:schedule"
+
     def brokers(self) -> str:
         """Name the hash: node id -> end of its registration and address; field `:controller`."""
         return f"{self.namespace}:brokers"
@@ -223,6 +236,9 @@ class Keys:
                 f"{tagged}:deleted_segments",
                 f"{tagged}:share",
                 f"{tagged}:share_runs",
+                f"{tagged}:scheduled",
+                f"{tagged}:scheduled_records",
+                f"{tagged}:scheduled_ids",
                 plain,
             )
             if len(self._partitions) > 100_000:

@@ -15,6 +15,7 @@ _TITLES = {
     "log": "One partition: append, read, retention, compaction.",
     "producer": "Producer ids.",
     "quota": "Client quotas of the whole cluster.",
+    "schedule": "Scheduled records: they wait outside the log until they are due.",
     "share": "Share groups (KIP-932) in one partition: acquire, acknowledge, release.",
     "topic": "Topics and their partitions.",
     "transaction": "Transactions and their participants.",

@@ -53,7 +53,7 @@ function M.open(keys, k, topic_id, stamp, now_ms)
   return {
     stream = keys[k], hash = keys[k + 1], index = keys[k + 2], producers = keys[k + 3],
     open_txns = keys[k + 4],
-    writer = writer_of(row[2], mode), mode = mode,
+    writer = writer_of(row[2], mode), mode = mode, is_record = row[2] == "record",
     next = tonumber(row[5]), start = tonumber(row[6]),
     bytes = tonumber(row[7]), records = tonumber(row[8]), newest = tonumber(row[9]),
     indexed = tonumber(row[10]), largest = tonumber(row[11]), entries = tonumber(row[12]),
@@ -89,10 +89,10 @@ local function transaction_of(args, at)
   return transaction == EXPIRED_IN_TXN and REGISTERED or transaction
 end
 
--- Check the producer's batch: return nil, or the reply that rejects it; then the
--- producer's state as text if it is lib.producer_sequence's case, else nil and the state as a
--- table.
-local function check_producer(log, args, at)
+--- Check the producer's batch: return nil, or the reply that rejects it; then the
+--- producer's state as text if it is lib.producer_sequence's case, else nil and the state as a
+--- table.
+function M.check_producer(log, args, at)
   local id, epoch, sequence = args[at + 3], args[at + 4], args[at + 5]
   local text = log.known[id] or redis.call("HGET", log.producers, id)
   if text and args[at + 6] == NONE then
@@ -143,8 +143,8 @@ local function check_producer(log, args, at)
   return nil, nil, known
 end
 
--- Set the producer's state after a batch at `base`; `text` and `known` are check_producer's.
-local function update_producer(log, args, at, base, text, known)
+--- Set the producer's state after a batch at `base`; `text` and `known` are check_producer's.
+function M.update_producer(log, args, at, base, text, known)
   local id, epoch, sequence, count = args[at + 3], args[at + 4], args[at + 5], tonumber(args[at])
   if text then
     local producer_sequence = require("lib.producer_sequence")
@@ -189,8 +189,10 @@ local function add_entries(log, base, offsets, add, add_rest)
   return before, base
 end
 
---- Append the batch whose arguments are args[at..last], or nothing. Return log.append's reply.
+--- Append the batch whose arguments are args[at..last], or nothing; `last` may be left out. Return
+--- log.append's reply.
 function M.put(log, args, at, last)
+  last = last or #args
   local count, size, newest = tonumber(args[at]), tonumber(args[at + 1]), tonumber(args[at + 2])
   -- Entries may repeat the first and the third as they are given.
   if not (count and size and newest and size >= 0 and size < 2 ^ 53 and size % 1 == 0
@@ -204,7 +206,7 @@ function M.put(log, args, at, last)
   -- A base_sequence that is no number counts as one here, and check_producer rejects it.
   local idempotent, rejected, text, known = not ((tonumber(args[at + 5]) or 0) < 0), nil, nil, nil
   if idempotent then
-    rejected, text, known = check_producer(log, args, at)
+    rejected, text, known = M.check_producer(log, args, at)
     if rejected then
       return rejected
     end
@@ -235,7 +237,7 @@ function M.put(log, args, at, last)
     log.indexed = log.bytes
   end
   if idempotent then
-    update_producer(log, args, at, base, text, known)
+    M.update_producer(log, args, at, base, text, known)
   end
   log.next, log.bytes, log.records = base + offsets, log.bytes + size, log.records + count
   if newest < 0 then
@@ -247,8 +249,11 @@ function M.put(log, args, at, last)
   return { codes.NONE, base, before, log.start, log.stamp and now_ms or -1, 1 }
 end
 
---- Write the log's state and publish its end, if a batch was appended.
+--- Write the state of producers, and if a batch was appended, the log's state; publish its end.
 function M.close(log)
+  for id, text in pairs(log.known) do
+    redis.call("HSET", log.producers, id, text)
+  end
   if not log.changed then
     return
   end
@@ -259,9 +264,6 @@ function M.close(log)
   )
   if log.was_untimed then
     redis.call("HSET", log.hash, "untimed_append_ms", log.untimed)
-  end
-  for id, text in pairs(log.known) do
-    redis.call("HSET", log.producers, id, text)
   end
   redis.call("PUBLISH", log.stream, log.next)
 end

@@ -3,7 +3,7 @@
 from typing import Any
 
 from korvet.errors import ErrorCode
-from korvet.scripts import bundle, log, share, topic, transaction
+from korvet.scripts import bundle, log, schedule, share, topic, transaction
 from korvet.scripts import group as groups
 from tests.lua.groups import RETENTION_MS, SESSION_MS, TOPIC_ID, commit_call
 from tests.lua.groups import Group as ClassicGroup
@@ -13,6 +13,10 @@ from tests.lua.share import Group as ShareGroup
 from tests.lua.test_group_consumer_heartbeat import Group as ConsumerGroup
 from tests.lua.test_group_consumer_heartbeat import Member, settle
 from tests.lua.test_group_share_heartbeat import Group as ShareMembers
+from tests.lua.test_schedule import add as schedule_batch
+from tests.lua.test_schedule import cancel as cancel_row
+from tests.lua.test_schedule import move
+from tests.lua.test_schedule import row as schedule_row
 from tests.lua.transactions import Coordinator, Logs
 from tests.lua.wrong_type_runner import Doubting
 from tests.support.redis_servers import TestServer
@@ -244,6 +248,18 @@ def a_share_group(lua: Doubting) -> None:
     assert lua.run(share.delete(KEYS, "t", 0, **place)).deleted == 1
 
 
+def scheduled(lua: Doubting, form: str) -> None:
+    part = Part(lua, form, "dense").create()
+    waiting = [schedule_row(part, b"%d" % n, "at", 5, b"%d" % n) for n in range(4)]
+    who = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    fields = {"ordinary": 1, "fields": part.fields(1), "size": 70_000}
+    assert schedule_batch(part, *waiting, **fields, **who).error == 0
+    assert schedule_batch(part, *waiting[:2], cancel_row(b"3")).error == 0
+    cancel = schedule.cancel(KEYS, "t", 0, topic_id=ID, id=b"2")
+    assert lua.run(cancel).cancelled == 1
+    assert move(part).records == 2
+
+
 def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: TestServer) -> None:
     tried: set[str] = set()
     for story, *words in (
@@ -261,6 +277,8 @@ def test_no_script_leaves_a_half_where_a_key_is_of_another_type(redis_server: Te
         (topics, "dense"),
         (segments,),
         (a_share_group,),
+        (scheduled, "record"),
+        (scheduled, "batch"),
     ):
         with redis_server.client() as client:
             lua = Doubting(client)
