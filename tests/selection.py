@@ -15,7 +15,7 @@ import pytest
 REASONS = {
     "spark": "start Spark sessions, which need Java",
     "java": "run Java clients, which need a JDK and Maven",
-    "interop": "need packaged programs: redis-server, kcat, promtool, Node with npm",
+    "interop": "need packaged programs: redis-server, kcat, Prometheus, Node with npm",
     "slow": "wait for long faults: repeated kills, failovers, long random models",
 }
 """Why the quick set leaves tests out, by marker."""
