@@ -31,6 +31,7 @@ from korvet.remote_log.chunk_cache import chunk_source
 from korvet.remote_log.evictor import MemoryEvictor
 from korvet.remote_log.manager import RemoteLogManager
 from korvet.remote_log.memory import MemoryBudget
+from korvet.remote_log.read_limit import ReadLimit
 from korvet.remote_log.reader import RemoteLogReader
 from korvet.remote_log.store import SegmentStore
 from korvet.scripts import broker as broker_scripts
@@ -183,7 +184,11 @@ class Services:
                 "remote.log.storage.system.enable needs remote.storage.url: set it to file:///DIR, "
                 "or the URL of a bucket."
             )
-        self.segments = SegmentStore(url, self.metrics)
+        rate = "remote.log.manager.fetch.max.bytes.per.second"
+        limit = ReadLimit(
+            lambda: self.settings.integer(rate), self.settings.integer("remote.log.reader.threads")
+        )
+        self.segments = SegmentStore(url, self.metrics, limit=limit)
         source = chunk_source(self.segments, self.settings.integer("remote.fetch.cache.bytes"))
         self.metrics.remote_cache_hits.ask = lambda: source.hits
         self.metrics.remote_cache_misses.ask = lambda: source.misses

@@ -12,6 +12,12 @@ from typing import TypeVar
 
 import msgspec
 
+from korvet.admin.disabled_tiering import (
+    SEGMENTS_WOULD_STAY,
+    TIERING,
+    drop_segments,
+    with_segments,
+)
 from korvet.admin.results import outcome
 from korvet.config.broker_settings import BROKER
 from korvet.config.dynamic import (
@@ -33,7 +39,7 @@ from korvet.scripts import config as config_scripts
 from korvet.scripts import topic as topic_scripts
 from korvet.topics.lifecycle import Refused
 from korvet.topics.lifecycle import Store as TopicStore
-from korvet.topics.table import TopicTable, check_topic_name, encode_definition
+from korvet.topics.table import Topic, TopicTable, check_topic_name, encode_definition
 
 MAX_ATTEMPTS = 20
 """Attempts to write a change while concurrent changes are written first."""
@@ -134,6 +140,7 @@ class ConfigAdmin:
             ) or self._config.topic_configs.find_conflict(topic.name, configs)
             if reason:
                 raise Refused(ErrorCode.INVALID_CONFIG, reason)
+            dropped = await self._segments_to_drop(topic, configs)
             configs |= {name: topic.configs[name] for name in IMMUTABLE if name in topic.configs}
             if change.validate_only or configs == topic.configs:
                 return
@@ -147,8 +154,23 @@ class ConfigAdmin:
             if reply.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise _unknown_topic(change.name)
             if reply.error == ErrorCode.NONE:
+                await drop_segments(self._store, self._keys, topic, dropped)
                 return
         raise _too_many_conflicts(change)
+
+    async def _segments_to_drop(self, topic: Topic, configs: Mapping[str, str]) -> list[int]:
+        """Return the partitions whose segments are deleted if the topic gets these configs.
+
+        Raises Refused if it would not be tiered any more, and keep them.
+        """
+        policy = self._config.topic_configs.policy(topic.name, configs)
+        is_same = all(topic.configs.get(name) == configs.get(name) for name in TIERING)
+        if policy.remote_storage or is_same:
+            return []
+        found = await with_segments(self._store, self._keys, topic)
+        if found and not policy.remote_delete_on_disable:
+            raise Refused(ErrorCode.INVALID_CONFIG, SEGMENTS_WOULD_STAY)
+        return found
 
     async def _alter_broker(self, change: Change) -> None:
         resource = ALL_BROKERS

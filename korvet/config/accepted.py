@@ -129,8 +129,6 @@ ACCEPTED_TOPIC = (
     _accept("flush.messages", long(1), _LONGEST),
     _accept("flush.ms", long(0), _LONGEST),
     _accept("preallocate", Flag(), "false"),
-    _accept("remote.log.delete.on.disable", Flag(), "false"),
-    _accept("remote.copy.lag.bytes", long(-1), "-1"),
     _accept("errors.deadletterqueue.group.enable", Flag(), "false"),
     _accept("leader.replication.throttled.replicas", Words(), ""),
     _accept("follower.replication.throttled.replicas", Words(), ""),

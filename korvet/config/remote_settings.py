@@ -60,6 +60,31 @@ BROKER_ROWS = (
         "Bytes a second that a broker process copies to the remote store.",
     ),
     Setting(
+        "remote.log.manager.fetch.max.bytes.per.second",
+        long(1),
+        str(LONG_MAX),
+        "Bytes a second that a broker process reads from the remote store for consumers.",
+    ),
+    Setting(
+        "remote.log.reader.threads",
+        Whole(1, 1000),
+        "10",
+        "Reads of the remote store in progress at a time in a broker process.",
+        dynamic=False,
+    ),
+    Setting(
+        "log.remote.copy.lag.ms",
+        long(-1),
+        "0",
+        "Default of remote.copy.lag.ms.",
+    ),
+    Setting(
+        "log.remote.copy.lag.bytes",
+        long(-1),
+        "-1",
+        "Default of remote.copy.lag.bytes.",
+    ),
+    Setting(
         "local.memory.bytes",
         long(-1),
         "-1",
@@ -112,10 +137,25 @@ TOPIC_ROWS = (
         "Whether no further records are copied; those that are copied stay readable.",
     ),
     Setting(
+        "remote.log.delete.on.disable",
+        Flag(),
+        "false",
+        "Whether segments are deleted when the topic stops to be tiered; without it a topic that "
+        "has segments stays tiered.",
+    ),
+    Setting(
         "remote.copy.lag.ms",
         long(-1),
         "0",
-        "Age in ms that a segment's newest record has before it is copied; 0 or -1 is no limit.",
+        "Age in ms of its newest record at which a segment may be copied; 0 is at once, -1 is as "
+        "long as local.retention.ms. It is also copied if remote.copy.lag.bytes permits it.",
+    ),
+    Setting(
+        "remote.copy.lag.bytes",
+        long(-1),
+        "-1",
+        "Bytes of later records at which a segment may be copied; 0 is at once, -1 is as many as "
+        "local.retention.bytes. It is also copied if remote.copy.lag.ms permits it.",
     ),
     Setting(
         "segment.bytes",
@@ -150,6 +190,14 @@ def find_conflict(value: Callable[[str], Value], is_enabled: bool) -> str | None
             return (
                 f"Invalid value {local} for configuration local.retention.{unit}: Value must not "
                 f"be more than retention.{unit} property value: {total}"
+            )
+        kept, lag = total if local == -2 else local, value(f"remote.copy.lag.{unit}")
+        assert isinstance(lag, int)
+        if lag > kept >= 0:
+            return (
+                f"Invalid value {lag} for configuration remote.copy.lag.{unit}: Value must not be "
+                f"more than local.retention.{unit}, which is {kept}: records stay in Redis until "
+                "they are copied"
             )
         if value("remote.log.copy.disable") and local not in (-2, total):
             return (

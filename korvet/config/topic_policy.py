@@ -69,7 +69,9 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     min_cleanable_dirty_ratio: float
     remote_storage: bool
     remote_copy_disable: bool
+    remote_delete_on_disable: bool
     remote_copy_lag_ms: int
+    remote_copy_lag_bytes: int
     local_retention_ms: int
     local_retention_bytes: int
     segment_bytes: int
@@ -84,10 +86,23 @@ class TopicPolicy(msgspec.Struct, frozen=True):
     def local_limits(self) -> tuple[int, int]:
         """Return how many ms and bytes of copied records stay in Redis; -1: no limit."""
         most_ms, most_bytes = self.local_retention_ms, self.local_retention_bytes
+        total_ms, total_bytes = self.total_limits
         return (
-            self.retention_ms if most_ms == -2 else most_ms,
-            self.retention_bytes if most_bytes == -2 else most_bytes,
+            total_ms if most_ms == -2 else most_ms,
+            total_bytes if most_bytes == -2 else most_bytes,
         )
+
+    @property
+    def total_limits(self) -> tuple[int, int]:
+        """Return how many ms and bytes of records the log keeps; -1: no limit."""
+        return (self.retention_ms, self.retention_bytes) if self.delete else (-1, -1)
+
+    @property
+    def copy_lags(self) -> tuple[int, int]:
+        """Return after how many ms or bytes a segment may be copied; -1: not by this limit."""
+        lag_ms, lag_bytes = self.remote_copy_lag_ms, self.remote_copy_lag_bytes
+        kept_ms, kept_bytes = self.local_limits
+        return kept_ms if lag_ms == -1 else lag_ms, kept_bytes if lag_bytes == -1 else lag_bytes
 
 
 def validate(name: str, value: str | None) -> str | None:
@@ -261,7 +276,9 @@ _POLICY = {
     "min_cleanable_dirty_ratio": "min.cleanable.dirty.ratio",
     "remote_storage": "remote.storage.enable",
     "remote_copy_disable": "remote.log.copy.disable",
+    "remote_delete_on_disable": "remote.log.delete.on.disable",
     "remote_copy_lag_ms": "remote.copy.lag.ms",
+    "remote_copy_lag_bytes": "remote.copy.lag.bytes",
     "local_retention_ms": "local.retention.ms",
     "local_retention_bytes": "local.retention.bytes",
     "segment_bytes": "segment.bytes",

@@ -157,6 +157,8 @@ _RENAMED: dict[str, tuple[FromBroker, ...]] = {
     "file.delete.delay.ms": (FromBroker("log.segment.delete.delay.ms"),),
     "preallocate": (FromBroker("log.preallocate"),),
     "remote.storage.enable": (FromBroker("log.remote.storage.enable"),),
+    "remote.copy.lag.ms": (FromBroker("log.remote.copy.lag.ms"),),
+    "remote.copy.lag.bytes": (FromBroker("log.remote.copy.lag.bytes"),),
     "local.retention.ms": (FromBroker("log.local.retention.ms"),),
     "local.retention.bytes": (FromBroker("log.local.retention.bytes"),),
 }

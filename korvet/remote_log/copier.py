@@ -90,11 +90,17 @@ class PartitionCopier:
         policy = self._topic.policy
         most = segment_bytes(policy) if at_once is None else at_once[1]
         writer = await self._collect(claim.first, most)
-        lag_ms, now_ms = policy.remote_copy_lag_ms, int(time() * 1000)
-        is_early = at_once is None and lag_ms > 0 and writer.max_timestamp > now_ms - lag_ms
-        if not writer.size or is_early:
+        now_ms = int(time() * 1000)
+        may_copy = at_once is not None or self._may_copy(claim, writer, now_ms)
+        if not writer.size or not may_copy:
             return 0
         return await self._publish(claim.fence, writer, now_ms)
+
+    def _may_copy(self, claim: ClaimCopyReply, writer: SegmentWriter, now_ms: int) -> bool:
+        """Return whether the segment is old enough, or enough was appended after it."""
+        lag_ms, lag_bytes = self._topic.policy.copy_lags
+        is_old = lag_ms == 0 or (lag_ms > 0 and writer.max_timestamp <= now_ms - lag_ms)
+        return is_old or 0 <= lag_bytes <= claim.bytes - writer.size
 
     async def _claim(self) -> ClaimCopyReply:
         """Acquire or renew the partition's lease."""

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from korvet.read_buffers import ReadBuffers
+from korvet.remote_log.read_limit import THREADS
 
 BUFFER_BYTES = 32 << 20
 """Memory for buffers of reads: what is sent to slow clients is beyond it, and not kept."""
@@ -19,18 +20,19 @@ AHEAD_BYTES = 4 << 20
 """Bytes that the kernel reads ahead of a consumer, half of it at a time."""
 MAX_AHEAD = 1000
 """Files that are read ahead."""
-THREADS = 4
-"""Reads of the disk at a time; a read that waits for a thread ends with its caller."""
 
 
 class LocalFiles:
-    """Reads files below a directory. Belongs to an event loop."""
+    """Reads files below a directory, in `threads` if the disk has to. Belongs to an event loop.
 
-    def __init__(self, root: Path) -> None:
+    A read that waits for a thread ends with its caller.
+    """
+
+    def __init__(self, root: Path, threads: int = THREADS) -> None:
         self.hits = self.misses = 0
         self._root = f"{root}/"
         self._buffers = ReadBuffers(BUFFER_BYTES)
-        self._threads = ThreadPoolExecutor(THREADS, "korvet-segments")
+        self._threads = ThreadPoolExecutor(threads, "korvet-segments")
         self._ahead: OrderedDict[str, int] = OrderedDict()
         """Positions up to which files are read ahead."""
 

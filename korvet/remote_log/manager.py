@@ -15,6 +15,7 @@ from korvet.remote_log.manifest import SegmentRow
 from korvet.remote_log.orphans import delete_orphans
 from korvet.remote_log.store import RemoteStorageError, SegmentStore
 from korvet.scripts import log
+from korvet.scripts.call import Call
 from korvet.scripts.topic import forget_deleted
 from korvet.store.async_store import AsyncStore
 from korvet.store.errors import StoreError
@@ -92,9 +93,11 @@ class RemoteLogManager:
         if collects:
             self._collects_at = monotonic() + COLLECT_INTERVAL_S
         for topic in topics:
-            for partition in range(topic.partitions if topic.policy.remote_storage else 0):
+            is_remote = topic.policy.remote_storage
+            numbers = range(topic.partitions) if is_remote else await self._left_over(topic)
+            for partition in numbers:
                 try:
-                    await self.move(topic, partition)
+                    await (self.move if is_remote else self.expire)(topic, partition)
                     if collects:
                         await self.collect_orphans(topic, partition)
                 # ValueError: a batch of another Redis client is malformed.
@@ -141,7 +144,23 @@ class RemoteLogManager:
         while await self.copy(topic, partition):
             pass
         await self._trim(topic, partition)
-        await self._expire(topic, partition)
+        await self.expire(topic, partition)
+
+    async def _left_over(self, topic: Topic) -> list[int]:
+        """Return the partitions with segments of a topic that is not tiered any more."""
+        try:
+            counts = await asyncio.gather(
+                *(
+                    self._store.command("EXISTS", each.segments, each.deleted_segments)
+                    for each in (
+                        self._keys.partition(topic.name, n) for n in range(topic.partitions)
+                    )
+                )
+            )
+        except StoreError as error:
+            self.log_failure(topic.name, -1, error)
+            return []
+        return [number for number, count in enumerate(counts) if count]
 
     async def copy(
         self, topic: Topic, partition: int, at_once: tuple[int, int] | None = None
@@ -219,21 +238,11 @@ class RemoteLogManager:
             )
             more = reply.more
 
-    async def _expire(self, topic: Topic, partition: int) -> None:
-        policy, removed = topic.policy, MOST
+    async def expire(self, topic: Topic, partition: int) -> None:
+        """Remove old segments, or all if the topic is not tiered any more, and their objects."""
+        removed = MOST
         while removed == MOST:
-            reply = await self._store.run(
-                log.expire_segments(
-                    self._keys,
-                    topic.name,
-                    partition,
-                    topic_id=topic.id,
-                    retention_ms=policy.retention_ms,
-                    retention_bytes=policy.retention_bytes,
-                    delay_ms=policy.file_delete_delay_ms,
-                    most=MOST,
-                )
-            )
+            reply = await self._store.run(self._expiration(topic, partition))
             if reply.error != ErrorCode.NONE:
                 return
             removed = reply.removed
@@ -245,3 +254,18 @@ class RemoteLogManager:
                 await self._store.run(
                     log.forget_segments(self._keys, topic.name, partition, rows=reply.due)
                 )
+
+    def _expiration(self, topic: Topic, partition: int) -> Call[log.ExpireSegmentsReply]:
+        place, policy = (self._keys, topic.name, partition), topic.policy
+        delay_ms = policy.file_delete_delay_ms
+        if not policy.remote_storage and policy.remote_delete_on_disable:
+            return log.drop_segments(*place, topic_id=topic.id, delay_ms=delay_ms, most=MOST)
+        retention_ms, retention_bytes = policy.total_limits
+        return log.expire_segments(
+            *place,
+            topic_id=topic.id,
+            retention_ms=retention_ms,
+            retention_bytes=retention_bytes,
+            delay_ms=delay_ms,
+            most=MOST,
+        )

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 from korvet.metrics import Metrics
 from korvet.remote_log.local_files import LocalFiles
+from korvet.remote_log.read_limit import ReadLimit
 from korvet.store.errors import StoreError
 
 _RETRIES: Any = {
@@ -37,8 +38,16 @@ class SegmentStore:
     `create`: make the directory of a file URL. Readers must not: another machine may have it.
     """
 
-    def __init__(self, url: str, metrics: Metrics | None = None, *, create: bool = True) -> None:
+    def __init__(
+        self,
+        url: str,
+        metrics: Metrics | None = None,
+        *,
+        create: bool = True,
+        limit: ReadLimit | None = None,
+    ) -> None:
         parts = urlsplit(url)
+        self._limit = limit or ReadLimit()
         self.url = url
         self._metrics = metrics or Metrics()
         self._root: Path | None = None
@@ -50,7 +59,7 @@ class SegmentStore:
                 self._root.mkdir(parents=True, exist_ok=True)
             elif not self._root.is_dir():
                 raise RemoteStorageError(f"{url}: this machine has no such directory")
-            self.files = LocalFiles(self._root)
+            self.files = LocalFiles(self._root, self._limit.threads)
         else:
             _ = self._store  # raise for an invalid URL here
 
@@ -105,13 +114,16 @@ class SegmentStore:
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the object's bytes from `start` to below `end`."""
         found: Any
+        await self._limit.wait()
+        self._limit.charge(end - start)
         with self._request("read", name):
             if self.files is not None:
                 found = await self.files.read(name, start, end - start)
             else:
                 import obstore
 
-                found = await obstore.get_range_async(self._store, name, start=start, end=end)
+                async with self._limit.slots:
+                    found = await obstore.get_range_async(self._store, name, start=start, end=end)
             if len(found) != end - start:
                 raise ValueError(f"{len(found)} bytes in place of {end - start}")
         self._metrics.remote_read_bytes.add(len(found))

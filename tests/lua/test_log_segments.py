@@ -221,3 +221,44 @@ def test_a_local_trim_removes_copied_records_only(runner: Runner) -> None:
     assert found == sorted(set(found)) and found[-1] == 8
     assert (part.bounds().start, part.bounds().local_first) == (0, 8)
     assert trim_local(part, 9).removed == 0
+
+
+def drop(part: Part, most: int = 10, topic_id: str = ID) -> log.DropSegmentsReply:
+    call = log.drop_segments(KEYS, "t", 0, topic_id=topic_id, delay_ms=0, most=most)
+    return part.runner.run(call)
+
+
+def test_a_log_without_its_segments_begins_with_its_records_in_redis(runner: Runner) -> None:
+    part = filled(runner)
+    fence = claim(part).fence
+    for first in (0, 3, 6):
+        add(part, fence, first, first + 2)
+    trim_local(part, 4)
+    assert drop(part, topic_id=OTHER_ID).error == ErrorCode.UNKNOWN_TOPIC_ID
+    reply = drop(part, most=2)
+    assert (reply.start, reply.removed) == (4, 2)
+    bounds = part.bounds()
+    assert (bounds.start, bounds.local_first, bounds.next, bounds.tiered) == (4, 4, 10, -1)
+    reply = drop(part, most=2)
+    assert (reply.start, reply.removed) == (4, 1)
+    assert [row.split(b":")[0] for row in reply.due] == [b"0", b"3"]
+    assert drop(part).removed == 0
+    assert part.bounds().bytes == 6 * STEP
+
+
+def test_a_copy_that_was_in_progress_is_refused_and_later_ones_begin_anew(runner: Runner) -> None:
+    part = filled(runner)
+    fence = claim(part).fence
+    add(part, fence, 0, 2)
+    drop(part)
+    assert add(part, fence, 0, 2).added == 0
+    again = claim(part, "b")
+    assert (again.fence > fence, again.first) == (True, 0)
+    assert add(part, fence, 0, 2).added == 0
+    assert add(part, again.fence, 0, 2).added == 1
+
+
+def test_a_log_without_segments_stays_as_it_is(runner: Runner) -> None:
+    part = filled(runner)
+    assert (drop(part).start, part.bounds().first, part.bounds().next) == (0, 0, 10)
+    assert part.runner.command("HEXISTS", part.keys.log, "copy_lease") == 0

@@ -210,6 +210,7 @@ def segments(lua: Doubting) -> None:
     claim = log.claim_copy(KEYS, "t", 0, topic_id=ID, holder="a", ttl_ms=1000)
     assert lua.run(claim).fence == 1
     place = {"first": 0, "last": 1, "records": 2, "size": 9, "row": "9:5:id"}
+    again = {**place, "first": 2, "last": 2, "records": 1}
     assert lua.run(log.add_segment(KEYS, "t", 0, topic_id=ID, fence=1, **place)).added == 1
     trim = log.trim_local(KEYS, "t", 0, topic_id=ID, before=1, steps=64)
     assert lua.run(trim).start == 1
@@ -218,6 +219,9 @@ def segments(lua: Doubting) -> None:
     assert lua.run(local).removed == 1
     expire = log.expire_segments(KEYS, "t", 0, topic_id=ID, **limits, delay_ms=0, most=9)
     assert lua.run(expire).removed == 1
+    assert lua.run(log.add_segment(KEYS, "t", 0, topic_id=ID, fence=1, **again)).added == 1
+    drop = log.drop_segments(KEYS, "t", 0, topic_id=ID, delay_ms=0, most=9)
+    assert lua.run(drop).removed == 1
     gone = topic.delete_definition(KEYS, topic="t", expected=b"{}", remote_id=ID)
     assert lua.run(gone).error == 0
     shape: Any = {"format": "batch", "mode": "dense", "bits": 10}

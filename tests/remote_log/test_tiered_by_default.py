@@ -127,6 +127,25 @@ async def test_they_are_deleted_too_if_tiered_storage_was_switched_off_meanwhile
     assert await services.store.command("ZCARD", services.keys.deleted_topics()) == 1
 
 
+async def test_segments_are_read_and_expire_if_the_default_was_switched_off_meanwhile(
+    tier: Tier,
+) -> None:
+    await tier.fill(remote_storage_enable=None)
+    await tier.move()
+    services = tier.broker.services
+    off = Settings({**ON, "log.remote.storage.enable": "false"})
+    services.topics.use_configs(TopicConfigs(off))
+    topic = await services.topics.get("t")
+    assert topic is not None and not topic.policy.remote_storage
+    await tier.manager().run_once()
+    assert await tier.read() == tier.sent
+    count, cold = len(tier.objects()), (await tier.offset(-4)).offset
+    services.topics.use_configs(TopicConfigs(off, [Pattern("t", {"retention.bytes": "1"})]))
+    await tier.manager().run_once()
+    assert 0 < (await tier.offset(-2)).offset <= cold
+    assert len(tier.objects()) < count
+
+
 async def test_a_topic_that_was_never_copied_leaves_no_id(tier: Tier) -> None:
     await tier.fill(cleanup_policy="compact", remote_storage_enable=None)
     services = tier.broker.services

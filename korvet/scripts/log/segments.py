@@ -33,6 +33,10 @@ class ExpireSegmentsReply(Reply):
     due: list[bytes]
 
 
+class DropSegmentsReply(ExpireSegmentsReply):
+    """As of log.expire_segments."""
+
+
 class ForgetSegmentsReply(Reply):
     """The removed segments are forgotten."""
 
@@ -58,6 +62,7 @@ class TrimLocalReply(Reply):
 CLAIM_COPY = Script("log.claim_copy", ClaimCopyReply)
 ADD_SEGMENT = Script("log.add_segment", AddSegmentReply)
 EXPIRE_SEGMENTS = Script("log.expire_segments", ExpireSegmentsReply)
+DROP_SEGMENTS = Script("log.drop_segments", DropSegmentsReply)
 FORGET_SEGMENTS = Script("log.forget_segments", ForgetSegmentsReply)
 RESTORE = Script("log.restore", RestoreReply)
 TRIM_LOCAL = Script("log.trim_local", TrimLocalReply)
@@ -109,6 +114,14 @@ def expire_segments(
         (k.log, k.segments, k.deleted_segments),
         (topic_id, retention_ms, retention_bytes, delay_ms, most),
     )
+
+
+def drop_segments(
+    keys: Keys, topic: str, partition: int, *, topic_id: str, delay_ms: int, most: int
+) -> Call[DropSegmentsReply]:
+    """Remove all segments from the log, at most `most` in this call."""
+    k = keys.partition(topic, partition)
+    return Call(DROP_SEGMENTS, (k.log, k.segments, k.deleted_segments), (topic_id, delay_ms, most))
 
 
 def forget_segments(

@@ -1,0 +1,29 @@
+"""The limits of a broker process's reads from the remote store: bytes a second, reads at a time."""
+
+import asyncio
+from collections.abc import Callable
+from time import monotonic
+
+THREADS = 10
+
+
+class ReadLimit:
+    """Lets reads wait while those before were more than `rate` bytes a second."""
+
+    def __init__(self, rate: Callable[[], int] | None = None, threads: int = THREADS) -> None:
+        self.threads = threads
+        self.slots = asyncio.Semaphore(threads)
+        """One for each read of an object store in progress."""
+        self._rate = rate
+        self._may_read_at = 0.0
+
+    async def wait(self) -> None:
+        """Wait until the next read may begin."""
+        # Each read that waited moves the time for the others.
+        while (rest := self._may_read_at - monotonic()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(rest)
+
+    def charge(self, size: int) -> None:
+        """Let the next read wait for as long as these bytes may take, whether they were read."""
+        if self._rate is not None:
+            self._may_read_at = max(self._may_read_at, monotonic()) + size / self._rate()
