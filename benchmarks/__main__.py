@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 
 from benchmarks import cases, fresh, legacy, report, startup
-from benchmarks.load import Target
+from korvet.bench.load import Target
 
 
 def parser() -> argparse.ArgumentParser:

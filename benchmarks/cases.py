@@ -8,32 +8,20 @@ from benchmarks.groups import Commits, Heartbeats, Join
 from benchmarks.growth import FlatLog, FlatTopic, Memory
 from benchmarks.idempotence import Idempotent
 from benchmarks.idle import Idle
-from benchmarks.latency import Latency
-from benchmarks.load import Target
 from benchmarks.report import Line
-from benchmarks.throughput import Fetch, Produce
 from benchmarks.transactions import Ends, Transactional
+from korvet.bench.latency import Latency
+from korvet.bench.load import Target
+from korvet.bench.rows import LATENCY, RATES
+from korvet.bench.throughput import Fetch
 
-RATES: dict[str, Produce | Fetch] = {
-    "p1k": Produce(100, 1000),
-    "p1k4": Produce(100, 1000, width=4),
-    "p100": Produce(1000, 100),
-    "p100lz4": Produce(1000, 100, codec="lz4"),
-    "psmall": Produce(1, 100, width=4),
-    "pspread": Produce(1, 100, parts=8),
-    "f1k": Fetch(100, 1000),
-    "f100": Fetch(1000, 100),
-    "c1k": Fetch(100, 1000, megabytes=300, once=True),
-    "c100": Fetch(1000, 100, megabytes=200, once=True),
-}
-"""Cases that report a rate; those of class Fetch also report what they read."""
 SEGMENTS: dict[str, Fetch] = {
     "s1k": Fetch(100, 1000, megabytes=1000, once=True, tiered=True),
     "s100": Fetch(1000, 100, megabytes=1000, once=True, tiered=True),
     "s100lz4": Fetch(1000, 100, megabytes=1000, once=True, codec="lz4", tiered=True),
 }
 """Reads from segments; a broker without remote store reads its log."""
-DEFAULT = (*RATES, "lat")
+DEFAULT = (*RATES, LATENCY)
 GROUPS = ("join50", "settle100", "beats", "commits")
 TRANSACTIONS: dict[str, Idempotent | Transactional | Ends] = {
     "pidem": Idempotent(),
@@ -53,7 +41,7 @@ async def run(
         about: Line = {"case": name, "label": label}
         if name in RATES or name in SEGMENTS:
             yield {**about, **await _rate(name, target)}
-        elif name == "lat":
+        elif name == LATENCY:
             tally, quantiles = await Latency().run(target)
             yield {**about, **quantiles, "client_cpu_share": tally.row()["client_cpu_share"]}
         elif name in GROUPS:

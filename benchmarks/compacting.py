@@ -15,10 +15,10 @@ from typing import Any
 import redis
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from benchmarks import frames, processes
-from benchmarks.connection import connect
-from benchmarks.load import Pump, Target, connections, drain, topic
-from benchmarks.payloads import values
+from korvet.bench import frames, processes
+from korvet.bench.connection import connect
+from korvet.bench.load import Pump, Target, connections, drain, topic
+from korvet.bench.payloads import values
 
 INCREMENTAL_ALTER_CONFIGS = 44
 TOPIC, SET = 2, 0

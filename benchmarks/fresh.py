@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import startup
-from benchmarks.connection import TLS
+from korvet.bench.connection import TLS
 from korvet.embedded_redis.binary import environment
 
 LISTENING = "listening on "

@@ -9,10 +9,10 @@ from typing import Any
 
 import redis
 
-from benchmarks import frames
-from benchmarks.load import Pump, Tally, Target, connections, drain, measured, topic
-from benchmarks.payloads import batch
-from benchmarks.throughput import fill
+from korvet.bench import frames
+from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.bench.payloads import batch
+from korvet.bench.throughput import fill
 
 PROBES = 500
 RECORDS = 10

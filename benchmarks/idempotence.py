@@ -5,10 +5,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from benchmarks import frames
-from benchmarks.load import Pump, Tally, Target, connections, drain, measured, topic
-from benchmarks.payloads import batch
 from benchmarks.transactions import Producer
+from korvet.bench import frames
+from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.bench.payloads import batch
 
 SLICES = 6
 """Turns of each producer: a change of the machine's speed then affects both."""

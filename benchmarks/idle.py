@@ -4,9 +4,9 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from benchmarks import frames, processes
-from benchmarks.connection import Connection, connect
-from benchmarks.load import Target
+from korvet.bench import frames, processes
+from korvet.bench.connection import Connection, connect
+from korvet.bench.load import Target
 
 AT_ONCE = 50
 """Connections that are opened concurrently."""

@@ -20,11 +20,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import frames
-from benchmarks.load import Pump, Tally, Target, connections, drain, measured, topic
-from benchmarks.payloads import values
 from benchmarks.report import Line
-from benchmarks.throughput import Fetch, Produce, fill
+from korvet.bench import frames
+from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.bench.payloads import values
+from korvet.bench.throughput import Fetch, Produce, fill
 
 SETS = 20
 RECORDS = 200

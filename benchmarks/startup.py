@@ -7,8 +7,8 @@ import signal
 import time
 from collections.abc import Sequence
 
-from benchmarks import frames, processes
-from benchmarks.connection import connect
+from korvet.bench import frames, processes
+from korvet.bench.connection import connect
 
 TIMEOUT_S = 60.0
 IDLE_S = 2.0

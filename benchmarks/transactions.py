@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks import frames
-from benchmarks.connection import Connection
-from benchmarks.latency import quantile
-from benchmarks.load import Pump, Tally, Target, connections, drain, measured, topic
-from benchmarks.payloads import batch, stamp
+from korvet.bench import frames
+from korvet.bench.connection import Connection
+from korvet.bench.latency import quantile
+from korvet.bench.load import Pump, Tally, Target, connections, drain, measured, topic
+from korvet.bench.payloads import batch, stamp
 
 INIT_PRODUCER_ID, ADD_PARTITIONS, END_TXN = 22, 24, 26
 CONCURRENT_TRANSACTIONS = 51

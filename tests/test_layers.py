@@ -113,6 +113,8 @@ LAYERS: dict[str, Layer] = {
         ),
         others=("anyio", "fakeredis", "lupa", "pytest", "redis"),
     ),
+    # Load on any broker, by frames that are built before.
+    "bench": Layer(("bench",), others=("aiokafka", "cramjam", "crc32c")),
     # Values on Spark's driver, bytes on its executors.
     "spark": Layer(
         ("spark",),
@@ -130,6 +132,7 @@ LAYERS: dict[str, Layer] = {
         ours=(
             *SERVICES,
             *(
+                "bench",
                 "recovery",
                 "apis",
                 "broker",

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import processes
 from benchmarks.spark.filling import Target, fill_kafka, fill_korvet, kafka_target, korvet_target
+from korvet.bench import processes
 from korvet.store.sync_store import SyncStore
 from tests.spark.spark_sessions import session
 

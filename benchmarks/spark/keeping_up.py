@@ -33,8 +33,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks import processes
 from benchmarks.fresh import Column, Running, korvet
+from korvet.bench import processes
 from korvet.pipeline import units
 
 TOPIC = "busy"

@@ -13,6 +13,7 @@ import typer
 
 from korvet.cli import (
     acls,
+    bench,
     brokers,
     check,
     consume,
@@ -21,6 +22,7 @@ from korvet.cli import (
     options,
     pipeline,
     produce,
+    quickstart,
     redis_acl,
     restore,
     scripts,
@@ -62,10 +64,12 @@ app.add_typer(segments.app, name="segments")
 options.command(app, "produce")(produce.produce)
 options.command(app, "consume")(consume.consume)
 options.command(app, "top")(top.top)
+options.command(app, "quickstart")(quickstart.quickstart)
 options.command(app, "doctor")(doctor.doctor)
 options.command(app, "restore")(restore.restore)
 app.command("serve")(serve_from.serve_from)
 options.command(app, "redis-acl")(redis_acl.redis_acl)
+app.command("bench")(bench.bench)
 app.command("check")(check.check)
 app.command("settings")(settings.settings)
 

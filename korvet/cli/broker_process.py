@@ -12,6 +12,7 @@ from anyio import CancelScope
 from korvet import logfmt
 from korvet.broker import http
 from korvet.broker.server import serve
+from korvet.cli import event_loop
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Listener
 from korvet.embedded_redis import aof
@@ -45,15 +46,15 @@ def run_broker(
     # Imported modules are never freed, and requests leave few cycles for the collector.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    anyio.run(_main, config, announce, announce_legacy, server, parent, backend_options=_loop())
-
-
-def _loop() -> dict[str, object]:
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return {}
-    return {"use_uvloop": True}
+    anyio.run(
+        _main,
+        config,
+        announce,
+        announce_legacy,
+        server,
+        parent,
+        backend_options=event_loop.options(),
+    )
 
 
 async def _main(
@@ -127,7 +128,7 @@ def serve_ops(
     config: Config, sockets: Sequence[Path], serving: Callable[[], None], parent: int
 ) -> None:
     """Serve the ops port for all workers until a signal."""
-    anyio.run(_ops, config, sockets, serving, parent, backend_options=_loop())
+    anyio.run(_ops, config, sockets, serving, parent, backend_options=event_loop.options())
 
 
 async def _ops(

@@ -175,7 +175,7 @@ def test_shell_completion_is_shown(shell: str) -> None:
 
 def test_completion_offers_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [sys.executable, "-m", "korvet"]
-    for typed, offered in (("korvet to", "topics"), ("korvet topics d", "describe\ndelete")):
+    for typed, offered in (("korvet topi", "topics"), ("korvet topics d", "describe\ndelete")):
         monkeypatch.setenv("_KORVET_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", typed)
         monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))

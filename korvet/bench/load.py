@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from benchmarks import frames, processes
-from benchmarks.connection import LARGE, Connection, connect
+from korvet.bench import frames, processes
+from korvet.bench.connection import LARGE, Connection, connect
 
 IN_FLIGHT = 5
 GIGABYTE = 1e9
@@ -89,6 +89,7 @@ async def topic(
     request = frames.create_topic(name, partitions, {**(configs or {}), **dict(target.configs)})
     error = frames.created(memoryview(await control.ask(request)))
     if error != frames.NO_ERROR:
+        control.close()
         raise frames.Refused(f"CreateTopics {name}: error code {error}")
     await _wait_for_leaders(control, name, partitions)
     try:

@@ -5,10 +5,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks import frames
-from benchmarks.connection import Connection
-from benchmarks.load import Tally, Target, connections, measured, topic
-from benchmarks.payloads import batch
+from korvet.bench import frames
+from korvet.bench.connection import Connection
+from korvet.bench.load import Tally, Target, connections, measured, topic
+from korvet.bench.payloads import batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from benchmarks import frames
-from benchmarks.load import IN_FLIGHT, Pump, Tally, Target, connections, drain, measured, topic
-from benchmarks.payloads import batch
+from korvet.bench import frames
+from korvet.bench.load import IN_FLIGHT, Pump, Tally, Target, connections, drain, measured, topic
+from korvet.bench.payloads import batch
 
 TIERED = {
     "remote.storage.enable": "true",
