@@ -25,19 +25,25 @@ class AcquireReply(Reply):
 
     Read from `next` for the next call. `room` is the number of records that it can acquire above
     the end of the group's state. `wait_ms` is the time to the next lapsed lock, -1 for none.
+    `letters` is the number of dead letters that are not copied yet.
     """
 
     error: int
     next: int
     room: int
     wait_ms: int
+    letters: int
     runs: list[int]
 
 
 class SettleReply(Reply):
-    """Without an error, all records of the call are acknowledged."""
+    """Without an error, all records of the call are acknowledged.
+
+    `letters` is the number of dead letters that are not copied yet.
+    """
 
     error: int
+    letters: int
 
 
 class ReleaseReply(Reply):
@@ -62,7 +68,26 @@ class DescribeReply(Reply):
     acquired: int
     acknowledged: int
     archived: int
+    letters: int
     runs: list[bytes]
+
+
+class DeadLettersReply(Reply):
+    """`letters` has five numbers for each run, as texts.
+
+    They are: number of the first letter, first offset, last offset, deliveries, reason.
+    """
+
+    error: int
+    producer_id: int
+    letters: list[bytes]
+
+
+class CopiedReply(Reply):
+    """`letters` is the number of dead letters that are not copied yet."""
+
+    error: int
+    letters: int
 
 
 class ResetReply(Reply):
@@ -82,6 +107,8 @@ ACQUIRE = Script("share.acquire", AcquireReply)
 SETTLE = Script("share.settle", SettleReply)
 RELEASE = Script("share.release", ReleaseReply)
 DESCRIBE = Script("share.describe", DescribeReply)
+DEAD_LETTERS = Script("share.dead_letters", DeadLettersReply)
+DEAD_LETTERS_COPIED = Script("share.dead_letters_copied", CopiedReply)
 RESET = Script("share.reset", ResetReply)
 DELETE = Script("share.delete", DeleteReply)
 
@@ -103,13 +130,14 @@ def acquire(
     lock_ms: int,
     delivery_limit: int,
     max_locks: int,
+    dead_letters: int = 0,
 ) -> Call[AcquireReply]:
     """Acquire records of `ranges`, which are all of the log's records in `read_from`..`read_to`.
 
     With `read_from` -1, acquire none: free lapsed locks, and return from where to read.
     """
     k = keys.partition(topic, partition)
-    limits = (most, exact, lock_ms, delivery_limit, max_locks)
+    limits = (most, exact, lock_ms, delivery_limit, max_locks, dead_letters)
     flat = [offset for pair in ranges for offset in pair]
     return Call(
         ACQUIRE,
@@ -131,10 +159,11 @@ def settle(
     delivery_limit: int,
     backoff_ms: int,
     max_backoff_ms: int,
+    dead_letters: int = 0,
 ) -> Call[SettleReply]:
     """Acknowledge `ranges`: first offset, last offset and type, ascending."""
     k = keys.partition(topic, partition)
-    limits = (lock_ms, delivery_limit, backoff_ms, max_backoff_ms)
+    limits = (lock_ms, delivery_limit, backoff_ms, max_backoff_ms, dead_letters)
     flat = [int(number) for row in ranges for number in row]
     return Call(
         SETTLE,
@@ -152,13 +181,14 @@ def release(
     member: str,
     topic_id: str,
     delivery_limit: int,
+    dead_letters: int = 0,
 ) -> Call[ReleaseReply]:
     """Make the member's acquired records available; the delivery does not count."""
     k = keys.partition(topic, partition)
     return Call(
         RELEASE,
         (k.log, k.share, k.share_runs),
-        (encode_group(group), member, topic_id, delivery_limit),
+        (encode_group(group), member, topic_id, delivery_limit, dead_letters),
     )
 
 
@@ -168,6 +198,35 @@ def describe(
     """Return the group's state, with at most `most` of its acquired runs."""
     k = keys.partition(topic, partition)
     return Call(DESCRIBE, (k.log, k.share, k.share_runs), (encode_group(group), topic_id, most))
+
+
+def dead_letters(
+    keys: Keys,
+    topic: str,
+    partition: int,
+    *,
+    group: str,
+    topic_id: str,
+    producer_id: int,
+    most: int,
+) -> Call[DeadLettersReply]:
+    """Return dead letters to copy; `producer_id` is a new one for a group without, or 0."""
+    k = keys.partition(topic, partition)
+    return Call(
+        DEAD_LETTERS,
+        (k.log, k.share, k.share_runs),
+        (encode_group(group), topic_id, producer_id, most),
+    )
+
+
+def dead_letters_copied(
+    keys: Keys, topic: str, partition: int, *, group: str, topic_id: str, to: int
+) -> Call[CopiedReply]:
+    """Remove the dead letters with a number below `to`."""
+    k = keys.partition(topic, partition)
+    return Call(
+        DEAD_LETTERS_COPIED, (k.log, k.share, k.share_runs), (encode_group(group), topic_id, to)
+    )
 
 
 def reset(

@@ -3,16 +3,24 @@ local M = {}
 
 local PAGE = 1000
 
---- Remove all rows of the group, a page at a time.
-function M.rows(runs, group)
+-- Remove the rows of the group below `to`, a page at a time.
+local function remove(runs, group, to)
   repeat
-    local found = redis.call(
-      "ZRANGE", runs, "[" .. group .. ":", "(" .. group .. ";", "BYLEX", "LIMIT", 0, PAGE
-    )
+    local found = redis.call("ZRANGE", runs, "[" .. group .. ":", to, "BYLEX", "LIMIT", 0, PAGE)
     if #found > 0 then
       redis.call("ZREM", runs, unpack(found))
     end
   until #found < PAGE
+end
+
+--- Remove all rows of the group.
+function M.rows(runs, group)
+  remove(runs, group, "(" .. group .. ";")
+end
+
+--- Remove the rows of the group's records, but not its dead letters.
+function M.records(runs, group)
+  remove(runs, group, "(" .. group .. ":d")
 end
 
 return M

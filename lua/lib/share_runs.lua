@@ -1,9 +1,11 @@
 --- The state of share groups in a partition (KIP-932): a hash and a sorted set for all groups.
 ---
 --- A field of the hash is a group, its value "end:floor:epoch:available:acquired:acknowledged:
---- archived:full". Records from `end` on have no state yet. `floor` is the log start that the state
---- knows. Then the number of records that are available and acquired, and of those ever acknowledged
---- and archived. `full` is 1 if a consumer may wait for a settled record.
+--- archived:full:dead:copied:producer". Records from `end` on have no state yet. `floor` is the log start that the
+--- state knows. Then the number of records that are available and acquired, and of those ever
+--- acknowledged and archived. `full` is 1 if a consumer may wait for a settled record. `dead` is the
+--- number of dead letters ever: records archived while the group had a dead letter queue. `copied` of
+--- them are in that queue, written by the idempotent producer with the id `producer`.
 ---
 --- The sorted set has a row for each run of records with one state. All scores are 0, so that rows
 --- are in the order of their bytes; offsets and times have 16 digits.
@@ -11,30 +13,35 @@
 ---   <group>:b:<first>:<last>:<deliveries>:<time>:<member>   acquired until `time`; without a
 ---                                                           member: available from `time` on
 ---   <group>:c:<time>:<first>                                the b rows by time
---- An offset below `end` in no run is finished, or holds no record.
+---   <group>:d:<number>:<first>:<last>:<deliveries>:<reason> dead letters to copy, by their number
+--- An offset below `end` in no run of a or b is finished, or holds no record. Dead letters have their
+--- number from the script that archives them, so that any broker copies them in one order.
 local num = require("lib.num")
 
 local M = {}
 
-M.AVAILABLE, M.ACQUIRED, M.TIMES = "a", "b", "c"
+M.AVAILABLE, M.ACQUIRED, M.TIMES, M.DEAD = "a", "b", "c", "d"
+-- Reasons of a dead letter.
+M.REJECTED, M.DELIVERED_TOO_OFTEN = 1, 2
 -- Lua's stack holds 8,000 values.
 local CHUNK = 1000
 local FIRST_PAGE, LAST_PAGE = 8, 128
 
---- Return the group's state as a table, or nil if it has none.
-function M.open(share, runs, group)
+--- Return the group's state as a table, or nil if it has none. `has_queue`: whether archived records
+--- become dead letters.
+function M.open(share, runs, group, has_queue)
   local text = redis.call("HGET", share, group)
   if not text then
     return nil
   end
-  local ends, floor, epoch, available, acquired, acknowledged, archived, full = string.match(
-    text, "^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d)$"
-  )
+  local ends, floor, epoch, available, acquired, acknowledged, archived, full, dead, copied, producer =
+    string.match(text, "^(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+):(%d):(%d+):(%d+):(%d+)$")
   return {
     share = share, runs = runs, group = group, text = text, ends = tonumber(ends),
     floor = tonumber(floor), epoch = tonumber(epoch), available = tonumber(available),
     acquired = tonumber(acquired), acknowledged = tonumber(acknowledged),
-    archived = tonumber(archived), full = tonumber(full), added = {}, removed = {},
+    archived = tonumber(archived), full = tonumber(full), dead = tonumber(dead),
+    copied = tonumber(copied), producer = tonumber(producer), has_queue = has_queue, added = {}, removed = {}, letters = {},
   }
 end
 
@@ -42,8 +49,8 @@ end
 function M.create(share, runs, group, start, floor, epoch)
   return {
     share = share, runs = runs, group = group, text = "", ends = start, floor = floor,
-    epoch = epoch, available = 0, acquired = 0, acknowledged = 0, archived = 0, full = 0,
-    added = {}, removed = {},
+    epoch = epoch, available = 0, acquired = 0, acknowledged = 0, archived = 0, full = 0, dead = 0,
+    copied = 0, producer = 0, added = {}, removed = {}, letters = {},
   }
 end
 
@@ -194,8 +201,14 @@ function M.flush(state)
       put(time_text(state, row.time, row.first))
     end
   end
+  for _, letter in ipairs(state.letters) do
+    put(
+      prefix(state, M.DEAD) .. num.padded(letter.number) .. ":" .. num.text(letter.first) .. ":"
+        .. num.text(letter.last) .. ":" .. letter.rest
+    )
+  end
   run_chunks("ZADD", state.runs, values)
-  state.removed, state.added, state.before = {}, {}, nil
+  state.removed, state.added, state.before, state.letters = {}, {}, nil, {}
 end
 
 --- Write the rows and the group's field, if they changed.
@@ -203,7 +216,7 @@ function M.save(state)
   M.flush(state)
   local numbers = {
     state.ends, state.floor, state.epoch, state.available, state.acquired, state.acknowledged,
-    state.archived, state.full,
+    state.archived, state.full, state.dead, state.copied, state.producer,
   }
   for i = 1, #numbers do
     numbers[i] = num.text(numbers[i])
@@ -214,15 +227,71 @@ function M.save(state)
   end
 end
 
+--- Archive records; with a dead letter queue they become dead letters.
+function M.archive(state, first, last, deliveries, reason)
+  local count = last - first + 1
+  state.archived = state.archived + count
+  if not state.has_queue then
+    return
+  end
+  local rest = num.text(deliveries) .. ":" .. num.text(reason)
+  local before = state.letters[#state.letters]
+  if before and before.last + 1 == first and before.rest == rest then
+    before.last = last
+  else
+    state.letters[#state.letters + 1] = {
+      number = state.dead, first = first, last = last, rest = rest,
+    }
+  end
+  state.dead = state.dead + count
+end
+
+--- Return at most `most` runs of dead letters, the oldest first.
+function M.letters(state, most)
+  local start = prefix(state, M.DEAD)
+  local found = redis.call(
+    "ZRANGE", state.runs, "[" .. start, "(" .. state.group .. ":e", "BYLEX", "LIMIT", 0, most
+  )
+  for i, text in ipairs(found) do
+    local number, first, last, deliveries, reason = string.match(
+      string.sub(text, #start + 1), "^(%d+):(%d+):(%d+):(%d+):(%d+)$"
+    )
+    found[i] = {
+      text = text, number = tonumber(number), first = tonumber(first), last = tonumber(last),
+      deliveries = tonumber(deliveries), reason = tonumber(reason),
+    }
+  end
+  return found
+end
+
+--- Remove the dead letters with a number below `to`, `page` runs at a time.
+function M.remove_letters(state, to, page)
+  repeat
+    local found, removed = M.letters(state, page), {}
+    for _, letter in ipairs(found) do
+      local copied = to - letter.number
+      if copied > 0 then
+        removed[#removed + 1] = letter.text
+        if letter.first + copied <= letter.last then
+          state.letters[1] = {
+            number = to, first = letter.first + copied, last = letter.last,
+            rest = num.text(letter.deliveries) .. ":" .. num.text(letter.reason),
+          }
+        end
+      end
+    end
+    run_chunks("ZREM", state.runs, removed)
+  until #removed < page
+end
+
 --- Return records of an ended lock or a release to the group, from `time` on if given; archive those
 --- that were delivered `limit` times.
 function M.free(state, first, last, deliveries, limit, time)
-  local count = last - first + 1
   if deliveries >= limit then
-    state.archived = state.archived + count
+    M.archive(state, first, last, deliveries, M.DELIVERED_TOO_OFTEN)
     return
   end
-  state.available = state.available + count
+  state.available = state.available + last - first + 1
   if time then
     M.add_acquired(state, first, last, deliveries, time, "")
   else

@@ -75,11 +75,12 @@ function M.from_ranges(state, args, at, from, to, most, room, exact)
       most, reached = most - (upto - begin + 1), upto + 1
       c.pass(upto)
     end
-    if exact and most <= 0 then
+    local begin, upto = math.max(first, state.ends), last
+    local remains = c.row and c.at <= last or continues and begin <= last
+    if exact and most <= 0 and remains then
       stopped = true
       break
     end
-    local begin, upto = math.max(first, state.ends), last
     if continues and begin <= last then
       reached = begin
       if room <= 0 then

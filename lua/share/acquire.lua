@@ -15,6 +15,7 @@
 ---          lock_ms         int    how long the member may keep the records, in ms
 ---          delivery_limit  int    deliveries of a record at most
 ---          max_locks       int    records that are available or acquired at most
+---          dead_letters    int    1: archived records become dead letters
 ---          first...        int    the first offset of each run of records read, ascending: in
 ---                                 layout `batch` of each batch
 ---          last...         int    the last offset of the run
@@ -22,6 +23,7 @@
 ---          next            int    the offset to read from for the next call
 ---          room            int    records above the end of the group's state that a call can acquire
 ---          wait_ms         int    time to the next lapsed lock or ended delay; -1: there is none
+---          letters         int    dead letters that are not copied yet
 ---          runs            list   first offset, last offset and deliveries of each acquired run
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID START_FIRST
 --- COST     O(runs read, acquired and freed), at most 17 calls + 2 per freed_run + 2 per page
@@ -39,7 +41,7 @@ local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, member, topic_id, start = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local from, to, most, exact = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == "1"
 local lock_ms, limit, max_locks = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
-local RANGES, FREED = 12, 100
+local RANGES, FREED = 13, 100
 
 -- Check. Refusals live here.
 local before = from
@@ -52,16 +54,16 @@ for i = RANGES, #ARGV, 2 do
 end
 local place = redis.call("HMGET", log, "topic_id", "start")
 if not place[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, {} }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, 0, -1, 0, {} }
 end
 if place[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1, {} }
+  return { codes.UNKNOWN_TOPIC_ID, -1, 0, -1, 0, {} }
 end
 local log_start = tonumber(place[2])
-local state = share_runs.open(share, runs, group)
+local state = share_runs.open(share, runs, group, ARGV[12] == "1")
 if not state then
   if start < 0 then
-    return { codes.START_FIRST, -1, 0, -1, {} }
+    return { codes.START_FIRST, -1, 0, -1, 0, {} }
   end
   state = share_runs.create(share, runs, group, math.max(start, log_start), log_start, 0)
 end
@@ -90,5 +92,6 @@ end
 local available, time = share_runs.first(state, share_runs.AVAILABLE), share_runs.next_time(state)
 local wait_ms = time and math.max(0, time - now_ms) or -1
 return {
-  codes.NONE, available and available.first or state.ends, room, more and 0 or wait_ms, reply,
+  codes.NONE, available and available.first or state.ends, room, more and 0 or wait_ms,
+  state.dead - state.copied, reply,
 }

@@ -15,6 +15,7 @@
 ---          acquired      int    records that members have acquired
 ---          acknowledged  int    records ever accepted
 ---          archived      int    records ever rejected, or delivered too often
+---          letters       int    dead letters that are not copied yet
 ---          runs          list   first offset, last offset, deliveries, time of the lock's end in ms
 ---                               and member of each acquired run; member empty: a delay
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
@@ -31,14 +32,14 @@ local group, topic_id, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local place = redis.call("HMGET", log, "topic_id", "start")
 if not place[1] then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, 0, 0, 0, 0, {} }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, -1, -1, -1, 0, 0, 0, 0, 0, {} }
 end
 if place[1] ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, 0, 0, 0, 0, {} }
+  return { codes.UNKNOWN_TOPIC_ID, -1, -1, -1, 0, 0, 0, 0, 0, {} }
 end
 local state = share_runs.open(share, runs, group)
 if not state then
-  return { codes.NONE, -1, -1, -1, 0, 0, 0, 0, {} }
+  return { codes.NONE, -1, -1, -1, 0, 0, 0, 0, 0, {} }
 end
 local reply = {}
 for _, row in ipairs(most > 0 and share_runs.rows(state, "b", 0, state.ends, most) or {}) do
@@ -49,5 +50,6 @@ end
 local log_start = tonumber(place[2])
 return {
   codes.NONE, math.max(share_runs.start(state), log_start), math.max(state.ends, log_start),
-  state.epoch, state.available, state.acquired, state.acknowledged, state.archived, reply,
+  state.epoch, state.available, state.acquired, state.acknowledged, state.archived,
+  state.dead - state.copied, reply,
 }

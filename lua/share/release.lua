@@ -8,6 +8,7 @@
 ---          member          bytes  the member whose share session ends
 ---          topic_id        bytes  the topic id the caller expects, 32 hex digits
 ---          delivery_limit  int    deliveries of a record at most, for locks that have lapsed
+---          dead_letters    int    1: archived records become dead letters
 --- RETURNS  error           int    a lib.codes value
 ---          released        int    the number of records
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
@@ -30,7 +31,7 @@ end
 if known ~= topic_id then
   return { codes.UNKNOWN_TOPIC_ID, 0 }
 end
-local state = share_runs.open(share, runs, group)
+local state = share_runs.open(share, runs, group, ARGV[5] == "1")
 if not state then
   return { codes.NONE, 0 }
 end

@@ -10,7 +10,8 @@
 --- RETURNS  error       int    a lib.codes value
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID
 --- COST     O(runs of the group), at most 5 calls + 2 per page
---- NOTES    The caller checks that the group has no members. The state epoch rises by one.
+--- NOTES    The caller checks that the group has no members. The state epoch rises by one. Dead letters
+---          that are not copied yet remain.
 local codes = require("lib.codes")
 local share_clear = require("lib.share_clear")
 local share_runs = require("lib.share_runs")
@@ -29,11 +30,13 @@ end
 local log_start = tonumber(place[2])
 local state = share_runs.open(share, runs, group)
 local epoch = state and state.epoch + 1 or 0
+local fresh = share_runs.create(share, runs, group, math.max(offset, log_start), log_start, epoch)
+if state then
+  fresh.dead, fresh.copied, fresh.producer = state.dead, state.copied, state.producer
+end
 
 -- Write.
-share_clear.rows(runs, group)
-share_runs.save(
-  share_runs.create(share, runs, group, math.max(offset, log_start), log_start, epoch)
-)
+share_clear.records(runs, group)
+share_runs.save(fresh)
 redis.call("PUBLISH", share, group)
 return { codes.NONE }

@@ -11,10 +11,12 @@
 ---          delivery_limit  int    deliveries of a record at most
 ---          backoff_ms      int    delay of a record that is released after its first delivery
 ---          max_backoff_ms  int    the longest delay; it doubles with each delivery
+---          dead_letters    int    1: archived records become dead letters
 ---          first...        int    the first offset of each range, ascending
 ---          last...         int    the last offset of the range
 ---          type...         int    0 gap, 1 accept, 2 release, 3 reject, 4 renew
 --- RETURNS  error           int    a lib.codes value
+---          letters         int    dead letters that are not copied yet
 --- REFUSES  UNKNOWN_TOPIC_OR_PARTITION UNKNOWN_TOPIC_ID INVALID_REQUEST INVALID_RECORD_STATE
 --- COST     O(runs in the ranges), at most 9 calls + 2 per range + 2 per page
 --- NOTES    INVALID_RECORD_STATE: a record is not acquired by the member, or its lock has lapsed.
@@ -28,8 +30,8 @@ local share_runs = require("lib.share_runs")
 local log, share, runs = KEYS[1], KEYS[2], KEYS[3]
 local group, member, topic_id, lock_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local limit, backoff_ms, max_backoff_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-local RANGES = 8
-local ACCEPT, RELEASE, RENEW = 1, 2, 4
+local RANGES = 9
+local ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 -- Check. Refusals live here.
 local before = -1
@@ -42,14 +44,14 @@ for i = RANGES, #ARGV, 3 do
 end
 local known = redis.call("HGET", log, "topic_id")
 if not known then
-  return { codes.UNKNOWN_TOPIC_OR_PARTITION }
+  return { codes.UNKNOWN_TOPIC_OR_PARTITION, 0 }
 end
 if known ~= topic_id then
-  return { codes.UNKNOWN_TOPIC_ID }
+  return { codes.UNKNOWN_TOPIC_ID, 0 }
 end
-local state = share_runs.open(share, runs, group)
+local state = share_runs.open(share, runs, group, ARGV[8] == "1")
 if not state then
-  return { codes.INVALID_RECORD_STATE }
+  return { codes.INVALID_RECORD_STATE, 0 }
 end
 local now_ms, start = clock.now_ms(), share_runs.start(state)
 
@@ -73,6 +75,8 @@ local function settle(row, first, last, type)
     local time = delay_ms > 0 and now_ms + delay_ms or nil
     share_runs.free(state, first, last, row.deliveries, limit, time)
     released = true
+  elseif type == REJECT then
+    share_runs.archive(state, first, last, row.deliveries, share_runs.REJECTED)
   else
     state.archived = state.archived + count
   end
@@ -101,14 +105,14 @@ for i = RANGES, #ARGV, 3 do
   local first, last, type = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   first = math.max(first, start)
   if last >= state.ends then
-    return { codes.INVALID_REQUEST }
+    return { codes.INVALID_REQUEST, 0 }
   end
   while first <= last do
     if not (row and at <= first and first <= row.last) then
       load(first, rows ~= nil and reached == first)
     end
     if not (row and at <= first and row.member == member and row.time > now_ms) then
-      return { codes.INVALID_RECORD_STATE }
+      return { codes.INVALID_RECORD_STATE, 0 }
     end
     share_runs.add_acquired(state, at, first - 1, row.deliveries, row.time, member)
     local upto = math.min(last, row.last)
@@ -126,4 +130,4 @@ share_runs.save(state)
 if wakes then
   redis.call("PUBLISH", share, group)
 end
-return { codes.NONE }
+return { codes.NONE, state.dead - state.copied }

@@ -13,6 +13,7 @@ LIMIT = 5
 MAX_LOCKS = 2_000
 
 Runs = list[tuple[int, int, int]]
+Letter = tuple[int, int, int, int, int]
 
 
 def triples(reply: AcquireReply) -> Runs:
@@ -30,6 +31,7 @@ class Group:
     limit: int = LIMIT
     max_locks: int = MAX_LOCKS
     start: int = 0
+    dead_letters: int = 0
 
     def call(
         self,
@@ -47,6 +49,7 @@ class Group:
             "lock_ms": LOCK_MS,
             "delivery_limit": self.limit,
             "max_locks": self.max_locks,
+            "dead_letters": self.dead_letters,
         }
         if ranges and read_from < 0:
             read_from, read_to = ranges[0][0], ranges[-1][1]
@@ -88,6 +91,7 @@ class Group:
             "delivery_limit": self.limit,
             "backoff_ms": 0,
             "max_backoff_ms": 0,
+            "dead_letters": self.dead_letters,
         }
         call = share.settle(
             KEYS,
@@ -114,8 +118,34 @@ class Group:
             member=member,
             topic_id=ID,
             delivery_limit=self.limit,
+            dead_letters=self.dead_letters,
         )
         return self.part.runner.run(call).released
+
+    def letters(self, producer_id: int = 0, most: int = 100) -> tuple[int, list[Letter]]:
+        """The producer id, and number, first, last, deliveries and reason of each run."""
+        call = share.dead_letters(
+            KEYS,
+            self.part.topic,
+            0,
+            group=self.name,
+            topic_id=ID,
+            producer_id=producer_id,
+            most=most,
+        )
+        reply = self.part.runner.run(call)
+        assert reply.error == 0
+        flat = map(int, reply.letters)
+        return reply.producer_id, list(zip(flat, flat, flat, flat, flat, strict=True))
+
+    def copied(self, to: int) -> int:
+        """The number of dead letters that are left."""
+        call = share.dead_letters_copied(
+            KEYS, self.part.topic, 0, group=self.name, topic_id=ID, to=to
+        )
+        reply = self.part.runner.run(call)
+        assert reply.error == 0
+        return reply.letters
 
     def describe(self, most: int = 100) -> DescribeReply:
         call = share.describe(KEYS, self.part.topic, 0, group=self.name, topic_id=ID, most=most)

@@ -29,6 +29,8 @@ class ShareModel:
     cells: dict[int, Cell] = field(default_factory=dict)
     acknowledged: int = 0
     archived: int = 0
+    letters: list[tuple[int, int, int]] = field(default_factory=list)
+    """Offset, deliveries and reason of each record that was archived, but for gaps."""
 
     @property
     def start(self) -> int:
@@ -50,6 +52,7 @@ class ShareModel:
         if cell.deliveries >= self.limit:
             del self.cells[offset]
             self.archived += 1
+            self.letters.append((offset, cell.deliveries, 2))
         elif until:
             self.cells[offset] = Cell(DELAYED, cell.deliveries, until=until)
         else:
@@ -78,11 +81,12 @@ class ShareModel:
         """The offset at which it stops; `most` None: a range that has begun is taken whole."""
         for offset in range(first, last + 1):
             cell, is_new = self.cells.get(offset), offset >= end
-            if most is not None and len(taken) >= most:
+            is_taken = is_new or (cell is not None and cell.state == AVAILABLE)
+            if most is not None and is_taken and len(taken) >= most:
                 return offset
             if is_new and room <= 0 and (most is not None or offset == max(first, end)):
                 return offset
-            if (cell and cell.state == AVAILABLE) or is_new:
+            if is_taken:
                 taken.append((offset, cell.deliveries + 1 if cell else 1))
                 room -= is_new
         return last + 1
@@ -152,6 +156,8 @@ class ShareModel:
             del self.cells[offset]
             self.acknowledged += type == Acknowledge.ACCEPT
             self.archived += type != Acknowledge.ACCEPT
+            if type == Acknowledge.REJECT:
+                self.letters.append((offset, cell.deliveries, 1))
 
     def release(self, member: str) -> int:
         """The number of records the end of the member's session releases; free lapsed first."""

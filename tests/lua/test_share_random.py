@@ -22,7 +22,9 @@ class Run:
         self.random = random.Random(seed)
         self.lua = LuaRunner()
         self.part = Part(self.lua, mode="dense").create()
-        self.group = Group(self.part, limit=LIMIT, max_locks=MAX_LOCKS)
+        self.group = Group(self.part, limit=LIMIT, max_locks=MAX_LOCKS, dead_letters=seed % 2)
+        self.letters: dict[int, tuple[int, int, int]] = {}
+        self.copied = 0
         self.model = ShareModel(LIMIT, MAX_LOCKS, LOCK_MS)
         self.held: dict[str, list[int]] = {member: [] for member in MEMBERS}
         self.batches: list[tuple[int, int]] = []
@@ -39,6 +41,7 @@ class Run:
             *(self.acquire,) * 6,
             *(self.settle,) * 6,
             self.leave,
+            self.copy,
             self.advance,
             self.trim,
         )
@@ -51,7 +54,7 @@ class Run:
         found = {}
         for row in self.group.rows():
             _, kind, first, last, *rest = row.decode().split(":")
-            if kind == "c":
+            if kind in "cd":
                 continue
             for offset in range(int(first), int(last) + 1):
                 assert offset not in found
@@ -126,6 +129,27 @@ class Run:
         assert self.group.release(member) == self.model.release(member)
         self.held[member] = []
 
+    def copy(self) -> None:
+        """Copy some dead letters: each has one number, which never changes."""
+        if not self.group.dead_letters:
+            assert self.group.letters() == (0, [])
+            return
+        producer, rows = self.group.letters(producer_id=7)
+        assert producer == 7
+        pending = self.copied
+        for number, first, last, deliveries, reason in rows:
+            for offset in range(first, last + 1):
+                letter = (offset, deliveries, reason)
+                assert number + offset - first == pending
+                assert self.letters.setdefault(pending, letter) == letter
+                pending += 1
+        assert sorted(self.letters.values()) == sorted(self.model.letters)
+        assert pending == len(self.letters)
+        to = self.random.randint(self.copied, pending)
+        for _ in range(1 if self.random.random() < 0.8 else 2):
+            assert self.group.copied(to) == pending - to
+        self.copied = to
+
     def advance(self) -> None:
         self.lua.advance(self.random.choice((1, 40, 200, LOCK_MS)))
 
@@ -152,6 +176,8 @@ class Run:
             for first, last, _ in runs:
                 assert self.group.accept("a", first, last) == ErrorCode.NONE
                 assert self.model.settle("a", [(first, last, 1)], now, 0) == "NONE"
+        self.copy()
+        assert self.group.copied(len(self.letters)) == 0
         assert self.group.rows() == []
         assert self.group.counts()[0] == max(self.log_end, self.log_start)
 
