@@ -127,6 +127,12 @@ LAYERS: dict[str, Layer] = {
         ours=(*LOG, "spark"),
         others=("msgspec", "py4j", "pyarrow", "pyspark", "rich"),
     ),
+    # The web console, in a thread of the broker.
+    "console": Layer(
+        ("console",),
+        ours=(*SERVICES, "context", "apis", "broker", "library"),
+        others=("anyio", "jinja2", "markupsafe", "msgspec", "starlette", "uvicorn"),
+    ),
     "cli": Layer(
         ("cli", "__main__"),
         ours=(
@@ -136,6 +142,7 @@ LAYERS: dict[str, Layer] = {
                 "recovery",
                 "apis",
                 "broker",
+                "console",
                 "legacy",
                 "embedded_redis",
                 "library",

@@ -4,17 +4,22 @@ Rules
 - /healthz and /livez succeed if the process can answer; /readyz checks `ready` (Redis, scripts).
 - Each worker process serves its metrics on a private unix socket (/snapshot). The process with the
   ops port asks all workers, and every row has the label `worker`.
-- One request per connection, with at most 8 KB and 5 seconds.
+- One request per connection, with at most 8 KB and 5 seconds. A connection that asks for another
+  page goes to the console, if there is one: it serves it in a thread.
 - A failure (an error in a page, no free file descriptor) affects one request only.
 """
 
+import asyncio
+import errno
+import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream, Listener, SocketStream, TaskStatus
+from anyio.abc import TaskStatus
 
 from korvet import logfmt
 from korvet.broker import listeners
@@ -25,6 +30,7 @@ from korvet.metrics import Family, Metrics
 
 AGAIN_S = 1.0
 """Seconds until a failed listener is restarted."""
+_BACKLOG = 128
 _LONGEST_REQUEST = 8192
 _PATIENCE_S = 5
 _TEXT = "text/plain; charset=utf-8"
@@ -38,6 +44,25 @@ Ready = Callable[[], Awaitable[str | None]]
 """Check that returns None if ready, otherwise the reason as a sentence."""
 
 Answer = tuple[int, str, bytes]
+Snapshots = Sequence[tuple[str | None, list[Family]]]
+"""Metrics of processes, by the worker's number; None without workers."""
+
+
+class Page(Protocol):
+    """The pages of one broker process, or of all workers."""
+
+    async def answer(self, path: str) -> Answer: ...
+    async def snapshots(self) -> Snapshots: ...
+
+
+class Console(Protocol):
+    """Serves the pages that this module does not have, in a thread."""
+
+    def take(self, connection: socket.socket, request: bytes, page: Page) -> None:
+        """Serve and close the connection, of which `request` was read."""
+
+    def close(self) -> None:
+        """Stop the thread."""
 
 
 class KafkaMetrics(Protocol):
@@ -74,6 +99,9 @@ class OpsPage:
         self._metrics.scraped()
         return [*self._metrics.snapshot(), *process_families()]
 
+    async def snapshots(self) -> Snapshots:
+        return [(None, self._metrics.snapshot())]
+
 
 class WorkerPoolPage:
     """The pages of all workers; each is asked on its socket."""
@@ -87,15 +115,18 @@ class WorkerPoolPage:
         if path == "/readyz":
             return readiness(await self._ready())
         if path == "/metrics":
-            found = [(str(n), await self._snapshot(s)) for n, s in enumerate(self._sockets)]
-            return 200, _METRICS_TEXT, exposition([(n, f) for n, f in found if f is not None])
+            return 200, _METRICS_TEXT, exposition(await self.snapshots())
         if path == "/metrics/kafka":
             return await self._kafka_metrics()
         return 404, _TEXT, b"/healthz, /readyz and /metrics are here\n"
 
+    async def snapshots(self) -> Snapshots:
+        found = [(str(n), await self._snapshot(s)) for n, s in enumerate(self._sockets)]
+        return [(n, families) for n, families in found if families is not None]
+
     async def _ready(self) -> str | None:
-        for number, socket in enumerate(self._sockets):
-            status, body = await get(socket, "/readyz")
+        for number, path in enumerate(self._sockets):
+            status, body = await get(path, "/readyz")
             if status != 200:
                 why = body.decode("utf-8", "replace").strip() or "it does not answer"
                 return f"worker {number}: {why}"
@@ -104,8 +135,8 @@ class WorkerPoolPage:
     async def _kafka_metrics(self) -> Answer:
         """Return the page of the first worker that answers: every worker has the same rows."""
         status, body = 0, b""
-        for socket in self._sockets:
-            status, body = await get(socket, "/metrics/kafka")
+        for path in self._sockets:
+            status, body = await get(path, "/metrics/kafka")
             if status:
                 break
         if status == 200:
@@ -129,48 +160,116 @@ def readiness(sentence: str | None) -> Answer:
     return (200, _TEXT, b"ready\n") if sentence is None else (503, _TEXT, f"{sentence}\n".encode())
 
 
-async def serve(
-    page: OpsPage | WorkerPoolPage,
-    where: Address | Path,
-    *,
-    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-) -> None:
-    """Serve the pages until cancelled. Raises StartError if the address is in use."""
+def bind(where: Address | Path, *, or_free: bool = False) -> list[socket.socket]:
+    """Listen on an address or a unix socket. Raises StartError if it is in use.
+
+    `or_free`: take a free port of the host if the port is in use.
+    """
     try:
-        listener = await _listen(where)
+        if isinstance(where, Path):
+            return [_listen_unix(where)]
+        try:
+            return _listen(where)
+        except OSError as error:
+            if not or_free or error.errno != errno.EADDRINUSE:
+                raise
+            return _listen(Address(where.host, 0))
     except OSError as error:
         if isinstance(where, Address):
             raise listeners.unserved("--ops", where, error) from None
         raise StartError(f"{where} cannot be served: {error.strerror or error}.") from None
 
-    async def one(stream: ByteStream) -> None:
+
+def address_of(sockets: Sequence[socket.socket]) -> Address:
+    """Return the address of listening sockets."""
+    return Address(*sockets[0].getsockname()[:2])
+
+
+def _listen(where: Address) -> list[socket.socket]:
+    """Listen on every address of the host."""
+    rows = socket.getaddrinfo(
+        where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    port, found = where.port, []
+    with ExitStack() as opened:
+        for family, kind, protocol, _, address in dict.fromkeys(rows):
+            each = opened.enter_context(socket.socket(family, kind, protocol))
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            each.bind((address[0], port, *address[2:]))
+            port = each.getsockname()[1]
+            found.append(_listening(each))
+        opened.pop_all()
+    return found
+
+
+def _listen_unix(where: Path) -> socket.socket:
+    where.unlink(missing_ok=True)
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        found.bind(str(where))
+        where.chmod(0o600)
+    except BaseException:
+        found.close()
+        raise
+    return _listening(found)
+
+
+def _listening(found: socket.socket) -> socket.socket:
+    found.setblocking(False)
+    found.listen(_BACKLOG)
+    return found
+
+
+async def serve(
+    page: Page,
+    where: Address | Path | Sequence[socket.socket],
+    console: Console | None = None,
+    *,
+    task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the pages until cancelled. Raises StartError if the address is in use."""
+    sockets = bind(where) if isinstance(where, Address | Path) else where
+
+    async def one(connection: socket.socket) -> None:
+        is_taken = False
         try:
-            async with stream:
-                with anyio.move_on_after(_PATIENCE_S):
-                    await _exchange(page, stream)
+            with anyio.move_on_after(_PATIENCE_S):
+                is_taken = await _exchange(page, connection, console)
         except Exception as error:
             log.exception("ops page failed", error)
+        finally:
+            if not is_taken:
+                connection.close()
 
-    async with listener:
-        task_status.started()
-        while True:
-            try:
-                await listener.serve(one)
-            except* OSError as errors:
-                log.error("ops listener failed, retrying", error=_first(errors))
+    try:
+        async with anyio.create_task_group() as tasks:
+            for each in sockets:
+                tasks.start_soon(_accept_all, each, lambda taken: tasks.start_soon(one, taken))
+            task_status.started()
+    finally:
+        for each in sockets:
+            each.close()
+
+
+async def _accept_all(listener: socket.socket, serve: Callable[[socket.socket], object]) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            connection, _ = await accept(loop, listener)
+        except OSError as error:
+            log.error("ops listener failed, retrying", error=error)
             await anyio.sleep(AGAIN_S)
+        else:
+            serve(connection)
 
 
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
-async def _listen(where: Address | Path) -> Listener[SocketStream]:
-    if isinstance(where, Path):
-        return await anyio.create_unix_listener(where, mode=0o600)
-    return await anyio.create_tcp_listener(local_host=where.host, local_port=where.port)
+async def accept(
+    loop: asyncio.AbstractEventLoop, listener: socket.socket
+) -> tuple[socket.socket, object]:
+    """Accept a connection. Raises OSError."""
+    return await loop.sock_accept(listener)
 
 
 async def get(socket: Path, path: str) -> tuple[int, bytes]:
@@ -189,22 +288,33 @@ async def get(socket: Path, path: str) -> tuple[int, bytes]:
     return (int(words[1]), body) if len(words) == 3 and words[1].isdigit() else (0, b"")
 
 
-async def _exchange(page: OpsPage | WorkerPoolPage, stream: ByteStream) -> None:
+async def _exchange(page: Page, connection: socket.socket, console: Console | None) -> bool:
+    """Answer one request; return whether the console took the connection."""
+    loop = asyncio.get_running_loop()
     request = b""
     try:
         while b"\r\n\r\n" not in request and len(request) <= _LONGEST_REQUEST:
-            request += await stream.receive(_LONGEST_REQUEST)
+            part = await loop.sock_recv(connection, _LONGEST_REQUEST)
+            if not part:
+                return False
+            request += part
         status, kind, body = await _answer(page, request)
+        if console is not None and status in (404, 405):
+            console.take(connection, request, page)
+            return True
         head = (
             f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
-        await stream.send(head.encode() + (b"" if request.startswith(b"HEAD ") else body))
-    except (anyio.EndOfStream, anyio.BrokenResourceError):
-        return
+        await loop.sock_sendall(
+            connection, head.encode() + (b"" if request.startswith(b"HEAD ") else body)
+        )
+    except ConnectionError:
+        pass
+    return False
 
 
-async def _answer(page: OpsPage | WorkerPoolPage, request: bytes) -> Answer:
+async def _answer(page: Page, request: bytes) -> Answer:
     words = request.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or b"\r\n\r\n" not in request:
         return 400, _TEXT, b"this is HTTP: GET /metrics HTTP/1.1\n"
@@ -213,7 +323,7 @@ async def _answer(page: OpsPage | WorkerPoolPage, request: bytes) -> Answer:
     return await page.answer(words[1].partition(b"?")[0].decode("latin-1"))
 
 
-def exposition(snapshots: Sequence[tuple[str | None, list[Family]]]) -> bytes:
+def exposition(snapshots: Snapshots) -> bytes:
     """Return the metrics of these processes as Prometheus text."""
     # Imported here: a broker without --ops does not need prometheus_client.
     from korvet.broker.prometheus import text

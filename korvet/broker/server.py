@@ -4,11 +4,15 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, Protocol
 
 import anyio
+import anyio.lowlevel
 import msgspec
+from anyio.abc import TaskGroup
 
 from korvet import apis, logfmt
 from korvet.broker import http, listeners
@@ -68,8 +72,13 @@ async def serve(
     stop: anyio.Event,
     interceptor: Interceptor | None = None,
     extra: ExtraListener | None = None,
+    console: http.Console | None = None,
+    on_console: Callable[[Address], None] = lambda address: None,
 ) -> None:
-    """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError."""
+    """Serve until `stop`, then drain for at most DRAIN_S. Raises StartError.
+
+    `console` serves the other pages of the ops port; `on_console` gets its address.
+    """
     async with connected(config) as services, AsyncExitStack() as servers:
         services.interceptor = ReadOnly() if config.read_only else interceptor
         connections = OpenConnections(lambda: services.settings)
@@ -86,11 +95,7 @@ async def serve(
             tasks.start_soon(background.run)
             tasks.start_soon(_close_idle, services, connections)
             tasks.start_soon(_refresh_tls, [each.tls for each in bound if each.tls is not None])
-            if config.ops_place is not None:
-                page = http.OpsPage(
-                    services.metrics, lambda: ready(services.store), KafkaPage(services)
-                )
-                await tasks.start(http.serve, page, config.ops_place)
+            announce_console = await _serve_ops(tasks, services, servers, console, on_console)
             for each in bound:
                 await listeners.open_to_all("--listen", each.listener.address, each.server)
             if extra is not None:
@@ -98,6 +103,8 @@ async def serve(
             on_listening([each.listener for each in bound])
             if extra is not None:
                 tasks.start_soon(extra.run)
+                await anyio.lowlevel.checkpoint()  # it announces its listener first
+            announce_console()
             await stop.wait()
             # Unregister first: a client that still gets this broker's address would find the port
             # closed.
@@ -113,15 +120,18 @@ async def serve(
 
 
 @asynccontextmanager
-async def connected(config: Config) -> AsyncIterator[Services]:
-    """Connect to Redis and yield the services of the broker."""
+async def connected(config: Config, client: str = "korvet") -> AsyncIterator[Services]:
+    """Connect to Redis and yield the services of the broker.
+
+    `client` begins the names of the connections in Redis.
+    """
     assert config.redis is not None, "the command line starts a Redis when none is named"
     keys = Keys(config.namespace)
     metrics = Metrics()
     try:
         store = await AsyncStore.connect(
             config.redis,
-            client_name=f"korvet-{config.node_id}",
+            client_name=f"{client}-{config.node_id}",
             timeout_s=config.settings.integer("redis.timeout.ms") / 1000,
         )
     except StoreError as error:
@@ -160,6 +170,31 @@ def _count_calls(metrics: Metrics) -> Callable[[str, float, str], None]:
             metrics.script_errors.add(1, name, outcome)
 
     return count
+
+
+async def _serve_ops(
+    tasks: TaskGroup,
+    services: Services,
+    servers: AsyncExitStack,
+    console: http.Console | None,
+    on_console: Callable[[Address], None],
+) -> Callable[[], None]:
+    """Serve health, metrics and the console; return a function that announces the console."""
+    config = services.config
+    page = http.OpsPage(services.metrics, lambda: ready(services.store), KafkaPage(services))
+    if config.ops_socket is not None:
+        await tasks.start(http.serve, page, Path(config.ops_socket))
+    elif config.ops is not None:
+        sockets = http.bind(config.ops, or_free=not config.ops_is_chosen)
+        await tasks.start(http.serve, page, sockets, console)
+        if console is not None:
+            servers.callback(console.close)
+            return partial(on_console, http.address_of(sockets))
+    return _announce_nothing
+
+
+def _announce_nothing() -> None:
+    """Announce nothing, without a console."""
 
 
 class BoundListener(NamedTuple):

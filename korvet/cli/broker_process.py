@@ -2,7 +2,8 @@
 
 import gc
 import signal
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,20 +15,24 @@ from korvet.broker import http
 from korvet.broker.server import serve
 from korvet.cli import event_loop
 from korvet.config.broker_config import Config
-from korvet.config.listeners import Listener
+from korvet.config.listeners import Address, Listener
+from korvet.console.thread import ConsoleThread
 from korvet.embedded_redis import aof
 from korvet.legacy.listener import LegacyListener
 
 if TYPE_CHECKING:
+    from korvet.cli.doctor import Finding
     from korvet.embedded_redis.server import RedisServer
+    from korvet.store.sync_store import SyncStore
 
 Announce: TypeAlias = Callable[[Sequence[Listener]], None]
 AnnounceLegacy: TypeAlias = Callable[[str, int], None]
+AnnounceConsole: TypeAlias = Callable[[Address], None]
 _RESTART_CHECK_S = 1.0
 log = logfmt.get("process")
 
 
-def ignore(host: str, port: int) -> None:
+def ignore(*where: object) -> None:
     """Announce nothing."""
 
 
@@ -37,6 +42,7 @@ def run_broker(
     server: "RedisServer | None" = None,
     parent: int | None = None,
     announce_legacy: AnnounceLegacy = ignore,
+    announce_console: AnnounceConsole = ignore,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until the parent closes the pipe `parent`.
 
@@ -46,6 +52,7 @@ def run_broker(
     # Imported modules are never freed, and requests leave few cycles for the collector.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+<<<<<<< HEAD
     anyio.run(
         _main,
         config,
@@ -55,12 +62,25 @@ def run_broker(
         parent,
         backend_options=event_loop.options(),
     )
+=======
+    announced = (announce, announce_legacy, announce_console)
+    anyio.run(_main, config, *announced, server, parent, backend_options=_loop())
+
+
+def _loop() -> dict[str, object]:
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return {}
+    return {"use_uvloop": True}
+>>>>>>> 8a9fc71 (console: serve topics and records in a web console)
 
 
 async def _main(
     config: Config,
     announce: Announce,
     announce_legacy: AnnounceLegacy,
+    announce_console: AnnounceConsole,
     server: "RedisServer | None",
     parent: int | None,
 ) -> None:
@@ -72,7 +92,14 @@ async def _main(
             tasks.start_soon(_maintain, server)
         if parent is not None:
             tasks.start_soon(_stop_with_parent, parent, stop)
-        await serve(config, on_listening=announce, stop=stop, extra=LegacyListener(announce_legacy))
+        await serve(
+            config,
+            on_listening=announce,
+            stop=stop,
+            extra=LegacyListener(announce_legacy),
+            console=ConsoleThread(config, _checks),
+            on_console=announce_console,
+        )
         tasks.cancel_scope.cancel()
 
 
@@ -124,22 +151,42 @@ async def _stop_with_parent(parent: int, stop: anyio.Event) -> None:
     stop.set()
 
 
+def _checks(store: "SyncStore", namespace: str) -> "Iterator[Finding]":
+    from korvet.cli.doctor import examine  # only an open console needs it
+
+    return examine(store, namespace)
+
+
 def serve_ops(
-    config: Config, sockets: Sequence[Path], serving: Callable[[], None], parent: int
+    config: Config,
+    ops: Sequence[socket.socket],
+    workers: Sequence[Path],
+    serving: Callable[[], None],
+    parent: int,
 ) -> None:
+<<<<<<< HEAD
     """Serve the ops port for all workers until a signal."""
     anyio.run(_ops, config, sockets, serving, parent, backend_options=event_loop.options())
+=======
+    """Serve the listening sockets of the ops port for all workers until a signal."""
+    anyio.run(_ops, config, ops, workers, serving, parent, backend_options=_loop())
+>>>>>>> 8a9fc71 (console: serve topics and records in a web console)
 
 
 async def _ops(
-    config: Config, sockets: Sequence[Path], serving: Callable[[], None], parent: int
+    config: Config,
+    ops: Sequence[socket.socket],
+    workers: Sequence[Path],
+    serving: Callable[[], None],
+    parent: int,
 ) -> None:
-    assert config.ops is not None
+    console = ConsoleThread(config, _checks)
     stop = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
         tasks.start_soon(_stop_with_parent, parent, stop)
-        await tasks.start(http.serve, http.WorkerPoolPage(sockets), config.ops)
+        await tasks.start(http.serve, http.WorkerPoolPage(workers), ops, console)
         serving()
         await stop.wait()
+        console.close()
         tasks.cancel_scope.cancel()

@@ -12,7 +12,7 @@ import typer
 
 from korvet.cli import options as o
 from korvet.cli.options import GLOBAL
-from korvet.cli.start_lines import Announcement, announce_legacy, embedded
+from korvet.cli.start_lines import Announcement, announce_console, announce_legacy, embedded
 from korvet.config.broker_config import REDIS_VARIABLE, Config, ConfigError, load
 
 if TYPE_CHECKING:
@@ -88,7 +88,13 @@ def run(config: Config, *, is_password_listed: bool = False) -> None:
             from korvet.cli.broker_process import run_broker
 
             said = Announcement(reachable, embedded(reachable) if server is not None else None)
-            run_broker(reachable, said.listening, server, announce_legacy=announce_legacy)
+            run_broker(
+                reachable,
+                said.listening,
+                server,
+                announce_legacy=announce_legacy,
+                announce_console=announce_console,
+            )
 
 
 @contextmanager

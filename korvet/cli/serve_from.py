@@ -32,7 +32,7 @@ def serve_from(
     from korvet import logfmt
     from korvet.cli import restore
     from korvet.cli.broker_process import run_broker
-    from korvet.cli.start_lines import Announcement
+    from korvet.cli.start_lines import Announcement, announce_console
     from korvet.config.broker_config import load
     from korvet.embedded_redis.server import RedisServer
 
@@ -64,4 +64,4 @@ def serve_from(
         )
         private = msgspec.structs.replace(loaded, redis=server.url, workers=1, read_only=True)
         said = Announcement(private, f"{from_}, read-only; groups are forgotten at the end")
-        run_broker(private, said.listening, server)
+        run_broker(private, said.listening, server, announce_console=announce_console)

@@ -1,7 +1,9 @@
 """The lines on stdout that say where clients connect; on a terminal, also what to do next."""
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from korvet import logfmt
@@ -52,8 +54,6 @@ class Announcement:
             then = "no further records" if place is None else f"older records are in {place}"
             yield f"memory:  {budget / 2**30:.1f} GiB for Redis; {then}"
         yield f"connect: bootstrap.servers={where}"
-        if config.ops is not None:
-            yield f"metrics: http://{config.ops}/metrics"
         yield "next:    `korvet quickstart` in another terminal, `korvet top`, `korvet doctor`"
         if config.settings.text("offset.mode") == "time":
             yield f"note:    {offset_note.of_new_topics()}"
@@ -68,3 +68,13 @@ def announce_legacy(host: str, port: int) -> None:
     """Write the next line, with --legacy-listen: clients of Kafka 0.7 may connect."""
     sys.stdout.write(f"legacy listening on {Address(host, port)}\n")
     sys.stdout.flush()
+
+
+def announce_console(address: Address) -> None:
+    """Write the next line: where the console is.
+
+    A program that reads the lines of the listeners may have closed stdout.
+    """
+    sys.stdout.flush()
+    with suppress(OSError):
+        os.write(sys.stdout.fileno(), f"console at http://{address}\n".encode())

@@ -25,10 +25,16 @@ import msgspec
 import typer
 
 from korvet import logfmt
+from korvet.broker import http
 from korvet.broker.listeners import unserved
 from korvet.cli.broker_process import maintain, restart_if_dead, run_broker, serve_ops
 from korvet.cli.errors import complain, sentence
-from korvet.cli.start_lines import Announcement, announce_legacy, embedded
+from korvet.cli.start_lines import (
+    Announcement,
+    announce_console,
+    announce_legacy,
+    embedded,
+)
 from korvet.config.broker_config import Config
 from korvet.config.listeners import Address, Listener
 from korvet.embedded_redis import aof
@@ -56,13 +62,18 @@ def supervise(config: Config, server: "RedisServer | None") -> None:
             shared = msgspec.structs.replace(
                 config, listeners=tuple(listeners), legacy_listen=_bound(legacy)
             )
-            workers = _Workers(shared, sockets, server)
+            ops = None
+            if config.ops is not None:
+                ops = http.bind(config.ops, or_free=not config.ops_is_chosen)
+            workers = _Workers(shared, sockets, server, ops)
             try:
                 workers.start()
                 data = embedded(shared) if server is not None else None
                 Announcement(shared, data).listening(listeners)
                 if shared.legacy_listen is not None:
                     announce_legacy(shared.legacy_listen.host, shared.legacy_listen.port)
+                if ops is not None:
+                    announce_console(http.address_of(ops))
                 workers.supervise()
             finally:
                 workers.stop()
@@ -117,8 +128,15 @@ def _refuse_taken(found: socket.socket, address: object, where: Address) -> None
 class _Workers:
     """The worker processes, and the process that serves the ops port for all of them."""
 
-    def __init__(self, config: Config, sockets: Path, server: "RedisServer | None") -> None:
+    def __init__(
+        self,
+        config: Config,
+        sockets: Path,
+        server: "RedisServer | None",
+        ops: list[socket.socket] | None,
+    ) -> None:
         self._config = config
+        self._ops = ops
         self._sockets = [sockets / f"{number}.sock" for number in range(config.workers)]
         self._server = server
         self._parent, self._alive = os.pipe()
@@ -130,7 +148,7 @@ class _Workers:
         _await(self._fork(0))
         for ready in [self._fork(number) for number in range(1, self._config.workers)]:
             _await(ready)
-        if self._config.ops is not None:
+        if self._ops is not None:
             _await(self._fork(_OPS))
 
     def supervise(self) -> None:
@@ -210,7 +228,8 @@ class _Workers:
 
         try:
             if number == _OPS:
-                serve_ops(self._config, self._sockets, serving, self._parent)
+                assert self._ops is not None
+                serve_ops(self._config, self._ops, self._sockets, serving, self._parent)
             else:
                 own = str(self._sockets[number])
                 mine = msgspec.structs.replace(self._config, ops_socket=own, worker=number)

@@ -105,6 +105,21 @@ class BrokerRegistration:
         self.brokers = sorted(found, key=lambda row: row.id)
         return msgspec.json.decode(reply.other, type=LiveBroker) if reply.other else None
 
+    async def read(self) -> tuple[list[LiveBroker], int]:
+        """Read the live brokers and the controller without a registration of this process."""
+        flat = await self._store.command("HGETALL", self._keys.brokers())
+        rows = dict(zip(flat[::2], flat[1::2], strict=True))
+        controller = int(rows.pop(b":controller", -1))
+        now_s, _ = await self._store.command("TIME")
+        found = []
+        for row in rows.values():
+            ends_ms, _, address = row.partition(b" ")
+            if int(ends_ms) >= int(now_s) * 1000:
+                found.append(msgspec.json.decode(address, type=LiveBroker))
+        self.brokers = sorted(found, key=lambda broker: broker.id)
+        self.controller = controller
+        return self.brokers, controller
+
     def nodes(self, listener: str) -> list[Node]:
         """Return the live brokers that have the listener, with its addresses, by id.
 

@@ -27,6 +27,8 @@ __all__ = ["Address", "Config", "ConfigError", "StartError", "load"]
 REDIS_VARIABLE = "KORVET_REDIS_URL"
 _SCHEMES = re.compile(r"(rediss?(\+sentinel|\+cluster)?|unix)://")
 _ZOOKEEPER = re.compile(r"[^,/\s:]+:\d{1,5}(,[^,/\s:]+:\d{1,5})*(/[^\s,]*)?")
+OPS_DEFAULT = Address("127.0.0.1", 9080)
+_OFF = "off"
 _LEVELS = ("debug", "info", "warning", "error")
 _KAFKAS = {
     "broker.id": "node-id",
@@ -46,6 +48,9 @@ class Config(msgspec.Struct, frozen=True):
     legacy_listen: Address | None = None
     zookeeper: str | None = None
     ops: Address | None = None
+    ops_is_chosen: bool = False
+    """Whether `ops` was configured: otherwise a free port is taken if its port is in use; not an
+    option."""
     ops_socket: str | None = None
     """Unix socket on which a worker serves its parent instead of the ops port; not an option."""
     worker: int = 0
@@ -81,7 +86,8 @@ OPTIONS: dict[str, str] = {
     "address. Repeat.",
     "legacy-listen": "HOST:PORT to serve Kafka 0.7 clients on; off by default.",
     "zookeeper": "HOST:PORT[/chroot] of a ZooKeeper to register in, for Kafka 0.7 consumers.",
-    "ops": "HOST:PORT for /healthz, /readyz and /metrics; off by default.",
+    "ops": "HOST:PORT for the console, /metrics, /livez and /readyz, or off. Default: "
+    f"{OPS_DEFAULT}, or a free port if that is in use.",
     "redis": f"URL of the Redis to use (or {REDIS_VARIABLE}); without it Korvet starts one.",
     "redis-server": "Path of the redis-server or valkey-server that Korvet starts.",
     "data-dir": "Data directory of the Redis that Korvet starts.",
@@ -107,11 +113,20 @@ def load(
     settings |= dict(_assignment(text) for text in sets)
     given |= {option: settings.pop(name) for name, option in _ALIASES.items() if name in settings}
     given |= {name: value for name, value in options.items() if value is not None}
+    is_chosen = "ops" in given
+    ops = given.pop("ops", str(OPS_DEFAULT))
     values = Settings(settings)
     listeners = parse_listeners(
         given.pop("listen", str(Listener())), given.pop("advertise", ""), values.words(MAP)
     )
-    config = Config(listeners=listeners, settings=values, patterns=patterns, **_typed(given))
+    config = Config(
+        listeners=listeners,
+        ops=None if ops == _OFF else Address.parse(ops, "--ops"),
+        ops_is_chosen=is_chosen,
+        settings=values,
+        patterns=patterns,
+        **_typed(given),
+    )
     _refuse_shared(config)
     for name in values.listeners - {listener.name.lower() for listener in listeners}:
         raise ConfigError(f"{LISTENER_PREFIX}{name}: there is no listener {name.upper()}.")
@@ -147,7 +162,7 @@ def _typed(given: Mapping[str, str]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, text in given.items():
         option, field = f"--{name}", name.replace("-", "_")
-        if name in ("legacy-listen", "ops"):
+        if name == "legacy-listen":
             fields[field] = Address.parse(text, option)
         elif name in ("node-id", "workers"):
             lowest, highest = (0, 2**31 - 1) if name == "node-id" else (1, 256)
@@ -164,7 +179,8 @@ def _refuse_shared(config: Config) -> None:
     """
     seen: dict[Address, str] = {}
     options = [("listen", listener.address) for listener in config.listeners]
-    for name, where in (*options, ("legacy-listen", config.legacy_listen), ("ops", config.ops)):
+    ops = config.ops if config.ops_is_chosen else None
+    for name, where in (*options, ("legacy-listen", config.legacy_listen), ("ops", ops)):
         if where is None or not where.port:
             continue
         if where in seen:

@@ -5,6 +5,7 @@
 
 from korvet.config.accepted import ACCEPTED_BROKER
 from korvet.config.authorization_settings import ROWS as AUTHORIZATION
+from korvet.config.console_settings import ROWS as CONSOLE
 from korvet.config.coordinator_settings import ROWS as COORDINATION
 from korvet.config.monitoring_settings import ROWS as MONITORING
 from korvet.config.remote_settings import BROKER_ROWS as REMOTE
@@ -251,6 +252,7 @@ BROKER = table(
     + COORDINATION
     + SHARE_GROUPS
     + AUTHORIZATION
+    + CONSOLE
     + REMOTE
     + MONITORING
     + ACCEPTED_BROKER

@@ -68,7 +68,7 @@ class Broker:
             for name, value in {**_QUICK, **_sasl(users), **(settings or {})}.items()
         ]
         self._listeners = dict.fromkeys(listeners, "127.0.0.1:0")
-        self._options = {"redis": redis, "node-id": str(node_id)}
+        self._options = {"redis": redis, "node-id": str(node_id), "ops": "off"}
         self._faults = Faults()
         self._owner: _Owner | None = None
         self._log: Korvet | None = None

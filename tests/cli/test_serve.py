@@ -49,10 +49,13 @@ class Broker:
         return answer[4:10]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send the signal and return the exit code. stdout must have had one line."""
+        """Send the signal and return the exit code.
+
+        stdout must have had the line of each listener, and then that of the console.
+        """
         self.process.send_signal(number)
         out, _ = self.process.communicate(timeout=60)
-        assert out == ""
+        assert re.fullmatch(r"(console at http://127\.0\.0\.1:[0-9]+\n)?", out), out
         return self.process.returncode
 
 
@@ -203,6 +206,54 @@ def test_a_named_redis_is_used_and_left_running(tmp_path: Path, valkey_server: T
         assert client.ping()
         assert client.keys("elsewhere:*")
     assert not (tmp_path / "korvet-data").exists()
+
+
+def console_of(running: Broker) -> str:
+    """Return the console's URL, from the line after those of the listeners."""
+    assert running.process.stdout is not None
+    line = running.process.stdout.readline()
+    assert line.startswith("console at http://127.0.0.1:"), line
+    return line.removeprefix("console at ").strip()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_console_is_on_by_default_at_a_free_port(tmp_path: Path, workers: str) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    one.mkdir()
+    other.mkdir()
+    with (
+        broker("--workers", workers, cwd=one) as first,
+        broker("--workers", workers, cwd=other) as second,
+    ):
+        urls = [console_of(each) for each in (first, second)]
+        assert len(set(urls)) == 2, "the second one takes a free port"
+        for url in urls:
+            with urlopen(url, timeout=30) as answer:
+                assert b"<h1>Overview</h1>" in answer.read()
+            with urlopen(f"{url}/readyz", timeout=30) as answer:
+                assert answer.read() == b"ready\n"
+        assert (first.stop(), second.stop()) == (0, 0)
+
+
+def test_without_the_ops_port_there_is_no_console(tmp_path: Path) -> None:
+    with broker("--ops", "off", cwd=tmp_path) as running:
+        process = psutil.Process(running.process.pid)
+        listening = {each.laddr.port for each in process.net_connections() if not each.raddr}
+        assert listening - {running.port} == set()
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.communicate(timeout=60)[0] == ""
+
+
+def test_a_console_that_was_not_opened_is_not_imported(tmp_path: Path) -> None:
+    with broker(cwd=tmp_path) as running:
+        url = console_of(running)
+        threads = psutil.Process(running.process.pid).num_threads
+        before = threads()
+        with urlopen(f"{url}/livez", timeout=30), urlopen(f"{url}/metrics", timeout=30):
+            assert threads() == before
+        with urlopen(f"{url}/", timeout=30):
+            assert threads() > before
+        assert running.stop() == 0
 
 
 def test_probes_and_metrics_are_served_on_the_ops_port(tmp_path: Path) -> None:

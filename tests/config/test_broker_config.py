@@ -79,6 +79,16 @@ def test_an_option_that_cannot_be_is_refused_in_one_sentence(
         load({name: value}, environ={})
 
 
+def test_the_ops_port_is_on_unless_it_is_off() -> None:
+    by_default, chosen, off = (
+        load({"ops": ops} if ops else {}, environ={}) for ops in (None, "h:1", "off")
+    )
+    assert (str(by_default.ops), by_default.ops_is_chosen) == ("127.0.0.1:9080", False)
+    assert (str(chosen.ops), chosen.ops_is_chosen) == ("h:1", True)
+    assert off.ops is None
+    assert load({"listen": "127.0.0.1:9080"}, environ={}).ops is not None, "a free port is taken"
+
+
 @pytest.mark.parametrize("other", ["legacy-listen", "ops"])
 def test_one_port_for_two_things_is_refused_in_one_sentence(other: str) -> None:
     with pytest.raises(ConfigError, match=f"--listen and --{other} are both h:1: use different"):

@@ -1,0 +1,1 @@
+"""The web console: pages and JSON about brokers, topics, groups and Redis."""

@@ -1,0 +1,199 @@
+"""The console's application: pages, their data as JSON, forms, static files, sign-in."""
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from korvet import logfmt
+from korvet.console import access, openapi, render
+from korvet.console.pages import records
+from korvet.console.routes import FORMS, PAGES, RECORD, Form, Page
+from korvet.console.services import ConsoleServices
+from korvet.console.visit import PageError, Visit
+from korvet.library.values import KorvetError
+from korvet.store.errors import StoreError
+from korvet.topics.lifecycle import Refused
+
+log = logfmt.get("console")
+
+_STATIC = {"console.css": "text/css", "console.js": "text/javascript", "icon.svg": "image/svg+xml"}
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def build(console: ConsoleServices) -> Starlette:
+    """Return the application."""
+    made = _Endpoints(console)
+    routes = [
+        Route("/static/{name}", made.safe(made.static), methods=["GET"]),
+        Route("/sign-in", made.safe(made.sign_in), methods=["GET", "POST"]),
+        Route("/sign-out", made.safe(made.sign_out), methods=["POST"]),
+        Route("/api/openapi.json", made.safe(made.document), methods=["GET"]),
+        Route(f"{RECORD}/download", made.safe(made.download), methods=["GET"]),
+    ]
+    for form in FORMS:
+        routes.append(Route(form.path, made.safe(made.form(form)), methods=["POST"]))
+    for page in PAGES:
+        routes.append(Route(page.path, made.safe(made.page(page)), methods=["GET"]))
+        routes.append(Route(page.api_path, made.safe(made.data(page)), methods=["GET"]))
+    routes.append(Route("/{path:path}", made.safe(made.other), methods=["GET", "POST"]))
+    return Starlette(routes=routes)
+
+
+class _Endpoints:
+    """The functions of the routes, over one instance of the services."""
+
+    def __init__(self, console: ConsoleServices) -> None:
+        self._console = console
+
+    def safe(self, endpoint: Endpoint) -> Endpoint:
+        """Return the endpoint with the headers, the check of the host, and pages for errors."""
+
+        async def respond(request: Request) -> Response:
+            try:
+                access.check_host(request, self._console)
+                response = await endpoint(request)
+            except PageError as error:
+                response = self._failed(request, error.status, str(error))
+            except StoreError as error:
+                response = self._failed(request, 503, f"Redis: {error}.")
+            except Exception as error:
+                log.exception("console page failed", error, path=request.url.path)
+                response = self._failed(
+                    request, 500, "The page failed: the broker's log has the reason."
+                )
+            response.headers.update({**HEADERS, **response.headers})
+            return response
+
+        return respond
+
+    def _failed(self, request: Request, status: int, sentence: str) -> Response:
+        if request.url.path.startswith("/api/"):
+            headers = {"WWW-Authenticate": 'Basic realm="korvet"'} if status == 401 else None
+            return JSONResponse({"error": sentence}, status, headers)
+        if status == 401:
+            return RedirectResponse(access.sign_in_path(request), 303)
+        return Response(render.failure(status, sentence), status, media_type="text/html")
+
+    async def _visit(self, request: Request) -> Visit:
+        await self._console.refresh()
+        return Visit(self._console, request, await access.session_of(request, self._console))
+
+    # Pages and data.
+
+    def page(self, page: Page) -> Endpoint:
+        """Return the function that shows a page."""
+
+        async def show(request: Request) -> Response:
+            visit = await self._visit(request)
+            return self._html(visit, page, await _run(page.load(visit)))
+
+        return show
+
+    def data(self, page: Page) -> Endpoint:
+        """Return the function that sends a page's data."""
+
+        async def send(request: Request) -> Response:
+            visit = await self._visit(request)
+            body = msgspec.json.encode(await _run(page.load(visit)))
+            return Response(body, media_type="application/json")
+
+        return send
+
+    def _html(
+        self, visit: Visit, page: Page, data: Any, status: int = 200, error: str = ""
+    ) -> Response:
+        body = render.page(page.template, visit, data, error)
+        response = Response(body, status, media_type="text/html")
+        access.keep(response, visit)
+        return response
+
+    def form(self, form: Form) -> Endpoint:
+        """Return the function that makes a change and shows the next page."""
+        back = next(page for page in PAGES if page.path == form.back)
+
+        async def change(request: Request) -> Response:
+            visit = await self._visit(request)
+            await access.read_form(visit)
+            visit.require_write()
+            try:
+                done = await _run(form.action(visit))
+            except PageError as error:
+                data = await _run(back.load(visit))
+                return self._html(visit, back, data, error.status, str(error))
+            finally:
+                self._console.invalidate()
+            log.info("console change", path=form.path, user=visit.user or None, done=done.sentence)
+            return RedirectResponse(done.location, 303)
+
+        return change
+
+    # Other paths.
+
+    async def document(self, request: Request) -> Response:
+        """Send the OpenAPI document."""
+        await self._visit(request)
+        return Response(openapi.document(), media_type="application/json")
+
+    async def download(self, request: Request) -> Response:
+        """Send a key, a value or a record as a file."""
+        visit = await self._visit(request)
+        body, media_type, name = await _run(records.download(visit))
+        disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(body, media_type=media_type, headers=disposition)
+
+    async def static(self, request: Request) -> Response:
+        """Send a static file."""
+        name = request.path_params["name"]
+        if name not in _STATIC:
+            raise PageError(404, "There is no such file.")
+        body = files("korvet.console").joinpath("static", name).read_bytes()
+        headers = {"Cache-Control": "max-age=300"}
+        return Response(body, media_type=_STATIC[name], headers=headers)
+
+    async def sign_in(self, request: Request) -> Response:
+        """Show the form of the sign-in, or check it."""
+        await self._console.refresh()
+        return await access.sign_in(request, self._console)
+
+    async def sign_out(self, request: Request) -> Response:
+        """End the session."""
+        visit = await self._visit(request)
+        await access.read_form(visit)
+        return access.sign_out()
+
+    async def other(self, request: Request) -> Response:
+        """Answer a path of the ops port, on a connection that the console has; else 404."""
+        if request.method == "GET":
+            status, kind, body = await self._console.pages.answer(request.url.path)
+            if status != 404:
+                return Response(body, status, media_type=kind)
+        await self._visit(request)
+        raise PageError(404, "There is no such page.")
+
+
+async def _run(work: Awaitable[Any]) -> Any:
+    """Await the work; what the log refuses is an error of the page."""
+    try:
+        return await work
+    except KorvetError as error:
+        raise PageError(400, f"{error} ({error.error.name})") from None
+    except Refused as error:
+        raise PageError(400, f"{error.reason} ({error.error.name})") from None

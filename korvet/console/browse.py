@@ -1,0 +1,138 @@
+"""Read a page of records from several partitions, filtered, within a limit of work.
+
+Rules
+- A page reads at most MAX_SCANNED records, MAX_BYTES and MAX_SECONDS. A cursor continues where it
+  ended, also if no record matched: no page reads a whole log.
+- Records of several partitions are merged by timestamp; each partition keeps the order of its
+  offsets.
+- A read takes at least one entry. It has at most max.message.bytes, and a page shows a prefix.
+"""
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+
+import msgspec
+
+from korvet.errors import ErrorCode
+from korvet.library.async_korvet import AsyncKorvet
+from korvet.library.values import KorvetError, PartitionOffsets, StoredRecord
+from korvet.scripts import log as log_scripts
+from korvet.topics.table import Topic
+
+MAX_SCANNED = 20_000
+MAX_BYTES = 16 << 20
+MAX_SECONDS = 2.0
+READ_BYTES = 1 << 18
+"""Bytes of a read of one partition."""
+
+Cursors = dict[int, int]
+"""The next offset of each partition."""
+Match = Callable[[StoredRecord], bool]
+
+
+class Browsed(msgspec.Struct, frozen=True):
+    """Records that matched, and where to continue."""
+
+    records: list[StoredRecord]
+    cursors: Cursors
+    scanned: int
+    is_end: bool
+    """Whether there are no records above the cursors."""
+    is_limited: bool
+    """Whether the limit of work ended the page."""
+
+
+class _Partition:
+    """The part of a partition that was read and not yet shown."""
+
+    def __init__(self, number: int, offset: int, end: int) -> None:
+        self.number = number
+        self.next = offset
+        self.end = end
+        self.matched: list[StoredRecord] = []
+        """Records that matched, the next one last."""
+
+    @property
+    def is_done(self) -> bool:
+        return self.next >= self.end
+
+    @property
+    def cursor(self) -> int:
+        return self.matched[-1].offset if self.matched else self.next
+
+
+async def browse(
+    log: AsyncKorvet,
+    topic: str,
+    ends: Mapping[int, PartitionOffsets],
+    start: Cursors,
+    limit: int,
+    matches: Match | None = None,
+) -> Browsed:
+    """Return up to `limit` records from the cursors on."""
+    parts = [
+        _Partition(number, max(offset, ends[number].earliest), ends[number].latest)
+        for number, offset in start.items()
+    ]
+    found: list[StoredRecord] = []
+    scanned, size, until = 0, 0, monotonic() + MAX_SECONDS
+    share = max(1 << 14, READ_BYTES // max(1, len(parts)))
+    while len(found) < limit:
+        for part in parts:
+            while not part.matched and not part.is_done:
+                if scanned >= MAX_SCANNED or size >= MAX_BYTES or monotonic() > until:
+                    break
+                rows = await _read(log, topic, part, share)
+                scanned += len(rows)
+                size += sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+                part.matched = [row for row in reversed(rows) if matches is None or matches(row)]
+        ready = [part for part in parts if part.matched]
+        if not ready:
+            break
+        first = min(ready, key=lambda part: (part.matched[-1].timestamp_ms, part.number))
+        found.append(first.matched.pop())
+    is_end = all(part.is_done and not part.matched for part in parts)
+    return Browsed(
+        found,
+        {part.number: part.cursor for part in parts},
+        scanned,
+        is_end,
+        not is_end and len(found) < limit,
+    )
+
+
+async def _read(
+    log: AsyncKorvet, topic: str, part: _Partition, max_bytes: int
+) -> list[StoredRecord]:
+    """Read the next records of a partition, and move its offset."""
+    try:
+        got = await log.fetch(topic, part.number, part.next, max_bytes=max_bytes)
+    except KorvetError as error:
+        if error.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        part.next = part.end  # deleted meanwhile
+        return []
+    rows = [row for row in got.records if row.offset < part.end]
+    part.next = got.next_offset if got.next_offset > part.next else part.end
+    return rows
+
+
+async def newest(
+    log: AsyncKorvet, topic: Topic, ends: Mapping[int, PartitionOffsets], count: int
+) -> Cursors:
+    """Return the offsets from which each partition has about its newest `count` records."""
+    calls = [
+        log_scripts.skip_records(
+            *(log.keys, topic.name, number),
+            topic_id=topic.id,
+            offset=end.earliest,
+            records=max(1, end.records - count),
+            end=end.latest,
+        )
+        for number, end in ends.items()
+    ]
+    replies = await log.store.run_many(calls)
+    return {
+        number: end.earliest if end.records <= count else max(reply.offset, end.earliest)
+        for (number, end), reply in zip(ends.items(), replies, strict=True)
+    }

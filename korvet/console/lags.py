@@ -1,0 +1,90 @@
+"""The lag of groups on topics, with limits on how many commits a page reads.
+
+A lag counts records in every offset mode, as `korvet groups describe` does.
+"""
+
+from asyncio import gather
+from collections.abc import Sequence
+
+import msgspec
+
+from korvet.console.visit import Visit
+from korvet.groups.consumed import commit_fields
+from korvet.groups.offset_commit import parse_commit
+from korvet.scripts import log
+from korvet.security.acl import Operation, ResourceType
+from korvet.topics.table import Topic
+
+MAX_GROUPS = 200
+"""Max groups whose commits a page reads."""
+MAX_COMMITS = 20_000
+"""Max commits that a page looks up, over groups and partitions."""
+MAX_LAGS = 1_000
+"""Max partitions of groups whose lag a page counts."""
+
+
+class GroupLag(msgspec.Struct, frozen=True):
+    """A group's lag on a topic. `lag` counts records of the partitions with a commit."""
+
+    group: str
+    lag: int
+    partitions: int
+    """Partitions with a commit."""
+    newest_commit_ms: int
+    """Time of the last commit, -1 if unknown."""
+
+
+class TopicLags(msgspec.Struct, frozen=True):
+    """The groups that committed offsets of topics, the slowest first."""
+
+    by_topic: dict[str, list[GroupLag]]
+    is_complete: bool
+    """False if there are more groups or commits than a page reads."""
+
+
+async def lags_of(visit: Visit, topics: Sequence[Topic]) -> TopicLags:
+    """Return the lag of groups on these topics."""
+    services = visit.services
+    store, keys = services.store, services.keys
+    names = (await services.groups.registry.scan_all())[: MAX_GROUPS + 1]
+    names = [name for name in names if visit.may(Operation.DESCRIBE, ResourceType.GROUP, name)]
+    fields = [
+        (topic, number, field)
+        for topic in topics
+        for number, field in enumerate(commit_fields(keys, topic.name, topic.partitions))
+    ]
+    fields = fields[:MAX_COMMITS]
+    is_complete = len(names) <= MAX_GROUPS and len(fields) * len(names) <= MAX_COMMITS
+    names = names[: min(MAX_GROUPS, MAX_COMMITS // max(1, len(fields)))]
+    if not fields or not names:
+        return TopicLags({}, is_complete)
+    only = [field for _, _, field in fields]
+    rows = await gather(
+        *(store.submit_command("HMGET", keys.group_offsets(name), *only) for name in names)
+    )
+    found = [
+        (name, topic, number, commit)
+        for name, row in zip(names, rows, strict=True)
+        for (topic, number, _), raw in zip(fields, row, strict=True)
+        if raw and (commit := parse_commit(raw)) and commit.topic_id in ("", topic.id)
+    ]
+    replies = await store.run_many(
+        log.lag(keys, topic.name, number, topic_id=topic.id, offset=max(commit.offset, 0))
+        for _, topic, number, commit in found[:MAX_LAGS]
+    )
+    sums: dict[str, dict[str, list[int]]] = {}
+    for (name, topic, _, commit), reply in zip(found, replies, strict=False):
+        row = sums.setdefault(topic.name, {}).setdefault(name, [0, 0, -1])
+        row[0] += max(0, reply.records)
+        row[1] += 1
+        row[2] = max(row[2], commit.time_ms)
+    return TopicLags(
+        {
+            topic: sorted(
+                (GroupLag(name, *row) for name, row in groups.items()),
+                key=lambda lag: (-lag.lag, lag.group),
+            )
+            for topic, groups in sums.items()
+        },
+        is_complete and len(found) <= MAX_LAGS,
+    )

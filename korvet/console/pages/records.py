@@ -1,0 +1,290 @@
+"""Browse records: by offset, time, key or content; one record; a download."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from korvet.console.browse import Browsed, Cursors, Match, browse, newest
+from korvet.console.pages.topic import find_topic
+from korvet.console.shown import DETAIL_BYTES, FORMATS, PREFIX_BYTES, Shown, field_of, show
+from korvet.console.visit import PageError, Visit
+from korvet.groups.lag import find_offset
+from korvet.library.values import PartitionOffsets, StoredRecord
+from korvet.log.entry_id import entry_id
+from korvet.log.position import BadPosition, Position, parse_position
+from korvet.security.acl import Operation
+from korvet.topics.table import Topic
+
+PAGE = 25
+"""Records on a page, by default."""
+MAX_PAGE = 200
+MAX_PARTITIONS = 32
+"""Max partitions that one page reads."""
+
+
+class RecordRow(msgspec.Struct, frozen=True):
+    """A record; key and value are cut to a prefix."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Shown
+    value: Shown
+    headers: list[tuple[str, Shown]]
+
+
+class Records(msgspec.Struct, frozen=True):
+    """A page of records, and the cursor of the next one."""
+
+    topic: str
+    partition_count: int
+    records: list[RecordRow]
+    is_newest_first: bool
+    cursor: str
+    """`partition:offset,...`: where the next page starts."""
+    scanned: int
+    """Records that were read, matching or not."""
+    is_end: bool
+    """Whether the page reaches the end of the log."""
+    is_limited: bool
+    """Whether the limit of work ended the page before it was full."""
+    left_out: int
+    """Partitions that the page does not read: choose one."""
+    query: dict[str, str]
+    """The parameters that are set."""
+
+
+QUERY = ("partition", "from", "key", "value", "field", "equals", "format", "limit")
+
+
+async def load(visit: Visit) -> Records:
+    """Return a page of records."""
+    topic = await find_topic(visit, Operation.READ)
+    numbers = _partitions(visit, topic)
+    offsets = await visit.log.offsets(topic.name)
+    ends = {number: offsets[number] for number in numbers}
+    limit = max(1, visit.number("limit", PAGE, MAX_PAGE))
+    cursor = visit.query("cursor")
+    matches = _matches(visit)
+    start = _parse_cursor(cursor, ends) if cursor else await _start(visit, topic, ends, limit)
+    found = await browse(visit.log, topic.name, ends, start, limit, matches)
+    return _page(visit, topic, found, len(numbers))
+
+
+def _page(visit: Visit, topic: Topic, found: Browsed, read: int) -> Records:
+    is_one = bool(visit.query("partition"))
+    how = _format(visit)
+    rows = [row_of(record, how) for record in found.records]
+    is_newest = _is_newest(visit)
+    return Records(
+        topic=topic.name,
+        partition_count=topic.partitions,
+        records=rows[::-1] if is_newest else rows,
+        is_newest_first=is_newest,
+        cursor=",".join(f"{number}:{offset}" for number, offset in found.cursors.items()),
+        scanned=found.scanned,
+        is_end=found.is_end,
+        is_limited=found.is_limited,
+        left_out=0 if is_one else topic.partitions - read,
+        query={name: text for name in QUERY if (text := visit.query(name))},
+    )
+
+
+def row_of(
+    record: StoredRecord, how: str = "auto", limit: int = PREFIX_BYTES, *, indents: bool = False
+) -> RecordRow:
+    """Return the record as a page shows it."""
+    return RecordRow(
+        record.partition,
+        record.offset,
+        record.timestamp_ms,
+        show(record.key, how, limit, indents=indents),
+        show(record.value, how, limit, indents=indents),
+        [(name, show(held, "auto", limit)) for name, held in list(record.headers)[:50]],
+    )
+
+
+def _is_newest(visit: Visit) -> bool:
+    """Return whether the page is of the newest records: by default, unless they are filtered."""
+    if visit.query("cursor"):
+        return False
+    is_filtered = any(map(visit.query, ("key", "value", "field")))
+    return visit.query("from") == "newest" or not (visit.query("from") or is_filtered)
+
+
+def _format(visit: Visit) -> str:
+    how = visit.query("format", "auto") or "auto"
+    if how not in FORMATS:
+        raise PageError(400, f"format must be one of {', '.join(FORMATS)}, not {how!r}.")
+    return how
+
+
+def _partitions(visit: Visit, topic: Topic) -> list[int]:
+    text = visit.query("partition")
+    if not text:
+        return list(range(min(topic.partitions, MAX_PARTITIONS)))
+    number = visit.number("partition", 0, 2**31)
+    if number >= topic.partitions:
+        raise PageError(404, f"{topic.name} has partitions 0 to {topic.partitions - 1}.")
+    return [number]
+
+
+def _parse_cursor(text: str, ends: Mapping[int, PartitionOffsets]) -> Cursors:
+    try:
+        pairs = [part.split(":") for part in text.split(",")]
+        found = {int(number): int(offset) for number, offset in pairs}
+    except ValueError:
+        raise PageError(400, "cursor must be PARTITION:OFFSET,...") from None
+    return {number: offset for number, offset in found.items() if number in ends and offset >= 0}
+
+
+async def _start(
+    visit: Visit,
+    topic: Topic,
+    ends: Mapping[int, PartitionOffsets],
+    limit: int,
+) -> Cursors:
+    """Return the offsets of the position."""
+    if _is_newest(visit):
+        return await newest(visit.log, topic, ends, -(-limit // len(ends)))
+    position = parse(visit.query("from") or "earliest")
+    services = visit.services
+    return {
+        number: await find_offset(
+            services.store, services.keys, visit.log.reader, topic, number, position
+        )
+        for number in ends
+    }
+
+
+def parse(text: str) -> Position:
+    """Return the position of the text. Raises PageError."""
+    try:
+        return parse_position(text, datetime.now(UTC))
+    except BadPosition as error:
+        raise PageError(400, str(error)) from None
+
+
+def _matches(visit: Visit) -> Match | None:
+    """Return the filter of the query, None without one."""
+    key, value, path = visit.query("key"), visit.query("value"), visit.query("field")
+    equals = visit.query("equals")
+    wanted_key, wanted_value = key.encode(), value.encode()
+    names: Sequence[str] = path.removeprefix("$.").split(".") if path else ()
+    if not (key or value or names):
+        return None
+
+    def matches(record: StoredRecord) -> bool:
+        if key and record.key != wanted_key:
+            return False
+        if value and wanted_value not in (record.value or b""):
+            return False
+        if names:
+            found = field_of(record.value, names)
+            return found is not None and (not equals or found == equals)
+        return True
+
+    return matches
+
+
+class OneRecord(msgspec.Struct, frozen=True):
+    """A record, with the commands that show the same entry."""
+
+    topic: str
+    record: RecordRow
+    redis_cli: str
+    command: str
+    """The command of korvet that prints it."""
+    previous_offset: int
+    """-1 for none, and in modes in which it is not known without a search."""
+    next_offset: int
+    """-1 at the end."""
+    may_delete: bool
+
+
+async def find_record(visit: Visit) -> tuple[Topic, StoredRecord, PartitionOffsets, int]:
+    """Return the record of the path, the ends of its partition and the offset after it."""
+    topic = await find_topic(visit, Operation.READ)
+    number, offset = int(visit.path["partition"]), int(visit.path["offset"])
+    if number >= topic.partitions:
+        raise PageError(404, f"{topic.name} has partitions 0 to {topic.partitions - 1}.")
+    ends = (await visit.log.offsets(topic.name))[number]
+    if not ends.earliest <= offset < ends.latest:
+        raise PageError(
+            404, f"Partition {number} has offsets from {ends.earliest} to {ends.latest - 1}."
+        )
+    got = await visit.log.fetch(topic.name, number, offset, max_bytes=1)
+    if not got.records or got.records[0].offset != offset:
+        raise PageError(404, f"There is no record at offset {offset} of partition {number}.")
+    after = got.records[1].offset if len(got.records) > 1 else got.next_offset
+    return topic, got.records[0], ends, after if after < ends.latest else -1
+
+
+async def load_one(visit: Visit) -> OneRecord:
+    """Return one record."""
+    topic, record, ends, after = await find_record(visit)
+    number = record.partition
+    is_dense = topic.policy.offset_mode == "dense"
+    return OneRecord(
+        topic=topic.name,
+        record=row_of(record, _format(visit), DETAIL_BYTES, indents=True),
+        redis_cli=redis_cli(visit, topic, number, record.offset),
+        command=(
+            f"korvet consume {topic.name} --partition {number} --from {record.offset} --max 1"
+        ),
+        previous_offset=record.offset - 1 if is_dense and record.offset > ends.earliest else -1,
+        next_offset=after,
+        may_delete=topic.policy.delete,
+    )
+
+
+def redis_cli(visit: Visit, topic: Topic, partition: int, offset: int) -> str:
+    """Return the redis-cli command that shows the entry with the record."""
+    stream = visit.services.keys.partition(topic.name, partition).stream
+    first = entry_id(topic.policy.offset_mode, topic.policy.offset_bits, offset)
+    # An entry of several records has the id of its last one.
+    last = "+" if topic.is_batch else first
+    words = f"XRANGE '{stream}' {first} {last}{' COUNT 1' if topic.is_batch else ''}"
+    url = visit.services.config.redis or ""
+    if url.startswith("unix://"):
+        return f"redis-cli -s {url.removeprefix('unix://').partition('?')[0]} {words}"
+    return f"redis-cli {words}"
+
+
+async def download(visit: Visit) -> tuple[bytes, str, str]:
+    """Return the value, the key or the whole record as JSON, with media type and file name."""
+    topic, record, _, _ = await find_record(visit)
+    part = visit.query("part", "value")
+    name = f"{topic.name}-{record.partition}-{record.offset}"
+    if part == "json":
+        return _encode(record), "application/json", f"{name}.json"
+    if part not in ("key", "value"):
+        raise PageError(400, "part must be value, key or json.")
+    return (record.value if part == "value" else record.key) or b"", _BYTES, f"{name}.{part}"
+
+
+_BYTES = "application/octet-stream"
+
+
+def _encode(record: StoredRecord) -> bytes:
+    """Return the record as `korvet consume --format json` prints it."""
+
+    def held(part: bytes | None) -> object:
+        try:
+            return None if part is None else part.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(part or b"").decode()}
+
+    return msgspec.json.encode(
+        {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "key": held(record.key),
+            "value": held(record.value),
+            "headers": [(name, held(value)) for name, value in record.headers],
+        }
+    )

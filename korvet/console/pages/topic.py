@@ -1,0 +1,241 @@
+"""Read one topic: its partitions, configs, consumers and producers."""
+
+from time import time
+
+import msgspec
+
+from korvet.config.setting import Source
+from korvet.config.topic_settings import TOPIC
+from korvet.console.lags import GroupLag, lags_of
+from korvet.console.visit import PageError, Visit, check
+from korvet.groups.consumed import held_by
+from korvet.remote_log.manifest import ManifestTotals, totals
+from korvet.scripts import log as log_scripts
+from korvet.security.acl import Operation, ResourceType
+from korvet.topics.table import Topic
+from korvet.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from korvet.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
+
+PAGE = 50
+"""Partitions on a page."""
+_TOPIC = 2
+
+
+class PartitionRow(msgspec.Struct, frozen=True):
+    """A partition. Its log is [earliest, latest); Redis has the records from `hot` on."""
+
+    partition: int
+    earliest: int
+    hot: int
+    """The first offset in Redis; segments of the remote store have those below it."""
+    last_stable: int
+    """Reads of committed records end here: the first offset of the oldest open transaction."""
+    latest: int
+    records: int
+    bytes: int
+    newest_ms: int
+    segments: int
+    segment_records: int
+    segment_bytes: int
+    open_transactions: int
+    stream: str
+    """The key of the stream in Redis."""
+    held_by: str
+    """The group that retention.consumed waits for, if any."""
+
+
+class ConfigRow(msgspec.Struct, frozen=True):
+    """A config of the topic, with where its value is from."""
+
+    name: str
+    value: str | None
+    source: str
+    """`topic`, `broker` or `default`."""
+    is_read_only: bool
+    documentation: str
+
+
+class TopicPage(msgspec.Struct, frozen=True):
+    """A topic with a page of its partitions."""
+
+    name: str
+    id: str
+    partition_count: int
+    storage_format: str
+    offset_mode: str
+    partitions: list[PartitionRow]
+    page: int
+    pages: int
+    records: int
+    """Records of the partitions on this page."""
+    bytes: int
+    consumers: list[GroupLag]
+    has_all_consumers: bool
+    configs: list[ConfigRow]
+    """Empty for a user that may not describe configs."""
+    is_tiered: bool
+
+
+async def find_topic(visit: Visit, operation: Operation = Operation.DESCRIBE) -> Topic:
+    """Return the topic of the path, if the user may do the operation. Raises PageError."""
+    name = visit.path["topic"]
+    visit.require(operation, ResourceType.TOPIC, name)
+    topic = await visit.services.topics.get(name)
+    if topic is None:
+        raise PageError(404, f"There is no topic {name!r}.")
+    return topic
+
+
+async def load(visit: Visit) -> TopicPage:
+    """Return a topic with a page of its partitions."""
+    topic = await find_topic(visit)
+    pages = max(1, -(-topic.partitions // PAGE))
+    page = max(1, visit.number("page", 1, pages))
+    numbers = range((page - 1) * PAGE, min(page * PAGE, topic.partitions))
+    lags = await lags_of(visit, [topic])
+    partitions = await _partitions(visit, topic, numbers)
+    return TopicPage(
+        name=topic.name,
+        id=topic.id,
+        partition_count=topic.partitions,
+        storage_format=topic.policy.storage_format,
+        offset_mode=topic.policy.offset_mode,
+        partitions=partitions,
+        page=page,
+        pages=pages,
+        records=sum(row.records for row in partitions),
+        bytes=sum(row.bytes for row in partitions),
+        consumers=lags.by_topic.get(topic.name, []),
+        has_all_consumers=lags.is_complete,
+        configs=await _configs(visit, topic.name),
+        is_tiered="remote.storage.enable" in topic.configs,
+    )
+
+
+async def _partitions(visit: Visit, topic: Topic, numbers: range) -> list[PartitionRow]:
+    store, keys = visit.services.store, visit.services.keys
+    replies = await store.run_many(
+        log_scripts.list_offsets(keys, topic.name, number, topic_id=topic.id) for number in numbers
+    )
+    opened = [
+        store.submit_command("ZCARD", keys.partition(topic.name, number).open_txns)
+        for number in numbers
+    ]
+    held = {}
+    if topic.policy.consumed_by:
+        held = {row[0]: row[1] for row in await held_by(store, keys, topic)}
+    rows = []
+    for number, reply, count in zip(numbers, replies, opened, strict=True):
+        check(reply.error)
+        tiered = ManifestTotals(reply.local_first, 0, 0, 0)
+        if topic.definition().remote_id:
+            tiered = await totals(store, keys, topic.name, number)
+        is_hot = reply.first <= reply.local_first <= reply.next
+        rows.append(
+            PartitionRow(
+                partition=number,
+                earliest=reply.first,
+                hot=reply.local_first if is_hot else reply.first,
+                last_stable=reply.next if reply.stable < 0 else reply.stable,
+                latest=reply.next,
+                records=reply.records,
+                bytes=reply.bytes,
+                newest_ms=reply.newest,
+                segments=tiered.segments,
+                segment_records=tiered.segment_records,
+                segment_bytes=tiered.segment_bytes,
+                open_transactions=await count,
+                stream=keys.partition(topic.name, number).stream,
+                held_by=held.get(number, ""),
+            )
+        )
+    return rows
+
+
+async def _configs(visit: Visit, name: str) -> list[ConfigRow]:
+    if not visit.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        return []
+    resource = DescribeConfigsResource(
+        resource_type=_TOPIC, resource_name=name, configuration_keys=None
+    )
+    answer = await visit.call(
+        DescribeConfigsRequest(resources=[resource], include_documentation=True)
+    )
+    (result,) = answer.results
+    check(result.error_code, result.error_message)
+    rows = [
+        ConfigRow(
+            row.name,
+            row.value,
+            _source(row.config_source),
+            row.read_only,
+            row.documentation or "",
+        )
+        for row in result.configs
+        if row.name in TOPIC and TOPIC[row.name].effect
+    ]
+    return sorted(rows, key=lambda row: (row.source != "topic", row.source != "broker", row.name))
+
+
+def _source(number: int) -> str:
+    if number == Source.DYNAMIC_TOPIC:
+        return "topic"
+    return "default" if number == Source.DEFAULT else "broker"
+
+
+class ProducerRow(msgspec.Struct, frozen=True):
+    """A producer that a partition has state of."""
+
+    partition: int
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_ms: int
+    open_since_offset: int
+    """First offset of its open transaction, -1 for none."""
+
+
+class Producers(msgspec.Struct, frozen=True):
+    """The producers of a topic's first partitions, those with an open transaction first."""
+
+    topic: str
+    producers: list[ProducerRow]
+    partitions: int
+    """Partitions that were read."""
+    at_ms: int
+
+
+async def load_producers(visit: Visit) -> Producers:
+    """Return the producers of a topic."""
+    topic = await find_topic(visit, Operation.READ)
+    count = min(topic.partitions, PAGE)
+    asked = TopicRequest(name=topic.name, partition_indexes=list(range(count)))
+    answer = await visit.call(DescribeProducersRequest(topics=[asked]))
+    rows = [
+        ProducerRow(
+            part.partition_index,
+            row.producer_id,
+            row.producer_epoch,
+            row.last_sequence,
+            row.last_timestamp,
+            row.current_txn_start_offset,
+        )
+        for part in answer.topics[0].partitions
+        for row in part.active_producers
+    ]
+    rows.sort(key=lambda row: (row.open_since_offset < 0, -row.last_ms))
+    return Producers(topic.name, rows[:200], count, int(time() * 1000))
+
+
+class ProduceForm(msgspec.Struct, frozen=True):
+    """The partitions and the limit of a topic, for a form that produces a record."""
+
+    topic: str
+    partition_count: int
+    max_message_bytes: int
+
+
+async def load_produce(visit: Visit) -> ProduceForm:
+    """Return the partitions and the limit of a topic that the user may write to."""
+    topic = await find_topic(visit, Operation.WRITE)
+    return ProduceForm(topic.name, topic.partitions, topic.policy.max_message_bytes)

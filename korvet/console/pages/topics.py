@@ -1,0 +1,108 @@
+"""The list of topics."""
+
+import msgspec
+
+from korvet.console.lags import GroupLag, lags_of
+from korvet.console.visit import Visit
+from korvet.scripts import log as log_scripts
+from korvet.scripts.call import Call
+
+PAGE = 50
+"""Topics on a page."""
+MAX_PARTITIONS = 1_000
+"""Max partitions whose size a page reads."""
+
+
+class TopicRow(msgspec.Struct, frozen=True):
+    """A topic. Sizes are of all its partitions."""
+
+    name: str
+    partitions: int
+    storage_format: str
+    offset_mode: str
+    records: int
+    bytes: int
+    newest_ms: int
+    """Newest timestamp, -1 without records."""
+    is_sized: bool
+    """False if the page has too many partitions to read this topic's sizes."""
+    slowest: GroupLag | None
+    """The group with the largest lag."""
+    groups: int
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """A page of the topics, by name."""
+
+    topics: list[TopicRow]
+    total: int
+    """Topics that match."""
+    page: int
+    pages: int
+    search: str
+    has_all_groups: bool
+    """False if there are more groups than a page reads: another one may be slower."""
+
+
+async def load(visit: Visit) -> Topics:
+    """Return one page of the topics that the user may describe."""
+    search = visit.query("q")
+    context = visit.context()
+    found = [
+        topic
+        for topic in await visit.services.topics.all()
+        if search.lower() in topic.name.lower() and context.may_describe(topic.name, audit=False)
+    ]
+    pages = max(1, -(-len(found) // PAGE))
+    page = max(1, visit.number("page", 1, pages))
+    shown = found[(page - 1) * PAGE : page * PAGE]
+    lags = await lags_of(visit, shown)
+    calls: list[Call[log_scripts.ListOffsetsReply]] = []
+    sized = set()
+    for topic in shown:
+        if len(calls) + topic.partitions <= MAX_PARTITIONS:
+            sized.add(topic.name)
+            calls += [
+                log_scripts.list_offsets(visit.services.keys, topic.name, number, topic_id=topic.id)
+                for number in range(topic.partitions)
+            ]
+    replies = iter(await visit.services.store.run_many(calls))
+    rows = []
+    for topic in shown:
+        parts = [next(replies) for _ in range(topic.partitions)] if topic.name in sized else []
+        groups = lags.by_topic.get(topic.name, [])
+        rows.append(
+            TopicRow(
+                name=topic.name,
+                partitions=topic.partitions,
+                storage_format=topic.policy.storage_format,
+                offset_mode=topic.policy.offset_mode,
+                records=sum(max(0, part.records) for part in parts),
+                bytes=sum(max(0, part.bytes) for part in parts),
+                newest_ms=max((part.newest for part in parts), default=-1),
+                is_sized=topic.name in sized,
+                slowest=groups[0] if groups else None,
+                groups=len(groups),
+            )
+        )
+    return Topics(rows, len(found), page, pages, search, lags.is_complete)
+
+
+class NewTopic(msgspec.Struct, frozen=True):
+    """The defaults of a new topic."""
+
+    partitions: int
+    storage_format: str
+    offset_mode: str
+    retention_ms: int
+
+
+async def load_new(visit: Visit) -> NewTopic:
+    """Return the defaults of a new topic."""
+    policy = visit.services.topic_configs.policy("new", {})
+    return NewTopic(
+        visit.services.settings.integer("num.partitions"),
+        policy.storage_format,
+        policy.offset_mode,
+        policy.retention_ms,
+    )

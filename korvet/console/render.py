@@ -1,0 +1,124 @@
+"""Templates: one environment that escapes everything, and the filters of numbers and times."""
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from korvet import __version__
+from korvet.console.visit import Visit
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("korvet.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "count": count,
+        "size": size,
+        "marked": marked,
+        "moment": moment,
+        "ago": ago,
+        "segment": lambda text: quote(str(text), safe=""),
+        "query": lambda pairs: urlencode(pairs),
+    }
+    made.globals |= {"version": __version__, "bar": bar}
+    return made
+
+
+def page(template: str, visit: Visit, data: Any, error: str = "") -> str:
+    """Return a page."""
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            data=data,
+            visit=visit,
+            form=visit.form,
+            csrf=visit.console.sessions.token(visit.session),
+            error=error,
+            done=visit.request.query_params.get("done", ""),
+            here=visit.request.url.path,
+        )
+    )
+
+
+def sign_in(visit: Visit, to: str, error: str) -> str:
+    """Return the page of the sign-in."""
+    csrf = visit.console.sessions.token(visit.session)
+    template = _environment().get_template("sign_in.html")
+    return template.render(visit=None, csrf=csrf, to=to, error=error, done="", here="/sign-in")
+
+
+def failure(status: int, sentence: str) -> str:
+    """Return a page with one sentence."""
+    template = _environment().get_template("error.html")
+    return template.render(visit=None, status=status, error=sentence, done="", here="")
+
+
+def count(number: float) -> str:
+    """Return a number with thin separators of thousands."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def marked(text: str) -> Markup:
+    """Return a sentence with its words in backquotes as code."""
+    parts = [escape(part) for part in text.split("`")]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
+    )
+
+
+def size(number: float) -> str:
+    """Return bytes in a unit with three digits."""
+    value, unit = float(number), 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def moment(ms: int) -> str:
+    """Return a time in UTC, a dash for none."""
+    if ms < 0:
+        return "-"
+    try:
+        found = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"
+    return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{ms % 1000:03d}"
+
+
+def ago(seconds: float) -> str:
+    """Return a duration in its largest unit."""
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return (
+                f"{seconds / length:.0f} {unit}"
+                if seconds >= 10 * length
+                else f"{seconds / length:.1f} {unit}"
+            )
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def bar(parts: list[tuple[str, int]], width: int = 1000) -> list[tuple[str, int, int]]:
+    """Return class, start and width of the parts of a bar; each that is not empty can be seen."""
+    total = sum(max(0, length) for _, length in parts)
+    found, at = [], 0
+    least = width // 50
+    shown = [(name, max(least, length * width // total)) for name, length in parts if length > 0]
+    over = sum(length for _, length in shown) or 1
+    for name, length in shown:
+        wide = length * width // over
+        found.append((name, at, wide))
+        at += wide
+    return found

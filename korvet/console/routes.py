@@ -1,0 +1,133 @@
+"""The table of the console's pages and changes.
+
+Each page is a row: its data as JSON under /api, and the same data in a template. The OpenAPI
+document is made from these rows.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from korvet.console.pages import actions, overview, records, topic, topics
+from korvet.console.pages.actions import Action
+from korvet.console.visit import Visit
+
+Load = Callable[[Visit], Awaitable[Any]]
+
+
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter of the query."""
+
+    name: str
+    sentence: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page: its path, its data and the template that shows them."""
+
+    path: str
+    template: str
+    load: Load
+    returns: type[msgspec.Struct]
+    summary: str
+    query: tuple[Parameter, ...] = ()
+
+    @property
+    def api_path(self) -> str:
+        """The path of the page's data."""
+        return "/api/overview" if self.path == "/" else f"/api{self.path}"
+
+
+class Form(msgspec.Struct, frozen=True):
+    """A change: the path that a form is sent to, and the page to show if it is refused."""
+
+    path: str
+    action: Action
+    back: str
+
+
+_PAGE = Parameter("page", "Number of the page, from 1.")
+_SEARCH = Parameter("q", "Part of the name.")
+_BROWSE = (
+    Parameter("partition", "Read this partition only; default: the first 32."),
+    Parameter(
+        "from",
+        "newest, earliest, an offset, a time (ISO 8601, UTC by default) or an age (15m, 2h, 1d).",
+    ),
+    Parameter("key", "Only records with this key."),
+    Parameter("value", "Only records whose value contains this text."),
+    Parameter("field", "Only records whose JSON value has this field, such as user.name."),
+    Parameter("equals", "The value of that field."),
+    Parameter("format", "auto, text, json or hex."),
+    Parameter("limit", "Max records, at most 200."),
+    Parameter("cursor", "The cursor of the page before."),
+)
+_FORMAT = (Parameter("format", "auto, text, json or hex."),)
+TOPIC, RECORD = "/topics/{topic}", "/topics/{topic}/records/{partition:int}/{offset:int}"
+
+PAGES = (
+    Page("/", "overview.html", overview.load, overview.Overview, "State of the cluster."),
+    Page(
+        "/topics",
+        "topics.html",
+        topics.load,
+        topics.Topics,
+        "Topics with size and slowest group.",
+        (_SEARCH, _PAGE),
+    ),
+    Page(
+        "/create-topic",
+        "create_topic.html",
+        topics.load_new,
+        topics.NewTopic,
+        "Defaults of a new topic.",
+    ),
+    Page(
+        TOPIC,
+        "topic.html",
+        topic.load,
+        topic.TopicPage,
+        "A topic: partitions, consumers, configs.",
+        (_PAGE,),
+    ),
+    Page(
+        f"{TOPIC}/configs",
+        "configs.html",
+        topic.load,
+        topic.TopicPage,
+        "A topic, for its configs.",
+    ),
+    Page(
+        f"{TOPIC}/producers",
+        "producers.html",
+        topic.load_producers,
+        topic.Producers,
+        "Producers of a topic, and their open transactions.",
+    ),
+    Page(
+        f"{TOPIC}/records",
+        "records.html",
+        records.load,
+        records.Records,
+        "A page of records, by offset, time or key, filtered.",
+        _BROWSE,
+    ),
+    Page(
+        f"{TOPIC}/produce",
+        "produce.html",
+        topic.load_produce,
+        topic.ProduceForm,
+        "Partitions of a topic, and the largest batch it takes.",
+    ),
+    Page(RECORD, "record.html", records.load_one, records.OneRecord, "One record.", _FORMAT),
+)
+
+FORMS = (
+    Form("/topics", actions.create_topic, "/create-topic"),
+    Form(f"{TOPIC}/delete", actions.delete_topic, TOPIC),
+    Form(f"{TOPIC}/partitions", actions.add_partitions, TOPIC),
+    Form(f"{TOPIC}/configs", actions.alter_config, f"{TOPIC}/configs"),
+    Form(f"{TOPIC}/produce", actions.produce, f"{TOPIC}/produce"),
+    Form(f"{RECORD}/delete-below", actions.delete_records, RECORD),
+)

@@ -1,0 +1,104 @@
+"""Serve the console's application on connections that the broker accepted.
+
+uvicorn's protocol for HTTP/1.1 is used without its server: the broker owns the listener, and the
+broker's signals stop the process.
+"""
+
+import asyncio
+import socket
+from contextlib import suppress
+from typing import Any
+
+import anyio
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from korvet.broker.audit_writer import AuditWriter
+from korvet.broker.read_only import ReadOnly
+from korvet.broker.server import connected
+from korvet.config.broker_config import Config
+from korvet.console.app import build
+from korvet.console.services import ConsoleServices
+from korvet.console.thread import BrokerPages, Checks, Inbox
+
+MAX_CONNECTIONS = 100
+"""Max connections; further ones get 503."""
+KEEP_ALIVE_S = 20
+
+
+class HandedOver(H11Protocol):
+    """A connection of which the broker has read the first bytes."""
+
+    first = b""
+
+    def connection_made(self, transport: Any) -> None:
+        """Process the bytes that were read."""
+        super().connection_made(transport)
+        self.data_received(self.first)
+
+
+async def serve(
+    config: Config, pages: BrokerPages, inbox: Inbox, checks: Checks, stop: asyncio.Event
+) -> None:
+    """Serve the connections of the inbox until `stop`. Raises StartError and StoreError."""
+    async with connected(config, "korvet-console") as services, anyio.create_task_group() as tasks:
+        if config.read_only:
+            services.interceptor = ReadOnly()
+        if services.audit.queue is not None:
+            writer = AuditWriter(services, services.audit.queue, services.audit.topic)
+            tasks.start_soon(writer.run)
+        console = ConsoleServices(services, pages, checks)
+        await console.refresh()
+        accepted = Connections(
+            uvicorn.Config(
+                build(console),
+                http=HandedOver,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                limit_concurrency=MAX_CONNECTIONS,
+                timeout_keep_alive=KEEP_ALIVE_S,
+            )
+        )
+        loop = asyncio.get_running_loop()
+        inbox.open(lambda *each: loop.call_soon_threadsafe(accepted.add, *each))
+        await stop.wait()
+        await accepted.close()
+        tasks.cancel_scope.cancel()
+
+
+class Connections:
+    """The open connections of the console."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        config.load()
+        self._config = config
+        self._state = ServerState()
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def add(self, connection: socket.socket, request: bytes) -> None:
+        """Serve a connection, of which `request` was read."""
+        task = asyncio.get_running_loop().create_task(self._open(connection, request))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open(self, connection: socket.socket, request: bytes) -> None:
+        def protocol() -> HandedOver:
+            found = HandedOver(self._config, self._state, {})
+            found.first = request
+            return found
+
+        with suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(protocol, connection)
+
+    async def close(self) -> None:
+        """Close all connections, after the responses in progress."""
+        for each in list(self._state.connections):
+            each.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=1)

@@ -1,0 +1,89 @@
+"""The services that all pages of the console share."""
+
+import asyncio
+from time import monotonic
+
+from korvet.cluster.registration import LiveBroker
+from korvet.config.broker_config import Config
+from korvet.console.sessions import Sessions
+from korvet.console.thread import BrokerPages, Checks
+from korvet.context import Services
+from korvet.library.async_korvet import AsyncKorvet
+from korvet.remote_log.manifest import CLUSTER_ID
+from korvet.security.plain import PasswordCheck
+from korvet.store.errors import StoreError
+from korvet.store.sync_store import SyncStore
+
+REFRESH_S = 0.5
+"""Max age of settings and ACL rules at the start of a request, seconds."""
+CHECK_S = 15.0
+"""Max age of the checks of Redis, seconds."""
+
+Finding = tuple[str, str, str]
+
+
+class ConsoleServices:
+    """The console's own instance of the broker's services."""
+
+    def __init__(self, services: Services, pages: BrokerPages, checks: Checks) -> None:
+        config = services.config
+        self.services = services
+        self.pages = pages
+        self.log = AsyncKorvet(
+            namespace=config.namespace, settings=config.settings, store=services.store
+        )
+        self.is_secured = is_secured(config)
+        self.sessions = Sessions()
+        self.passwords = PasswordCheck(services.users)
+        self._checks = checks
+        self._fresh_until = 0.0
+        self._findings: list[Finding] = []
+        self._checked_until = 0.0
+        self._checking = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Read settings and ACL rules that changed, unless they are fresh. Raises StoreError."""
+        if monotonic() < self._fresh_until:
+            return
+        await self.services.dynamic_config.refresh()
+        await self.services.authorizer.refresh()
+        self._fresh_until = monotonic() + REFRESH_S
+
+    def invalidate(self) -> None:
+        """Read the topics again: one was changed."""
+        self.services.topics.invalidate()
+        self.log.table.invalidate()
+
+    async def cluster_id(self) -> str:
+        found = await self.services.store.command("HGET", self.services.keys.cluster(), CLUSTER_ID)
+        return found.decode() if found else ""
+
+    async def brokers(self) -> tuple[list[LiveBroker], int]:
+        """Return the live brokers, and the controller's node id."""
+        return await self.services.registration.read()
+
+    async def findings(self) -> list[Finding]:
+        """Return the results of the checks, which run in a thread at most every CHECK_S."""
+        async with self._checking:
+            if monotonic() >= self._checked_until:
+                self._findings = await asyncio.to_thread(self._check)
+                self._checked_until = monotonic() + CHECK_S
+        return self._findings
+
+    def _check(self) -> list[Finding]:
+        config = self.services.config
+        assert config.redis is not None
+        try:
+            with SyncStore.connect(config.redis) as store:
+                return list(self._checks(store, config.namespace))
+        except StoreError as error:
+            return [("bad", "redis", str(error))]
+
+
+def is_secured(config: Config) -> bool:
+    """Return whether clients have to authenticate: then the console requires a sign-in."""
+    return bool(config.settings.text("authorizer.class.name")) or any(
+        each.sasl
+        or (each.tls and config.settings.of_listener(each.name).text("ssl.client.auth") != "none")
+        for each in config.listeners
+    )

@@ -1,0 +1,144 @@
+"""The thread of the console, started by the first request for one of its pages.
+
+Rules
+- The broker's event loop accepts connections, answers probes and metrics, and hands over the other
+  connections. A broker whose console is not open imports nothing of it.
+- The thread has its own event loop and its own connections to Redis. It shares no object with the
+  broker but the pages of the ops port, which it asks in the broker's event loop.
+- If the console cannot start, each request gets 503 with the reason, and the next one tries again.
+"""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from korvet import logfmt
+from korvet.broker.http import Answer, Page, Snapshots
+from korvet.config.broker_config import Config
+from korvet.config.setting import StartError
+from korvet.store.errors import StoreError
+
+if TYPE_CHECKING:
+    from korvet.store.sync_store import SyncStore
+
+STOP_S = 2.0
+"""Seconds that the broker waits for the thread to end."""
+Checks = Callable[["SyncStore", str], Iterable[tuple[str, str, str]]]
+"""Checks a namespace of Redis: grade, subject and sentence of each finding."""
+T = TypeVar("T")
+
+log = logfmt.get("console")
+
+
+class BrokerPages:
+    """The pages of the ops port, asked from the console's event loop."""
+
+    def __init__(self, page: Page, loop: asyncio.AbstractEventLoop) -> None:
+        self._page = page
+        self._loop = loop
+
+    async def answer(self, path: str) -> Answer:
+        return await self._ask(self._page.answer(path))
+
+    async def snapshots(self) -> Snapshots:
+        """Return the metrics of the broker's processes."""
+        return await self._ask(self._page.snapshots())
+
+    async def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(question, self._loop))
+
+
+class Inbox:
+    """Connections that the broker's thread hands over to the console's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[socket.socket, bytes]] = []
+        self._deliver: Callable[[socket.socket, bytes], object] | None = None
+
+    def put(self, connection: socket.socket, request: bytes) -> None:
+        """Hand over a connection, of which `request` was read."""
+        with self._lock:
+            if self._deliver is None:
+                self._waiting.append((connection, request))
+            else:
+                self._deliver(connection, request)
+
+    def open(self, deliver: Callable[[socket.socket, bytes], object]) -> None:
+        """Deliver what waits, and all that follows. `deliver` may be called in any thread."""
+        with self._lock:
+            self._deliver = deliver
+            for each in self.take():
+                deliver(*each)
+
+    def take(self) -> list[tuple[socket.socket, bytes]]:
+        """Return the connections that wait."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+
+class ConsoleThread:
+    """Starts the console at the first request, and stops it with the broker."""
+
+    def __init__(self, config: Config, checks: Checks) -> None:
+        self._config = config
+        self._checks = checks
+        self._thread: threading.Thread | None = None
+        self._inbox = Inbox()
+        self._stop: Callable[[], object] | None = None
+
+    def take(self, connection: socket.socket, request: bytes, page: Page) -> None:
+        """Serve and close the connection, of which `request` was read."""
+        if self._thread is None or not self._thread.is_alive():
+            self._inbox = Inbox()
+            pages = BrokerPages(page, asyncio.get_running_loop())
+            self._thread = threading.Thread(
+                target=self._run, args=(pages, self._inbox), name="korvet-console", daemon=True
+            )
+            self._inbox.put(connection, request)
+            self._thread.start()
+        else:
+            self._inbox.put(connection, request)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        if self._thread is not None and self._thread.is_alive():
+            if self._stop is not None:
+                with suppress(RuntimeError):  # its event loop is closed
+                    self._stop()
+            self._thread.join(STOP_S)
+
+    def _run(self, pages: BrokerPages, inbox: Inbox) -> None:
+        try:
+            asyncio.run(self._serve(pages, inbox))
+        except (StartError, StoreError) as error:
+            log.error("console cannot start", error=error)
+            _refuse(inbox, f"The console cannot start: {error}")
+        except Exception as error:
+            log.exception("console failed", error)
+            _refuse(inbox, "The console failed: the broker's log has the reason.")
+
+    async def _serve(self, pages: BrokerPages, inbox: Inbox) -> None:
+        from korvet.console.server import serve  # here: the thread imports, not the broker
+
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        self._stop = lambda: loop.call_soon_threadsafe(stop.set)
+        await serve(self._config, pages, inbox, self._checks, stop)
+
+
+def _refuse(inbox: Inbox, sentence: str) -> None:
+    """Answer what waits, and what follows until the next start, with 503."""
+    body = f"{sentence}\n".encode()
+    head = (
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+
+    def answer(connection: socket.socket, request: bytes) -> None:
+        with suppress(OSError), connection:
+            connection.send(head.encode() + body)
+
+    inbox.open(answer)

@@ -1,0 +1,173 @@
+"""The user of an HTTP request, the user's rights, and calls of Kafka's APIs for the user.
+
+Rules
+- A change of topics, groups, users or rules is the request of Kafka's API, handled as from a
+  client: the same table of rights, the same checks, the same audit.
+- Where security is on, nothing but the sign-in page is served before the sign-in.
+- Without security, clients of other machines may read, and change nothing unless
+  `console.remote.write` is true.
+"""
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from korvet import apis
+from korvet.broker import authorization
+from korvet.broker.read_only import SENTENCE
+from korvet.console.services import ConsoleServices
+from korvet.console.sessions import ConsoleSession
+from korvet.context import Context
+from korvet.deferred import CloseWithoutResponse
+from korvet.errors import ErrorCode
+from korvet.security.acl import CLUSTER_NAME, Operation, ResourceType
+from korvet.security.principal import ANONYMOUS, Principal
+from korvet.security.session import Session
+from korvet.wire.schema import Message
+
+CLIENT_ID = "korvet-console"
+LISTENER = "CONSOLE"
+MAX_FORM = 2 << 20
+"""Max bytes of a form: a produced record with its headers."""
+MENU = (("/", "Overview"), ("/topics", "Topics"))
+_FETCH = 1
+
+
+class PageError(Exception):
+    """A page that cannot be shown: HTTP status and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Visit:
+    """A request for a page, with the rights of its user."""
+
+    def __init__(self, console: ConsoleServices, request: Request, session: ConsoleSession) -> None:
+        self.console = console
+        self.services = console.services
+        self.log = console.log
+        self.request = request
+        self.session = session
+        self.host = request.client.host if request.client else "127.0.0.1"
+        principal = Principal("User", session.user) if session.user else ANONYMOUS
+        self._client = Session(self.host, principal, LISTENER)
+        self.form: dict[str, str] = {}
+
+    @property
+    def path(self) -> dict[str, str]:
+        """The parameters of the path."""
+        return self.request.path_params
+
+    def query(self, name: str, default: str = "") -> str:
+        """Return a parameter of the query."""
+        return self.request.query_params.get(name, default).strip()
+
+    def number(self, name: str, default: int, most: int) -> int:
+        """Return a parameter as a number from 0 to `most`. Raises PageError."""
+        text = self.query(name) or str(default)
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            raise PageError(400, f"{name} must be a number, not {text!r}.")
+        return min(int(text), most)
+
+    async def read_form(self) -> None:
+        """Read the form of a POST. Raises PageError."""
+        body = b""
+        async for part in self.request.stream():
+            body += part
+            if len(body) > MAX_FORM:
+                raise PageError(413, f"A form may have {MAX_FORM >> 20} MiB.")
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=1000)
+        except ValueError:
+            raise PageError(400, "The form cannot be read.") from None
+        self.form = dict(pairs)
+
+    # Rights.
+
+    @property
+    def user(self) -> str:
+        return self.session.user
+
+    @property
+    def menu(self) -> Sequence[tuple[str, str]]:
+        """The pages of the menu."""
+        return MENU
+
+    @property
+    def may_write(self) -> bool:
+        """True if the client may change anything; ACL rules then decide what."""
+        if self.services.config.read_only:
+            return False
+        return (
+            self.console.is_secured
+            or is_loopback(self.host)
+            or self.services.settings.flag("console.remote.write")
+        )
+
+    def require_write(self) -> None:
+        """Raise PageError if the client may change nothing."""
+        if self.services.config.read_only:
+            raise PageError(403, SENTENCE)
+        if not self.may_write:
+            raise PageError(
+                403,
+                "Clients of other machines may only read while no listener authenticates clients: "
+                "set console.remote.write, or configure a SASL listener.",
+            )
+
+    def context(self, api_key: int = _FETCH) -> Context:
+        """Return the context of a Kafka request of the user, in the API's highest version."""
+        version = apis.BY_KEY[api_key].versions[1]
+        return Context(self.services, api_key, version, CLIENT_ID, self._client)
+
+    def may(
+        self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME, *, api: int = -1
+    ) -> bool:
+        """Return whether the user has the right; a denial is not audited."""
+        return self.context().allows(operation, kind, name, audit=False)
+
+    def require(self, operation: Operation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Raise PageError unless the user has the right; a denial is audited."""
+        if not self.context().allows(operation, kind, name):
+            shown = "the cluster" if kind is ResourceType.CLUSTER else f"{kind.name} {name!r}"
+            raise PageError(403, f"User {self.user!r} may not {operation.name} {shown}.")
+
+    # Kafka's APIs.
+
+    async def call(self, request: Message) -> Any:
+        """Return the response to a request, handled as that of a client. Raises StoreError."""
+        api = apis.BY_KEY[request.__message__.key]
+        answer = None
+        if self.services.interceptor:
+            answer = self.services.interceptor.response(api, request)
+        if answer is None:
+            answer = authorization.handle(api, request, self.context(api.key))
+        try:
+            return await answer
+        except CloseWithoutResponse as reason:
+            raise PageError(503, f"{reason}.") from None
+
+
+def check(error: int, reason: str | None = None) -> None:
+    """Raise PageError if a response has an error."""
+    if error:
+        code = ErrorCode(error)
+        denied = code.name.endswith("AUTHORIZATION_FAILED")
+        raise PageError(
+            403 if denied else 400, f"{reason or code.message or code.name} ({code.name})"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether the address is of this machine."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

@@ -1,0 +1,235 @@
+"""The console's protection: headers, hosts, forms, sign-in, rights."""
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx
+import pytest
+
+from korvet import Record
+from korvet.console.routes import FORMS, PAGES
+from korvet.console.sessions import ConsoleSession, Sessions
+from korvet.console.visit import is_loopback
+from tests.support.redis_servers import TestServer
+from tests.support.running_console import RunningConsole, running_console, send, token_in
+
+
+def test_each_response_forbids_inline_scripts_frames_and_sniffing(browser: httpx.Client) -> None:
+    for path in ("/", "/static/console.js", "/api/overview", "/nothing", "/topics/orders/records"):
+        headers = browser.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy, path
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_page_has_an_inline_script_or_style(browser: httpx.Client) -> None:
+    for path in ("/", "/topics", "/topics/orders", "/topics/orders/records", "/create-topic"):
+        text = browser.get(path).text
+        assert not re.search(r"<script(?![^>]* src=)|<style|\sstyle=|\son[a-z]+=|javascript:", text)
+        assert not re.search(r"""(?:src|href|action)=["'](?:https?:)?//""", text), (
+            "needs no internet"
+        )
+
+
+def test_names_and_values_are_escaped(console: RunningConsole, browser: httpx.Client) -> None:
+    console.log.create_topic("hostile", 1)
+    bad = b"<script>alert(1)</script>"
+    console.log.produce("hostile", [Record(bad, key=bad, headers=[("<b>", bad)])])
+    page = browser.get("/topics/hostile/records").text
+    assert "&lt;script&gt;" in page and "<script>alert" not in page and "<b>" not in page
+    assert "<script>alert" not in browser.get("/?done=<script>alert(1)</script>").text
+    console.log.delete_topic("hostile")
+
+
+def test_a_loopback_port_is_not_served_under_another_name(console: RunningConsole) -> None:
+    for host in ("evil.example", "127.0.0.1.evil.example", ""):
+        found = httpx.get(f"{console.url}/api/overview", headers={"Host": host})
+        assert found.status_code in (400, 421), host
+    port = console.url.rpartition(":")[2]
+    assert httpx.get(f"{console.url}/", headers={"Host": f"localhost:{port}"}).status_code == 200
+
+
+def test_a_form_needs_the_token_of_its_session(console: RunningConsole) -> None:
+    with console.browser() as one, console.browser() as other:
+        token = token_in(one.get("/create-topic").text)
+        other.get("/create-topic")
+        form = {"name": "x", "partitions": "1", "csrf": token}
+        assert other.post("/topics", data=form).status_code == 403
+        assert one.post("/topics", data={**form, "csrf": ""}).status_code == 403
+        headers = {"Origin": "http://evil.example"}
+        assert one.post("/topics", data=form, headers=headers).status_code == 403
+        assert "x" not in [topic.name for topic in console.log.topics()]
+
+
+def test_every_form_refuses_a_post_without_a_token(browser: httpx.Client) -> None:
+    values = {"topic": "orders", "partition": "0", "offset": "0"}
+    for form in FORMS:
+        path = re.sub(r"\{(\w+)[^}]*\}", lambda match: values[match[1]], form.path)
+        assert browser.post(path, data={}).status_code == 403, path
+
+
+def test_the_cookie_is_for_this_site_and_not_for_scripts(browser: httpx.Client) -> None:
+    cookie = browser.get("/").headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie
+
+
+def test_a_cookie_of_another_key_or_a_changed_one_is_no_session() -> None:
+    mine, other = Sessions(), Sessions()
+    cookie = mine.encode(mine.begin("ann", "m"))
+    assert mine.decode(cookie) is not None
+    assert other.decode(cookie) is None
+    assert mine.decode("x" + cookie[1:]) is None
+    assert mine.decode("") is None and mine.decode("é.ü") is None
+    assert mine.decode(mine.encode(ConsoleSession("id", "ann", "m", 1.0))) is None, "it has ended"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("evil", False),
+        ("", False),
+    ],
+)
+def test_loopback_addresses(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+# With security.
+
+_ACLS = (
+    "authorizer.class.name=korvet",
+    "super.users=User:admin",
+    "sasl.enabled.mechanisms=SCRAM-SHA-256",
+    "connection.failed.authentication.delay.ms=0",
+)
+
+
+@pytest.fixture(scope="module")
+def secured(valkey_server: TestServer) -> Iterator[RunningConsole]:
+    """A console whose broker has ACLs: ann may read topic `open`, admin everything."""
+    with running_console(valkey_server, *_ACLS, listen="SASL_PLAINTEXT://127.0.0.1:0") as made:
+        made.add_user("admin", "secret-a")
+        made.add_user("ann", "secret-b")
+        for name in ("open", "closed"):
+            made.log.create_topic(name, 1)
+            made.log.produce(name, [Record(b"inside " + name.encode())])
+        made.log.reset("g", "open", "earliest")
+        with made.server.client() as client:
+            rule = b'["TOPIC","LITERAL","open","User:ann","*","READ","ALLOW"]'
+            client.hset(f"{made.namespace}:acls", rule, "")
+            client.hset(f"{made.namespace}:acls", ":version", "7")
+        yield made
+
+
+def signed_in(secured: RunningConsole, user: str, password: str) -> httpx.Client:
+    made = secured.browser()
+    page = send(made, "/sign-in", "/sign-in?to=/topics", user=user, password=password)
+    assert page.status_code == 200 and page.url.path == "/topics", page.text
+    return made
+
+
+def paths() -> list[str]:
+    values = {"topic": "open", "partition": "0", "offset": "0", "group": "g"}
+    return [
+        re.sub(r"\{(\w+)[^}]*\}", lambda match: values[match[1]], path)
+        for page in PAGES
+        for path in (page.path, page.api_path)
+    ]
+
+
+def test_before_the_sign_in_no_page_is_served(secured: RunningConsole) -> None:
+    with secured.browser() as browser:
+        for path in [*paths(), "/api/openapi.json", "/nothing"]:
+            found = browser.get(path)
+            if path.startswith("/api/"):
+                assert found.status_code == 401, path
+                assert found.headers["www-authenticate"].startswith("Basic")
+            else:
+                assert found.status_code == 303, path
+                assert found.headers["location"].startswith("/sign-in?to=/")
+            assert "inside" not in found.text and "open" not in found.text
+
+
+def test_probes_and_metrics_need_no_sign_in(secured: RunningConsole) -> None:
+    with secured.browser() as browser:
+        browser.get("/sign-in")
+        for path in ("/livez", "/readyz", "/metrics"):
+            assert browser.get(path).status_code == 200, path
+
+
+@pytest.mark.parametrize(("user", "password"), [("ann", "wrong"), ("nobody", "x"), ("ann", "")])
+def test_a_wrong_password_and_an_unknown_user_get_one_answer(
+    secured: RunningConsole, user: str, password: str
+) -> None:
+    with secured.browser() as browser:
+        page = send(browser, "/sign-in", "/sign-in", user=user, password=password)
+        assert page.status_code == 401 and "The name or the password is wrong." in page.text
+        assert browser.get("/topics").status_code == 303
+    found = httpx.get(f"{secured.url}/api/topics", auth=(user, password))
+    assert found.status_code == 401
+
+
+def test_the_sign_in_leads_to_pages_of_this_site_only(secured: RunningConsole) -> None:
+    for to in ("//evil.example", "https://evil.example", "/\\evil.example"):
+        with secured.browser() as browser:
+            csrf = token_in(browser.get("/sign-in").text)
+            form = {"csrf": csrf, "user": "ann", "password": "secret-b"}
+            found = browser.post("/sign-in", params={"to": to}, data=form)
+            assert found.headers["location"] == "/"
+
+
+def test_a_user_sees_and_changes_what_the_rules_allow(secured: RunningConsole) -> None:
+    with closing(signed_in(secured, "ann", "secret-b")) as ann:
+        assert [row["name"] for row in ann.get("/api/topics").json()["topics"]] == ["open"]
+        assert "inside open" in ann.get("/topics/open/records").text
+        closed = ann.get("/topics/closed/records")
+        assert closed.status_code == 403 and "inside" not in closed.text
+        overview = ann.get("/api/overview").json()
+        assert overview["redis"] is None and overview["findings"] == []
+        assert ann.get("/api/topics/open").json()["configs"] == []
+        for action, fields in {
+            "/topics": {"name": "made", "partitions": "1"},
+            "/topics/open/delete": {"name": "open"},
+            "/topics/open/produce": {"value": "x"},
+            "/topics/open/configs": {"name": "retention.ms", "value": "1"},
+            "/topics/open/partitions": {"count": "9"},
+            "/topics/open/records/0/0/delete-below": {},
+        }.items():
+            page = send(ann, "/topics/open", action, **fields)
+            assert page.status_code in (403, 404), (action, page.status_code)
+    assert [topic.name for topic in secured.log.topics()] == ["closed", "open"]
+    assert len(list(secured.log.records("open", 0))) == 1
+
+
+def test_a_super_user_may_do_everything(secured: RunningConsole) -> None:
+    with closing(signed_in(secured, "admin", "secret-a")) as admin:
+        names = [row["name"] for row in admin.get("/api/topics").json()["topics"]]
+        assert names == ["closed", "open"]
+        assert admin.get("/api/overview").json()["redis"]["memory_bytes"] > 0
+
+
+def test_the_api_takes_basic_authentication(secured: RunningConsole) -> None:
+    found = httpx.get(f"{secured.url}/api/topics", auth=("ann", "secret-b"))
+    assert [row["name"] for row in found.json()["topics"]] == ["open"]
+
+
+def test_a_new_password_ends_the_sessions_of_the_user(secured: RunningConsole) -> None:
+    secured.add_user("bob", "first")
+    with closing(signed_in(secured, "bob", "first")) as bob:
+        assert bob.get("/topics").status_code == 200
+        secured.add_user("bob", "second")
+        assert bob.get("/topics").status_code == 303
+
+
+def test_signing_out_forgets_the_session(secured: RunningConsole) -> None:
+    with closing(signed_in(secured, "ann", "secret-b")) as ann:
+        ann.post("/sign-out", data={"csrf": token_in(ann.get("/topics").text)})
+        assert ann.get("/topics").status_code == 303

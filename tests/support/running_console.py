@@ -1,0 +1,110 @@
+"""A broker with its console in a thread of the test, over a real Redis."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import httpx
+
+from korvet import Korvet
+from korvet.broker.server import serve
+from korvet.cli.doctor import examine
+from korvet.config.broker_config import load
+from korvet.config.listeners import Address
+from korvet.console.thread import ConsoleThread
+from korvet.keys import Keys
+from korvet.scripts.user import alter
+from korvet.security.credentials import MIN_ITERATIONS, Mechanism, encode, from_password
+from korvet.store.sync_store import SyncStore
+from tests.support.redis_servers import TestServer
+
+_namespaces = count()
+
+
+class RunningConsole:
+    """The addresses of a broker and its console, and the log as the library sees it."""
+
+    def __init__(self, namespace: str, listen: str, console: Address, server: TestServer) -> None:
+        self.namespace = namespace
+        self.bootstrap = listen
+        self.url = f"http://{console}"
+        self.server = server
+        self.log = Korvet.connect(server.url, namespace=namespace)
+
+    def browser(self, **options: Any) -> httpx.Client:
+        """Return a client with cookies, as a browser has them."""
+        return httpx.Client(base_url=self.url, timeout=30, **options)
+
+    def api(self, path: str, **query: str | int) -> Any:
+        """Return the data of a page."""
+        found = httpx.get(f"{self.url}/api{path}", params=query, timeout=30)
+        assert found.status_code == 200, found.text
+        return found.json()
+
+    def add_user(self, name: str, password: str) -> None:
+        """Store a user's SCRAM credentials."""
+        rows = [
+            (each.title, encode(made), made.shape)
+            for each in Mechanism
+            for made in [from_password(each, password, MIN_ITERATIONS)]
+        ]
+        with SyncStore.connect(self.server.url) as store:
+            store.run(alter(Keys(self.namespace), rows, user=name, condition=""))
+
+
+@contextmanager
+def running_console(
+    server: TestServer, *sets: str, listen: str = "127.0.0.1:0"
+) -> Iterator[RunningConsole]:
+    """Serve a namespace of its own until the end."""
+    namespace = f"console{next(_namespaces)}"
+    options = {"listen": listen, "ops": "127.0.0.1:0", "redis": server.url, "namespace": namespace}
+    config = load(options, sets=sets, environ={})
+    console = ConsoleThread(config, examine)
+    ready: Future[tuple[Any, anyio.Event, str, Address]] = Future()
+
+    async def run() -> None:
+        stop, token, bound = anyio.Event(), anyio.lowlevel.current_token(), [""]
+        await serve(
+            config,
+            on_listening=lambda found: bound.append(str(found[0].address)),
+            stop=stop,
+            console=console,
+            on_console=lambda address: ready.set_result((token, stop, bound[-1], address)),
+        )
+
+    def main() -> None:
+        try:
+            anyio.run(run)
+        except BaseException as error:
+            ready.set_exception(error)
+
+    thread = threading.Thread(target=main, daemon=True)
+    thread.start()
+    token, stop, address, where = ready.result(30)
+    made = RunningConsole(namespace, address, where, server)
+    try:
+        yield made
+    finally:
+        made.log.close()
+        anyio.from_thread.run_sync(stop.set, token=token)
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def token_in(page: str) -> str:
+    """Return the CSRF token of a page's first form."""
+    return page.partition('name="csrf" value="')[2].partition('"')[0]
+
+
+def send(browser: httpx.Client, page: str, action: str, **fields: str) -> httpx.Response:
+    """Load a page and send one of its forms; underscores in names stand for dots."""
+    csrf = token_in(browser.get(page).text)
+    data = {"csrf": csrf, **{name.replace("_", "."): value for name, value in fields.items()}}
+    return browser.post(action, data=data, follow_redirects=True)
